@@ -1,0 +1,61 @@
+# Two commands matter: `make demo` and `make test`. Both set everything up.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+STAMPS := .setup
+
+# uv takes pip's find-links, so that a machine with local wheels uses them;
+# elsewhere torch comes from its CPU index on Linux.
+FIND_LINKS := $(shell $(PYTHON) -c "import os,subprocess,sys; print(os.environ.get('PIP_FIND_LINKS') or subprocess.run([sys.executable,'-m','pip','config','get','global.find-links'],capture_output=True,text=True).stdout.strip())" 2>/dev/null)
+ifneq ($(strip $(FIND_LINKS)),)
+export UV_FIND_LINKS := $(FIND_LINKS)
+else ifeq ($(shell uname -s),Linux)
+export UV_TORCH_BACKEND ?= cpu
+endif
+
+.PHONY: help setup demo test lint contract stubs clean
+
+help: ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+setup: $(STAMPS)/python ## the virtual environment, in .venv/
+
+$(STAMPS)/python: pyproject.toml sdks/python/pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or name another with make PYTHON=..."; exit 1; }
+	@mkdir -p $(STAMPS)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e 'sdks/python[text]' -e '.[torch,dev]'
+	@touch $@
+
+$(STAMPS)/npm: package.json
+	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or newer, the contract checks need it"; exit 1; }
+	@mkdir -p $(STAMPS)
+	@npm install --silent --ignore-scripts --no-package-lock --no-audit --no-fund 2>&1 | grep -v '^npm warn' || true
+	@test -x node_modules/.bin/buf || { echo "npm could not install buf: see npm install"; exit 1; }
+	@touch $@
+
+demo: setup ## two nodes, one answer, from nothing
+	@$(RUN) $(BIN)/python -m scripts.demo
+
+test: setup lint contract ## everything else
+	$(RUN) $(BIN)/python -m pytest -n 2 --dist loadfile -q $(TESTS)
+
+lint: setup
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy --no-error-summary
+	$(BIN)/lint-imports --no-cache
+
+contract: setup $(STAMPS)/npm
+	node_modules/.bin/buf lint proto
+	node_modules/.bin/buf format -d --exit-code proto
+	node_modules/.bin/buf breaking proto --against '.git#branch=$(or $(BASE),HEAD),subdir=proto'
+	$(BIN)/python scripts/generate_stubs.py --check
+
+stubs: setup ## regenerate the Python stubs from proto/
+	$(BIN)/python scripts/generate_stubs.py
+
+clean: ## remove what the two commands made
+	rm -rf $(VENV) $(STAMPS) node_modules
