@@ -1,0 +1,148 @@
+"""Errors of the engine.
+
+EngineError
+├── ModelUnusable           a checkpoint cannot be served
+│   ├── ModelNotFound         no such folder, hub id or shipped name
+│   ├── ArchitectureUnsupported  loaded from the hub's format, but not served here
+│   ├── WeightsMismatch       missing, unexpected or truncated weights
+│   └── OutOfMemory           the machine cannot hold it
+├── SessionNotFound         unknown, closed or evicted
+├── TokenOutOfVocabulary    an id is not below the vocabulary size
+├── EmptyAppend             an append without tokens
+├── EmptyHistory            a generation without a history
+├── HistoryLengthMismatch   the caller's idea of the history is another
+├── ContextExceeded         longer than the model's positions or the cache
+├── OutOfKvMemory           the byte budget of sessions is used up
+├── KvStrategyUnsupported   the model or version cannot keep K/V that way
+├── BadParameters           a parameter outside its range
+├── InvariantViolated       a broken promise; the session has ended
+└── DraftFailed             a proposer's fault, see `DraftFaultKind`
+
+Each has a `reason` in UPPER_SNAKE_CASE, which is the ErrorInfo reason on the
+wire, and `metadata` for programs.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class EngineError(Exception):
+    """Base of all errors of this package."""
+
+    reason: ClassVar[str] = "ENGINE_ERROR"
+
+    def __init__(self, message: str, **metadata: str) -> None:
+        super().__init__(message)
+        self.metadata = metadata
+
+
+class ModelUnusable(EngineError):
+    """A checkpoint cannot be served."""
+
+    reason = "MODEL_UNUSABLE"
+
+
+class ModelNotFound(ModelUnusable):
+    """No such folder, hub id or shipped name."""
+
+    reason = "MODEL_NOT_FOUND"
+
+
+class ArchitectureUnsupported(ModelUnusable):
+    """The checkpoint's architecture cannot be served by this back end or cache."""
+
+    reason = "ARCHITECTURE_UNSUPPORTED"
+
+
+class WeightsMismatch(ModelUnusable):
+    """Weights are missing, unexpected, truncated or of a wrong shape."""
+
+    reason = "WEIGHTS_MISMATCH"
+
+
+class OutOfMemory(ModelUnusable):
+    """The machine cannot hold the model."""
+
+    reason = "OUT_OF_MEMORY"
+
+
+class SessionNotFound(EngineError):
+    """The session is unknown, closed or evicted."""
+
+    reason = "SESSION_NOT_FOUND"
+
+
+class TokenOutOfVocabulary(EngineError):
+    """An id is not below the vocabulary size."""
+
+    reason = "TOKEN_OUT_OF_VOCABULARY"
+
+
+class EmptyAppend(EngineError):
+    """An append without tokens."""
+
+    reason = "EMPTY_APPEND"
+
+
+class EmptyHistory(EngineError):
+    """A generation without a history."""
+
+    reason = "EMPTY_HISTORY"
+
+
+class HistoryLengthMismatch(EngineError):
+    """The caller's idea of the history's length is another."""
+
+    reason = "HISTORY_LENGTH_MISMATCH"
+
+
+class ContextExceeded(EngineError):
+    """The history would be longer than the model's positions or the cache."""
+
+    reason = "CONTEXT_EXCEEDED"
+
+
+class OutOfKvMemory(EngineError):
+    """The byte budget of sessions is used up; metadata has needed and free bytes."""
+
+    reason = "OUT_OF_KV_MEMORY"
+
+
+class KvStrategyUnsupported(EngineError):
+    """The model, or this version, cannot keep keys and values that way."""
+
+    reason = "KV_STRATEGY_UNSUPPORTED"
+
+
+class BadParameters(EngineError):
+    """A parameter is outside its range."""
+
+    reason = "BAD_REQUEST"
+
+
+class InvariantViolated(EngineError):
+    """A broken promise. The session has ended; metadata names the invariant."""
+
+    reason = "INVARIANT_VIOLATED"
+
+
+class DraftFaultKind(StrEnum):
+    """What a proposer did wrong."""
+
+    UNREACHABLE = "unreachable"
+    DEADLINE = "deadline"
+    WRONG_LENGTH = "wrong_length"
+    OUT_OF_VOCABULARY = "out_of_vocabulary"
+    STALE = "stale"
+
+
+class DraftFailed(EngineError):
+    """A proposer's fault; costs a block of drafting, never a token."""
+
+    reason = "DRAFT_FAILED"
+
+    def __init__(self, kind: DraftFaultKind, message: str) -> None:
+        super().__init__(message, kind=kind.value)
+        self.kind = kind

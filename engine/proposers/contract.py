@@ -1,0 +1,76 @@
+"""The contract of proposers: they guess blocks of tokens and decide none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+MAX_BLOCK_SIZE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A drafted block: `token_ids` may be shorter than asked for, or empty.
+
+    `compute_seconds` is the proposer's own time; `round_trip_seconds` the whole
+    way as the caller saw it, equal to it for a proposer in the same process.
+    """
+
+    token_ids: tuple[int, ...]
+    compute_seconds: float = 0.0
+    round_trip_seconds: float = 0.0
+    diffusion_step_count: int = 0
+    forward_pass_count: int = 0
+
+
+class DraftState(Protocol):
+    """One session's state with a proposer. Owned by one thread at a time."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of the history known here."""
+        ...
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Appends committed tokens to the history."""
+        ...
+
+    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
+        """Drafts up to `block_size` tokens after history + `assumed`.
+
+        `assumed` is not kept. `step_count` 0 is the model's default.
+        """
+        ...
+
+
+class Proposer(Protocol):
+    """A loaded proposer."""
+
+    @property
+    def model_id(self) -> str:
+        """The name that requests use."""
+        ...
+
+    def open(self, prefix: Sequence[int]) -> DraftState:
+        """State for one session whose history is `prefix`."""
+        ...
+
+
+class DraftSource(Protocol):
+    """Where the speculative loop gets its drafts: in process, or over a stream.
+
+    The history only grows between calls. Several calls may be in flight; they
+    are answered in order. Raises `engine.errors.DraftFailed`. Cancelling the
+    awaiting task takes the proposal back.
+    """
+
+    async def draft(
+        self, history: Sequence[int], assumed: Sequence[int], block_size: int
+    ) -> Draft:
+        """A draft that continues `history` + `assumed`."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the source; drafts in flight fail with UNREACHABLE."""
+        ...

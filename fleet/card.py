@@ -1,0 +1,116 @@
+"""The capability card: what one node is and offers.
+
+A card is signed by its owner as serialized bytes; this module holds the
+values, `fleet.card_rules` says which of them a node accepts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+PROTOCOL_MIN = 1
+PROTOCOL_MAX = 1
+
+
+class Role(StrEnum):
+    """What a node does for others with one model."""
+
+    VERIFIER = "verifier"
+    PROPOSER = "proposer"
+    ARCHIVE = "archive"
+
+
+class ModelKind(StrEnum):
+    """How a model produces tokens."""
+
+    AUTOREGRESSIVE = "autoregressive"
+    NGRAM = "ngram"
+    MASKED_DIFFUSION = "masked_diffusion"
+    DFLASH = "dflash"
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Median seconds of one step over `token_count` tokens on the owner's machine."""
+
+    token_count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOffer:
+    """One model in one role.
+
+    `tokenizer_digest` is empty only for `ModelKind.NGRAM`, which drafts ids of
+    any tokenizer. `step_costs` rise by token_count: queries of a verify
+    forward for a verifier, drafted tokens for a proposer. `context_length` 0
+    means no limit. `exact` tells whether the load-time check found blocks and
+    single steps bit-identical past the window.
+    """
+
+    model_id: str
+    role: Role
+    kind: ModelKind
+    weights_digest: str = ""
+    tokenizer_digest: str = ""
+    quantization: str = ""
+    dtype: str = ""
+    vocabulary_size: int = 0
+    context_length: int = 0
+    kv_bytes_per_token: int = 0
+    step_costs: tuple[StepCost, ...] = ()
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """What computes: `kind` is "cpu", "metal" or "cuda"."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What one node is and offers; orders by (incarnation, sequence, digest).
+
+    `announced_at_unix` (seconds since 1970, the owner's clock) is for people:
+    it orders nothing.
+    """
+
+    node_id: str
+    name: str
+    fleet_name: str
+    boot_id: str
+    incarnation: int
+    sequence: int
+    public_key: bytes
+    addresses: tuple[str, ...]
+    platform: str
+    accelerator: Accelerator
+    memory_total_bytes: int
+    memory_free_bytes: int
+    software_version: str
+    protocol_min: int
+    protocol_max: int
+    models: tuple[ModelOffer, ...]
+    ring_address: str
+    announced_at_unix: float
+    ttl_seconds: float
+
+    def offers(self, role: Role) -> tuple[ModelOffer, ...]:
+        """The models served in `role`."""
+        return tuple(model for model in self.models if model.role is role)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedCard:
+    """A card with the bytes that its owner signed, as it travels.
+
+    `card_bytes` is the serialized `CapabilityCard`; `card` is the same, decoded.
+    """
+
+    card: Card
+    card_bytes: bytes
+    signature: bytes

@@ -1,0 +1,46 @@
+"""Errors of the fleet's decisions.
+
+FleetError
+├── CardRejected        a card breaks a rule of the contract
+├── ModelNotFound       no live node serves the model
+└── NoPlacement         a node serves the model, none can take the session
+
+Each has a `reason` in UPPER_SNAKE_CASE, which is the ErrorInfo reason on the
+wire, and `metadata` for programs.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FleetError(Exception):
+    """Base of all errors of this package."""
+
+    reason: ClassVar[str] = "FLEET_ERROR"
+
+    def __init__(self, message: str, **metadata: str) -> None:
+        super().__init__(message)
+        self.metadata = metadata
+
+
+class CardRejected(FleetError):
+    """A card breaks a rule; `rule` names it in UPPER_SNAKE_CASE."""
+
+    reason = "CARD_REJECTED"
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(message, rule=rule)
+        self.rule = rule
+
+
+class ModelNotFound(FleetError):
+    """No live node serves the model."""
+
+    reason = "MODEL_NOT_FOUND"
+
+
+class NoPlacement(FleetError):
+    """A node serves the model, but none can take the session."""
+
+    reason = "NO_PLACEMENT"

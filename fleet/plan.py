@@ -1,0 +1,93 @@
+"""The values of placement: what is asked for, and what was decided and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class KvStrategy(StrEnum):
+    """How a verifier keeps keys and values."""
+
+    FULL = "full"
+    SINK_WINDOW = "sink_window"
+    RESTORED = "restored"
+
+
+class Transport(StrEnum):
+    """The road of tensors between verifier and proposer."""
+
+    LOCAL = "local"
+    GRPC = "grpc"
+    RING = "ring"
+
+
+class RejectionReason(StrEnum):
+    """Why a pairing was not chosen."""
+
+    SLOWER_THAN_CHOSEN = "slower_than_chosen"
+    SLOWER_THAN_ALONE = "slower_than_alone"
+    TOKENIZER_MISMATCH = "tokenizer_mismatch"
+    NOT_ENOUGH_MEMORY = "not_enough_memory"
+    NOT_ALIVE = "not_alive"
+    PROTOCOL_SKEW = "protocol_skew"
+    CONTEXT_TOO_LONG = "context_too_long"
+    NOT_REQUESTED = "not_requested"
+    NOT_MEASURED = "not_measured"
+    UNREACHABLE = "unreachable"
+    BREAKER_OPEN = "breaker_open"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """What a placement is asked for; empty strings and None mean any."""
+
+    verifier_model: str
+    proposer_model: str = ""
+    proposer_node_id: str = ""
+    verifier_node_id: str = ""
+    context_tokens: int = 0
+    kv_strategy: KvStrategy = KvStrategy.SINK_WINDOW
+    sink_tokens: int = 4
+    window_tokens: int = 1024
+    block_size: int | None = None
+    without_proposer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One model on one node; `address` is host:port."""
+
+    node_id: str
+    node_name: str
+    address: str
+    model_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A pairing that was looked at and not chosen, with the numbers that decided."""
+
+    verifier: Placement
+    proposer: Placement | None
+    reason: RejectionReason
+    explanation: str
+    predicted_tokens_per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the planner decided. `proposer` is None when the verifier decodes alone."""
+
+    verifier: Placement
+    proposer: Placement | None
+    transport: Transport | None
+    block_size: int
+    predicted_tokens_per_second: float
+    predicted_alone_tokens_per_second: float
+    round_trip_seconds: float
+    acceptance_rate: float
+    acceptance_measured: bool
+    kv_bytes: int
+    reasons: tuple[str, ...]
+    rejections: tuple[Rejection, ...]
