@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 STAMPS := .setup
+# What a change of the contract is compared with.
+CONTRACT_BASE ?= $(shell git rev-parse --verify --quiet main >/dev/null && echo branch=main || echo ref=HEAD)
 
 # uv takes pip's find-links, so that a machine with local wheels uses them;
 # elsewhere torch comes from its CPU index on Linux.
@@ -51,7 +53,7 @@ lint: setup
 contract: setup $(STAMPS)/npm
 	node_modules/.bin/buf lint proto
 	node_modules/.bin/buf format -d --exit-code proto
-	node_modules/.bin/buf breaking proto --against '.git#branch=$(or $(BASE),HEAD),subdir=proto'
+	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
 	$(BIN)/python scripts/generate_stubs.py --check
 
 stubs: setup ## regenerate the Python stubs from proto/

@@ -1,0 +1,1 @@
+"""Models, caches, verifiers, proposers and the speculative loop; no network."""

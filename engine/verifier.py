@@ -60,7 +60,9 @@ class Verifier(Protocol):
         """`memory_bytes` that `allocate(spec)` would have, without allocating."""
         ...
 
-    def forward(self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool) -> Logits | None:
+    def forward(
+        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+    ) -> Logits | None:
         """Runs 1 to `width` tokens at positions `cache.length` onwards.
 
         Their K/V are written provisionally. Returns float32 logits

@@ -1,0 +1,1 @@
+"""What the fleet knows and decides: pure, without sockets, clocks and tensors."""

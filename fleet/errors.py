@@ -3,7 +3,10 @@
 FleetError
 ├── CardRejected        a card breaks a rule of the contract
 ├── ModelNotFound       no live node serves the model
-└── NoPlacement         a node serves the model, none can take the session
+├── NoPlacement         a node serves the model, none can take the session
+├── NodeNotFound        no node of that id is known
+├── FleetMismatch       the other side belongs to another fleet
+└── ProtocolSkew        the two sides share no protocol version
 
 Each has a `reason` in UPPER_SNAKE_CASE, which is the ErrorInfo reason on the
 wire, and `metadata` for programs.
@@ -44,3 +47,21 @@ class NoPlacement(FleetError):
     """A node serves the model, but none can take the session."""
 
     reason = "NO_PLACEMENT"
+
+
+class NodeNotFound(FleetError):
+    """No node of that id is known."""
+
+    reason = "NODE_NOT_FOUND"
+
+
+class FleetMismatch(FleetError):
+    """The other side belongs to another fleet."""
+
+    reason = "FLEET_MISMATCH"
+
+
+class ProtocolSkew(FleetError):
+    """The two sides share no protocol version."""
+
+    reason = "PROTOCOL_SKEW"

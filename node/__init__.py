@@ -1,0 +1,1 @@
+"""The agent: everything with sockets, clocks and files; composes the other rooms."""

@@ -71,7 +71,9 @@ def differences() -> list[str]:
 def main() -> None:
     """Generates, or checks with --check."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on a difference")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 on a difference"
+    )
     arguments = parser.parse_args()
     if not arguments.check:
         print(f"wrote {len(generate(TARGET))} stubs")

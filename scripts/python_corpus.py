@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from recall_words import WORDS
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
-
-from recall_words import WORDS
 
 END_OF_TEXT = "<|endoftext|>"
 HELD_OUT_PERCENT = 4
@@ -133,7 +132,7 @@ def _tokenizer_text(files: Iterable[SourceFile]) -> Iterator[str]:
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, files: Iterable[SourceFile]) -> np.ndarray:
-    """All files' tokens in order, int32 of shape (tokens,), an end-of-text token after each file."""
+    """All files' tokens in order, int32 of shape (tokens,), end-of-text after each file."""
     pieces: list[int] = []
     for file in files:
         pieces.extend(tokenizer.encode(file.text, add_special_tokens=False))

@@ -13,9 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
-
 from recall_words import WORDS
+from transformers import PreTrainedTokenizerBase
 
 IGNORED, TEXT, ANSWER = 0, 1, 2
 """What a position's token is worth as a prediction target."""
@@ -91,7 +90,8 @@ def recall_format(tokenizer: PreTrainedTokenizerBase) -> RecallFormat:
     """The format in `tokenizer`'s ids.
 
     Raises:
-        ValueError: a recall word or ` =` takes more than one token, or the prefixes differ in length.
+        ValueError: a recall word or ` =` takes more than one token, or the prefixes differ in
+            length.
     """
     fact_prefix = np.asarray(tokenizer.encode("\n# fact:", add_special_tokens=False))
     recall_prefix = np.asarray(tokenizer.encode("\n# recall:", add_special_tokens=False))
@@ -134,7 +134,7 @@ def training_row(
             words, or questions without a fact.
     """
     filler = length + 1 - (facts + questions) * form.line_tokens
-    if filler < 0 or 2 * facts > form.words.size or questions > 0 == facts:
+    if filler < 0 or 2 * facts > form.words.size or (questions and not facts):
         message = f"{facts} facts and {questions} questions do not fit in {length} tokens"
         raise ValueError(message)
     stretch = _stretch(rng, code, filler)
@@ -194,7 +194,7 @@ def _random_lines(
     for number in range(questions):
         asked = order[number % facts]
         at_end = rng.random() < END_QUESTION_PROBABILITY
-        # Past 1 the line is after every fact and all code; the draw keeps questions in random order.
+        # Past 1 the line is after all code and facts; the draw puts questions in random order.
         position = 1.0 + rng.random() if at_end else rng.uniform(positions[asked], 1.0)
         key, value = words[asked]
         ids = np.append(form.question(key), value)

@@ -1,0 +1,1 @@
+"""Proposers guess blocks of tokens and decide none."""

@@ -65,9 +65,7 @@ class DraftSource(Protocol):
     awaiting task takes the proposal back.
     """
 
-    async def draft(
-        self, history: Sequence[int], assumed: Sequence[int], block_size: int
-    ) -> Draft:
+    async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
         """A draft that continues `history` + `assumed`."""
         ...
 

@@ -1,0 +1,186 @@
+"""Strict loading of a checkpoint in the hub's format: all of it, exactly, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from engine.backends.torch_backend.activation import fix_activations
+from engine.backends.torch_backend.architectures import Architecture
+from engine.backends.torch_backend.attention import ATTENTION_NAME
+from engine.backends.torch_backend.packed_linear import can_pack, pack_linears
+from engine.digests import weight_files
+from engine.errors import ArchitectureUnsupported, OutOfMemory, WeightsMismatch
+
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+DERIVED_SUFFIX = ".rotary_emb.inv_freq"
+"""Buffers that older checkpoints store and that the config determines."""
+FLOAT_TYPES = ("F32", "F16", "BF16")
+NAMED_KEYS = 8
+"""Keys that an error message names before it only counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Where a tensor is stored, and its shape."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def load_model(
+    folder: Path, architecture: Architecture, *, dtype: torch.dtype, rows: int, available_bytes: int
+) -> PreTrainedModel:
+    """The model in `folder` with all weights in `dtype`, for forwards of `rows` tokens.
+
+    Raises `WeightsMismatch` naming missing, unexpected, mis-shaped and
+    unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
+    Both before a weight is read, except for a file that breaks off.
+    """
+    stored = _stored_tensors(folder)
+    config = architecture.config
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(
+            config, attn_implementation=ATTENTION_NAME, dtype=dtype
+        )
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    tied = bool(config.tie_word_embeddings)
+    needed = expected
+    if tied and HEAD not in stored:
+        needed = {name: shape for name, shape in expected.items() if name != HEAD}
+    _check_tensors(folder, needed, stored)
+    _check_memory(folder, expected, dtype, available_bytes)
+    weights = _read(stored, needed, dtype)
+    if tied:
+        _tie(folder, weights)
+    model.load_state_dict(weights, strict=True, assign=True)
+    # Its buffers are computed from the config, and were computed on no device above.
+    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    _check_complete(architecture.name, model)
+    del weights
+    fix_activations(model)
+    model.requires_grad_(False)
+    if can_pack(dtype):
+        pack_linears(model, rows)
+    return model.eval()
+
+
+def _stored_tensors(folder: Path) -> dict[str, _Stored]:
+    """The tensors of all files, from their headers alone."""
+    stored: dict[str, _Stored] = {}
+    for path in weight_files(folder):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 - not a dict
+                    if name.endswith(DERIVED_SUFFIX):
+                        continue
+                    if name in stored:
+                        raise WeightsMismatch(
+                            f"{name} is in {stored[name].file.name} and in {path.name}",
+                            path=str(folder),
+                        )
+                    part = file.get_slice(name)
+                    stored[name] = _Stored(path, tuple(part.get_shape()), part.get_dtype())
+        except (SafetensorError, OSError) as error:
+            raise WeightsMismatch(
+                f"{path.name} is truncated or not safetensors ({error}); fetch it again",
+                path=str(path),
+            ) from error
+    return stored
+
+
+def _check_tensors(
+    folder: Path, expected: dict[str, tuple[int, ...]], stored: dict[str, _Stored]
+) -> None:
+    """Raises `WeightsMismatch` unless `stored` is exactly what the architecture has."""
+    missing = sorted(expected.keys() - stored.keys())
+    unexpected = sorted(stored.keys() - expected.keys())
+    shared = expected.keys() & stored.keys()
+    shapes = sorted(name for name in shared if stored[name].shape != expected[name])
+    types = sorted(name for name in shared if stored[name].dtype not in FLOAT_TYPES)
+    problems = {"missing": missing, "unexpected": unexpected, "wrong shape": shapes}
+    problems["not floating point"] = types
+    found = {problem: names for problem, names in problems.items() if names}
+    if found:
+        text = "; ".join(f"{problem}: {_listed(names)}" for problem, names in found.items())
+        raise WeightsMismatch(
+            f"the weights in {folder} are not those of its config.json: {text}",
+            path=str(folder),
+            **{problem.replace(" ", "_"): ",".join(names) for problem, names in found.items()},
+        )
+
+
+def _listed(names: list[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - NAMED_KEYS
+    return ", ".join(names[:NAMED_KEYS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _check_memory(
+    folder: Path,
+    expected: dict[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    available_bytes: int,
+) -> None:
+    """Raises `OutOfMemory` when the weights in `dtype` take more than `available_bytes`.
+
+    A tied head counts: packed for products it is a copy of the embedding.
+    """
+    sizes = [torch.Size(shape).numel() * dtype.itemsize for shape in expected.values()]
+    # While one tensor is converted or packed, it is there twice.
+    needed = sum(sizes) + max(sizes, default=0)
+    if needed > available_bytes:
+        raise OutOfMemory(
+            f"{folder} needs {needed:,} bytes of memory and {available_bytes:,} are available; "
+            "close other programs, or choose a smaller model or dtype bfloat16",
+            needed_bytes=str(needed),
+            available_bytes=str(available_bytes),
+        )
+
+
+def _read(
+    stored: dict[str, _Stored], expected: dict[str, tuple[int, ...]], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """All expected tensors, in memory of their own and in `dtype`."""
+    weights: dict[str, Tensor] = {}
+    for path in sorted({stored[name].file for name in expected}):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in (name for name in expected if stored[name].file == path):
+                    # A copy: the file's mapping is not aligned to vectors, and can change.
+                    weights[name] = file.get_tensor(name).to(dtype, copy=True)
+        except (SafetensorError, OSError) as error:
+            raise WeightsMismatch(
+                f"{path.name} cannot be read ({error}); fetch it again", path=str(path)
+            ) from error
+        except MemoryError as error:
+            raise OutOfMemory(f"{path} does not fit into memory", path=str(path)) from error
+    return weights
+
+
+def _tie(folder: Path, weights: dict[str, Tensor]) -> None:
+    """Makes the head the embedding. Raises `WeightsMismatch` if a stored head differs."""
+    if HEAD in weights and not torch.equal(weights[HEAD], weights[EMBEDDING]):
+        raise WeightsMismatch(
+            f"config.json of {folder} ties {HEAD} to {EMBEDDING}, but the stored ones differ",
+            path=str(folder),
+            unexpected=HEAD,
+        )
+    weights[HEAD] = weights[EMBEDDING]
+
+
+def _check_complete(name: str, model: PreTrainedModel) -> None:
+    """Raises `ArchitectureUnsupported` if a buffer has no value: nothing runs half loaded."""
+    empty = [key for key, tensor in model.named_buffers() if tensor.is_meta]
+    if empty:
+        raise ArchitectureUnsupported(
+            f"{name} of this transformers version has buffers not known here: {_listed(empty)}",
+            architecture=name,
+        )

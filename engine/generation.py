@@ -1,0 +1,240 @@
+"""The speculative loop: one verify forward a block, tokens as they commit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+
+from engine.errors import BadParameters, EmptyHistory
+from engine.generation_report import (
+    BlockTiming,
+    Committed,
+    Done,
+    GenerationTimings,
+    StopReason,
+)
+from engine.proposers.contract import DraftSource
+from engine.running import Runner
+from engine.sampling import GREEDY, SamplingParameters
+from engine.session import Session, Step
+from engine.speculation.drafter import NO_DRAFT, BlockDraft, Drafter, DraftingLimits
+from engine.speculation.state import SpeculationState
+from engine.speculation.tally import Tally
+
+MAX_TOKENS = 1 << 20
+DEFAULT_DRAFT_DEADLINE_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationParameters:
+    """What a generation is asked for.
+
+    `max_tokens` 1 to 2**20. `deadline_seconds` of the whole generation, 0 for
+    none. `block_size` tokens are drafted at most, 0 for as many as one forward
+    verifies. `draft_deadline_seconds` is the longest wait for one draft.
+    `adaptive` lets the measured pace choose smaller blocks and drop drafting.
+    Raises `BadParameters`.
+    """
+
+    max_tokens: int
+    sampling: SamplingParameters = GREEDY
+    stop_ids: frozenset[int] = frozenset()
+    deadline_seconds: float = 0.0
+    block_size: int = 0
+    draft_deadline_seconds: float = DEFAULT_DRAFT_DEADLINE_SECONDS
+    adaptive: bool = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_tokens <= MAX_TOKENS:
+            raise BadParameters(
+                f"max_tokens {self.max_tokens} is not between 1 and {MAX_TOKENS}",
+                field="max_tokens",
+            )
+        if self.block_size < 0:
+            raise BadParameters(
+                f"block_size {self.block_size} is negative; 0 is automatic", field="block_size"
+            )
+        for field in ("deadline_seconds", "draft_deadline_seconds"):
+            seconds = getattr(self, field)
+            if not (math.isfinite(seconds) and seconds >= 0.0):
+                raise BadParameters(
+                    f"{field} {seconds} is not a finite number of seconds from 0 on", field=field
+                )
+
+
+def _never() -> bool:
+    return False
+
+
+async def prefill(session: Session, *, run: Runner) -> None:
+    """Computes all pending K/V, one forward a step, so that other sessions take turns."""
+    while session.pending:
+        await run(session.prefill_step)
+
+
+async def generate(
+    session: Session,
+    source: DraftSource | None,
+    parameters: GenerationParameters,
+    *,
+    run: Runner,
+    clock: Callable[[], float],
+    state: SpeculationState | None = None,
+    should_stop: Callable[[], bool] = _never,
+) -> AsyncGenerator[Committed | Done, None]:
+    """Continues the session's history; yields tokens as they commit, then one `Done`.
+
+    `run` runs the verifier's steps, `clock` gives monotonic seconds.
+    `should_stop` is asked between blocks and ends with DRAINING. `state` keeps
+    what earlier generations learned of the same source; the source stays open.
+
+    The tokens are the verifier's own choices whatever the source does. Leaving
+    the iterator (`aclose`, cancellation) stops the work within one block, leaves
+    no task behind, and keeps what was committed; the session can go on.
+
+    Raises `EmptyHistory`, `InvariantViolated`, `SessionNotFound` when the
+    session ends meanwhile, and whatever the source raises but `DraftFailed`.
+    """
+    generation = _Generation(session, source, parameters, clock, state or SpeculationState())
+    try:
+        stop = await generation.prefill(run, should_stop)
+        while stop is None:
+            committed, stop = await generation.block(run)
+            yield committed
+            stop = stop or generation.stop_reason(should_stop)
+        await generation.close()
+        yield generation.done(stop)
+    finally:
+        await generation.close()
+
+
+class _Generation:
+    """One call of `generate`: its clock marks, counts and draft in flight."""
+
+    def __init__(
+        self,
+        session: Session,
+        source: DraftSource | None,
+        parameters: GenerationParameters,
+        clock: Callable[[], float],
+        state: SpeculationState,
+    ) -> None:
+        if not session.history:
+            raise EmptyHistory("a generation continues a history; append tokens first")
+        self._session = session
+        self._parameters = parameters
+        self._clock = clock
+        self._state = state
+        self._tally = Tally()
+        self._began = clock()
+        self._prefill_seconds = 0.0
+        self._first_token_seconds = 0.0
+        info = session.verifier.info
+        # Besides the last committed token, which every forward begins with.
+        self._widest = min(parameters.block_size or info.width - 1, info.width - 1)
+        self._drafter: Drafter | None = None
+        if source is not None and self._widest > 0:
+            limits = DraftingLimits(
+                block_size=self._widest,
+                vocabulary_size=info.vocabulary_size,
+                deadline_seconds=parameters.draft_deadline_seconds,
+                adaptive=parameters.adaptive,
+            )
+            self._drafter = Drafter(source, state, limits, self._tally, clock)
+
+    async def prefill(self, run: Runner, should_stop: Callable[[], bool]) -> StopReason | None:
+        """Computes pending K/V; a reason when there is nothing to generate after it."""
+        stop = self.stop_reason(should_stop)
+        while stop is None and self._session.pending:
+            await run(self._session.prefill_step)
+            stop = self.stop_reason(should_stop)
+        self._prefill_seconds = self._elapsed()
+        return stop
+
+    async def block(self, run: Runner) -> tuple[Committed, StopReason | None]:
+        """Drafts, verifies and commits one block."""
+        session, parameters = self._session, self._parameters
+        started = self._elapsed()
+        limit = self._remaining()
+        draft = NO_DRAFT
+        if self._drafter is not None and limit > 1:
+            draft = await self._drafter.next_draft(session.history, limit - 1, self._seconds_left())
+            behind = limit - len(draft.token_ids) - 1
+            self._drafter.draft_ahead(session.history, draft.token_ids, behind - 1)
+
+        def verify() -> tuple[Step, float]:
+            began = self._clock()
+            step = session.verify(
+                draft.token_ids, parameters.sampling, limit=limit, stop_ids=parameters.stop_ids
+            )
+            return step, self._clock() - began
+
+        step, verify_seconds = await run(verify)
+        self._record(draft, step, verify_seconds, started)
+        committed = Committed(step.committed, step.first_index, step.accepted_count)
+        return committed, StopReason.STOP_TOKEN if step.stopped else None
+
+    def stop_reason(self, should_stop: Callable[[], bool]) -> StopReason | None:
+        """Why to stop between two blocks; None to go on."""
+        if self._tally.token_count >= self._parameters.max_tokens:
+            return StopReason.MAX_TOKENS
+        if self._remaining() <= 0:
+            return StopReason.CONTEXT_FULL
+        if self._seconds_left() <= 0.0:
+            return StopReason.DEADLINE
+        return StopReason.DRAINING if should_stop() else None
+
+    async def close(self) -> None:
+        """Takes back the draft in flight."""
+        if self._drafter is not None:
+            await self._drafter.close()
+
+    def done(self, stop: StopReason) -> Done:
+        """The report of the end."""
+        sampling = self._parameters.sampling
+        return Done(
+            stop_reason=stop,
+            generated_token_count=self._tally.token_count,
+            history_length=len(self._session.history),
+            timings=GenerationTimings(
+                prefill_seconds=self._prefill_seconds,
+                first_token_seconds=self._first_token_seconds,
+                total_seconds=self._elapsed(),
+            ),
+            speculation=self._tally.statistics(
+                self._state.drop_reason if self._drafter is not None else None
+            ),
+            timeline=tuple(self._tally.timeline),
+            seed=0 if sampling.greedy else sampling.seed,
+        )
+
+    def _record(self, draft: BlockDraft, step: Step, verify_seconds: float, started: float) -> None:
+        if self._tally.token_count == 0:
+            self._first_token_seconds = self._elapsed()
+        timing = BlockTiming(
+            first_index=step.first_index,
+            drafted_count=step.verified_count,
+            accepted_count=step.accepted_count,
+            draft_seconds=draft.draft_seconds,
+            wire_seconds=draft.wire_seconds,
+            wait_seconds=draft.wait_seconds,
+            verify_seconds=verify_seconds,
+            drafted_ahead=draft.ahead,
+            start_seconds=started,
+        )
+        self._tally.add_block(timing, len(step.committed))
+        if self._drafter is not None:
+            self._drafter.after_block(draft, step, verify_seconds)
+
+    def _elapsed(self) -> float:
+        return self._clock() - self._began
+
+    def _seconds_left(self) -> float:
+        deadline = self._parameters.deadline_seconds
+        return deadline - self._elapsed() if deadline else math.inf
+
+    def _remaining(self) -> int:
+        """Tokens that may still be committed."""
+        asked = self._parameters.max_tokens - self._tally.token_count
+        return min(asked, self._session.history_limit - len(self._session.history))

@@ -1,0 +1,62 @@
+"""The tokens of a session: an append-only list, and views of its beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import overload
+
+
+class History(Sequence[int]):
+    """Token ids, oldest first. Only grows; one thread writes, any may read."""
+
+    __slots__ = ("_token_ids",)
+
+    def __init__(self, token_ids: Iterable[int] = ()) -> None:
+        self._token_ids = list(token_ids)
+
+    def __len__(self) -> int:
+        return len(self._token_ids)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        return self._token_ids[index]
+
+    def extend(self, token_ids: Iterable[int]) -> None:
+        """Appends tokens."""
+        self._token_ids.extend(token_ids)
+
+    def until(self, length: int) -> Prefix:
+        """The first `length` tokens, also after more were appended; no copy."""
+        return Prefix(self._token_ids, length)
+
+
+class Prefix(Sequence[int]):
+    """The first tokens of an append-only list, of a fixed length, without a copy."""
+
+    __slots__ = ("_length", "_token_ids")
+
+    def __init__(self, token_ids: list[int], length: int) -> None:
+        if not 0 <= length <= len(token_ids):
+            raise ValueError(f"no prefix of {length} tokens in {len(token_ids)}")
+        self._token_ids = token_ids
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        if isinstance(index, slice):
+            start, stop, stride = index.indices(self._length)
+            if stride < 0:
+                return [self._token_ids[position] for position in range(start, stop, stride)]
+            return self._token_ids[start:stop:stride]
+        if not -self._length <= index < self._length:
+            raise IndexError(f"index {index} in a prefix of {self._length} tokens")
+        return self._token_ids[index if index >= 0 else index + self._length]

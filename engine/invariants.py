@@ -1,0 +1,65 @@
+"""The promises that a session checks at each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.cache import CacheKind, CacheSpec, KvCache
+from engine.errors import InvariantViolated
+
+HISTORY_CACHE_AGREEMENT = "history_cache_agreement"
+BOUNDED_KV_MEMORY = "bounded_kv_memory"
+CONTIGUOUS_COMMIT = "contiguous_commit"
+FINITE_LOGITS = "finite_logits"
+
+
+def check_agreement(cache: KvCache, expected_length: int, history_length: int) -> None:
+    """The cache holds what was computed, and never the history's last token.
+
+    The last token is fed with the next block. Raises `InvariantViolated`.
+    """
+    if cache.length != expected_length or cache.length > max(0, history_length - 1):
+        raise InvariantViolated(
+            f"the cache holds {cache.length} positions, {expected_length} were computed"
+            f" for a history of {history_length}",
+            invariant=HISTORY_CACHE_AGREEMENT,
+        )
+
+
+def resident_bound(spec: CacheSpec, length: int) -> int:
+    """Positions below `length` that the cache's rule may keep resident."""
+    if spec.kind is CacheKind.SINK_WINDOW:
+        return min(length, spec.sink + spec.window)
+    return length
+
+
+def check_memory(cache: KvCache, allocated_bytes: int) -> None:
+    """The K/V take the bytes they took when allocated, and keep to the window.
+
+    Raises `InvariantViolated`.
+    """
+    if cache.memory_bytes != allocated_bytes:
+        raise InvariantViolated(
+            f"the K/V take {cache.memory_bytes} bytes, {allocated_bytes} were allocated",
+            invariant=BOUNDED_KV_MEMORY,
+        )
+    bound = resident_bound(cache.spec, cache.length)
+    if cache.resident > bound:
+        raise InvariantViolated(
+            f"{cache.resident} positions are resident, the cache's rule keeps {bound}",
+            invariant=BOUNDED_KV_MEMORY,
+        )
+
+
+def check_contiguous(history: Sequence[int], first_index: int, announced: Sequence[int]) -> None:
+    """The history ends with the announced tokens, at the announced position.
+
+    Raises `InvariantViolated`.
+    """
+    end = first_index + len(announced)
+    if len(history) != end or list(history[first_index:end]) != list(announced):
+        raise InvariantViolated(
+            f"{len(announced)} tokens were announced at {first_index},"
+            f" the history has {len(history)} and does not end with them",
+            invariant=CONTIGUOUS_COMMIT,
+        )

@@ -1,0 +1,390 @@
+"""All sessions of one verifier: byte budget, time to live, eviction, retries."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from engine.cache import CacheSpec
+from engine.errors import BadParameters, OutOfKvMemory, SessionNotFound
+from engine.session import Session
+from engine.verifier import Verifier
+
+DEFAULT_TTL_SECONDS = 1800.0
+# A client between two calls of one conversation is not idle yet.
+DEFAULT_MIN_IDLE_SECONDS = 60.0
+REQUEST_ID_SECONDS = 600.0
+# A client that opens and closes in a loop cannot fill the memory with ids.
+REMEMBERED_REQUESTS = 4096
+# Ids of ended sessions that are remembered, to say how they ended.
+REMEMBERED_ENDS = 4096
+MAX_LABEL_CHARACTERS = 128
+MAX_REQUEST_ID_CHARACTERS = 128
+
+
+class EndReason(StrEnum):
+    """How a session ended."""
+
+    CLOSED = "closed"
+    IDLE = "evicted after its time to live"
+    MEMORY = "evicted to make room"
+    INVARIANT = "ended by a broken promise"
+
+
+class Activity(StrEnum):
+    """What a session does."""
+
+    IDLE = "idle"
+    APPENDING = "appending"
+    GENERATING = "generating"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What the client said when it opened the session."""
+
+    client_label: str = ""
+    stop_token_ids: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if len(self.client_label) > MAX_LABEL_CHARACTERS:
+            raise BadParameters(
+                f"the client label has more than {MAX_LABEL_CHARACTERS} characters",
+                field="client_label",
+            )
+
+
+@dataclass(slots=True)
+class SessionRecord:
+    """A session in the store. Seconds are those of the store's clock."""
+
+    session_id: str
+    ordinal: int
+    session: Session
+    options: SessionOptions
+    created_at: float
+    last_used_at: float
+    activities: list[Activity] = field(default_factory=list)
+
+    @property
+    def held(self) -> bool:
+        """Whether an operation runs or waits."""
+        return bool(self.activities)
+
+    @property
+    def activity(self) -> Activity:
+        """What the latest holder does."""
+        return self.activities[-1] if self.activities else Activity.IDLE
+
+    def idle_seconds(self, now: float) -> float:
+        """Seconds since its last operation ended; 0 while one runs."""
+        return 0.0 if self.held else max(0.0, now - self.last_used_at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A creation that a retry with the same id finds again."""
+
+    session_id: str
+    asked_at: float
+    spec: CacheSpec
+    options: SessionOptions
+
+
+@dataclass(slots=True)
+class _Ends:
+    """How sessions ended: counts of all, reasons of the latest."""
+
+    counts: dict[EndReason, int] = field(default_factory=lambda: dict.fromkeys(EndReason, 0))
+    reasons: OrderedDict[str, str] = field(default_factory=OrderedDict)
+
+    def add(self, session_id: str, reason: EndReason, words: str) -> None:
+        self.counts[reason] += 1
+        self.reasons[session_id] = words
+        if len(self.reasons) > REMEMBERED_ENDS:
+            self.reasons.popitem(last=False)
+
+
+def _ignore(_session_id: str, _reason: EndReason) -> None:
+    """The default of `on_end`."""
+
+
+class SessionStore:
+    """Sessions by id, oldest first.
+
+    The sum of their K/V bytes stays within `budget_bytes`. A session that no
+    one holds is evicted by `sweep` once it is idle for `ttl_seconds`, and
+    before that, least recently used first, when a new one does not fit and it
+    is idle for `min_idle_seconds`. One that is held is never evicted.
+
+    Any thread may call. `create` and `fork` call the verifier, so they belong
+    in its thread. `on_end(session_id, reason)` is called in the caller's thread
+    and must not call back.
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        budget_bytes: int,
+        *,
+        clock: Callable[[], float],
+        ids: Callable[[], str],
+        ttl_seconds: float = DEFAULT_TTL_SECONDS,
+        min_idle_seconds: float = DEFAULT_MIN_IDLE_SECONDS,
+        on_end: Callable[[str, EndReason], None] = _ignore,
+    ) -> None:
+        self._verifier = verifier
+        self._budget_bytes = budget_bytes
+        self._clock = clock
+        self._ids = ids
+        self._ttl_seconds = ttl_seconds
+        self._min_idle_seconds = min(min_idle_seconds, ttl_seconds)
+        self._on_end = on_end
+        self._lock = threading.RLock()
+        self._records: OrderedDict[str, SessionRecord] = OrderedDict()
+        self._requests: OrderedDict[str, _Request] = OrderedDict()
+        self._ends = _Ends()
+        self._reserved_bytes = 0
+        self._next_ordinal = 1
+
+    @property
+    def budget_bytes(self) -> int:
+        """K/V bytes that the sessions may take together."""
+        return self._budget_bytes
+
+    @property
+    def ttl_seconds(self) -> float:
+        """Idle seconds after which a session is evicted."""
+        return self._ttl_seconds
+
+    @property
+    def kv_bytes(self) -> int:
+        """K/V bytes of all sessions, measured, and those being allocated."""
+        with self._lock:
+            held = sum(record.session.memory_bytes for record in self._records.values())
+            return held + self._reserved_bytes
+
+    @property
+    def ends(self) -> Mapping[EndReason, int]:
+        """How many sessions ended, by reason."""
+        return MappingProxyType(self._ends.counts)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def create(
+        self, spec: CacheSpec, options: SessionOptions | None = None, request_id: str = ""
+    ) -> SessionRecord:
+        """A new session with an empty history.
+
+        The same `request_id` within ten minutes returns the session that it
+        opened, if it still lives. Raises `OutOfKvMemory`, `BadParameters` (also
+        for a `request_id` that asked for something else), and what the
+        verifier raises for the spec.
+        """
+        options = options if options is not None else SessionOptions()
+        if len(request_id) > MAX_REQUEST_ID_CHARACTERS:
+            raise BadParameters(
+                f"the request id has more than {MAX_REQUEST_ID_CHARACTERS} characters",
+                field="request_id",
+            )
+        needed = self._verifier.bytes_needed(spec)
+        with self._lock:
+            earlier = self._created_by(request_id, spec, options)
+            if earlier is not None:
+                return earlier
+            self._make_room(needed)
+        with self._reserved(needed):
+            session = Session(self._verifier, self._verifier.allocate(spec))
+            record = self._insert(session, options)
+        if request_id:
+            self._remember(request_id, record)
+        return record
+
+    def get(self, session_id: str) -> SessionRecord:
+        """The live session; raises `SessionNotFound`, saying how it ended."""
+        with self._lock:
+            record = self._records.get(session_id)
+            if record is not None and record.session.end_reason:
+                self._remove(record, EndReason.INVARIANT)
+                record = None
+            if record is not None:
+                return record
+            ended = self._ends.reasons.get(session_id)
+        was = f"was {ended}" if ended else "is not known to this node"
+        raise SessionNotFound(
+            f"session {session_id[:64]!r} {was}; open a new one and append the history",
+            session_id=session_id[:64],
+        )
+
+    @contextmanager
+    def hold(self, session_id: str, activity: Activity) -> Iterator[SessionRecord]:
+        """Keeps the session from being evicted, and shows what it does.
+
+        Holds may nest; the session is idle when the last one ends. Raises
+        `SessionNotFound`.
+        """
+        with self._lock:
+            record = self.get(session_id)
+            record.activities.append(activity)
+        try:
+            yield record
+        finally:
+            with self._lock:
+                record.activities.remove(activity)
+                record.last_used_at = self._clock()
+                if record.session.end_reason and session_id in self._records:
+                    self._remove(record, EndReason.INVARIANT)
+
+    def fork(self, session_id: str, history_length: int | None = None) -> SessionRecord:
+        """A new session with the first `history_length` tokens of another, all by default.
+
+        Raises `SessionNotFound`, `OutOfKvMemory`, `HistoryLengthMismatch`.
+        """
+        with self.hold(session_id, self.get(session_id).activity) as origin:
+            # Checked before another session is evicted for it.
+            origin.session.check_prefix(history_length)
+            needed = self._verifier.bytes_needed(origin.session.spec)
+            with self._lock:
+                self._make_room(needed)
+            with self._reserved(needed):
+                return self._insert(origin.session.fork(history_length), origin.options)
+
+    def close(self, session_id: str) -> int:
+        """Ends the session, frees its memory, returns its history's length.
+
+        A step that runs in the verifier's thread ends first; the next one
+        raises `SessionNotFound`. Raises `SessionNotFound`.
+        """
+        with self._lock:
+            record = self.get(session_id)
+            self._remove(record, EndReason.CLOSED)
+            return len(record.session.history)
+
+    def close_all(self) -> None:
+        """Closes every session."""
+        with self._lock:
+            for record in list(self._records.values()):
+                self._remove(record, EndReason.CLOSED)
+
+    def page(self, after: int = 0, size: int = 100) -> tuple[list[SessionRecord], int | None]:
+        """Sessions with an ordinal above `after`, oldest first, at most `size`.
+
+        The second value is the `after` of the next page, None at the end.
+        """
+        with self._lock:
+            later = [record for record in self._records.values() if record.ordinal > after]
+        page = later[:size]
+        return page, page[-1].ordinal if len(later) > len(page) and page else None
+
+    def sweep(self, now: float) -> int:
+        """Evicts what is idle beyond its time to live; how many sessions ended."""
+        with self._lock:
+            self._forget_requests(now)
+            ended = 0
+            for record in list(self._records.values()):
+                if record.session.end_reason:
+                    self._remove(record, EndReason.INVARIANT)
+                elif not record.held and record.idle_seconds(now) >= self._ttl_seconds:
+                    self._remove(record, EndReason.IDLE)
+                else:
+                    continue
+                ended += 1
+            return ended
+
+    def _insert(self, session: Session, options: SessionOptions) -> SessionRecord:
+        now = self._clock()
+        with self._lock:
+            record = SessionRecord(self._ids(), self._next_ordinal, session, options, now, now)
+            if record.session_id in self._records:
+                raise ValueError(f"session id {record.session_id} was given twice")
+            self._next_ordinal += 1
+            self._records[record.session_id] = record
+        return record
+
+    def _remove(self, record: SessionRecord, reason: EndReason) -> None:
+        del self._records[record.session_id]
+        record.session.end(reason.value)
+        self._ends.add(record.session_id, reason, record.session.end_reason)
+        self._on_end(record.session_id, reason)
+
+    @contextmanager
+    def _reserved(self, needed: int) -> Iterator[None]:
+        """Counts bytes from the moment there was room until they are measured."""
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reserved_bytes -= needed
+
+    def _remember(self, request_id: str, record: SessionRecord) -> None:
+        asked = _Request(record.session_id, record.created_at, record.session.spec, record.options)
+        with self._lock:
+            self._requests.pop(request_id, None)
+            self._requests[request_id] = asked
+            if len(self._requests) > REMEMBERED_REQUESTS:
+                self._requests.popitem(last=False)
+
+    def _created_by(
+        self, request_id: str, spec: CacheSpec, options: SessionOptions
+    ) -> SessionRecord | None:
+        self._forget_requests(self._clock())
+        asked = self._requests.get(request_id)
+        if asked is None:
+            return None
+        if (asked.spec, asked.options) != (spec, options):
+            raise BadParameters(
+                f"request id {request_id!r} opened another kind of session", field="request_id"
+            )
+        record = self._records.get(asked.session_id)
+        return record if record is not None and not record.session.end_reason else None
+
+    def _forget_requests(self, now: float) -> None:
+        while self._requests:
+            request_id, oldest = next(iter(self._requests.items()))
+            if now - oldest.asked_at < REQUEST_ID_SECONDS:
+                return
+            del self._requests[request_id]
+
+    def _make_room(self, needed: int) -> None:
+        """Evicts until `needed` bytes fit and reserves them; evicts nothing in vain."""
+        now = self._clock()
+        free = self._budget_bytes - self.kv_bytes
+        victims: list[SessionRecord] = []
+        idle = sorted(
+            (record for record in self._records.values() if not record.held),
+            key=lambda record: record.last_used_at,
+        )
+        for record in idle:
+            if free >= needed or record.idle_seconds(now) < self._min_idle_seconds:
+                break
+            victims.append(record)
+            free += record.session.memory_bytes
+        if free < needed:
+            raise self._out_of_memory(needed, idle, now)
+        for record in victims:
+            self._remove(record, EndReason.MEMORY)
+        self._reserved_bytes += needed
+
+    def _out_of_memory(self, needed: int, idle: list[SessionRecord], now: float) -> OutOfKvMemory:
+        free = max(0, self._budget_bytes - self.kv_bytes)
+        figures = {"needed_bytes": str(needed), "free_bytes": str(free)}
+        if needed > self._budget_bytes:
+            return OutOfKvMemory(
+                f"a session of {needed} K/V bytes never fits the budget of {self._budget_bytes};"
+                " ask for a smaller window or a shorter history",
+                **figures,
+            )
+        waits = [self._min_idle_seconds - record.idle_seconds(now) for record in idle]
+        wait = max(1.0, min((wait for wait in waits if wait > 0.0), default=self._min_idle_seconds))
+        return OutOfKvMemory(
+            f"a session needs {needed} K/V bytes and {free} are free;"
+            f" close a session or retry in {wait:.0f} s",
+            retry_after_seconds=f"{wait:.3f}",
+            **figures,
+        )

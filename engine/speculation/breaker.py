@@ -1,0 +1,56 @@
+"""A circuit breaker for a proposer (Nygard, "Release It!", 2007).
+
+closed --DEADLINE, UNREACHABLE, or 3 bad blocks in a row--> open
+open --cool-down over--> half-open: one draft may be asked for
+half-open --well-formed draft--> closed
+half-open --any fault--> open, with twice the cool-down, 30 s at most
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.errors import DraftFaultKind
+
+BAD_BLOCKS_TO_OPEN = 3
+FIRST_COOL_DOWN_SECONDS = 1.0
+LONGEST_COOL_DOWN_SECONDS = 30.0
+
+_OPENS_AT_ONCE = frozenset({DraftFaultKind.DEADLINE, DraftFaultKind.UNREACHABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """Whether a proposer may be asked. A value: events return the next one.
+
+    `opened_by` is the fault that opened it, None while closed; `retry_at` the
+    time, in the caller's monotonic seconds, from which one draft may be tried.
+    """
+
+    bad_block_count: int = 0
+    opened_by: DraftFaultKind | None = None
+    cool_down_seconds: float = 0.0
+    retry_at: float = 0.0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the proposer counts as sound."""
+        return self.opened_by is None
+
+    def allows(self, now: float) -> bool:
+        """Whether a draft may be asked for: closed, or open and cooled down."""
+        return self.closed or now >= self.retry_at
+
+    def after_success(self) -> Breaker:
+        """A well-formed draft came in time."""
+        return Breaker()
+
+    def after_fault(self, kind: DraftFaultKind, now: float) -> Breaker:
+        """A draft failed."""
+        bad_blocks = self.bad_block_count + 1
+        if self.closed and kind not in _OPENS_AT_ONCE and bad_blocks < BAD_BLOCKS_TO_OPEN:
+            return Breaker(bad_block_count=bad_blocks)
+        cool_down = min(
+            self.cool_down_seconds * 2 or FIRST_COOL_DOWN_SECONDS, LONGEST_COOL_DOWN_SECONDS
+        )
+        return Breaker(bad_blocks, kind, cool_down, now + cool_down)

@@ -1,0 +1,240 @@
+"""Gets the drafts of one generation, in time or not at all.
+
+Owns the tasks that wait for a source. A draft that is late, malformed or does
+not come costs its block the drafted tokens, is counted by kind, and is told
+to the breaker; what is no `DraftFailed` is a defect of the source and is
+raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.errors import DraftFailed, DraftFaultKind
+from engine.generation_report import DropReason
+from engine.history import History
+from engine.proposers.contract import MAX_BLOCK_SIZE, Draft, DraftSource
+from engine.session import Step
+from engine.speculation.ahead import may_fit, usable_suffix
+from engine.speculation.checks import check_draft
+from engine.speculation.pace import BlockMeasurement
+from engine.speculation.state import SpeculationState
+from engine.speculation.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class DraftingLimits:
+    """What holds for every draft of a generation.
+
+    `deadline_seconds` is the longest that the verifier waits for a draft.
+    `block_size` tokens are drafted at most. `adaptive` lets the measured pace
+    choose smaller blocks and drop drafting; otherwise it is always `block_size`.
+    """
+
+    block_size: int
+    vocabulary_size: int
+    deadline_seconds: float
+    adaptive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDraft:
+    """The draft for one block, empty when there is none.
+
+    `received` says whether a well-formed one, be it empty, came in time.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    draft_seconds: float = 0.0
+    wire_seconds: float = 0.0
+    wait_seconds: float = 0.0
+    ahead: bool = False
+    received: bool = False
+
+
+NO_DRAFT = BlockDraft()
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A draft in flight: behind `base_length` tokens of history and `assumed`."""
+
+    base_length: int
+    assumed: tuple[int, ...]
+    block_size: int
+    task: asyncio.Task[Draft]
+
+
+class Drafter:
+    """Drafts for one generation of one session. Has at most one draft in flight."""
+
+    def __init__(
+        self,
+        source: DraftSource,
+        state: SpeculationState,
+        limits: DraftingLimits,
+        tally: Tally,
+        clock: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._state = state
+        self._limits = limits
+        self._tally = tally
+        self._clock = clock
+        self._ahead: _Request | None = None
+
+    async def next_draft(self, history: History, most: int, seconds_left: float) -> BlockDraft:
+        """A draft of at most `most` >= 1 tokens behind `history`.
+
+        The one made ahead if it fits, a fresh one otherwise; each is waited for
+        as long as the limits say, both no longer than `seconds_left`.
+        """
+        began = self._clock()
+        ready = await self._taken_ahead(history, most, seconds_left)
+        if ready is None and self._may_ask():
+            ready = await self._fresh(history, most, seconds_left - (self._clock() - began))
+        if ready is None:
+            return BlockDraft(wait_seconds=self._clock() - began)
+        draft, token_ids, ahead = ready
+        return BlockDraft(
+            token_ids=token_ids,
+            draft_seconds=draft.compute_seconds,
+            wire_seconds=_wire_seconds(draft),
+            wait_seconds=self._clock() - began,
+            ahead=ahead,
+            received=True,
+        )
+
+    def draft_ahead(self, history: History, assumed: Sequence[int], most: int) -> None:
+        """Starts a draft of at most `most` tokens behind `history` + `assumed`.
+
+        Does nothing when it would not pay, or when nothing is left to draft.
+        """
+        if not assumed or most < 1 or not self._state.breaker.closed:
+            return
+        pace = self._state.pace
+        if self._limits.adaptive and (pace.dropped or not pace.should_draft_ahead()):
+            return
+        self._ahead = self._request(history, tuple(assumed), self._block_size(most) + 1)
+
+    def after_block(self, draft: BlockDraft, step: Step, verify_seconds: float) -> None:
+        """Learns from a verified block."""
+        state = self._state
+        if draft.received:
+            state.pace = state.pace.after_block(
+                BlockMeasurement(
+                    drafted_count=step.verified_count,
+                    accepted_count=step.accepted_count,
+                    committed_count=len(step.committed),
+                    verify_seconds=verify_seconds,
+                    wait_seconds=draft.wait_seconds,
+                    round_trip_seconds=draft.draft_seconds + draft.wire_seconds,
+                    compute_seconds=draft.draft_seconds,
+                )
+            )
+            self._tally.faults[DropReason.SLOWER_THAN_ALONE] += state.pace.dropped
+        elif state.pace.dropped and state.breaker.closed:
+            state.pace = state.pace.after_alone_block()
+
+    async def close(self) -> None:
+        """Takes back the draft in flight; no task is left when this returns."""
+        request, self._ahead = self._ahead, None
+        if request is not None:
+            await _cancelled(request.task)
+
+    def _may_ask(self) -> bool:
+        if self._limits.adaptive and self._state.pace.dropped:
+            return False
+        return self._state.breaker.allows(self._clock())
+
+    def _block_size(self, most: int) -> int:
+        most = min(most, self._limits.block_size)
+        return self._state.pace.block_size(most) if self._limits.adaptive else most
+
+    def _request(self, history: History, assumed: tuple[int, ...], size: int) -> _Request:
+        base_length = len(history)
+        size = min(size, MAX_BLOCK_SIZE)
+        drafting = self._source.draft(history.until(base_length), assumed, size)
+        return _Request(base_length, assumed, size, asyncio.ensure_future(drafting))
+
+    async def _fresh(
+        self, history: History, most: int, seconds_left: float
+    ) -> tuple[Draft, tuple[int, ...], bool] | None:
+        request = self._request(history, (), self._block_size(most))
+        draft = await self._received(request, seconds_left)
+        return None if draft is None else (draft, draft.token_ids, False)
+
+    async def _taken_ahead(
+        self, history: History, most: int, seconds_left: float
+    ) -> tuple[Draft, tuple[int, ...], bool] | None:
+        """The draft made ahead, cut to what fits; None when it does not."""
+        request, self._ahead = self._ahead, None
+        if request is None:
+            return None
+        committed = history[request.base_length :]
+        if may_fit(request.assumed, committed) or request.task.done():
+            draft = await self._received(request, seconds_left)
+        else:
+            await _cancelled(request.task)
+            draft = None
+        if draft is not None:
+            rest = usable_suffix((*request.assumed, *draft.token_ids), committed)
+            if rest is not None:
+                self._tally.ahead_hit_count += 1
+                return draft, rest[: min(most, self._limits.block_size)], True
+        self._tally.ahead_miss_count += 1
+        return None
+
+    async def _received(self, request: _Request, seconds_left: float) -> Draft | None:
+        """The well-formed draft of a request; None with the fault counted.
+
+        Also None, and no fault, when the generation's time was up first.
+        """
+        patience = self._limits.deadline_seconds
+        try:
+            draft = await _within(request.task, min(patience, seconds_left))
+            if draft is None and seconds_left < patience:
+                return None
+            if draft is None:
+                raise DraftFailed(DraftFaultKind.DEADLINE, f"no draft within {patience} s")
+            check_draft(draft, request.block_size, self._limits.vocabulary_size)
+        except DraftFailed as fault:
+            self._tally.faults[DropReason(fault.kind.value)] += 1
+            self._state.breaker = self._state.breaker.after_fault(fault.kind, self._clock())
+            return None
+        self._state.breaker = self._state.breaker.after_success()
+        self._tally.add_round_trip(_wire_seconds(draft))
+        return draft
+
+
+async def _within(task: asyncio.Task[Draft], seconds: float) -> Draft | None:
+    """The task's draft, or None, the task cancelled, when it does not come in time."""
+    try:
+        finished, _ = await asyncio.wait({task}, timeout=max(0.0, seconds))
+    except asyncio.CancelledError:
+        await _cancelled(task)
+        raise
+    if not finished:
+        await _cancelled(task)
+        return None
+    if task.cancelled():
+        # Nobody here did it: the source was closed under the draft.
+        raise DraftFailed(DraftFaultKind.UNREACHABLE, "the draft was cancelled by its source")
+    return task.result()
+
+
+async def _cancelled(task: asyncio.Task[Draft]) -> None:
+    """Cancels the task and waits for its end; raises what is no fault of a proposer."""
+    task.cancel()
+    await asyncio.wait({task})
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None and not isinstance(error, DraftFailed):
+        raise error
+
+
+def _wire_seconds(draft: Draft) -> float:
+    return max(0.0, draft.round_trip_seconds - draft.compute_seconds)

@@ -1,0 +1,44 @@
+"""What placement is given: nodes, and what was measured between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fleet.card import Card
+from fleet.liveness import Liveness
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as this one knows it."""
+
+    card: Card
+    liveness: Liveness
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredAcceptance:
+    """Share of drafted tokens accepted, given that all before them in the block were.
+
+    `acceptance_rate` is in 0 to 1; `drafted_count` tokens are behind it.
+    """
+
+    acceptance_rate: float
+    drafted_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """What was measured.
+
+    `round_trips`: (verifier node, proposer node) -> seconds. `acceptances`:
+    (verifier model, proposer model) -> share. `free_bytes`: node -> bytes that
+    a session may take, in place of the card's. `open_breakers`: (verifier node,
+    proposer node) pairs that a circuit breaker holds apart.
+    """
+
+    round_trips: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
+    free_bytes: Mapping[str, int] = field(default_factory=dict)
+    open_breakers: frozenset[tuple[str, str]] = frozenset()

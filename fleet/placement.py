@@ -1,0 +1,189 @@
+"""Which verifier and which proposer serve a session, and why.
+
+The candidates are every verifier of the requested model, alone and with every
+proposer that any node offers. A verifier that cannot take the session is one
+candidate, without its pairings. Each candidate is in the plan exactly once:
+chosen, or rejected with the numbers that decided. The fastest wins; of equals
+the verifier alone, then the lower node ids. A proposer that the request names
+is used although it is predicted to be slower than the verifier alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fleet.card import Role
+from fleet.errors import ModelNotFound, NoPlacement
+from fleet.kv_memory import kv_bytes
+from fleet.node_view import MeasuredAcceptance, Measurements, NodeView
+from fleet.pairing_rules import Objection, proposer_objection, verifier_objection
+from fleet.placement_reasons import pair_text, plan_reasons
+from fleet.plan import Placement, Plan, PlanRequest, Rejection, RejectionReason, Transport
+from fleet.predicted_pair import PredictedPair, Server, predict, predict_alone
+
+__all__ = ["MeasuredAcceptance", "Measurements", "NodeView", "plan"]
+
+
+def plan(request: PlanRequest, nodes: Sequence[NodeView], measured: Measurements) -> Plan:
+    """The pair with the highest predicted speed; the order of `nodes` plays no part.
+
+    Raises `ModelNotFound` when no live node serves the verifier, or none the
+    proposer that the request names, and `NoPlacement` when nodes do but none
+    can take the session. Raises `ValueError` for a block size below 1.
+    """
+    if request.block_size is not None and request.block_size < 1:
+        raise ValueError(f"block size {request.block_size} is below 1")
+    ordered = sorted(nodes, key=lambda view: view.card.node_id)
+    _require_served(request.verifier_model, Role.VERIFIER, ordered)
+    if request.proposer_model and not request.without_proposer:
+        _require_served(request.proposer_model, Role.PROPOSER, ordered)
+    fit: list[PredictedPair] = []
+    rejections: list[Rejection] = []
+    for view, server in _servers(ordered, Role.VERIFIER):
+        if server.offer.model_id != request.verifier_model:
+            continue
+        objection = verifier_objection(request, view, server.offer, measured)
+        if objection is not None:
+            rejections.append(_rejection(server, None, objection))
+            continue
+        pairs, unfit = _pairs(request, server, ordered, measured)
+        fit += pairs
+        rejections += unfit
+    return _decide(request, fit, rejections, measured)
+
+
+def _pairs(
+    request: PlanRequest, verifier: Server, nodes: Sequence[NodeView], measured: Measurements
+) -> tuple[list[PredictedPair], list[Rejection]]:
+    """The verifier alone and with every proposer: what could serve, and what not."""
+    alone = predict_alone(verifier)
+    fit: list[PredictedPair] = []
+    rejections: list[Rejection] = []
+    if _names_proposer(request):
+        objection = (RejectionReason.NOT_REQUESTED, "The request names a proposer.")
+        rejections.append(
+            _rejection(verifier, None, objection, alone.tokens_per_second),
+        )
+    else:
+        fit.append(alone)
+    for view, proposer in _servers(nodes, Role.PROPOSER):
+        rule = proposer_objection(
+            request, (verifier.card, verifier.offer), view, proposer.offer, measured
+        )
+        if rule is not None:
+            rejections.append(_rejection(verifier, proposer, rule))
+        else:
+            fit.append(predict(request, verifier, proposer, measured))
+    return fit, rejections
+
+
+def _decide(
+    request: PlanRequest,
+    fit: list[PredictedPair],
+    rejections: list[Rejection],
+    measured: Measurements,
+) -> Plan:
+    named = _names_proposer(request)
+    eligible = [pair for pair in fit if pair.proposer is None or named or pair.is_faster_than_alone]
+    if not eligible:
+        raise _no_placement(request, rejections)
+    chosen = min(eligible, key=lambda pair: pair.preference)
+    rejections = [*rejections, *(_slower(pair, chosen) for pair in fit if pair is not chosen)]
+    card = chosen.verifier.card
+    needed = kv_bytes(chosen.verifier.offer, request)
+    free = measured.free_bytes.get(card.node_id, card.memory_free_bytes)
+    return Plan(
+        verifier=_placement(chosen.verifier),
+        proposer=_placement(chosen.proposer) if chosen.proposer else None,
+        transport=_transport(chosen),
+        block_size=chosen.block_size,
+        predicted_tokens_per_second=chosen.tokens_per_second,
+        predicted_alone_tokens_per_second=chosen.alone_tokens_per_second,
+        round_trip_seconds=chosen.round_trip_seconds,
+        acceptance_rate=chosen.acceptance_rate,
+        acceptance_measured=chosen.acceptance_measured,
+        kv_bytes=needed,
+        reasons=plan_reasons(request, chosen, needed, free),
+        rejections=tuple(rejections),
+    )
+
+
+def _slower(pair: PredictedPair, chosen: PredictedPair) -> Rejection:
+    """Why a candidate that could serve was not chosen."""
+    if pair.proposer is not None and not pair.is_faster_than_alone:
+        reason = RejectionReason.SLOWER_THAN_ALONE
+        text = f"{pair_text(pair)} The verifier alone: {pair.alone_tokens_per_second:.1f}."
+    else:
+        reason = RejectionReason.SLOWER_THAN_CHOSEN
+        text = f"{pair_text(pair)} The chosen: {chosen.tokens_per_second:.1f}."
+    return _rejection(pair.verifier, pair.proposer, (reason, text), pair.tokens_per_second)
+
+
+def _rejection(
+    verifier: Server, proposer: Server | None, objection: Objection, speed: float = 0.0
+) -> Rejection:
+    reason, explanation = objection
+    return Rejection(
+        verifier=_placement(verifier),
+        proposer=_placement(proposer) if proposer else None,
+        reason=reason,
+        explanation=explanation,
+        predicted_tokens_per_second=speed,
+    )
+
+
+def _placement(server: Server) -> Placement:
+    card = server.card
+    address = card.addresses[0] if card.addresses else ""
+    return Placement(card.node_id, card.name, address, server.offer.model_id)
+
+
+def _transport(pair: PredictedPair) -> Transport | None:
+    """Drafts are ids only: the ring has nothing to carry for them."""
+    if pair.proposer is None:
+        return None
+    is_local = pair.proposer.card.node_id == pair.verifier.card.node_id
+    return Transport.LOCAL if is_local else Transport.GRPC
+
+
+def _servers(nodes: Iterable[NodeView], role: Role) -> list[tuple[NodeView, Server]]:
+    return [(view, Server(view.card, offer)) for view in nodes for offer in view.card.offers(role)]
+
+
+def _names_proposer(request: PlanRequest) -> bool:
+    named = bool(request.proposer_model or request.proposer_node_id)
+    return named and not request.without_proposer
+
+
+def _require_served(model_id: str, role: Role, nodes: Sequence[NodeView]) -> None:
+    """Raises `ModelNotFound`, with the models that are served in the role."""
+    served = {
+        server.offer.model_id
+        for view, server in _servers(nodes, role)
+        if not view.liveness.is_tombstone
+    }
+    if model_id not in served:
+        others = ", ".join(sorted(served)) or "none"
+        raise ModelNotFound(
+            f"no live node serves {role.value} {model_id!r}; served: {others}",
+            model_id=model_id,
+            role=role.value,
+            served=others,
+        )
+
+
+def _no_placement(request: PlanRequest, rejections: Sequence[Rejection]) -> NoPlacement:
+    """The error that lists why no candidate could take the session."""
+    reasons = "; ".join(
+        f"{rejection.verifier.node_name}"
+        f"{' with ' + rejection.proposer.node_name if rejection.proposer else ''}: "
+        f"{rejection.explanation}"
+        for rejection in rejections
+        if rejection.proposer is not None or rejection.reason is not RejectionReason.NOT_REQUESTED
+    )
+    return NoPlacement(
+        f"no node can take a session of {request.verifier_model!r}: "
+        f"{reasons or 'the nodes that the request names serve no such model'}",
+        verifier_model=request.verifier_model,
+        reasons=",".join(sorted({rejection.reason.value for rejection in rejections})),
+    )

@@ -1,0 +1,62 @@
+"""The sentences of a plan, with the numbers that decided."""
+
+from __future__ import annotations
+
+from fleet.plan import PlanRequest
+from fleet.predicted_pair import PredictedPair, Server
+from fleet.quantities import bytes_text, seconds_text
+
+
+def pair_text(pair: PredictedPair) -> str:
+    """The speed of a candidate and what it comes of."""
+    if pair.proposer is None:
+        return (
+            f"{_served(pair.verifier)} alone: {pair.tokens_per_second:.1f} tokens a second, "
+            f"{seconds_text(1.0 / pair.tokens_per_second)} a step."
+        )
+    origin = "measured" if pair.acceptance_measured else "assumed, too little was measured"
+    return (
+        f"{_served(pair.verifier)} with {_served(pair.proposer)}: "
+        f"{pair.tokens_per_second:.1f} tokens a second, "
+        f"{pair.block_tokens:.2f} tokens a block in {seconds_text(pair.block_seconds)} "
+        f"(blocks of {pair.block_size}, acceptance {pair.acceptance_rate:.2f} {origin}, "
+        f"round trip {seconds_text(pair.round_trip_seconds)})."
+    )
+
+
+def plan_reasons(
+    request: PlanRequest, chosen: PredictedPair, kv_bytes: int, free_bytes: int
+) -> tuple[str, ...]:
+    """How the choice was made, the choice itself first."""
+    reasons = [pair_text(chosen)]
+    alone = chosen.alone_tokens_per_second
+    if chosen.proposer is not None:
+        ratio = chosen.tokens_per_second / alone
+        step = seconds_text(1.0 / alone)
+        reasons.append(
+            f"The verifier alone: {alone:.1f} tokens a second, {step} a step; "
+            f"the pair is {ratio:.2f} times as fast."
+        )
+        if not chosen.is_faster_than_alone:
+            reasons.append(
+                "The request names the proposer: it is used although it is "
+                "predicted to be no faster than the verifier alone."
+            )
+        if request.block_size is not None and request.block_size > chosen.block_size:
+            reasons.append(
+                f"Blocks of {request.block_size} were asked for; the verifier's widest "
+                f"measured step holds {chosen.block_size}."
+            )
+    elif request.without_proposer:
+        reasons.append("The request wants the verifier alone.")
+    else:
+        reasons.append("No proposer is predicted to be faster than the verifier alone.")
+    reasons.append(
+        f"Keys and values take at most {bytes_text(kv_bytes)} "
+        f"of {bytes_text(free_bytes)} free on {chosen.verifier.card.name}."
+    )
+    return tuple(reasons)
+
+
+def _served(server: Server) -> str:
+    return f"{server.offer.model_id} on {server.card.name}"

@@ -1,0 +1,140 @@
+"""The agent: starts a node in order, and hands it the wish to leave."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+from typing import NoReturn
+
+import structlog
+
+from node.config import Config, is_loopback
+from node.error_interceptor import ErrorInterceptor
+from node.fleet_changes import EventSink
+from node.identity import load_or_create
+from node.listening import listen, make_server
+from node.log import configure_log
+from node.machine import memory_free_bytes
+from node.metrics import NodeMetrics
+from node.roles import Roles, RoleSettings
+from node.running_node import NodeParts, RunningNode
+from node.state_directory import StateDirectory
+
+_log = structlog.get_logger(__name__)
+
+
+async def run_agent(config: Config, *, on_event: EventSink) -> int:
+    """Runs a node until SIGTERM, SIGINT or Leave; a second signal exits at once.
+
+    The first event is "ready". Returns the exit status. Raises `NodeError`,
+    `engine.errors.ModelUnusable` and the refusals of `node.roles`, each a
+    sentence for people.
+    """
+    configure_log(config.log_level, config.log_format, node_name=config.name)
+    agent = Agent(config, on_event)
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> None:
+        if agent.is_leaving:
+            agent.abandon(128 + number)
+        agent.leave(config.drain_seconds)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        await agent.run()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+    return 0
+
+
+class Agent:
+    """One node. `run` once; `leave` from the same event loop."""
+
+    def __init__(self, config: Config, on_event: EventSink) -> None:
+        self._config = config
+        self._on_event = on_event
+        self._leaving = asyncio.Event()
+        self._drain_seconds = config.drain_seconds
+        self._state: StateDirectory | None = None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was asked to leave."""
+        return self._leaving.is_set()
+
+    def leave(self, drain_seconds: float) -> None:
+        """Starts the drain; running generations get `drain_seconds`, 0 for the configured."""
+        if not self._leaving.is_set():
+            self._drain_seconds = drain_seconds or self._config.drain_seconds
+            self._leaving.set()
+
+    def abandon(self, status: int) -> NoReturn:
+        """Ends the process at once; local tools do not find the node any more."""
+        if self._state is not None:
+            self._state.close()
+        os._exit(status)
+
+    async def run(self) -> None:
+        """Serves until it has left. Raises `NodeError` and the errors of loading models."""
+        async with AsyncExitStack() as stack:
+            state = StateDirectory(self._config.state_path)
+            self._state = state
+            stack.callback(state.close)
+            identity = load_or_create(state.identity_file)
+            incarnation = state.raise_incarnation()
+            metrics = NodeMetrics()
+            metrics.incarnation.set(incarnation)
+            roles = Roles(_role_settings(self._config), metrics)
+            stack.push_async_callback(roles.close)
+            server = make_server(ErrorInterceptor(metrics))
+            stack.push_async_callback(server.stop, None)
+            host, port = self._config.bind_address
+            port = listen(server, host, port, state.last_port())
+            self._warn_if_exposed(host)
+            if await self._loaded(roles):
+                parts = NodeParts(self._config, state, identity, metrics, roles, server)
+                node = RunningNode(parts, self._on_event, leave=self.leave)
+                await node.serve(incarnation, port, until=self._until_leaving)
+
+    async def _until_leaving(self) -> float:
+        await self._leaving.wait()
+        return self._drain_seconds
+
+    async def _loaded(self, roles: Roles) -> bool:
+        """Loads the roles; False when the node was asked to leave meanwhile."""
+        if self._config.serve:
+            _log.info("loading", serve=self._config.serve)
+        loading = asyncio.ensure_future(roles.load(self._config.serve))
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        try:
+            await asyncio.wait({loading, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                return False
+            loading.result()
+            return True
+        finally:
+            loading.cancel()
+            leaving.cancel()
+
+    def _warn_if_exposed(self, host: str) -> None:
+        if not is_loopback(host):
+            _log.warning(
+                "insecure",
+                bind=self._config.bind,
+                danger="everyone on this network can use this node, read every session's tokens "
+                "and pose as a member; nothing is encrypted or authenticated",
+            )
+
+
+def _role_settings(config: Config) -> RoleSettings:
+    return RoleSettings(
+        kv_budget_bytes=config.kv_budget_bytes or memory_free_bytes() // 4,
+        session_ttl_seconds=config.session_ttl_seconds,
+        draft_deadline_seconds=config.draft_deadline_seconds,
+        dtype=config.dtype,
+        width=config.width,
+    )

@@ -1,0 +1,107 @@
+"""Builds and signs the node's own card; only its owner raises its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+
+from fleet.card import PROTOCOL_MAX, PROTOCOL_MIN, Card, ModelOffer, SignedCard
+from fleet.signed_message import left_message
+from node.card_wire import sign_card
+from node.identity import Identity
+from node.machine import Machine
+from node.state_directory import StateDirectory
+
+CARD_TTL_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """What the node says of itself; `boot_id` is random at every start."""
+
+    name: str
+    fleet_name: str
+    boot_id: str
+    addresses: tuple[str, ...]
+    machine: Machine
+    memory_free_bytes: int
+    models: tuple[ModelOffer, ...]
+
+
+class CardMaker:
+    """The own card and its successors. `clock` gives seconds since 1970.
+
+    Every incarnation is durable before the card that carries it exists: the
+    first one, given by the caller, and those that `raise_to` takes.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        state: StateDirectory,
+        facts: CardFacts,
+        incarnation: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._identity = identity
+        self._state = state
+        self._clock = clock
+        self._current = sign_card(self._first(facts, incarnation), identity)
+
+    @property
+    def current(self) -> SignedCard:
+        """The latest card."""
+        return self._current
+
+    def raise_to(self, incarnation: int) -> SignedCard:
+        """The same card under `incarnation` or a higher one.
+
+        Raises `StateUnwritable` or `IncarnationCorrupt`.
+        """
+        durable = self._state.raise_incarnation(above=incarnation - 1)
+        return self._succeed(replace(self._current.card, incarnation=durable, sequence=0))
+
+    def change(self, models: tuple[ModelOffer, ...], memory_free_bytes: int) -> SignedCard:
+        """The card with other models; its sequence rises by one."""
+        return self._succeed(
+            replace(
+                self._current.card,
+                sequence=self._current.card.sequence + 1,
+                models=models,
+                memory_free_bytes=memory_free_bytes,
+            )
+        )
+
+    def farewell(self) -> bytes:
+        """The signature with which the current card leaves."""
+        card = self._current.card
+        return self._identity.sign(left_message(card.node_id, card.incarnation))
+
+    def _succeed(self, card: Card) -> SignedCard:
+        announced = replace(card, announced_at_unix=self._clock())
+        self._current = sign_card(announced, self._identity)
+        return self._current
+
+    def _first(self, facts: CardFacts, incarnation: int) -> Card:
+        return Card(
+            node_id=self._identity.node_id,
+            name=facts.name,
+            fleet_name=facts.fleet_name,
+            boot_id=facts.boot_id,
+            incarnation=incarnation,
+            sequence=0,
+            public_key=self._identity.public_key,
+            addresses=facts.addresses,
+            platform=facts.machine.platform,
+            accelerator=facts.machine.accelerator,
+            memory_total_bytes=facts.machine.memory_total_bytes,
+            memory_free_bytes=facts.memory_free_bytes,
+            software_version=version("kakeya-fleet"),
+            protocol_min=PROTOCOL_MIN,
+            protocol_max=PROTOCOL_MAX,
+            models=facts.models,
+            ring_address="",
+            announced_at_unix=self._clock(),
+            ttl_seconds=CARD_TTL_SECONDS,
+        )

@@ -1,0 +1,184 @@
+"""`fleet bench`: speed with and without the proposer, rounds interleaved."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+import click
+
+from node.cli.failure import ExitCode
+from node.cli.options import json_option, node_option, tokenizer_option, verifier_option
+from node.cli.sampling_options import max_tokens_option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kakeya import AsyncClient
+    from kakeya.client import SpeculationChoice
+    from node.cli.comparison import Comparison
+    from node.cli.tokenizer import TextTokenizer
+
+EXAMPLE = """\b
+Example:
+  fleet bench --verifier tiny
+  fleet bench --rounds 5 --max-tokens 256 --json
+"""
+
+
+@click.command("bench", epilog=EXAMPLE)
+@verifier_option(required=False)
+@click.option(
+    "--proposer",
+    metavar="MODEL[@NODE]",
+    help="Who drafts. Default: the planner's choice.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 1000),
+    default=3,
+    show_default=True,
+    help="Rounds over all prompts, after one that is not counted.",
+)
+@max_tokens_option(128)
+@tokenizer_option
+@node_option
+@json_option
+def command(
+    verifier: str | None,
+    proposer: str | None,
+    rounds: int,
+    max_tokens: int,
+    tokenizer: str | None,
+    node: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Measure the fleet with and without the proposer.
+
+    Every prompt is answered both ways in every round, in turns, so that a busy
+    machine slows both. Greedy; medians over the rounds.
+    """
+    from node.cli.connection import ask
+    from node.cli.models import find_proposer, verifier_model
+    from node.cli.tokenizer import open_tokenizer
+
+    async def run(client: AsyncClient) -> int:
+        model = await verifier_model(client, verifier)
+        words = open_tokenizer(verifier or model, tokenizer)
+        choice = None if proposer is None else await find_proposer(client, proposer)
+        by_prompt = await _measure(client, model, words, choice, rounds, max_tokens)
+        _print(by_prompt, rounds, max_tokens, as_json=as_json)
+        same = all(result.identical for results in by_prompt.values() for result in results)
+        return ExitCode.OK if same else ExitCode.NEGATIVE
+
+    return ask(node, run)
+
+
+async def _measure(
+    client: AsyncClient,
+    model: str,
+    words: TextTokenizer,
+    choice: SpeculationChoice | None,
+    rounds: int,
+    max_tokens: int,
+) -> dict[str, list[Comparison]]:
+    from node.cli.answer import Question
+    from node.cli.comparison import choose_proposer, compare
+    from node.cli.output import note
+    from node.cli.prompts import CODE_PROMPTS
+
+    results: dict[str, list[Comparison]] = {prompt: [] for prompt in CODE_PROMPTS}
+    for turn in range(rounds + 1):
+        note(f"round {turn} of {rounds}" if turn else "warming up")
+        for prompt in CODE_PROMPTS:
+            question = Question(
+                model=model, prompt=prompt, max_tokens=max_tokens, stop_at_eos=False
+            )
+            picked = choice or await choose_proposer(client, question)
+            result = await compare(client, question, words, picked, alone_first=turn % 2 == 1)
+            if turn:
+                results[prompt].append(result)
+    return results
+
+
+def _print(
+    by_prompt: Mapping[str, Sequence[Comparison]], rounds: int, max_tokens: int, *, as_json: bool
+) -> None:
+    from node.cli.output import say, write_json
+    from node.cli.plan_text import pair_text
+    from node.cli.prompts import shown
+    from node.cli.quantities import ratio_text, speed_text
+    from node.cli.tables import Column, plain_table
+
+    lines = [_facts(prompt, results) for prompt, results in by_prompt.items()]
+    overall = _facts("", [result for results in by_prompt.values() for result in results])
+    last = list(by_prompt.values())[-1][-1]
+    if as_json:
+        write_json(
+            {
+                "pair": pair_text(last.drafted.plan),
+                "rounds": rounds,
+                "max_tokens": max_tokens,
+                "prompts": lines,
+                "overall": overall,
+            }
+        )
+        return
+    say(f"{pair_text(last.drafted.plan)}; {rounds} rounds, {max_tokens} tokens, greedy")
+    columns = [
+        Column("prompt"),
+        Column("with proposer", right=True),
+        Column("alone", right=True),
+        Column("ratio", right=True),
+        Column("acceptance length", right=True),
+        Column("round trip p50 / p99", right=True),
+        Column("stream"),
+    ]
+    rows = [
+        [
+            shown(str(line["prompt"]), 32) or "median of all",
+            speed_text(float(line["tokens_per_second_with_proposer"])),
+            speed_text(float(line["tokens_per_second_alone"])),
+            ratio_text(
+                float(line["tokens_per_second_with_proposer"]),
+                float(line["tokens_per_second_alone"]),
+            ),
+            f"{float(line['acceptance_length']):.2f}",
+            _trips_text(line),
+            "identical" if line["identical"] else "DIFFERENT",
+        ]
+        for line in [*lines, overall]
+    ]
+    say(plain_table(columns, rows))
+
+
+def _facts(prompt: str, results: Sequence[Comparison]) -> dict[str, str | float | bool]:
+    drafts = [result.drafted.done.speculation for result in results]
+    trips = [numbers for numbers in drafts if numbers.drafted_count]
+    with_proposer = statistics.median(result.speeds[0] for result in results)
+    alone = statistics.median(result.speeds[1] for result in results)
+    return {
+        "prompt": prompt,
+        "tokens_per_second_with_proposer": with_proposer,
+        "tokens_per_second_alone": alone,
+        "ratio": with_proposer / alone if alone else 0.0,
+        "acceptance_length": statistics.median(each.acceptance_length for each in drafts),
+        "drafted_count": sum(each.drafted_count for each in drafts),
+        "round_trip_seconds_p50": _median([each.round_trip_seconds_p50 for each in trips]),
+        "round_trip_seconds_p99": max((each.round_trip_seconds_p99 for each in trips), default=0.0),
+        "identical": all(result.identical for result in results),
+    }
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else 0.0
+
+
+def _trips_text(line: Mapping[str, str | float | bool]) -> str:
+    from node.cli.quantities import seconds_text
+
+    if not line["drafted_count"]:
+        return "-"
+    p50, p99 = float(line["round_trip_seconds_p50"]), float(line["round_trip_seconds_p99"])
+    return f"{seconds_text(p50)} / {seconds_text(p99)}"

@@ -1,0 +1,83 @@
+"""From a command to a node: which one is asked, how the asking ends, what its errors say."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import TypeVar
+
+from kakeya import AsyncClient, KakeyaError
+from node.cli.failure import CommandFailed, ExitCode
+from node.cli.local_agents import local_agents
+from node.cli.output import note
+from node.state_directory import default_state
+
+# Leaving a stream and closing a session take a round trip each; a node that
+# does not answer may not hold the person back.
+GOODBYE_SECONDS = 0.15
+
+Result = TypeVar("Result")
+
+
+def ask(node: str | None, work: Callable[[AsyncClient], Awaitable[Result]]) -> Result:
+    """Runs `work` with a client of the node, `None` for one on this machine.
+
+    Raises `CommandFailed` for every error of the fleet, KeyboardInterrupt on
+    Ctrl-C.
+    """
+    address = node or find_local_node()
+
+    async def session() -> Result:
+        async with AsyncClient(address) as client:
+            return await work(client)
+
+    try:
+        return run_interruptible(session())
+    except KakeyaError as error:
+        raise CommandFailed(error.reason, str(error), metadata=error.metadata) from error
+
+
+def run_interruptible(work: Coroutine[object, object, Result]) -> Result:
+    """Runs a coroutine; Ctrl-C cancels it, and ends the process if that takes too long."""
+
+    async def supervised() -> Result:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(work)
+        interrupted = False
+
+        def interrupt() -> None:
+            nonlocal interrupted
+            interrupted = True
+            task.cancel()
+            loop.call_later(GOODBYE_SECONDS, os._exit, int(ExitCode.INTERRUPTED))
+
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if interrupted:
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    return asyncio.run(supervised())
+
+
+def find_local_node() -> str:
+    """The address of the first agent on this machine, by name; says so if there are several."""
+    state = os.environ.get("KAKEYA_STATE")
+    agents = local_agents(default_state("any").parent, Path(state) if state else None)
+    if not agents:
+        raise CommandFailed(
+            "NO_LOCAL_NODE",
+            "no node runs on this machine: start one with `fleet join --serve verifier=tiny`, "
+            "or name one with --node HOST:PORT.",
+        )
+    if len(agents) > 1:
+        others = ", ".join(f"{agent.name} ({agent.address})" for agent in agents[1:])
+        note(f"asking {agents[0].name}; also here: {others}; choose with --node HOST:PORT")
+    return agents[0].address

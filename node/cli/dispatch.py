@@ -1,0 +1,100 @@
+"""The `fleet` command group, and what becomes of each way in which a command can end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from node.cli.failure import CommandFailed, ExitCode, report
+from node.cli.lazy_group import LazyCommand, LazyGroup
+
+COMMANDS = {
+    "join": LazyCommand("node.cli.join", "Start a node on this machine and join the fleet."),
+    "status": LazyCommand("node.cli.status", "Show nodes, roles, models, memory, liveness."),
+    "plan": LazyCommand("node.cli.plan", "Show who would draft for whom, and why (dry run)."),
+    "generate": LazyCommand("node.cli.generate", "Continue a prompt; text streams to stdout."),
+    "verify": LazyCommand("node.cli.verify", "Prove that the proposer changes no token."),
+    "bench": LazyCommand("node.cli.bench", "Measure with and without the proposer."),
+    "leave": LazyCommand("node.cli.leave", "Drain a node and make it leave the fleet."),
+}
+
+DESCRIPTION = """One fleet out of the machines on your desk.
+
+A verifier decides every token; a proposer on another machine guesses ahead.
+With or without the proposer, the answer is the same, bit for bit.
+"""
+
+EXAMPLE = """\b
+Example, three terminals:
+  fleet join --name mini-1 --serve verifier=tiny
+  fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:PORT
+  fleet generate --verifier tiny "def parse_header(line):"
+
+\b
+Exit codes:
+  0 done   1 a negative result   2 wrong usage   3 an error of the fleet
+  130 stopped with Ctrl-C
+"""
+
+
+def _group() -> LazyGroup:
+    return LazyGroup(
+        name="fleet",
+        help=DESCRIPTION,
+        epilog=EXAMPLE,
+        commands_by_name=COMMANDS,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        params=[
+            click.Option(
+                ["--version"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_version,
+                help="Show the version and exit.",
+            )
+        ],
+    )
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Runs one command; returns its exit code. Raises KeyboardInterrupt on Ctrl-C."""
+    as_json = "--json" in _before_double_dash(arguments)
+    try:
+        result = _group().main(args=list(arguments), prog_name="fleet", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as missing:
+        click.echo(missing.ctx.get_help() if missing.ctx else missing.message)
+        return int(ExitCode.USAGE)
+    except click.UsageError as usage:
+        return report(_usage_failure(usage), as_json=as_json)
+    except click.ClickException as refused:
+        failure = CommandFailed("USAGE", refused.format_message(), exit_code=ExitCode.USAGE)
+        return report(failure, as_json=as_json)
+    except CommandFailed as failure:
+        return report(failure, as_json=as_json)
+    except click.Abort:
+        return int(ExitCode.INTERRUPTED)
+    return result if isinstance(result, int) else int(ExitCode.OK)
+
+
+def _usage_failure(usage: click.UsageError) -> CommandFailed:
+    path = usage.ctx.command_path if usage.ctx else "fleet"
+    message = usage.format_message()
+    if "--help`" not in message and "did you mean" not in message:
+        message = f"{message.rstrip('.')}; see `{path} --help`."
+    return CommandFailed("USAGE", message, exit_code=ExitCode.USAGE)
+
+
+def _before_double_dash(arguments: Sequence[str]) -> Sequence[str]:
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def _show_version(context: click.Context, _option: click.Parameter, value: object) -> None:
+    if not value:
+        return
+    from importlib.metadata import version
+
+    sys.stdout.write(f"fleet {version('kakeya-fleet')}\n")
+    context.exit()

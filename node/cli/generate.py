@@ -1,0 +1,215 @@
+"""`fleet generate`: continues a prompt; the text streams to stdout as it commits."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+from node.cli.failure import ExitCode
+from node.cli.options import (
+    json_option,
+    kv_options,
+    node_option,
+    tokenizer_option,
+    verifier_option,
+)
+from node.cli.sampling_options import max_tokens_option, sampling_options
+
+if TYPE_CHECKING:
+    from kakeya import AsyncClient, Plan, Tokens
+    from kakeya.client import SpeculationChoice
+    from node.cli.answer import Answer, Question
+    from node.cli.tokenizer import TextStream, TextTokenizer
+
+EXAMPLE = """\b
+Example:
+  fleet generate --verifier tiny "def parse_header(line):" --max-tokens 200
+  fleet generate --verifier tiny --temperature 0.8 --seed 7 --timeline - < prompt.txt
+  fleet generate --verifier tiny --speculation ngram@mini-2 "import os"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How the answer is shown."""
+
+    as_json: bool
+    timeline: bool
+
+
+@click.command("generate", epilog=EXAMPLE)
+@click.argument("prompt")
+@verifier_option(required=False)
+@max_tokens_option(200)
+@sampling_options
+@click.option(
+    "--speculation",
+    default="auto",
+    show_default=True,
+    metavar="auto|off|MODEL[@NODE]",
+    help="Who drafts: the planner's choice, nobody, or the named proposer.",
+)
+@click.option(
+    "--block-size",
+    type=click.IntRange(1, 15),
+    help="Drafted tokens a block, with a named proposer.",
+)
+@kv_options
+@click.option(
+    "--stop-at-eos/--no-stop-at-eos",
+    default=True,
+    show_default=True,
+    help="End the answer where the model ends it.",
+)
+@click.option("--timeline", is_flag=True, help="Draw draft, wire and verify of each block.")
+@tokenizer_option
+@node_option
+@json_option
+def command(  # noqa: PLR0913 - one parameter an option
+    prompt: str,
+    verifier: str | None,
+    max_tokens: int,
+    temperature: float,
+    top_p: float,
+    top_k: int,
+    seed: int | None,
+    speculation: str,
+    block_size: int | None,
+    kv_strategy: str,
+    sink_tokens: int | None,
+    window_tokens: int | None,
+    tokenizer: str | None,
+    node: str | None,
+    *,
+    stop_at_eos: bool,
+    timeline: bool,
+    as_json: bool,
+) -> int:
+    """Continue PROMPT; `-` reads it from stdin.
+
+    Text goes to stdout as the verifier commits it, nothing else does;
+    statistics go to stderr.
+    """
+    if block_size is not None and speculation in ("auto", "off"):
+        raise click.UsageError("--block-size needs a named proposer: --speculation MODEL[@NODE]")
+    from node.cli.answer import Question, Sampling
+    from node.cli.connection import ask
+    from node.cli.models import verifier_model
+    from node.cli.tokenizer import open_tokenizer
+
+    text = sys.stdin.read() if prompt == "-" else prompt
+    view = View(as_json=as_json, timeline=timeline)
+
+    async def run(client: AsyncClient) -> int:
+        model = await verifier_model(client, verifier)
+        question = Question(
+            model=model,
+            prompt=text,
+            max_tokens=max_tokens,
+            sampling=Sampling(temperature, top_p, top_k, seed),
+            kv_strategy=kv_strategy,
+            sink_tokens=sink_tokens,
+            window_tokens=window_tokens,
+            stop_at_eos=stop_at_eos,
+        )
+        words = open_tokenizer(verifier or model, tokenizer)
+        choice = await _choice(client, speculation, block_size)
+        return await _show(client, question, words, choice, view)
+
+    return ask(node, run)
+
+
+async def _choice(
+    client: AsyncClient, speculation: str, block_size: int | None
+) -> SpeculationChoice:
+    from kakeya import Speculation
+    from node.cli.models import find_proposer
+
+    if speculation == "auto":
+        return "auto"
+    if speculation == "off":
+        return "off"
+    found = await find_proposer(client, speculation)
+    return Speculation(found.proposer_model, found.node_id, block_size or 0)
+
+
+@dataclass(slots=True)
+class Printer:
+    """Writes the answer as it comes."""
+
+    stream: TextStream
+    as_json: bool
+    parts: list[str] = field(default_factory=list)
+
+    def take(self, tokens: Tokens) -> None:
+        """Writes what these tokens complete."""
+        from node.cli.output import fields_of, write_json
+
+        text = self.stream.push(tokens.token_ids)
+        if self.as_json:
+            write_json({"event": "tokens", "text": text, **fields_of(tokens)})
+        else:
+            self.write(text)
+
+    def write(self, text: str) -> None:
+        """Writes text on stdout, at once."""
+        self.parts.append(text)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+async def _show(
+    client: AsyncClient,
+    question: Question,
+    words: TextTokenizer,
+    choice: SpeculationChoice,
+    view: View,
+) -> int:
+    from node.cli.answer import answer
+    from node.cli.output import fields_of, note, write_json
+    from node.cli.plan_text import pair_text
+    from node.cli.tokenizer import TextStream
+
+    printer = Printer(TextStream(words), view.as_json)
+
+    def announce(plan: Plan) -> None:
+        if view.as_json:
+            write_json({"event": "plan", **fields_of(plan)})
+        else:
+            note(pair_text(plan))
+
+    result = await answer(client, question, words, choice, on_plan=announce, on_tokens=printer.take)
+    if view.as_json:
+        write_json(
+            {
+                "event": "done",
+                "text": words.decode(result.token_ids),
+                "sha256": result.digest,
+                **fields_of(result.done),
+            }
+        )
+        return ExitCode.OK
+    printer.write(printer.stream.end())
+    _end_line(printer)
+    _note_statistics(result, view)
+    return ExitCode.OK
+
+
+def _end_line(printer: Printer) -> None:
+    """Statistics begin on a line of their own where text and statistics share a terminal."""
+    if sys.stdout.isatty() and not "".join(printer.parts).endswith("\n"):
+        sys.stderr.write("\n")
+
+
+def _note_statistics(result: Answer, view: View) -> None:
+    from node.cli.output import brush_for, note
+    from node.cli.statistics_text import statistics_lines
+    from node.cli.timeline import draw_timeline
+
+    for line in statistics_lines(result.done, result.plan):
+        note(line)
+    if view.timeline:
+        note(draw_timeline(result.done.timeline, brush=brush_for(sys.stderr)))

@@ -1,0 +1,119 @@
+"""`fleet join`: a node agent on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from node.cli.failure import CommandFailed
+from node.cli.options import Address, json_option
+
+EXAMPLE = """\b
+Example:
+  fleet join --name mini-1 --serve verifier=tiny
+  fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:7600
+  fleet join --serve verifier=Qwen/Qwen3-0.6B --bind 192.168.1.20:7600 --insecure
+
+\b
+Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
+"""
+
+
+@click.command("join", epilog=EXAMPLE)
+@click.option("--name", help="Name for people. Default: the host's name.")
+@click.option(
+    "--serve",
+    multiple=True,
+    metavar="ROLE=MODEL",
+    help="Serve a model: verifier=MODEL or proposer=ngram. Repeatable.",
+)
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    type=Address(),
+    metavar="HOST:PORT",
+    help="A node that is known already. Repeatable; without one, multicast DNS finds the fleet.",
+)
+@click.option(
+    "--bind",
+    type=Address(allow_any_port=True),
+    metavar="HOST:PORT",
+    help="Where to answer. Default: 127.0.0.1, the last port or a free one.",
+)
+@click.option(
+    "--state",
+    metavar="DIR",
+    help="Identity and known peers. Default: one directory a name.",
+)
+@click.option("--fleet", "fleet_name", metavar="NAME", help="Fleet to join. Default: default.")
+@click.option(
+    "--insecure",
+    is_flag=True,
+    default=None,
+    help="Allow an address that other machines reach, without encryption.",
+)
+@click.option("--no-mdns", is_flag=True, help="Neither announce nor look by multicast DNS.")
+@click.option(
+    "--metrics-bind",
+    metavar="HOST:PORT|off",
+    help="Where /metrics is. Default: 127.0.0.1, free port.",
+)
+@click.option(
+    "--kv-budget-bytes",
+    type=click.IntRange(min=0),
+    help="Bytes of keys and values for all sessions. Default: a quarter of the free memory.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="TOML configuration (KAKEYA_CONFIG).",
+)
+@json_option
+def command(config_file: Path | None, *, as_json: bool, no_mdns: bool, **given: object) -> int:
+    """Start a node on this machine and join the fleet.
+
+    Runs until Ctrl-C, SIGTERM or `fleet leave`: then it drains and leaves.
+    With --json the first line is {"event": "ready", "node_id": ..., "address": ...}.
+    """
+    flags = {key: value for key, value in given.items() if value not in (None, ())}
+    if no_mdns:
+        flags["mdns"] = False
+    from engine.errors import EngineError
+    from fleet.errors import FleetError
+    from node.errors import NodeError
+    from node.refusals import Refusal
+
+    try:
+        return _run(flags, config_file, as_json=as_json)
+    except (NodeError, EngineError, FleetError, Refusal) as error:
+        raise CommandFailed(error.reason, _sentence(error), metadata=error.metadata) from error
+
+
+def _run(flags: dict[str, object], config_file: Path | None, *, as_json: bool) -> int:
+    import asyncio
+    import dataclasses
+
+    from node.agent import run_agent
+    from node.cli.agent_view import view_for
+    from node.config import build
+
+    config = build(flags, os.environ, config_file)
+    view = view_for(as_json=as_json)
+    if not as_json and config.log_level == "info":
+        # The view says in words what the log says at that level.
+        config = dataclasses.replace(config, log_level="warning")
+    view.loading(config.serve)
+    try:
+        return asyncio.run(run_agent(config, on_event=view.take))
+    finally:
+        view.close()
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -1,0 +1,83 @@
+"""`fleet leave`: a node drains and leaves the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from node.cli.failure import CommandFailed, ExitCode
+from node.cli.options import json_option, node_option
+
+if TYPE_CHECKING:
+    from kakeya import AsyncClient
+
+EXAMPLE = """\b
+Example:
+  fleet leave
+  fleet leave --node 127.0.0.1:7600 --drain 30
+"""
+
+# What a node takes to say goodbye and to stop, besides draining.
+GOODBYE_SECONDS = 15.0
+
+
+@click.command("leave", epilog=EXAMPLE)
+@click.option(
+    "--drain",
+    "drain_seconds",
+    type=click.FloatRange(0, 3600, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="Seconds that running answers may take to end.",
+)
+@node_option
+@json_option
+def command(drain_seconds: float, node: str | None, *, as_json: bool) -> int:
+    """Drain a node of this machine, make it leave the fleet, and wait until it is gone.
+
+    Works from the node's own machine only.
+    """
+    from node.cli.connection import ask
+    from node.cli.output import note, say, write_json
+    from node.cli.quantities import seconds_text
+
+    async def leave(client: AsyncClient) -> int:
+        name = (await client.fleet.node()).card.name
+        started = time.monotonic()
+        node_id = await client.fleet.leave(drain_seconds)
+        if not as_json:
+            note(f"{name} drains for up to {seconds_text(drain_seconds)} and leaves")
+        await _gone(client, name, drain_seconds + GOODBYE_SECONDS)
+        seconds = time.monotonic() - started
+        if as_json:
+            write_json({"event": "left", "node_id": node_id, "name": name, "seconds": seconds})
+        else:
+            say(f"{name} left the fleet after {seconds_text(seconds)}")
+        return ExitCode.OK
+
+    return ask(node, leave)
+
+
+async def _gone(client: AsyncClient, name: str, patience: float) -> None:
+    """Waits until nobody answers at the node's address."""
+    from kakeya import NodeUnreachable, TransportError
+
+    try:
+        async with asyncio.timeout(patience):
+            while True:
+                try:
+                    async for _ in client.fleet.watch():
+                        pass
+                except NodeUnreachable:
+                    return
+                except TransportError:
+                    continue
+    except TimeoutError:
+        raise CommandFailed(
+            "STILL_THERE",
+            f"{name} still answers after {patience:g} s: end its process by hand.",
+            metadata={"address": client.address},
+        ) from None

@@ -1,0 +1,40 @@
+"""Entry point of `fleet`.
+
+Imports nothing slow at module level, so that `fleet --help` answers at once
+and that Ctrl-C while modules load is answered here too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+def main() -> None:
+    """Runs `fleet` and ends the process with the command's exit code."""
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if code == EXIT_INTERRUPTED:
+        # The interpreter's own end waits for library threads; nothing is left to save.
+        os._exit(code)
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command and returns its exit code; says expected errors in one sentence."""
+    try:
+        from node.cli.dispatch import dispatch
+
+        return dispatch(arguments)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return EXIT_BROKEN_PIPE

@@ -1,0 +1,71 @@
+"""Which models the fleet serves, and which one a command means."""
+
+from __future__ import annotations
+
+from kakeya import AsyncClient, Liveness, NodeStatus, Role, Speculation
+from node.cli.failure import CommandFailed, ExitCode
+from node.cli.tokenizer import model_id_of
+
+
+async def verifier_model(client: AsyncClient, spec: str | None) -> str:
+    """The model that `spec` names; without one, the only verifier that the fleet serves.
+
+    Raises `CommandFailed` when nobody serves one, or several are served.
+    """
+    if spec is not None:
+        return model_id_of(spec)
+    served = served_models(await client.fleet.nodes(), Role.VERIFIER)
+    if not served:
+        raise CommandFailed(
+            "MODEL_NOT_FOUND",
+            "no live node serves a verifier: start one with `fleet join --serve verifier=tiny`.",
+        )
+    if len(served) > 1:
+        raise CommandFailed(
+            "USAGE",
+            f"the fleet serves several verifiers: choose one of {', '.join(served)} "
+            "with --verifier.",
+            exit_code=ExitCode.USAGE,
+        )
+    return served[0]
+
+
+def served_models(nodes: tuple[NodeStatus, ...], role: Role) -> list[str]:
+    """Ids of the models that live nodes serve in `role`, sorted."""
+    return sorted(
+        {
+            model.model_id
+            for node in nodes
+            if node.liveness is Liveness.ALIVE
+            for model in node.models
+            if model.role is role
+        }
+    )
+
+
+async def find_proposer(client: AsyncClient, text: str) -> Speculation:
+    """The proposer that `MODEL` or `MODEL@NODE` names; NODE is a name or the start of an id.
+
+    Raises `CommandFailed` when no live node of that name serves it.
+    """
+    model, _, wanted = text.partition("@")
+    nodes = [
+        node
+        for node in await client.fleet.nodes()
+        if node.liveness is Liveness.ALIVE
+        and any(offer.model_id == model and offer.role is Role.PROPOSER for offer in node.models)
+    ]
+    matching = [node for node in nodes if _is_called(node, wanted)]
+    if not matching:
+        where = f"; {', '.join(node.name for node in nodes)} would" if nodes else ""
+        raise CommandFailed(
+            "MODEL_NOT_FOUND",
+            f"no live node{' called ' + wanted if wanted else ''} serves the proposer "
+            f"{model!r}{where}: see `fleet status`.",
+            metadata={"proposer_model": model, "node": wanted},
+        )
+    return Speculation(model, matching[0].node_id if wanted else "")
+
+
+def _is_called(node: NodeStatus, wanted: str) -> bool:
+    return not wanted or node.name == wanted or node.node_id.startswith(wanted)

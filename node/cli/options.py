@@ -1,0 +1,100 @@
+"""Options that several commands take, and how their values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+
+
+class Address(click.ParamType[str]):
+    """HOST:PORT, or [IPV6]:PORT; port 0 only where any free one will do."""
+
+    name = "HOST:PORT"
+
+    def __init__(self, *, allow_any_port: bool = False) -> None:
+        self._lowest = 0 if allow_any_port else 1
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The address as given; refuses one without host or with a port out of range."""
+        host, colon, port = value.rpartition(":")
+        bare_ipv6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
+        if not colon or not host or bare_ipv6 or not (port.isascii() and port.isdigit()):
+            self.fail(
+                f"{value!r} is no address: give HOST:PORT, such as 127.0.0.1:7600", param, ctx
+            )
+        if not self._lowest <= int(port) <= 65535:
+            self.fail(f"{port} is no port: give {self._lowest} to 65535", param, ctx)
+        return value
+
+
+def node_option(command: Decorated) -> Decorated:
+    """`--node`: which node is asked."""
+    return click.option(
+        "--node",
+        "node",
+        type=Address(),
+        envvar="KAKEYA_NODE",
+        metavar="HOST:PORT",
+        help="Node to ask (KAKEYA_NODE). Default: an agent that runs on this machine.",
+    )(command)
+
+
+def json_option(command: Decorated) -> Decorated:
+    """`--json`: one JSON object a line on stdout."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON, one object a line, errors included."
+    )(command)
+
+
+def tokenizer_option(command: Decorated) -> Decorated:
+    """`--tokenizer`: where the verifier's tokenizer is read."""
+    return click.option(
+        "--tokenizer",
+        "tokenizer",
+        metavar="PATH",
+        help="Folder or tokenizer.json to use in place of the one found by the model's name.",
+    )(command)
+
+
+def verifier_option(*, required: bool) -> Callable[[Decorated], Decorated]:
+    """`--verifier`: the model that decides every token."""
+
+    def decorate(command: Decorated) -> Decorated:
+        return click.option(
+            "--verifier",
+            "verifier",
+            metavar="MODEL",
+            required=required,
+            help="Model that decides every token: tiny, a hub id, or a local folder."
+            + ("" if required else " Default: the only one that the fleet serves."),
+        )(command)
+
+    return decorate
+
+
+def kv_options(command: Decorated) -> Decorated:
+    """`--kv-strategy`, `--sink`, `--window`: how the verifier keeps keys and values."""
+    strategy = click.option(
+        "--kv-strategy",
+        type=click.Choice(["sink_window", "full"]),
+        default="sink_window",
+        show_default=True,
+        help="Which keys and values stay resident.",
+    )
+    sink = click.option(
+        "--sink",
+        "sink_tokens",
+        type=click.IntRange(min=0),
+        help="First positions that stay resident. Default: the node's (4).",
+    )
+    window = click.option(
+        "--window",
+        "window_tokens",
+        type=click.IntRange(min=1),
+        help="Latest positions that stay resident. Default: the node's (1,024).",
+    )
+    return strategy(sink(window(command)))

@@ -1,0 +1,56 @@
+"""Where a command writes: JSON lines, plain text when piped, colours on a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TextIO
+
+from node.cli.timeline import ASCII, BLOCKS, Brush
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from rich.console import Console
+
+
+def write_json(value: Mapping[str, object]) -> None:
+    """Writes one JSON object as one line on stdout, at once."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def fields_of(value: DataclassInstance) -> dict[str, object]:
+    """A dataclass as JSON takes it; enumerations are strings already."""
+    return dataclasses.asdict(value)
+
+
+def say(text: str) -> None:
+    """Writes a line on stdout, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """Writes a line on stderr, at once: what is not the result."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def terminal(stream: TextIO) -> Console | None:
+    """A rich console on `stream` when people watch it, else None."""
+    if not stream.isatty():
+        return None
+    from rich.console import Console
+
+    return Console(file=stream, highlight=False)
+
+
+def brush_for(stream: TextIO) -> Brush:
+    """Block characters where the stream's encoding has them, else ASCII."""
+    try:
+        "▒░█".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return BLOCKS

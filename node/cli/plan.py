@@ -1,0 +1,82 @@
+"""`fleet plan`: who would draft for whom, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from node.cli.failure import ExitCode
+from node.cli.options import json_option, kv_options, node_option, verifier_option
+
+if TYPE_CHECKING:
+    from kakeya import AsyncClient
+
+EXAMPLE = """\b
+Example:
+  fleet plan --verifier tiny --context 4096
+  fleet plan --verifier tiny --proposer ngram --block-size 8 --json
+"""
+
+
+@click.command("plan", epilog=EXAMPLE)
+@verifier_option(required=False)
+@click.option("--proposer", metavar="MODEL", default="", help="Proposer model. Default: any.")
+@click.option(
+    "--context",
+    "context_tokens",
+    type=click.IntRange(0, 2**32 - 1),
+    default=4096,
+    show_default=True,
+    help="Longest history to plan for, in tokens.",
+)
+@click.option(
+    "--block-size",
+    type=click.IntRange(1, 64),
+    help="Drafted tokens a block. Default: the planner chooses.",
+)
+@kv_options
+@node_option
+@json_option
+def command(  # noqa: PLR0913 - one parameter an option
+    verifier: str | None,
+    proposer: str,
+    context_tokens: int,
+    block_size: int | None,
+    kv_strategy: str,
+    sink_tokens: int | None,
+    window_tokens: int | None,
+    node: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Show which proposer would draft for which verifier: a dry run.
+
+    Prints the predicted speed against the verifier alone, the reasons, and for
+    every other pairing why it was not chosen.
+    """
+    from node.cli.connection import ask
+    from node.cli.models import verifier_model
+    from node.cli.output import fields_of, say, write_json
+    from node.cli.plan_text import plan_lines
+
+    async def show(client: AsyncClient) -> int:
+        model = await verifier_model(client, verifier)
+        plan = await client.fleet.plan(
+            model,
+            proposer_model=proposer,
+            context_tokens=context_tokens,
+            kv_strategy=kv_strategy,
+            sink_tokens=sink_tokens or 0,
+            window_tokens=window_tokens or 0,
+            block_size=block_size or 0,
+        )
+        if as_json:
+            write_json(fields_of(plan))
+            return ExitCode.OK
+        say(f"plan for {model}, {context_tokens:,} tokens of context")
+        for line in plan_lines(plan):
+            say(line)
+        return ExitCode.OK
+
+    return ask(node, show)

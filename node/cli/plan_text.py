@@ -1,0 +1,64 @@
+"""A plan in words: the pair, the prediction, the reasons, what was rejected and why."""
+
+from __future__ import annotations
+
+from kakeya import Placement, Plan, Rejection
+from node.cli.quantities import bytes_text, ratio_text, seconds_text, speed_text
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """The plan, line by line; headings stand at the margin."""
+    lines = [f"  verifier     {_place(plan.verifier)}", f"  proposer     {_proposer(plan)}"]
+    if plan.proposer is not None:
+        transport = plan.transport.value if plan.transport else "-"
+        lines += [
+            f"  transport    {transport}, round trip {seconds_text(plan.round_trip_seconds)}",
+            f"  block size   {plan.block_size} drafted tokens",
+            f"  acceptance   {plan.acceptance_rate:.2f} a drafted token, "
+            + ("measured" if plan.acceptance_measured else "assumed"),
+        ]
+    lines += [f"  predicted    {prediction_text(plan)}"]
+    lines += [f"  K/V          {bytes_text(plan.kv_bytes)} at most"]
+    if plan.reasons:
+        lines += ["why", *(f"  - {reason}" for reason in plan.reasons)]
+    if plan.rejections:
+        lines += ["rejected", *(line for each in plan.rejections for line in _rejected(each))]
+    return lines
+
+
+def prediction_text(plan: Plan) -> str:
+    """`412 tok/s, 2.30x the verifier alone (179 tok/s)`; alone, its own speed."""
+    speed, alone = plan.predicted_tokens_per_second, plan.predicted_alone_tokens_per_second
+    if plan.proposer is None:
+        return f"{speed_text(speed or alone)}, alone"
+    return (
+        f"{speed_text(speed)}, {ratio_text(speed, alone)} the verifier alone ({speed_text(alone)})"
+    )
+
+
+def pair_text(plan: Plan) -> str:
+    """`tiny on mini-1, drafts by ngram on mini-2`."""
+    verifier = f"{plan.verifier.model_id} on {plan.verifier.node_name}"
+    if plan.proposer is None:
+        return f"{verifier}, alone"
+    return f"{verifier}, drafts by {plan.proposer.model_id} on {plan.proposer.node_name}"
+
+
+def _proposer(plan: Plan) -> str:
+    return "none: the verifier decodes alone" if plan.proposer is None else _place(plan.proposer)
+
+
+def _place(place: Placement) -> str:
+    return f"{place.model_id} on {place.node_name} ({place.address})"
+
+
+def _rejected(rejection: Rejection) -> list[str]:
+    if rejection.proposer is None:
+        pair = f"{rejection.verifier.model_id} on {rejection.verifier.node_name}"
+    else:
+        pair = (
+            f"{rejection.proposer.model_id} on {rejection.proposer.node_name} "
+            f"for {rejection.verifier.node_name}"
+        )
+    reason = rejection.reason.value.replace("_", " ")
+    return [f"  - {pair}: {reason}", f"    {rejection.explanation}"]

@@ -1,0 +1,62 @@
+"""Quantities as people read them: bytes, seconds, speeds, hashes."""
+
+from __future__ import annotations
+
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def bytes_text(count: int) -> str:
+    """Bytes with a binary unit: `512 B`, `3.1 GiB`."""
+    value = float(count)
+    unit = 0
+    while value >= 1024 and unit < len(_BINARY_UNITS) - 1:
+        value /= 1024
+        unit += 1
+    return f"{count} B" if unit == 0 else f"{_three_digits(value)} {_BINARY_UNITS[unit]}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration: `42 us`, `0.42 ms`, `9.81 ms`, `1.24 s`, `3 min 20 s`."""
+    if seconds < 0:
+        raise ValueError(f"a duration cannot be negative: {seconds}")
+    if seconds == 0:
+        return "0 s"
+    if seconds < 1e-4:
+        return f"{_three_digits(seconds * 1e6)} us"
+    if seconds < 1:
+        return f"{_three_digits(seconds * 1e3)} ms"
+    if seconds < 60:
+        return f"{_three_digits(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def speed_text(tokens_per_second: float) -> str:
+    """Tokens a second: `328 tok/s`, `9.41 tok/s`; `-` when it is not known."""
+    return f"{_three_digits(tokens_per_second)} tok/s" if tokens_per_second > 0 else "-"
+
+
+def ratio_text(part: float, whole: float) -> str:
+    """How many times `whole` fits into `part`: `2.31x`; `-` without a whole."""
+    return f"{part / whole:.2f}x" if whole > 0 else "-"
+
+
+def share_text(part: float, whole: float) -> str:
+    """A share in per cent: `93 %`; `-` without a whole."""
+    return f"{100 * part / whole:.0f} %" if whole > 0 else "-"
+
+
+def short_hash(digest: str) -> str:
+    """The first 16 of a hexadecimal digest's characters."""
+    return digest[:16]
+
+
+def _three_digits(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    if value >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}"

@@ -1,0 +1,85 @@
+"""The end of a generation in words: speed, acceptance, round trip, what went wrong."""
+
+from __future__ import annotations
+
+from kakeya import DropReason, GenerationDone, Plan, StopReason
+from node.cli.quantities import seconds_text, share_text, speed_text
+
+_DROPPED = {
+    DropReason.UNREACHABLE: "it cannot be reached",
+    DropReason.DEADLINE: "a draft did not come in time",
+    DropReason.WRONG_LENGTH: "it sent blocks of a wrong length",
+    DropReason.OUT_OF_VOCABULARY: "it sent ids outside the vocabulary",
+    DropReason.STALE: "it sent blocks for another history",
+    DropReason.SLOWER_THAN_ALONE: "drafting was measured to be slower than decoding alone",
+    DropReason.UNKNOWN: "for a reason that this version does not know",
+}
+
+_STOPPED = {
+    StopReason.MAX_TOKENS: "as many tokens as asked for",
+    StopReason.STOP_TOKEN: "the model ended its answer",
+    StopReason.DEADLINE: "the deadline passed",
+    StopReason.CONTEXT_FULL: "the model's positions are used up",
+    StopReason.DRAINING: "the node is leaving",
+    StopReason.UNKNOWN: "for a reason that this version does not know",
+}
+
+
+def tokens_per_second(done: GenerationDone) -> float:
+    """Generated tokens over the whole time without queue and prefill; 0 when not known."""
+    timings = done.timings
+    seconds = timings.total_seconds - timings.queue_seconds - timings.prefill_seconds
+    return done.generated_token_count / seconds if seconds > 0 else 0.0
+
+
+def forwards_per_token(done: GenerationDone) -> float:
+    """Forward passes of the verifier a generated token, prefill not counted."""
+    count = done.generated_token_count
+    return done.speculation.verify_forward_count / count if count else 0.0
+
+
+def statistics_lines(done: GenerationDone, plan: Plan) -> list[str]:
+    """Statistics of one generation, line by line."""
+    timings = done.timings
+    lines = [
+        f"{done.generated_token_count} tokens in {seconds_text(timings.total_seconds)}, "
+        f"{speed_text(tokens_per_second(done))}; first token after "
+        f"{seconds_text(timings.first_token_seconds)}; stopped: {_STOPPED[done.stop_reason]}",
+        f"acceptance length {done.speculation.acceptance_length:.2f}, "
+        f"forwards per token {forwards_per_token(done):.2f}, {drafts_text(done, plan)}",
+    ]
+    if done.seed:
+        lines.append(f"seed {done.seed}")
+    return lines + fault_lines(done)
+
+
+def drafts_text(done: GenerationDone, plan: Plan) -> str:
+    """Who drafted, how much of it was accepted, and the way there."""
+    numbers = done.speculation
+    if not numbers.proposer_model_id:
+        return "no proposer"
+    node = numbers.proposer_node_id[:12]
+    if plan.proposer is not None and plan.proposer.node_id == numbers.proposer_node_id:
+        node = plan.proposer.node_name
+    if not numbers.drafted_count:
+        return f"{numbers.proposer_model_id} on {node} drafted nothing"
+    return (
+        f"{numbers.proposer_model_id} on {node}: {numbers.accepted_count} of "
+        f"{numbers.drafted_count} drafted accepted "
+        f"({share_text(numbers.accepted_count, numbers.drafted_count)}), round trip "
+        f"p50 {seconds_text(numbers.round_trip_seconds_p50)} "
+        f"p99 {seconds_text(numbers.round_trip_seconds_p99)}"
+    )
+
+
+def fault_lines(done: GenerationDone) -> list[str]:
+    """What the proposer did wrong, and why it was dropped; empty when nothing happened."""
+    lines = [
+        f"fault of the proposer: {fault.reason.value}, {fault.count} time"
+        f"{'' if fault.count == 1 else 's'}"
+        for fault in done.speculation.faults
+    ]
+    if done.speculation.drop_reason is not None:
+        why = _DROPPED[done.speculation.drop_reason]
+        lines.append(f"the proposer was dropped: {why}; the verifier went on alone")
+    return lines

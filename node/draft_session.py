@@ -1,0 +1,187 @@
+"""The proposer's side of one draft stream: proposals in, blocks out, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+
+from engine.errors import BadParameters, TokenOutOfVocabulary
+from engine.proposers.contract import MAX_BLOCK_SIZE, Draft, DraftState
+from kakeya.v1 import proposer_pb2 as wire
+from node.refusals import TokenizerDiffers
+from node.served_proposer import ServedProposer
+
+# Tokens of one stream's history. Beyond every model's positions, and 64 MB of
+# Python integers at most.
+MAX_HISTORY_TOKENS = 1 << 21
+# Proposals that wait for their blocks; the speculative loop has two at most.
+MAX_WAITING = 64
+
+
+class DraftSession:
+    """The history of one stream, and the proposals that wait for a block.
+
+    One task calls `accept` with each message in the order of the stream,
+    another one `next_response`.
+    """
+
+    def __init__(self, served: ServedProposer, opening: wire.DraftOpen) -> None:
+        check_opening(served, opening)
+        self._served = served
+        self._vocabulary_size = opening.vocabulary_size
+        self._prefix = list(opening.prefix_token_ids)
+        self._state: DraftState | None = None
+        self._last_block_id = 0
+        self._cancelled_through = 0
+        self._waiting: deque[wire.DraftProposal] = deque()
+        self._changed = asyncio.Event()
+        self._ended = False
+        self._failure: Exception | None = None
+
+    def accept(self, request: wire.DraftRequest) -> None:
+        """Takes a proposal or a cancel. Raises `BadParameters`, `TokenOutOfVocabulary`."""
+        kind = request.WhichOneof("kind")
+        if kind == "proposal":
+            self._check(request.proposal)
+            self._last_block_id = request.proposal.block_id
+            self._waiting.append(request.proposal)
+        elif kind == "cancel":
+            through = min(request.cancel.through_block_id, self._last_block_id)
+            self._cancelled_through = max(self._cancelled_through, through)
+        else:
+            raise BadParameters(
+                f"a draft stream takes proposals and cancels after its opening, not {kind}",
+                field="kind",
+            )
+        self._changed.set()
+
+    def end(self) -> None:
+        """No more messages will come; what waits is still answered."""
+        self._ended = True
+        self._changed.set()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the stream with an error, whatever waits."""
+        self._failure = error
+        self._changed.set()
+
+    async def next_response(self) -> wire.DraftResponse | None:
+        """The answer to the oldest proposal that waits; None after the last one.
+
+        Raises what `fail` was given.
+        """
+        while self._failure is None:
+            if self._waiting:
+                proposal = self._waiting.popleft()
+                return await self._served.run(partial(self._answer, proposal))
+            if self._ended:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        raise self._failure
+
+    def _check(self, proposal: wire.DraftProposal) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            raise BadParameters(
+                f"{MAX_WAITING} proposals wait for their blocks; read them first", field="proposal"
+            )
+        if proposal.block_id != self._last_block_id + 1:
+            raise BadParameters(
+                f"block_id is {proposal.block_id}; it must rise by one from {self._last_block_id}",
+                field="block_id",
+            )
+        check_block_size(proposal.block_size)
+        check_ids(proposal.committed_token_ids, self._vocabulary_size)
+        check_ids(proposal.assumed_token_ids, self._vocabulary_size)
+        if proposal.base_length > MAX_HISTORY_TOKENS:
+            raise BadParameters(
+                f"base_length is {proposal.base_length}; a stream holds {MAX_HISTORY_TOKENS}",
+                field="base_length",
+            )
+
+    def _answer(self, proposal: wire.DraftProposal) -> wire.DraftResponse:
+        """Runs where the proposer's steps run."""
+        state = self._opened()
+        response = wire.DraftResponse(block_id=proposal.block_id)
+        if state.length + len(proposal.committed_token_ids) != proposal.base_length:
+            response.status = wire.DRAFT_STATUS_STALE
+            response.base_length = state.length
+            return response
+        # A cancelled proposal's tokens are committed all the same: the next
+        # proposal carries only what came after them.
+        state.commit(proposal.committed_token_ids)
+        response.base_length = state.length
+        if proposal.block_id <= self._cancelled_through:
+            response.status = wire.DRAFT_STATUS_CANCELLED
+            return response
+        started = time.perf_counter()
+        draft = state.propose(
+            tuple(proposal.assumed_token_ids), proposal.block_size, proposal.step_count
+        )
+        response.status = wire.DRAFT_STATUS_DRAFTED
+        response.token_ids.extend(draft.token_ids)
+        response.diffusion_step_count = draft.diffusion_step_count
+        response.forward_pass_count = draft.forward_pass_count
+        response.compute_seconds = time.perf_counter() - started
+        return response
+
+    def _opened(self) -> DraftState:
+        if self._state is None:
+            self._state = self._served.proposer.open(self._prefix)
+            self._prefix = []
+        return self._state
+
+
+async def propose_once(
+    served: ServedProposer, committed: Sequence[int], block_size: int, step_count: int
+) -> tuple[Draft, float]:
+    """One block after a whole history, and the seconds that drafting took."""
+
+    def run() -> tuple[Draft, float]:
+        started = time.perf_counter()
+        draft = served.proposer.open(committed).propose((), block_size, step_count)
+        return draft, time.perf_counter() - started
+
+    return await served.run(run)
+
+
+def check_opening(served: ServedProposer, opening: wire.DraftOpen) -> None:
+    """Raises `BadParameters`, `TokenizerDiffers` or `TokenOutOfVocabulary`."""
+    offer = served.offer
+    if opening.vocabulary_size < 1:
+        raise BadParameters("vocabulary_size is 0; it must be at least 1", field="vocabulary_size")
+    if offer.tokenizer_digest and offer.tokenizer_digest != opening.tokenizer_digest:
+        raise TokenizerDiffers(
+            f"{offer.model_id} drafts ids of another tokenizer than the verifier's",
+            field="tokenizer_digest",
+            proposer_tokenizer_digest=offer.tokenizer_digest,
+        )
+    if len(opening.prefix_token_ids) > MAX_HISTORY_TOKENS:
+        raise BadParameters(
+            f"the prefix has {len(opening.prefix_token_ids)} ids; "
+            f"a stream holds {MAX_HISTORY_TOKENS}",
+            field="prefix_token_ids",
+        )
+    check_ids(opening.prefix_token_ids, opening.vocabulary_size)
+
+
+def check_block_size(block_size: int) -> None:
+    """Raises `BadParameters` outside 1 to 64."""
+    if not 1 <= block_size <= MAX_BLOCK_SIZE:
+        raise BadParameters(
+            f"block_size is {block_size}; it must be 1 to {MAX_BLOCK_SIZE}", field="block_size"
+        )
+
+
+def check_ids(token_ids: Sequence[int], vocabulary_size: int) -> None:
+    """Raises `TokenOutOfVocabulary` for an id at or above `vocabulary_size`."""
+    largest = max(token_ids, default=0)
+    if largest >= vocabulary_size:
+        raise TokenOutOfVocabulary(
+            f"token id {largest} is not below the vocabulary size {vocabulary_size}",
+            token_id=str(largest),
+            vocabulary_size=str(vocabulary_size),
+        )

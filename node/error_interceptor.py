@@ -1,0 +1,136 @@
+"""Answers the errors of every servicer in one place, from `node.error_table`.
+
+A domain error becomes its status and ErrorInfo; bytes that do not parse become
+INVALID_ARGUMENT; anything else becomes INTERNAL with one line in the log and
+none of its text on the wire. Every error is counted by its reason.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, cast
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from node.error_table import DOMAIN_ERRORS, INTERNAL_REASON, DomainError, abort, abort_internal
+from node.metrics import NodeMetrics
+from node.refusals import MalformedMessage
+
+if TYPE_CHECKING:
+    # gRPC hands the interceptor handlers of every service: their message types
+    # are known to the generated code alone.
+    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    Behaviour: TypeAlias = Callable[[Any, Context], Any]
+
+Request = TypeVar("Request")
+
+_log = structlog.get_logger(__name__)
+
+
+class _Unparsed:
+    """Stands for a unary request whose bytes do not parse."""
+
+
+_UNPARSED = _Unparsed()
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Belongs to every server of a node: `grpc.aio.server(interceptors=[...])`."""
+
+    def __init__(self, metrics: NodeMetrics) -> None:
+        self._metrics = metrics
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """The method's handler, its errors answered."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        return self._answering(handler, handler_call_details.method)
+
+    def _answering(self, handler: Handler, method: str) -> Handler:
+        behaviour, make = _behaviour(handler)
+        deserializer = handler.request_deserializer
+        if deserializer is not None and not handler.request_streaming:
+            deserializer = _lenient(deserializer)
+        wrap = self._iterating if inspect.isasyncgenfunction(behaviour) else self._awaiting
+        return make(
+            wrap(behaviour, method),
+            request_deserializer=deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    def _awaiting(self, behaviour: Behaviour, method: str) -> Behaviour:
+        async def answer(request: object, context: Context) -> object:
+            try:
+                _check_parsed(request)
+                return await behaviour(request, context)
+            except Exception as error:  # noqa: BLE001 every error is answered and counted
+                await self._answer(error, method, context)
+
+        return answer
+
+    def _iterating(self, behaviour: Behaviour, method: str) -> Behaviour:
+        async def answer(request: object, context: Context) -> AsyncIterator[object]:
+            try:
+                _check_parsed(request)
+                async for response in behaviour(request, context):
+                    yield response
+            except Exception as error:  # noqa: BLE001 every error is answered and counted
+                await self._answer(error, method, context)
+
+        return answer
+
+    async def _answer(self, error: Exception, method: str, context: Context) -> NoReturn:
+        # A servicer that aborted by itself has been answered; a call that has
+        # ended has nobody left to answer.
+        if isinstance(error, grpc.aio.AbortError) or context.done():
+            raise error
+        if isinstance(error, DecodeError):
+            error = MalformedMessage(f"the bytes are no request of {method}")
+        if isinstance(error, DOMAIN_ERRORS):
+            await self._answer_domain(error, context)
+        self._metrics.rpc_errors.labels(reason=INTERNAL_REASON).inc()
+        _log.error("rpc_failed", method=method, exc_info=error)
+        await abort_internal(context)
+
+    async def _answer_domain(self, error: DomainError, context: Context) -> NoReturn:
+        self._metrics.rpc_errors.labels(reason=error.reason).inc()
+        await abort(context, error)
+
+
+def _behaviour(handler: Handler) -> tuple[Behaviour, Callable[..., Handler]]:
+    """What the handler does, and the maker of handlers of its kind."""
+    kinds: dict[tuple[bool, bool], tuple[object, Callable[..., Handler]]] = {
+        (False, False): (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
+        (False, True): (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
+        (True, False): (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
+        (True, True): (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
+    }
+    behaviour, make = kinds[bool(handler.request_streaming), bool(handler.response_streaming)]
+    return cast("Behaviour", behaviour), make
+
+
+def _lenient(deserialize: Callable[[bytes], Request]) -> Callable[[bytes], Request | _Unparsed]:
+    """A deserializer that never raises: gRPC would answer UNKNOWN before any servicer runs."""
+
+    def parse(data: bytes) -> Request | _Unparsed:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return _UNPARSED
+
+    return parse
+
+
+def _check_parsed(request: object) -> None:
+    if request is _UNPARSED:
+        raise MalformedMessage("the bytes are no request of this method")

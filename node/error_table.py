@@ -1,0 +1,150 @@
+"""The one table of errors: domain error to gRPC status, and the way to the client.
+
+Every error carries google.rpc.Status with ErrorInfo(reason, "kakeya", metadata)
+in the trailing metadata `grpc-status-details-bin` (AIP-193); what passes with
+time also carries RetryInfo. Servicers raise domain errors, and
+`node.error_interceptor` answers them from this table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf import any_pb2, duration_pb2, message
+from google.rpc import error_details_pb2, status_pb2
+
+from engine import errors as engine_errors
+from fleet import errors as fleet_errors
+from node import errors as node_errors
+from node import refusals
+
+if TYPE_CHECKING:
+    Context: TypeAlias = grpc.aio.ServicerContext[object, object]
+
+DomainError: TypeAlias = (
+    engine_errors.EngineError | fleet_errors.FleetError | node_errors.NodeError | refusals.Refusal
+)
+DOMAIN_ERRORS = (
+    engine_errors.EngineError,
+    fleet_errors.FleetError,
+    node_errors.NodeError,
+    refusals.Refusal,
+)
+
+DOMAIN = "kakeya"
+INTERNAL_REASON = "INTERNAL_ERROR"
+
+_Code = grpc.StatusCode
+
+STATUS: dict[type[DomainError], grpc.StatusCode] = {
+    engine_errors.EngineError: _Code.INTERNAL,
+    engine_errors.ModelUnusable: _Code.FAILED_PRECONDITION,
+    engine_errors.ModelNotFound: _Code.NOT_FOUND,
+    engine_errors.ArchitectureUnsupported: _Code.UNIMPLEMENTED,
+    engine_errors.WeightsMismatch: _Code.FAILED_PRECONDITION,
+    engine_errors.OutOfMemory: _Code.RESOURCE_EXHAUSTED,
+    engine_errors.SessionNotFound: _Code.NOT_FOUND,
+    engine_errors.TokenOutOfVocabulary: _Code.INVALID_ARGUMENT,
+    engine_errors.EmptyAppend: _Code.INVALID_ARGUMENT,
+    engine_errors.EmptyHistory: _Code.FAILED_PRECONDITION,
+    engine_errors.HistoryLengthMismatch: _Code.FAILED_PRECONDITION,
+    engine_errors.ContextExceeded: _Code.OUT_OF_RANGE,
+    engine_errors.OutOfKvMemory: _Code.RESOURCE_EXHAUSTED,
+    engine_errors.KvStrategyUnsupported: _Code.UNIMPLEMENTED,
+    engine_errors.BadParameters: _Code.INVALID_ARGUMENT,
+    engine_errors.InvariantViolated: _Code.FAILED_PRECONDITION,
+    engine_errors.DraftFailed: _Code.UNAVAILABLE,
+    fleet_errors.FleetError: _Code.INTERNAL,
+    fleet_errors.CardRejected: _Code.INVALID_ARGUMENT,
+    fleet_errors.ModelNotFound: _Code.NOT_FOUND,
+    fleet_errors.NoPlacement: _Code.FAILED_PRECONDITION,
+    fleet_errors.NodeNotFound: _Code.NOT_FOUND,
+    fleet_errors.FleetMismatch: _Code.FAILED_PRECONDITION,
+    fleet_errors.ProtocolSkew: _Code.FAILED_PRECONDITION,
+    node_errors.NodeError: _Code.INTERNAL,
+    refusals.Refusal: _Code.FAILED_PRECONDITION,
+    refusals.ModelServedElsewhere: _Code.FAILED_PRECONDITION,
+    refusals.Draining: _Code.UNAVAILABLE,
+    refusals.TooManyStreams: _Code.RESOURCE_EXHAUSTED,
+    refusals.TokenizerDiffers: _Code.INVALID_ARGUMENT,
+    refusals.LinkUnsupported: _Code.UNIMPLEMENTED,
+    refusals.BadPageToken: _Code.INVALID_ARGUMENT,
+    refusals.ForkBeyondHistory: _Code.OUT_OF_RANGE,
+    refusals.NotLoopback: _Code.PERMISSION_DENIED,
+    refusals.WatcherTooSlow: _Code.RESOURCE_EXHAUSTED,
+    refusals.MalformedMessage: _Code.INVALID_ARGUMENT,
+    refusals.WatcherTooSlow: _Code.RESOURCE_EXHAUSTED,
+    refusals.NotLoopback: _Code.PERMISSION_DENIED,
+}
+
+# Seconds after which a retry may find room: sessions idle out, streams end.
+RETRY_AFTER_SECONDS: dict[type[DomainError], float] = {
+    engine_errors.OutOfKvMemory: 5.0,
+    refusals.TooManyStreams: 1.0,
+}
+
+# Trailing metadata share 8 KiB with everything else that gRPC sends there.
+_MAX_MESSAGE_CHARACTERS = 1024
+_MAX_METADATA_CHARACTERS = 512
+_MAX_METADATA_KEYS = 8
+
+
+def status_code(error: DomainError) -> grpc.StatusCode:
+    """The table's line of the error, or of the nearest class above it."""
+    for kind in type(error).__mro__:
+        code = STATUS.get(kind)
+        if code is not None:
+            return code
+    return _Code.INTERNAL
+
+
+def error_status(error: DomainError) -> status_pb2.Status:
+    """google.rpc.Status of the error: code, message, ErrorInfo, RetryInfo."""
+    info = error_details_pb2.ErrorInfo(
+        reason=error.reason,
+        domain=DOMAIN,
+        metadata={
+            key: value[:_MAX_METADATA_CHARACTERS]
+            for key, value in list(error.metadata.items())[:_MAX_METADATA_KEYS]
+        },
+    )
+    status = _status(status_code(error), str(error), info)
+    seconds = RETRY_AFTER_SECONDS.get(type(error))
+    if seconds is not None:
+        delay = duration_pb2.Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
+        status.details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
+    return status
+
+
+async def abort(context: Context, error: DomainError) -> NoReturn:
+    """Ends the call with the error's status and details."""
+    await _abort(context, status_code(error), error_status(error))
+
+
+async def _abort(context: Context, code: grpc.StatusCode, status: status_pb2.Status) -> NoReturn:
+    trailing = (("grpc-status-details-bin", status.SerializeToString()),)
+    await context.abort(code, status.message, trailing)
+
+
+async def abort_internal(context: Context) -> NoReturn:
+    """Ends the call with INTERNAL; what went wrong is in the node's log alone."""
+    info = error_details_pb2.ErrorInfo(reason=INTERNAL_REASON, domain=DOMAIN)
+    text = "the node failed in a way it does not know; its log says more"
+    await _abort(context, _Code.INTERNAL, _status(_Code.INTERNAL, text, info))
+
+
+def _status(
+    code: grpc.StatusCode, text: str, info: error_details_pb2.ErrorInfo
+) -> status_pb2.Status:
+    number: int = code.value[0]
+    return status_pb2.Status(
+        code=number, message=text[:_MAX_MESSAGE_CHARACTERS], details=[_packed(info)]
+    )
+
+
+def _packed(detail: message.Message) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    return packed

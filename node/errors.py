@@ -1,0 +1,88 @@
+"""Errors of the node, each one sentence of cause and one of mend.
+
+NodeError
+├── BadConfig          a key, value, flag or file of the configuration
+├── InsecureBind       another interface than loopback without `insecure`
+├── PortInUse          the address cannot be bound
+├── StateUnwritable    a state file cannot be made durable
+├── StateLocked        another agent uses the same state
+├── StateExposed       others can read the private key
+├── IdentityCorrupt    the private key cannot be read; never regenerated
+├── IncarnationCorrupt the durable counter cannot be read; never guessed
+└── CloneYields        another process announces this node's identity
+
+Each has a `reason` in UPPER_SNAKE_CASE and `metadata` for programs.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NodeError(Exception):
+    """Base of the errors that stop a node; the message is meant for people."""
+
+    reason: ClassVar[str] = "NODE_ERROR"
+
+    def __init__(self, cause: str, mend: str, **metadata: str) -> None:
+        super().__init__(f"{cause}: {mend}")
+        self.cause = cause
+        self.mend = mend
+        self.metadata = metadata
+
+
+class BadConfig(NodeError):
+    """A key, value, flag or file of the configuration is wrong."""
+
+    reason = "BAD_CONFIG"
+
+
+class InsecureBind(NodeError):
+    """The bind address is not loopback, and nobody said that this is wanted."""
+
+    reason = "INSECURE_BIND"
+
+
+class PortInUse(NodeError):
+    """The address cannot be bound."""
+
+    reason = "PORT_IN_USE"
+
+
+class StateUnwritable(NodeError):
+    """A state file cannot be made durable."""
+
+    reason = "STATE_UNWRITABLE"
+
+
+class StateLocked(NodeError):
+    """Another agent uses the same state directory."""
+
+    reason = "STATE_LOCKED"
+
+
+class StateExposed(NodeError):
+    """Others than the owner can read the private key."""
+
+    reason = "STATE_EXPOSED"
+
+
+class IdentityCorrupt(NodeError):
+    """The private key cannot be read. It is never regenerated silently."""
+
+    reason = "IDENTITY_CORRUPT"
+
+
+class IncarnationCorrupt(NodeError):
+    """The durable incarnation cannot be read.
+
+    A guess could repeat an incarnation that the fleet has seen.
+    """
+
+    reason = "INCARNATION_CORRUPT"
+
+
+class CloneYields(NodeError):
+    """Another process announces this node's identity, and it is the one that stays."""
+
+    reason = "CLONE_YIELDS"

@@ -1,0 +1,145 @@
+"""Calls of the control plane to other nodes, and what came of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from fleet.card import PROTOCOL_MAX, PROTOCOL_MIN
+from fleet.digest import DigestEntry
+from fleet.exchange import ExchangeMessage
+from fleet.liveness import Rumour
+from fleet.membership_events import ProbeOutcome, ReceivedCard
+from fleet.reconciliation import MAX_CARDS_A_MESSAGE, MAX_RUMOURS_A_MESSAGE
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from node.capability_wire import digest_from_wire, rumours_from_wire, rumours_to_wire
+from node.card_wire import received_from_wire, signed_to_wire
+from node.metrics import NodeMetrics
+from node.peers import Peers
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What another node answered; `round_trip_seconds` covers the whole call."""
+
+    sender_id: str
+    root_hash: bytes
+    cards: tuple[ReceivedCard, ...]
+    rumours: tuple[Rumour, ...]
+    digest: tuple[DigestEntry, ...]
+    round_trip_seconds: float
+
+
+class ExchangeClient:
+    """Exchanges and indirect probes in the name of one fleet."""
+
+    def __init__(
+        self, fleet_name: str, peers: Peers, metrics: NodeMetrics, clock: Callable[[], float]
+    ) -> None:
+        self._fleet_name = fleet_name
+        self._peers = peers
+        self._metrics = metrics
+        self._clock = clock
+
+    async def exchange(
+        self, address: str, message: ExchangeMessage, timeout_seconds: float
+    ) -> Answered | None:
+        """One round with whoever answers at host:port; None when nobody did in time."""
+        request = capability_pb2.ExchangeCapabilitiesRequest(
+            sender_node_id=message.sender_id,
+            fleet_name=self._fleet_name,
+            protocol_min=PROTOCOL_MIN,
+            protocol_max=PROTOCOL_MAX,
+            root_hash=message.root_hash,
+            cards=[signed_to_wire(card) for card in message.cards],
+            rumours=rumours_to_wire(message.rumours),
+            wanted_node_keys=message.wanted_node_keys,
+        )
+        stub = capability_pb2_grpc.CapabilityServiceStub(self._peers.channel(address))
+        before = self._clock()
+        response = await self._answered(
+            stub.ExchangeCapabilities(request, timeout=timeout_seconds),
+            capability_pb2.ExchangeCapabilitiesResponse,
+        )
+        if response is None:
+            return None
+        seconds = self._clock() - before
+        self._metrics.gossip_round_trip_seconds.observe(seconds)
+        return Answered(
+            sender_id=response.sender_node_id,
+            root_hash=response.root_hash,
+            cards=tuple(map(received_from_wire, response.cards[:MAX_CARDS_A_MESSAGE])),
+            rumours=rumours_from_wire(response.rumours[:MAX_RUMOURS_A_MESSAGE], self._metrics),
+            digest=digest_from_wire(response.digest),
+            round_trip_seconds=seconds,
+        )
+
+    async def probe(self, via: str, node_id: str, timeout_seconds: float) -> ProbeOutcome:
+        """Asks the node at `via` (host:port) to probe another one."""
+        stub = capability_pb2_grpc.CapabilityServiceStub(self._peers.channel(via))
+        request = capability_pb2.ProbePeerRequest(node_id=node_id, timeout_seconds=timeout_seconds)
+        response = await self._answered(
+            stub.ProbePeer(request, timeout=2 * timeout_seconds),
+            capability_pb2.ProbePeerResponse,
+        )
+        if response is None:
+            return ProbeOutcome.SILENT
+        return ProbeOutcome.REACHED if response.reachable else ProbeOutcome.UNREACHED
+
+    async def ping(self, address: str, node_id: str, timeout_seconds: float) -> float | None:
+        """Round trip in seconds to the node at host:port; None when it did not answer."""
+        stub = capability_pb2_grpc.CapabilityServiceStub(self._peers.channel(address))
+        before = self._clock()
+        response = await self._answered(
+            stub.GetNode(capability_pb2.GetNodeRequest(), timeout=timeout_seconds),
+            capability_pb2.GetNodeResponse,
+        )
+        if response is None or response.card.node_id != node_id:
+            return None
+        return self._clock() - before
+
+    async def _answered(
+        self, call: grpc.aio.UnaryUnaryCall[Request, Response], kind: type[Response]
+    ) -> Response | None:
+        """The response, None for a fault, which is counted by its result."""
+        try:
+            response = await call
+        except grpc.aio.AioRpcError as error:
+            self._count(_result(error.code()))
+            return None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The channel was closed under the call: the node moved or has gone.
+            self._count("unreachable")
+            return None
+        # gRPC gives None for bytes that do not parse.
+        if not isinstance(response, kind):
+            self._count("malformed")
+            return None
+        self._count("ok")
+        return response
+
+    def _count(self, result: str) -> None:
+        self._metrics.gossip_exchanges.labels(result=result).inc()
+
+
+def _result(code: grpc.StatusCode) -> str:
+    match code:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return "timeout"
+        case grpc.StatusCode.UNAVAILABLE:
+            return "unreachable"
+        case grpc.StatusCode.INTERNAL | grpc.StatusCode.UNKNOWN:
+            return "malformed"
+        case _:
+            return "refused"

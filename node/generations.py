@@ -1,0 +1,158 @@
+"""Runs generations: one session's turn, its source, the loop, and what was learned."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from engine.errors import InvariantViolated
+from engine.generation import GenerationParameters, generate
+from engine.generation_report import Committed, Done, DropReason
+from engine.session_store import Activity
+from fleet.plan import Placement
+from node.acceptance_ledger import AcceptanceLedger
+from node.metrics import NodeMetrics
+from node.runtime_wire import GenerationSpec
+from node.session_desk import OpenSession, SessionDesk
+
+# A generation whose time was up while it waited for its turn still has to say so.
+_NO_TIME_SECONDS = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a generation, with what the engine does not know of it."""
+
+    done: Done
+    queue_seconds: float
+    proposer: Placement | None
+    drop_reason: DropReason | None
+
+
+class Generations:
+    """All generations of a node. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        desk: SessionDesk,
+        ledger: AcceptanceLedger,
+        metrics: NodeMetrics,
+        clock: Callable[[], float],
+        *,
+        draft_deadline_seconds: float,
+    ) -> None:
+        self._desk = desk
+        self._ledger = ledger
+        self._metrics = metrics
+        self._clock = clock
+        self._draft_deadline_seconds = draft_deadline_seconds
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def running_count(self) -> int:
+        """Generations that run now, those that wait for their turn not counted."""
+        return self._running
+
+    async def all_ended(self) -> None:
+        """Waits until no generation runs."""
+        await self._idle.wait()
+
+    async def run(
+        self, session: OpenSession, spec: GenerationSpec
+    ) -> AsyncGenerator[Committed | Finished, None]:
+        """Tokens as they commit, then the end.
+
+        Waits for the session's turn. Leaving the iterator (`aclose`, a
+        cancelled task) stops the work within one block; what was committed
+        stays in the history. Raises `SessionNotFound`, `Draining`,
+        `EmptyHistory`, `InvariantViolated`.
+        """
+        arrived = self._clock()
+        async with session.turn:
+            self._desk.refuse_when_draining()
+            queue_seconds = self._clock() - arrived
+            with session.served.store.hold(session.session_id, Activity.GENERATING) as record:
+                pending = record.session.pending
+                self._began()
+                try:
+                    source, state = await session.pairing.connect(record.session.history)
+                    generation = generate(
+                        record.session,
+                        source,
+                        self._parameters(session, spec, queue_seconds),
+                        run=session.served.worker.run,
+                        clock=self._clock,
+                        state=state,
+                        should_stop=lambda: self._desk.draining,
+                    )
+                    async with aclosing(generation):
+                        async for event in generation:
+                            if isinstance(event, Done):
+                                yield self._finished(session, event, queue_seconds)
+                            else:
+                                self._metrics.tokens_generated.inc(len(event.token_ids))
+                                yield event
+                except InvariantViolated as error:
+                    self._desk.violated(session.session_id, error)
+                    raise
+                finally:
+                    self._metrics.tokens_prefilled.inc(max(0, pending - record.session.pending))
+                    self._ended()
+
+    def _parameters(
+        self, session: OpenSession, spec: GenerationSpec, queue_seconds: float
+    ) -> GenerationParameters:
+        deadline = spec.deadline_seconds
+        if deadline:
+            deadline = max(deadline - queue_seconds, _NO_TIME_SECONDS)
+        return GenerationParameters(
+            max_tokens=spec.max_tokens,
+            sampling=spec.sampling,
+            stop_ids=session.spec.stop_token_ids,
+            deadline_seconds=deadline,
+            block_size=session.pairing.block_size,
+            draft_deadline_seconds=self._draft_deadline_seconds,
+            adaptive=session.pairing.adaptive,
+        )
+
+    def _finished(self, session: OpenSession, done: Done, queue_seconds: float) -> Finished:
+        """Learns from a generation that came to its end."""
+        proposer = session.pairing.plan.proposer
+        statistics = done.speculation
+        if proposer is not None:
+            self._ledger.record(
+                (session.spec.model_id, proposer.model_id),
+                drafted_count=statistics.drafted_count,
+                tried_count=statistics.tried_count,
+                accepted_count=statistics.accepted_count,
+                now=self._clock(),
+            )
+        metrics = self._metrics
+        metrics.draft_tokens.inc(statistics.drafted_count)
+        metrics.accepted_tokens.inc(statistics.accepted_count)
+        for reason, count in statistics.faults.items():
+            metrics.draft_faults.labels(kind=reason.value).inc(count)
+        for block in done.timeline:
+            metrics.verify_seconds.observe(block.verify_seconds)
+        if done.generated_token_count:
+            metrics.time_to_first_token_seconds.observe(
+                queue_seconds + done.timings.first_token_seconds
+            )
+        # A proposer without an address never gave the engine a source to judge.
+        drop_reason = statistics.drop_reason or session.pairing.drop_reason
+        return Finished(done, queue_seconds, proposer, drop_reason)
+
+    def _began(self) -> None:
+        self._running += 1
+        self._idle.clear()
+        self._metrics.sessions_generating.set(self._running)
+
+    def _ended(self) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
+        self._metrics.sessions_generating.set(self._running)

@@ -1,0 +1,274 @@
+"""Drives `fleet.membership` with real clocks, real calls and a durable incarnation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import structlog
+
+from fleet import exchange
+from fleet.exchange import ExchangeAnswer, ExchangeMessage
+from fleet.liveness import Liveness, Rumour
+from fleet.membership import step
+from fleet.membership_events import (
+    AddressFound,
+    Changed,
+    CloneFound,
+    DialAddress,
+    Effect,
+    Event,
+    Exchange,
+    ExchangeFailed,
+    ExchangeSucceeded,
+    Heard,
+    Leaving,
+    OwnCardChanged,
+    ProbeDone,
+    ProbeOutcome,
+    ProbeVia,
+    ReceivedCard,
+    Refute,
+    Removed,
+    Skipped,
+    Tick,
+)
+from fleet.membership_state import Membership
+from node.card_maker import CardMaker
+from node.errors import CloneYields, StateUnwritable
+from node.exchange_client import Answered, ExchangeClient
+from node.fleet_changes import FleetChanges
+from node.known_fleet import KnownFleet
+from node.metrics import NodeMetrics
+from node.peers import Peers
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """`monotonic` seconds for all that is measured, `unix` seconds since 1970 for cards."""
+
+    monotonic: Callable[[], float]
+    unix: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class GossipParts:
+    """What the gossip works with; the agent owns and closes all of it."""
+
+    membership: Membership
+    client: ExchangeClient
+    peers: Peers
+    known: KnownFleet
+    changes: FleetChanges
+    card_maker: CardMaker
+    metrics: NodeMetrics
+    clocks: Clocks
+    rng: Random
+
+
+class Gossip:
+    """One node's part in the gossip. Its calls are tasks of `tasks`.
+
+    Everything runs in one event loop; between two awaits nothing else changes
+    the membership.
+    """
+
+    def __init__(self, parts: GossipParts, tasks: asyncio.TaskGroup) -> None:
+        self._parts = parts
+        self._tasks = tasks
+        self._running: set[asyncio.Task[None]] = set()
+        self._dialled: set[str] = set()
+        self._is_changed = True
+
+    async def run(self) -> None:
+        """Ticks once a period until cancelled."""
+        period = self._parts.membership.settings.period_seconds
+        clock = self._parts.clocks.monotonic
+        due = clock()
+        while True:
+            self._parts.metrics.event_loop_lag_seconds.set(max(0.0, clock() - due))
+            self._feed(Tick())
+            if self._is_changed:
+                self._is_changed = False
+                self._parts.known.count(self._parts.metrics)
+                await self._prune()
+            # Periods that were missed are not made up for.
+            due = max(due + period, clock())
+            await asyncio.sleep(due - clock())
+
+    def found(self, address: str) -> None:
+        """Somebody of this fleet may answer at host:port."""
+        self._feed(AddressFound(address))
+
+    def answer(
+        self, message: ExchangeMessage, cards: Sequence[ReceivedCard], rumours: Sequence[Rumour]
+    ) -> tuple[ExchangeAnswer, tuple[tuple[int, str], ...]]:
+        """Merges what a node sent and answers; also (index, rule) of the skipped cards."""
+        effects = self._heard(message.sender_id, cards, rumours)
+        skipped = [effect.cards for effect in effects if isinstance(effect, Skipped)]
+        return exchange.answer(self._parts.membership, message), sum(skipped, ())
+
+    async def probe(self, node_id: str, timeout_seconds: float) -> float | None:
+        """Round trip to a third node in seconds, None without an answer.
+
+        Raises `fleet.errors.NodeNotFound`.
+        """
+        self._parts.membership.registry.record(node_id)
+        address = self._address(node_id)
+        return await self._parts.client.ping(address, node_id, timeout_seconds)
+
+    async def leave(self, timeout_seconds: float) -> None:
+        """Tells up to three peers, by a signed statement, that this node left."""
+        before = set(self._running)
+        self._feed(Leaving(self._parts.card_maker.farewell()))
+        farewells = self._running - before
+        if farewells:
+            await asyncio.wait(farewells, timeout=timeout_seconds)
+
+    def stop(self) -> None:
+        """Cancels the calls that still run."""
+        for task in self._running:
+            task.cancel()
+
+    def _feed(self, event: Event) -> tuple[Effect, ...]:
+        parts = self._parts
+        effects = step(parts.membership, event, parts.clocks.monotonic(), parts.rng)
+        for effect in effects:
+            self._act(effect)
+        return effects
+
+    def _heard(
+        self, sender_id: str, cards: Sequence[ReceivedCard], rumours: Sequence[Rumour]
+    ) -> tuple[Effect, ...]:
+        return self._feed(Heard(sender_id, cards, rumours, self._parts.clocks.unix()))
+
+    def _act(self, effect: Effect) -> None:
+        match effect:
+            case Exchange():
+                self._spawn(self._exchange(effect))
+            case DialAddress():
+                self._spawn(self._dial(effect))
+            case ProbeVia():
+                self._spawn(self._probe_via(effect))
+            case Refute():
+                self._spawn(self._refute(effect))
+            case Changed(node_id):
+                self._is_changed = True
+                self._parts.changes.changed(node_id)
+            case Removed(node_id):
+                self._is_changed = True
+                self._parts.changes.removed(node_id)
+            case CloneFound():
+                self._clone(effect)
+            case Skipped():
+                self._count_skipped(effect)
+
+    def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
+        task = self._tasks.create_task(coroutine)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def _address(self, node_id: str) -> str:
+        addresses = self._parts.membership.registry.card(node_id).addresses
+        return self._parts.peers.choose(node_id, addresses)
+
+    async def _exchange(self, effect: Exchange) -> None:
+        parts = self._parts
+        if effect.node_id not in parts.membership.registry:
+            return
+        message = exchange.opening(parts.membership, effect.node_id)
+        address = self._address(effect.node_id)
+        answered = await parts.client.exchange(address, message, effect.timeout_seconds)
+        if answered is None or answered.sender_id != effect.node_id:
+            parts.peers.failed(effect.node_id)
+            self._feed(ExchangeFailed(effect.node_id))
+            return
+        await self._take(address, answered, effect.timeout_seconds)
+
+    async def _dial(self, effect: DialAddress) -> None:
+        parts = self._parts
+        message = exchange.opening(parts.membership)
+        own_id = parts.membership.registry.own_id
+        self._dialled.add(effect.address)
+        answered = await parts.client.exchange(effect.address, message, effect.timeout_seconds)
+        if answered is not None and answered.sender_id != own_id:
+            await self._take(effect.address, answered, effect.timeout_seconds)
+        self._dialled.discard(effect.address)
+        self._is_changed = True
+
+    async def _take(self, address: str, answered: Answered, timeout_seconds: float) -> None:
+        parts = self._parts
+        parts.peers.record_round_trip(answered.sender_id, answered.round_trip_seconds)
+        now_unix = parts.clocks.unix()
+        self._feed(
+            ExchangeSucceeded(answered.sender_id, answered.cards, answered.rumours, now_unix)
+        )
+        received = ExchangeAnswer(answered.sender_id, answered.root_hash, (), (), answered.digest)
+        message = exchange.follow_up(parts.membership, received, parts.rng)
+        if message is None:
+            return
+        further = await parts.client.exchange(address, message, timeout_seconds)
+        if further is not None and further.sender_id == answered.sender_id:
+            self._heard(further.sender_id, further.cards, further.rumours)
+
+    async def _probe_via(self, effect: ProbeVia) -> None:
+        outcome = ProbeOutcome.SILENT
+        if effect.via in self._parts.membership.registry:
+            outcome = await self._parts.client.probe(
+                self._address(effect.via), effect.node_id, effect.timeout_seconds
+            )
+        self._feed(ProbeDone(effect.node_id, effect.via, outcome))
+
+    async def _refute(self, effect: Refute) -> None:
+        parts = self._parts
+        period = parts.membership.settings.period_seconds
+        while True:
+            try:
+                signed = await asyncio.to_thread(parts.card_maker.raise_to, effect.incarnation)
+                break
+            except StateUnwritable as error:
+                # Announcing it anyway could make the next start look like a clone.
+                _log.error("incarnation_not_durable", reason=error.reason, cause=error.cause)
+                await asyncio.sleep(period)
+        parts.metrics.incarnation.set(signed.card.incarnation)
+        _log.info("refuted", incarnation=signed.card.incarnation)
+        self._feed(OwnCardChanged(signed))
+
+    async def _prune(self) -> None:
+        """Closes the channels to where nobody of the fleet answers."""
+        present = [
+            record.signed.card
+            for record in self._parts.membership.registry.records()
+            if record.liveness is not Liveness.LEFT
+        ]
+        addresses = {address for card in present for address in card.addresses}
+        nodes = {card.node_id for card in present}
+        await self._parts.peers.prune(addresses | self._dialled, nodes)
+
+    def _clone(self, effect: CloneFound) -> None:
+        _log.error("clone_found", node_id=effect.node_id, must_yield=effect.must_yield)
+        if effect.must_yield:
+            self._spawn(_yield_to_clone(effect.node_id))
+
+    def _count_skipped(self, effect: Skipped) -> None:
+        for _, rule in effect.cards:
+            self._parts.metrics.cards_skipped.labels(rule=rule).inc()
+        for _, rule in effect.rumours:
+            self._parts.metrics.rumours_skipped.labels(rule=rule).inc()
+        rules = sorted({rule for _, rule in effect.cards})
+        if rules:
+            _log.warning("cards_skipped", sender=effect.sender_id, rules=rules)
+
+
+async def _yield_to_clone(node_id: str) -> None:
+    """Fails the agent's tasks, so that it stops."""
+    raise CloneYields(
+        f"another agent announces this node's identity {node_id[:16]}",
+        "give each machine its own: remove identity.key and incarnation from the copied state "
+        "directory, then join again as a new node",
+        node_id=node_id,
+    )

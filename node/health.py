@@ -1,0 +1,76 @@
+"""grpc.health.v1 for the server (""), each role and each service.
+
+A node that drains is NOT_SERVING everywhere, so that clients go elsewhere
+before the server stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Context: TypeAlias = grpc.aio.ServicerContext[
+        health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse
+    ]
+
+HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+_Response = health_pb2.HealthCheckResponse
+
+
+class Health(health_pb2_grpc.HealthServicer):
+    """One answer for all known names: they start and end serving together."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset({"", *names})
+        self._serving = True
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def drain(self) -> None:
+        """Turns every name to NOT_SERVING, for good."""
+        self._serving = False
+        self._wake()
+
+    def close(self) -> None:
+        """Ends the watches, so that the server can stop."""
+        self._closed = True
+        self._wake()
+
+    async def Check(  # noqa: N802
+        self, request: health_pb2.HealthCheckRequest, context: Context
+    ) -> health_pb2.HealthCheckResponse:
+        """The status of a name; NOT_FOUND for an unknown one."""
+        if request.service not in self._names:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service here")
+        return self._status(request.service)
+
+    async def Watch(  # noqa: N802
+        self,
+        request: health_pb2.HealthCheckRequest,
+        context: Context,  # noqa: ARG002 part of every handler
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        """The status now, then each change; SERVICE_UNKNOWN for an unknown name."""
+        while True:
+            changed = self._changed
+            yield self._status(request.service)
+            if self._closed:
+                return
+            await changed.wait()
+
+    def _status(self, name: str) -> health_pb2.HealthCheckResponse:
+        if name not in self._names:
+            return _Response(status=_Response.SERVICE_UNKNOWN)
+        return _Response(status=_Response.SERVING if self._serving else _Response.NOT_SERVING)
+
+    def _wake(self) -> None:
+        waiting, self._changed = self._changed, asyncio.Event()
+        waiting.set()

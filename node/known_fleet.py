@@ -1,0 +1,81 @@
+"""The fleet as this node knows it: registers joined with measured ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import grpc.aio
+
+from fleet.errors import NodeNotFound
+from fleet.liveness import Liveness
+from fleet.placement import NodeView
+from fleet.registry import Registry
+from node.fleet_watch import NodeState
+from node.metrics import NodeMetrics
+from node.peers import Peers
+
+
+class KnownFleet:
+    """Implements `node.fleet_view.FleetView`. `clock` gives monotonic seconds."""
+
+    def __init__(self, registry: Registry, peers: Peers, clock: Callable[[], float]) -> None:
+        self._registry = registry
+        self._peers = peers
+        self._clock = clock
+
+    @property
+    def self_id(self) -> str:
+        """Id of this node."""
+        return self._registry.own_id
+
+    @property
+    def fleet_name(self) -> str:
+        """Name of the fleet."""
+        return self._registry.own.card.fleet_name
+
+    def nodes(self) -> list[NodeView]:
+        """Every node whose card is known, this one included, by node id."""
+        return [
+            NodeView(self._registry.card(node_id), self._registry.liveness(node_id))
+            for node_id in sorted(self._registry.nodes())
+        ]
+
+    def round_trip(self, node_id: str) -> float | None:
+        """Seconds of the quickest of the last 16 exchanges; 0.0 for this node."""
+        return 0.0 if node_id == self.self_id else self._peers.round_trip(node_id)
+
+    def address(self, node_id: str) -> str | None:
+        """Where the node answers, host:port; None for an unknown node."""
+        if node_id not in self._registry:
+            return None
+        return self._peers.choose(node_id, self._registry.card(node_id).addresses)
+
+    def channel(self, node_id: str) -> grpc.aio.Channel:
+        """The shared channel to the node. Raises `NodeNotFound`."""
+        address = self.address(node_id)
+        if address is None:
+            raise NodeNotFound(f"no node {node_id[:64]!r} is known here", node_id=node_id[:64])
+        return self._peers.channel(address)
+
+    def state(self, node_id: str) -> NodeState:
+        """One node as it is known now. Raises `NodeNotFound`."""
+        record = self._registry.record(node_id)
+        is_self = node_id == self.self_id
+        return NodeState(
+            node_id=node_id,
+            card=record.signed.card,
+            liveness=record.liveness,
+            age_seconds=0.0 if is_self else max(0.0, self._clock() - record.seen_at),
+            round_trip_seconds=self.round_trip(node_id) or 0.0,
+            is_self=is_self,
+        )
+
+    def states(self) -> list[NodeState]:
+        """All nodes that are known, tombstones included."""
+        return [self.state(node_id) for node_id in self._registry.nodes()]
+
+    def count(self, metrics: NodeMetrics) -> None:
+        """Sets the gauges of members by liveness."""
+        present = [self._registry.liveness(node_id) for node_id in self._registry.nodes()]
+        for liveness in Liveness:
+            metrics.members.labels(liveness=liveness.name.lower()).set(present.count(liveness))

@@ -1,0 +1,66 @@
+"""Binding the gRPC server, with an error that names the port."""
+
+from __future__ import annotations
+
+import socket
+
+import grpc.aio
+
+from node.config import join_address
+from node.errors import PortInUse
+from node.grpc_settings import CONCURRENT_CALLS, server_options
+
+
+def make_server(*interceptors: grpc.aio.ServerInterceptor) -> grpc.aio.Server:
+    """The node's server, not bound yet."""
+    return grpc.aio.server(
+        interceptors=interceptors,
+        options=server_options(),
+        maximum_concurrent_rpcs=CONCURRENT_CALLS,
+    )
+
+
+def listen(server: grpc.aio.Server, host: str, port: int, last_port: int) -> int:
+    """Binds the server and returns its port; raises `PortInUse`.
+
+    Port 0 takes `last_port` when that is free, or else any free one. Others can
+    connect from now on; they are answered when the server starts.
+    """
+    if port == 0 and last_port:
+        try:
+            return _listen(server, host, last_port)
+        except PortInUse:
+            pass
+    return _listen(server, host, port)
+
+
+def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
+    fault = _fault(host, port)
+    if fault is not None:
+        raise _port_in_use(host, port, fault)
+    try:
+        return server.add_insecure_port(join_address(host, port))
+    except RuntimeError as error:
+        raise _port_in_use(host, port, "gRPC could not bind it") from error
+
+
+def _fault(host: str, port: int) -> str | None:
+    """Why the address cannot be bound; gRPC itself only says that it cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            return error.strerror or type(error).__name__
+    return None
+
+
+def _port_in_use(host: str, port: int, fault: str) -> PortInUse:
+    return PortInUse(
+        f"the address {join_address(host, port)} cannot be bound ({fault})",
+        f"end what listens on port {port}, or choose another with --bind {host}:0",
+        address=join_address(host, port),
+        port=str(port),
+    )

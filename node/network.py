@@ -1,0 +1,70 @@
+"""The machine's own addresses: which ones a bind address stands for."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+
+import psutil
+
+from node.errors import BadConfig
+
+_ANY = ("0.0.0.0", "::")
+_MULTICAST_DNS = "224.0.0.251"
+
+
+def addresses_of(host: str) -> tuple[str, ...]:
+    """The IP addresses at which others reach a server bound to `host`.
+
+    For 0.0.0.0 and ::, those of every interface but loopback and link-local
+    ones, IPv4 first; loopback when there is no other. Raises `BadConfig` when
+    the name does not resolve.
+    """
+    if host in _ANY:
+        return _of_all_interfaces() or ("127.0.0.1",)
+    try:
+        return (str(ipaddress.ip_address(host)),)
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise BadConfig(
+            f"bind = {host!r} does not resolve ({error.strerror})",
+            "give an address of this machine, such as 127.0.0.1",
+            key="bind",
+        ) from error
+    return tuple(sorted({str(entry[4][0]) for entry in found}, key=_four_first))
+
+
+def multicast_fault(address: str) -> str | None:
+    """Why the interface of an IPv4 address does not do multicast DNS; None when it does."""
+    membership = socket.inet_aton(_MULTICAST_DNS) + socket.inet_aton(address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+        except OSError as error:
+            name = errno.errorcode.get(error.errno or 0, "error")
+            return f"the interface of {address} refuses multicast ({name}: {error.strerror})"
+    return None
+
+
+def _of_all_interfaces() -> tuple[str, ...]:
+    found = {
+        entry.address
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6) and "%" not in entry.address
+    }
+    usable = [
+        address
+        for address in found
+        if not ipaddress.ip_address(address).is_loopback
+        and not ipaddress.ip_address(address).is_link_local
+    ]
+    return tuple(sorted(usable, key=_four_first))
+
+
+def _four_first(address: str) -> tuple[bool, str]:
+    return ":" in address, address

@@ -1,0 +1,64 @@
+"""What this node says of itself on request: card, ways, load, acceptance."""
+
+from __future__ import annotations
+
+from kakeya.v1 import capability_pb2
+from node.card_wire import card_to_wire
+from node.known_fleet import KnownFleet
+from node.machine import memory_free_bytes
+from node.roles import Roles
+
+
+class NodeReport:
+    """Makes GetNodeResponse. `metrics_address` is host:port, empty without /metrics."""
+
+    def __init__(self, known: KnownFleet, roles: Roles, metrics_address: str) -> None:
+        self._known = known
+        self._roles = roles
+        self._metrics_address = metrics_address
+
+    def now(self) -> capability_pb2.GetNodeResponse:
+        """The node as it is now."""
+        own = self._known.state(self._known.self_id)
+        return capability_pb2.GetNodeResponse(
+            card=card_to_wire(own.card) if own.card else None,
+            links=self._links(),
+            load=self._load(),
+            acceptances=self._acceptances(),
+            metrics_address=self._metrics_address,
+            draining=self._roles.draining,
+        )
+
+    def _links(self) -> list[capability_pb2.PeerLink]:
+        shut_out = self._roles.open_breakers()
+        return [
+            capability_pb2.PeerLink(
+                node_id=state.node_id,
+                round_trip_seconds=state.round_trip_seconds,
+                breaker_open=state.node_id in shut_out,
+            )
+            for state in self._known.states()
+            if not state.is_self and state.round_trip_seconds > 0
+        ]
+
+    def _load(self) -> capability_pb2.NodeLoad:
+        load = self._roles.load_numbers()
+        return capability_pb2.NodeLoad(
+            session_count=load.session_count,
+            generating_count=load.generating_count,
+            draft_stream_count=load.draft_stream_count,
+            kv_bytes=load.kv_bytes,
+            kv_budget_bytes=load.kv_budget_bytes,
+            memory_free_bytes=memory_free_bytes(),
+        )
+
+    def _acceptances(self) -> list[capability_pb2.MeasuredAcceptance]:
+        return [
+            capability_pb2.MeasuredAcceptance(
+                verifier_model_id=verifier,
+                proposer_model_id=proposer,
+                acceptance_rate=measured.acceptance_rate,
+                drafted_count=measured.drafted_count,
+            )
+            for (verifier, proposer), measured in self._roles.acceptances()
+        ]

@@ -1,0 +1,179 @@
+"""The proposer of one session: chosen, connected, dropped, chosen again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import grpc.aio
+
+from engine.generation_report import DropReason
+from engine.history import History
+from engine.proposers.contract import DraftSource
+from engine.proposers.local_source import LocalDraftSource
+from engine.speculation.state import SpeculationState
+from engine.verifier import VerifierInfo
+from fleet.errors import FleetError, ModelNotFound, NoPlacement
+from fleet.plan import Placement, Plan
+from node.breaker_book import BreakerBook, SharedSpeculationState
+from node.fleet_view import FleetView
+from node.planner import Planner
+from node.remote_draft import RemoteDraftSource
+from node.runtime_wire import SessionSpec, SpeculationChoice
+from node.served_proposer import ServedProposer
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the pairings of one node share.
+
+    `observe_round_trip` takes each remote draft's round trip in seconds.
+    """
+
+    fleet: FleetView
+    planner: Planner
+    proposers: Mapping[str, ServedProposer]
+    breakers: BreakerBook
+    observe_round_trip: Callable[[float], None]
+
+
+@dataclass(slots=True)
+class _Connection:
+    """A source, the channel below it (None in process), and what was learned of it."""
+
+    placement: Placement
+    source: DraftSource
+    channel: grpc.aio.Channel | None
+    state: SpeculationState
+
+
+class Pairing:
+    """The plan of one session and, while it speculates, its draft source.
+
+    The source opens with the first generation and stays for the session. With
+    speculation auto a session that decodes alone, or whose proposer is
+    dropped, is planned anew at its next generation.
+    """
+
+    def __init__(self, spec: SessionSpec, info: VerifierInfo, around: Surroundings) -> None:
+        """Plans. Raises `NoPlacement`."""
+        self._info = info
+        self._around = around
+        self._choice = spec.speculation.choice
+        self._request = spec.plan_request(around.fleet.self_id, info)
+        self._plan = self._planned()
+        self._connection: _Connection | None = None
+        self._addressless = False
+
+    @property
+    def plan(self) -> Plan:
+        """The pair that serves the session, with reasons."""
+        return self._plan
+
+    @property
+    def drop_reason(self) -> DropReason | None:
+        """Why the session decodes alone now; None when it does not."""
+        if self._connection is not None:
+            return self._connection.state.drop_reason
+        return DropReason.UNREACHABLE if self._addressless else None
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether measured pace may change the block size and drop the proposer."""
+        return self._choice is SpeculationChoice.AUTO
+
+    @property
+    def block_size(self) -> int:
+        """Tokens to draft at most; 0 for as many as one forward verifies."""
+        if self._request.block_size is not None:
+            return self._request.block_size
+        return 0 if self.adaptive else self._plan.block_size
+
+    async def connect(self, history: History) -> tuple[DraftSource | None, SpeculationState | None]:
+        """The source for the next generation, None to decode alone.
+
+        A remote stream begins to open here, so that it is there when the first
+        draft is asked for.
+        """
+        if self._choice is SpeculationChoice.AUTO and (
+            self._plan.proposer is None or self.drop_reason is not None
+        ):
+            await self._replan()
+        placement = self._plan.proposer
+        if placement is None:
+            return None, None
+        connection = self._connection
+        if connection is None or not self._stands(connection):
+            await self.close()
+            connection = self._connected(placement)
+            self._connection = connection
+        self._addressless = connection is None
+        if connection is None:
+            return None, None
+        if isinstance(connection.source, RemoteDraftSource) and connection.state.breaker.closed:
+            connection.source.open(history)
+        return connection.source, connection.state
+
+    async def close(self) -> None:
+        """Closes the source; the next generation opens a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.source.close()
+
+    def _planned(self) -> Plan:
+        try:
+            return self._around.planner.plan_here(self._request)
+        except ModelNotFound as error:
+            # The verifier is here: what nobody serves is the named proposer.
+            raise NoPlacement(
+                f"the proposer {self._request.proposer_model!r} cannot draft here: {error}",
+                proposer_model=self._request.proposer_model,
+                proposer_node_id=self._request.proposer_node_id,
+            ) from error
+
+    async def _replan(self) -> None:
+        """Takes another plan when it has another proposer; a dropped one may come back."""
+        try:
+            plan = self._around.planner.plan_here(self._request)
+        except FleetError:
+            # The verifier is here and runs: the old plan stands.
+            return
+        if plan.proposer is not None and plan.proposer != self._plan.proposer:
+            await self.close()
+            self._plan = plan
+
+    def _stands(self, connection: _Connection) -> bool:
+        """Whether the connection is the plan's, over the channel that is in use now."""
+        if connection.placement != self._plan.proposer:
+            return False
+        if connection.channel is None:
+            return True
+        return connection.channel is self._channel(connection.placement.node_id)
+
+    def _connected(self, placement: Placement) -> _Connection | None:
+        around = self._around
+        key = (placement.node_id, placement.model_id)
+        if placement.node_id == around.fleet.self_id:
+            served = around.proposers[placement.model_id]
+            source: DraftSource = LocalDraftSource(served.proposer, served.run)
+            return _Connection(
+                placement, source, None, SharedSpeculationState(around.breakers, key)
+            )
+        channel = self._channel(placement.node_id)
+        if channel is None:
+            return None
+        source = RemoteDraftSource(
+            channel,
+            placement.model_id,
+            self._info.vocabulary_size,
+            self._info.tokenizer_digest,
+            observe=around.observe_round_trip,
+        )
+        return _Connection(placement, source, channel, SharedSpeculationState(around.breakers, key))
+
+    def _channel(self, node_id: str) -> grpc.aio.Channel | None:
+        try:
+            return self._around.fleet.channel(node_id)
+        except FleetError:
+            # No address of the node is known any more.
+            return None

@@ -1,0 +1,53 @@
+"""Last known addresses of other nodes, kept so that a restart finds its fleet again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from fleet.registry import Registry
+from node.errors import StateUnwritable
+from node.state_directory import StateDirectory
+
+_log = structlog.get_logger(__name__)
+
+
+class PeerMemory:
+    """Writes the addresses when they changed; a full disk costs only the memory."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        self._state = state
+        self._kept: tuple[str, ...] = ()
+
+    def recall(self) -> tuple[str, ...]:
+        """The addresses of the last run; none, and a line in the log, from a damaged file."""
+        kept = self._state.remembered_peers()
+        if kept is None:
+            _log.warning("peers_file_damaged", mend="rebuilt from the peers that answer")
+        self._kept = kept or ()
+        return self._kept
+
+    async def run(self, registry: Registry, seconds: float) -> None:
+        """Looks every `seconds` until cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            await self.remember(registry)
+
+    async def remember(self, registry: Registry) -> None:
+        """Keeps the first addresses of the live peers; an empty fleet keeps the last ones."""
+        addresses = tuple(
+            sorted(
+                record.signed.card.addresses[0]
+                for record in registry.records()
+                if not record.liveness.is_tombstone
+                and record.signed.card.node_id != registry.own_id
+            )
+        )
+        if not addresses or addresses == self._kept:
+            return
+        try:
+            await asyncio.to_thread(self._state.remember_peers, addresses)
+        except StateUnwritable as error:
+            _log.warning("peers_not_kept", reason=error.reason, cause=error.cause)
+        self._kept = addresses

@@ -1,0 +1,63 @@
+"""Ways to other nodes: one shared channel an address, and measured round trips."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+
+import grpc.aio
+
+from node.grpc_settings import client_options
+
+ROUND_TRIPS_KEPT = 16
+
+
+class Peers:
+    """Channels by address and round trips by node. Belongs to one event loop.
+
+    A channel lives until `prune` or `close`; whoever got it from `channel`
+    never closes it.
+    """
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._round_trips: dict[str, deque[float]] = {}
+        self._turns: dict[str, int] = {}
+
+    def channel(self, address: str) -> grpc.aio.Channel:
+        """The channel to host:port, opened lazily."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = grpc.aio.insecure_channel(address, options=client_options())
+            self._channels[address] = channel
+        return channel
+
+    def choose(self, node_id: str, addresses: Sequence[str]) -> str:
+        """Which of the node's addresses to use: the same until one fails, then the next."""
+        return addresses[self._turns.get(node_id, 0) % len(addresses)]
+
+    def failed(self, node_id: str) -> None:
+        """Notes that the node did not answer at the chosen address."""
+        self._turns[node_id] = self._turns.get(node_id, 0) + 1
+
+    def record_round_trip(self, node_id: str, seconds: float) -> None:
+        """Adds one exchange's round trip."""
+        self._round_trips.setdefault(node_id, deque(maxlen=ROUND_TRIPS_KEPT)).append(seconds)
+
+    def round_trip(self, node_id: str) -> float | None:
+        """The quickest of the last 16 exchanges in seconds, None before the first."""
+        kept = self._round_trips.get(node_id)
+        return min(kept) if kept else None
+
+    async def prune(self, addresses: Collection[str], nodes: Collection[str]) -> None:
+        """Closes the channels to all other addresses, and forgets all other nodes."""
+        for node_id in self._round_trips.keys() - nodes:
+            del self._round_trips[node_id]
+        for node_id in self._turns.keys() - nodes:
+            del self._turns[node_id]
+        for address in self._channels.keys() - addresses:
+            await self._channels.pop(address).close()
+
+    async def close(self) -> None:
+        """Closes every channel."""
+        await self.prune((), ())

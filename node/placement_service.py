@@ -1,0 +1,26 @@
+"""PlacementService: the planner, over the wire."""
+
+from __future__ import annotations
+
+import grpc.aio
+
+from kakeya.v1 import placement_pb2 as wire
+from kakeya.v1 import placement_pb2_grpc
+from node.plan_wire import plan_request_from_wire, plan_to_wire
+from node.planner import Planner
+
+
+class PlacementServicer(placement_pb2_grpc.PlacementServiceServicer):
+    """Answers with a dry run: it starts nothing."""
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+
+    async def Plan(  # noqa: N802
+        self,
+        request: wire.PlanRequest,
+        _context: grpc.aio.ServicerContext[wire.PlanRequest, wire.PlanResponse],
+    ) -> wire.PlanResponse:
+        """The pair with the highest predicted speed, and why not the others."""
+        plan = await self._planner.plan(plan_request_from_wire(request))
+        return wire.PlanResponse(plan=plan_to_wire(plan))

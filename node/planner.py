@@ -1,0 +1,128 @@
+"""Collects what is known and measured, and asks the fleet for a placement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import grpc.aio
+
+from fleet.card import Role
+from fleet.errors import FleetError
+from fleet.liveness import Liveness
+from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
+from fleet.plan import Plan, PlanRequest
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from node.fleet_view import FleetView
+
+# A verifier on another node is asked for its own measurements; one that does
+# not answer within this is planned without them.
+ASK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnMeasurements:
+    """What this node knows of itself.
+
+    `free_kv_bytes` is what a new session may take, idle ones evicted.
+    """
+
+    acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
+    open_breakers: frozenset[str] = frozenset()
+    free_kv_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """Measurements of several verifier nodes, put together."""
+
+    round_trips: dict[tuple[str, str], float] = field(default_factory=dict)
+    acceptances: dict[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
+    free_bytes: dict[str, int] = field(default_factory=dict)
+    open_breakers: set[tuple[str, str]] = field(default_factory=set)
+
+    def measurements(self) -> Measurements:
+        return Measurements(
+            round_trips=self.round_trips,
+            acceptances=self.acceptances,
+            free_bytes=self.free_bytes,
+            open_breakers=frozenset(self.open_breakers),
+        )
+
+
+class Planner:
+    """Plans placements over the whole fleet, and pairings for this node's verifiers."""
+
+    def __init__(self, fleet: FleetView, own: Callable[[], OwnMeasurements]) -> None:
+        self._fleet = fleet
+        self._own = own
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        """The best pair anywhere. Raises `ModelNotFound`, `NoPlacement`.
+
+        Verifiers on other nodes are asked for the ways, the acceptance and the
+        load that they measured, all at once and for one second.
+        """
+        nodes = self._fleet.nodes()
+        collected = self._own_side(nodes)
+        others = [
+            view
+            for view in nodes
+            if view.card.node_id != self._fleet.self_id
+            and view.liveness is Liveness.ALIVE
+            and any(
+                offer.model_id == request.verifier_model
+                for offer in view.card.offers(Role.VERIFIER)
+            )
+        ]
+        await asyncio.gather(*(self._ask(view.card.node_id, collected) for view in others))
+        return plan(request, nodes, collected.measurements())
+
+    def plan_here(self, request: PlanRequest) -> Plan:
+        """A proposer for a session on this node; its memory is the session store's matter.
+
+        Raises `ModelNotFound`, `NoPlacement`.
+        """
+        nodes = self._fleet.nodes()
+        collected = self._own_side(nodes)
+        collected.free_bytes[self._fleet.self_id] = (1 << 63) - 1
+        return plan(request, nodes, collected.measurements())
+
+    def _own_side(self, nodes: list[NodeView]) -> _Collected:
+        own = self._own()
+        self_id = self._fleet.self_id
+        collected = _Collected(acceptances=dict(own.acceptances))
+        if own.free_kv_bytes is not None:
+            collected.free_bytes[self_id] = own.free_kv_bytes
+        for view in nodes:
+            node_id = view.card.node_id
+            seconds = 0.0 if node_id == self_id else self._fleet.round_trip(node_id)
+            if seconds is not None:
+                collected.round_trips[self_id, node_id] = seconds
+        collected.open_breakers.update((self_id, node_id) for node_id in own.open_breakers)
+        return collected
+
+    async def _ask(self, node_id: str, collected: _Collected) -> None:
+        """Adds what a verifier's node measured, if it says so in time."""
+        try:
+            stub = capability_pb2_grpc.CapabilityServiceStub(self._fleet.channel(node_id))
+            answer = await stub.GetNode(capability_pb2.GetNodeRequest(), timeout=ASK_SECONDS)
+        except (grpc.aio.AioRpcError, FleetError):
+            # Planned without measurements: the plan's rejections say so.
+            return
+        collected.round_trips[node_id, node_id] = 0.0
+        for link in answer.links:
+            if link.round_trip_seconds > 0.0:
+                collected.round_trips[node_id, link.node_id] = link.round_trip_seconds
+            if link.breaker_open:
+                collected.open_breakers.add((node_id, link.node_id))
+        for line in answer.acceptances:
+            pair = (line.verifier_model_id, line.proposer_model_id)
+            theirs = MeasuredAcceptance(line.acceptance_rate, line.drafted_count)
+            known = collected.acceptances.get(pair)
+            if known is None or known.drafted_count < theirs.drafted_count:
+                collected.acceptances[pair] = theirs
+        if answer.HasField("load"):
+            free = answer.load.kv_budget_bytes - answer.load.kv_bytes
+            collected.free_bytes[node_id] = max(0, free)

@@ -1,0 +1,149 @@
+"""ProposerService: drafts for verifiers anywhere in the fleet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING
+
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from engine.errors import BadParameters, EngineError
+from fleet.errors import ModelNotFound
+from kakeya.v1 import proposer_pb2 as wire
+from kakeya.v1 import proposer_pb2_grpc
+from node.draft_session import DraftSession, check_block_size, check_ids, propose_once
+from node.metrics import NodeMetrics
+from node.refusals import Draining, TooManyStreams
+from node.served_proposer import ServedProposer
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    UnaryContext: TypeAlias = grpc.aio.ServicerContext[
+        wire.ProposeBlockRequest, wire.ProposeBlockResponse
+    ]
+    StreamContext: TypeAlias = grpc.aio.ServicerContext[wire.DraftRequest, wire.DraftResponse]
+
+# Ids that a proposer without a vocabulary of its own takes; 31 bits, so that
+# an id fits every index type below.
+_ANY_VOCABULARY = 1 << 31
+
+
+class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
+    """Serves this node's proposers; at most `stream_limit` draft streams at once."""
+
+    def __init__(
+        self, proposers: Mapping[str, ServedProposer], metrics: NodeMetrics, stream_limit: int
+    ) -> None:
+        self._proposers = proposers
+        self._metrics = metrics
+        self._stream_limit = stream_limit
+        self._stream_count = 0
+        self._sessions: set[DraftSession] = set()
+        self._draining = False
+
+    @property
+    def stream_count(self) -> int:
+        """Draft streams that are served now."""
+        return self._stream_count
+
+    def drain(self) -> None:
+        """Refuses new drafts and ends the open streams: their sessions go on alone."""
+        self._draining = True
+        for session in self._sessions:
+            session.fail(_leaving())
+
+    async def ProposeBlock(  # noqa: N802
+        self, request: wire.ProposeBlockRequest, _context: UnaryContext
+    ) -> wire.ProposeBlockResponse:
+        """One stateless draft."""
+        self._refuse_when_draining()
+        served = self._served(request.model_id)
+        if not request.committed_token_ids:
+            raise BadParameters(
+                "committed_token_ids is empty; it must hold at least one id",
+                field="committed_token_ids",
+            )
+        check_block_size(request.block_size)
+        check_ids(request.committed_token_ids, served.offer.vocabulary_size or _ANY_VOCABULARY)
+        draft, seconds = await propose_once(
+            served, request.committed_token_ids, request.block_size, request.step_count
+        )
+        return wire.ProposeBlockResponse(
+            token_ids=draft.token_ids,
+            diffusion_step_count=draft.diffusion_step_count,
+            forward_pass_count=draft.forward_pass_count,
+            compute_seconds=seconds,
+        )
+
+    # grpc.aio takes a coroutine that writes as well as a generator, and a
+    # cancelled coroutine cleans up at once.
+    async def Draft(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[wire.DraftRequest], context: StreamContext
+    ) -> None:
+        """One session's draft stream, until the caller leaves or the node drains."""
+        self._refuse_when_draining()
+        if self._stream_count >= self._stream_limit:
+            raise TooManyStreams(
+                f"this node serves {self._stream_limit} draft streams and no more",
+                limit=str(self._stream_limit),
+            )
+        self._stream_count += 1
+        self._metrics.draft_streams_active.inc()
+        try:
+            await self._serve(request_iterator, context)
+        finally:
+            self._stream_count -= 1
+            self._metrics.draft_streams_active.dec()
+
+    async def _serve(
+        self, requests: AsyncIterator[wire.DraftRequest], context: StreamContext
+    ) -> None:
+        first = await anext(requests, None)
+        if first is None:
+            return
+        if first.WhichOneof("kind") != "open":
+            raise BadParameters("the first message of a draft stream is open", field="kind")
+        session = DraftSession(self._served(first.open.model_id), first.open)
+        self._sessions.add(session)
+        # Tells the caller that the stream is open before any block is asked for.
+        await context.send_initial_metadata(())
+        reading = asyncio.create_task(_read(requests, session), name="draft-read")
+        try:
+            while (response := await session.next_response()) is not None:
+                await context.write(response)
+        finally:
+            self._sessions.discard(session)
+            reading.cancel()
+            await asyncio.wait((reading,))
+
+    def _served(self, model_id: str) -> ServedProposer:
+        served = self._proposers.get(model_id)
+        if served is None:
+            known = ", ".join(sorted(self._proposers)) or "none"
+            raise ModelNotFound(
+                f"no proposer {model_id!r} is served here; served: {known}",
+                model_id=model_id,
+                served=known,
+            )
+        return served
+
+    def _refuse_when_draining(self) -> None:
+        if self._draining:
+            raise _leaving()
+
+
+async def _read(requests: AsyncIterator[wire.DraftRequest], session: DraftSession) -> None:
+    try:
+        async for request in requests:
+            session.accept(request)
+    except (EngineError, DecodeError) as error:
+        session.fail(error)
+    else:
+        session.end()
+
+
+def _leaving() -> Draining:
+    return Draining("this node is leaving the fleet; ask another proposer")

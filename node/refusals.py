@@ -1,0 +1,93 @@
+"""Why a service of this node refuses a call, beyond what engine and fleet refuse.
+
+Refusal
+├── ModelServedElsewhere  another live node serves the model; metadata has its address
+├── Draining              the node leaves; resume elsewhere
+├── TooManyStreams        the proposer's limit of draft streams is reached
+├── TokenizerDiffers      the proposer drafts ids of another tokenizer
+├── LinkUnsupported       nodes of this version open no tensor links
+├── BadPageToken          the page token is not one of ours
+├── WatcherTooSlow        a watcher of the fleet fell behind
+├── NotLoopback           the call is for programs on this machine only
+├── ForkBeyondHistory     a fork asked for more tokens than the history has
+├── NotLoopback           only a caller on the same machine may ask for that
+├── WatcherTooSlow        a watch fell behind the changes that it is sent
+└── MalformedMessage      the bytes are no message of the contract
+
+Each has a `reason` in UPPER_SNAKE_CASE, which is the ErrorInfo reason on the
+wire, and `metadata` for programs.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Refusal(Exception):
+    """Base of the refusals; the message is meant for people."""
+
+    reason: ClassVar[str] = "REFUSED"
+
+    def __init__(self, message: str, **metadata: str) -> None:
+        super().__init__(message)
+        self.metadata = metadata
+
+
+class ModelServedElsewhere(Refusal):
+    """Another live node serves the model; metadata has `address` and `node_id`."""
+
+    reason = "MODEL_SERVED_ELSEWHERE"
+
+
+class Draining(Refusal):
+    """The node leaves the fleet and takes no new work."""
+
+    reason = "DRAINING"
+
+
+class TooManyStreams(Refusal):
+    """The proposer serves as many draft streams as it may."""
+
+    reason = "TOO_MANY_STREAMS"
+
+
+class TokenizerDiffers(Refusal):
+    """The proposer's tokenizer is another than the verifier's."""
+
+    reason = "BAD_REQUEST"
+
+
+class LinkUnsupported(Refusal):
+    """Nodes of this version open no tensor links."""
+
+    reason = "LINK_UNSUPPORTED"
+
+
+class BadPageToken(Refusal):
+    """The page token did not come from this node's last page."""
+
+    reason = "BAD_PAGE_TOKEN"
+
+
+class ForkBeyondHistory(Refusal):
+    """A fork asked for more tokens than the history has."""
+
+    reason = "HISTORY_LENGTH_MISMATCH"
+
+
+class MalformedMessage(Refusal):
+    """The bytes do not parse as the message that the method takes."""
+
+    reason = "BAD_REQUEST"
+
+
+class WatcherTooSlow(Refusal):
+    """A watcher of the fleet fell behind; watch again for a new snapshot."""
+
+    reason = "WATCHER_TOO_SLOW"
+
+
+class NotLoopback(Refusal):
+    """The call is for programs on this machine only."""
+
+    reason = "NOT_LOOPBACK"

@@ -1,0 +1,155 @@
+"""What sessions and generations report, as it travels."""
+
+from __future__ import annotations
+
+from engine.cache import CacheKind
+from engine.generation_report import (
+    BlockTiming,
+    Committed,
+    Done,
+    DropReason,
+    SpeculationStatistics,
+    StopReason,
+)
+from engine.session_store import Activity, SessionRecord
+from fleet.plan import KvStrategy, Placement, Plan
+from kakeya.v1 import runtime_pb2 as wire
+from node.plan_wire import kv_strategy_to_wire, plan_to_wire
+
+_STOP_REASONS: dict[StopReason, wire.StopReason.ValueType] = {
+    StopReason.MAX_TOKENS: wire.STOP_REASON_MAX_TOKENS,
+    StopReason.STOP_TOKEN: wire.STOP_REASON_STOP_TOKEN,
+    StopReason.DEADLINE: wire.STOP_REASON_DEADLINE,
+    StopReason.CONTEXT_FULL: wire.STOP_REASON_CONTEXT_FULL,
+    StopReason.DRAINING: wire.STOP_REASON_DRAINING,
+}
+_DROP_REASONS: dict[DropReason, wire.DropReason.ValueType] = {
+    DropReason.UNREACHABLE: wire.DROP_REASON_UNREACHABLE,
+    DropReason.DEADLINE: wire.DROP_REASON_DEADLINE,
+    DropReason.WRONG_LENGTH: wire.DROP_REASON_WRONG_LENGTH,
+    DropReason.OUT_OF_VOCABULARY: wire.DROP_REASON_OUT_OF_VOCABULARY,
+    DropReason.STALE: wire.DROP_REASON_STALE,
+    DropReason.SLOWER_THAN_ALONE: wire.DROP_REASON_SLOWER_THAN_ALONE,
+}
+_STATES: dict[Activity, wire.SessionState.ValueType] = {
+    Activity.IDLE: wire.SESSION_STATE_IDLE,
+    Activity.APPENDING: wire.SESSION_STATE_APPENDING,
+    Activity.GENERATING: wire.SESSION_STATE_GENERATING,
+}
+_STRATEGIES: dict[CacheKind, KvStrategy] = {
+    CacheKind.CONTIGUOUS: KvStrategy.FULL,
+    CacheKind.SINK_WINDOW: KvStrategy.SINK_WINDOW,
+}
+
+
+def committed_to_wire(committed: Committed) -> wire.GenerateResponse:
+    """Tokens as they commit."""
+    return wire.GenerateResponse(
+        tokens=wire.CommittedTokens(
+            token_ids=committed.token_ids,
+            first_index=committed.first_index,
+            drafted_count=committed.drafted_count,
+        )
+    )
+
+
+def done_to_wire(
+    done: Done,
+    *,
+    queue_seconds: float,
+    proposer: Placement | None,
+    drop_reason: DropReason | None,
+) -> wire.GenerateResponse:
+    """The end of a generation.
+
+    `proposer` is whom the session is paired with, `drop_reason` why it decodes
+    alone all the same.
+    """
+    timings = done.timings
+    return wire.GenerateResponse(
+        done=wire.GenerateDone(
+            stop_reason=_STOP_REASONS[done.stop_reason],
+            generated_token_count=done.generated_token_count,
+            history_length=done.history_length,
+            timings=wire.GenerateTimings(
+                queue_seconds=queue_seconds,
+                prefill_seconds=timings.prefill_seconds,
+                first_token_seconds=timings.first_token_seconds + queue_seconds,
+                total_seconds=timings.total_seconds + queue_seconds,
+            ),
+            speculation=_statistics_to_wire(done.speculation, proposer, drop_reason),
+            timeline=[_block_to_wire(block) for block in done.timeline],
+            seed=done.seed,
+        )
+    )
+
+
+def session_to_wire(
+    record: SessionRecord,
+    *,
+    plan: Plan,
+    drop_reason: DropReason | None,
+    ttl_seconds: float,
+    now: float,
+) -> wire.SessionInfo:
+    """The state of a session; `now` is in the seconds of the store's clock."""
+    session = record.session
+    return wire.SessionInfo(
+        session_id=record.session_id,
+        model_id=session.verifier.info.model_id,
+        client_label=record.options.client_label,
+        history_length=len(session.history),
+        kv_bytes=session.memory_bytes,
+        resident_token_count=session.resident,
+        kv_strategy=kv_strategy_to_wire(_STRATEGIES[session.spec.kind]),
+        sink_tokens=session.spec.sink,
+        window_tokens=session.spec.window,
+        state=_STATES[record.activity],
+        idle_seconds=record.idle_seconds(now),
+        ttl_seconds=ttl_seconds,
+        age_seconds=max(0.0, now - record.created_at),
+        plan=plan_to_wire(plan),
+        drop_reason=_drop_reason_to_wire(drop_reason),
+        forward_count=session.forward_count,
+    )
+
+
+def _statistics_to_wire(
+    statistics: SpeculationStatistics, proposer: Placement | None, drop_reason: DropReason | None
+) -> wire.SpeculationStatistics:
+    return wire.SpeculationStatistics(
+        block_count=statistics.block_count,
+        drafted_count=statistics.drafted_count,
+        accepted_count=statistics.accepted_count,
+        verify_forward_count=statistics.verify_forward_count,
+        acceptance_length=statistics.acceptance_length,
+        round_trip_seconds_p50=statistics.round_trip_seconds_p50,
+        round_trip_seconds_p99=statistics.round_trip_seconds_p99,
+        faults=[
+            wire.DraftFault(reason=_DROP_REASONS[reason], count=count)
+            for reason, count in statistics.faults.items()
+        ],
+        drop_reason=_drop_reason_to_wire(drop_reason),
+        ahead_hit_count=statistics.ahead_hit_count,
+        ahead_miss_count=statistics.ahead_miss_count,
+        proposer_node_id=proposer.node_id if proposer is not None else "",
+        proposer_model_id=proposer.model_id if proposer is not None else "",
+    )
+
+
+def _block_to_wire(block: BlockTiming) -> wire.BlockTiming:
+    return wire.BlockTiming(
+        first_index=block.first_index,
+        drafted_count=block.drafted_count,
+        accepted_count=block.accepted_count,
+        draft_seconds=block.draft_seconds,
+        wire_seconds=block.wire_seconds,
+        wait_seconds=block.wait_seconds,
+        verify_seconds=block.verify_seconds,
+        drafted_ahead=block.drafted_ahead,
+        start_seconds=block.start_seconds,
+    )
+
+
+def _drop_reason_to_wire(reason: DropReason | None) -> wire.DropReason.ValueType:
+    return wire.DROP_REASON_UNSPECIFIED if reason is None else _DROP_REASONS[reason]

@@ -1,0 +1,268 @@
+"""The roles of this node: what it serves, and what serving costs.
+
+Composition, in this order:
+    roles = Roles(settings, metrics)
+    await roles.load(["verifier=tiny", "proposer=ngram"])
+    offers = roles.offers()                    # for the card
+    server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], ...)
+    names = roles.register(server, fleet)      # before server.start()
+    group.create_task(roles.run())             # evicts idle sessions, until cancelled
+    await roles.drain(5.0)                     # before the server stops
+    await roles.close()                        # after the server stopped
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc.aio
+
+from engine.model_folder import Progress
+from engine.session_store import EndReason
+from fleet.card import ModelOffer, Role
+from fleet.placement import MeasuredAcceptance
+from kakeya.v1 import (
+    placement_pb2_grpc,
+    proposer_pb2_grpc,
+    runtime_pb2_grpc,
+    tensor_pb2_grpc,
+)
+from node.acceptance_ledger import AcceptanceLedger
+from node.breaker_book import BreakerBook
+from node.fleet_view import FleetView
+from node.generations import Generations
+from node.metrics import NodeMetrics
+from node.pairing import Surroundings
+from node.placement_service import PlacementServicer
+from node.planner import OwnMeasurements, Planner
+from node.proposer_loading import load_served_proposer
+from node.proposer_service import ProposerServicer
+from node.role_spec import RoleSpec, parse_role_specs
+from node.runtime_service import RuntimeServicer
+from node.served_proposer import ServedProposer
+from node.served_verifier import ServedVerifier
+from node.session_desk import SessionDesk
+from node.tensor_service import TensorServicer
+from node.verifier_loading import StoreSettings, load_served_verifier
+
+__all__ = ["Progress", "RoleLoad", "RoleSettings", "Roles"]
+
+SERVICE_NAMES = (
+    "kakeya.v1.RuntimeService",
+    "kakeya.v1.ProposerService",
+    "kakeya.v1.PlacementService",
+    "kakeya.v1.TensorService",
+)
+# Idle sessions are looked for this often, or ten times in their time to live.
+SWEEP_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSettings:
+    """Limits of the roles."""
+
+    kv_budget_bytes: int = 1 << 30
+    """K/V bytes of all sessions; divided evenly among the node's verifiers."""
+    session_ttl_seconds: float = 1800.0
+    """Idle seconds after which a session is evicted."""
+    draft_stream_limit: int = 64
+    """Draft streams served at once."""
+    draft_deadline_seconds: float = 0.25
+    """Longest wait of a verifier for one draft."""
+    dtype: str = "float32"
+    """Number format of the verifiers' computation."""
+    width: int = 16
+    """Queries of every verify forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleLoad:
+    """The numbers of NodeLoad that the roles know; free memory is not theirs."""
+
+    session_count: int
+    generating_count: int
+    draft_stream_count: int
+    kv_bytes: int
+    kv_budget_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Services:
+    """What `register` made: all that needs the fleet."""
+
+    desk: SessionDesk
+    generations: Generations
+    proposer: ProposerServicer
+
+
+class Roles:
+    """All roles of one node. Belongs to one event loop."""
+
+    def __init__(self, settings: RoleSettings, metrics: NodeMetrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = time.monotonic
+        self._verifiers: dict[str, ServedVerifier] = {}
+        self._proposers: dict[str, ServedProposer] = {}
+        self._ledger = AcceptanceLedger()
+        self._breakers = BreakerBook(self._clock)
+        self._services: _Services | None = None
+        metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
+
+    async def load(self, specs: Sequence[str], *, progress: Progress | None = None) -> None:
+        """Loads and measures what the specs name, one after the other.
+
+        `progress` hears of (done bytes, total bytes) of a download. Raises
+        `BadRoleSpec`, `engine.errors.ModelUnusable`, `BadParameters`.
+        """
+        parsed = parse_role_specs(specs)
+        verifier_count = sum(spec.role is Role.VERIFIER for spec in parsed)
+        for spec in parsed:
+            if spec.role is Role.VERIFIER:
+                await self._load_verifier(spec, verifier_count, progress)
+            else:
+                served = load_served_proposer(spec.model, self._clock)
+                self._proposers[served.offer.model_id] = served
+
+    def offers(self) -> tuple[ModelOffer, ...]:
+        """What the card says of this node's models, verifiers first."""
+        return (
+            *(served.offer for served in self._verifiers.values()),
+            *(served.offer for served in self._proposers.values()),
+        )
+
+    def served(self) -> frozenset[Role]:
+        """The roles that have at least one model."""
+        return frozenset(offer.role for offer in self.offers())
+
+    def load_numbers(self) -> RoleLoad:
+        """For GetNode."""
+        services = self._services
+        return RoleLoad(
+            session_count=sum(len(served.store) for served in self._verifiers.values()),
+            generating_count=services.generations.running_count if services else 0,
+            draft_stream_count=services.proposer.stream_count if services else 0,
+            kv_bytes=self._kv_bytes(),
+            kv_budget_bytes=self._kv_budget_bytes(),
+        )
+
+    def acceptances(self) -> tuple[tuple[tuple[str, str], MeasuredAcceptance], ...]:
+        """((verifier model, proposer model), what was measured here), for GetNode."""
+        return tuple(self._ledger.rates(self._clock()).items())
+
+    def open_breakers(self) -> frozenset[str]:
+        """Ids of the nodes whose proposers are shut out here."""
+        return self._breakers.shut_out()
+
+    @property
+    def draining(self) -> bool:
+        """Whether new sessions, generations and drafts are refused."""
+        return self._services is not None and self._services.desk.draining
+
+    def register(self, server: grpc.aio.Server, fleet: FleetView) -> tuple[str, ...]:
+        """Adds the four services to the server, and returns their full names.
+
+        The server needs `node.error_interceptor.ErrorInterceptor`.
+        """
+        planner = Planner(fleet, self._own_measurements)
+        around = Surroundings(
+            fleet=fleet,
+            planner=planner,
+            proposers=self._proposers,
+            breakers=self._breakers,
+            observe_round_trip=self._metrics.draft_round_trip_seconds.observe,
+        )
+        desk = SessionDesk(self._verifiers, around, self._metrics, self._clock)
+        generations = Generations(
+            desk,
+            self._ledger,
+            self._metrics,
+            self._clock,
+            draft_deadline_seconds=self._settings.draft_deadline_seconds,
+        )
+        proposer = ProposerServicer(
+            self._proposers, self._metrics, self._settings.draft_stream_limit
+        )
+        runtime = RuntimeServicer(desk, generations, self._metrics, self._clock)
+        runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(runtime, server)
+        proposer_pb2_grpc.add_ProposerServiceServicer_to_server(proposer, server)
+        placement_pb2_grpc.add_PlacementServiceServicer_to_server(
+            PlacementServicer(planner), server
+        )
+        tensor_pb2_grpc.add_TensorServiceServicer_to_server(TensorServicer(), server)
+        self._services = _Services(desk, generations, proposer)
+        return SERVICE_NAMES
+
+    async def run(self) -> None:
+        """Evicts idle sessions until cancelled. Owned by the agent's TaskGroup."""
+        period = min(SWEEP_SECONDS, self._settings.session_ttl_seconds / 10)
+        while True:
+            await asyncio.sleep(period)
+            if self._services is not None:
+                self._services.desk.sweep()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuses new work; ends draft streams; generations end with DRAINING.
+
+        Returns when none runs any more, after `seconds` at the latest.
+        """
+        services = self._services
+        if services is None:
+            return
+        services.desk.drain()
+        services.proposer.drain()
+        ended = asyncio.create_task(services.generations.all_ended())
+        await asyncio.wait((ended,), timeout=seconds)
+        ended.cancel()
+
+    async def close(self) -> None:
+        """Closes sessions and their draft sources, then the models' threads."""
+        if self._services is not None:
+            await self._services.desk.close()
+        for served in self._verifiers.values():
+            await served.worker.close()
+
+    async def _load_verifier(
+        self, spec: RoleSpec, verifier_count: int, progress: Progress | None
+    ) -> None:
+        loop = asyncio.get_running_loop()
+
+        def on_end(session_id: str, reason: EndReason) -> None:
+            loop.call_soon_threadsafe(self._session_ended, session_id, reason)
+
+        settings = self._settings
+        served = await load_served_verifier(
+            spec.model,
+            StoreSettings(
+                budget_bytes=settings.kv_budget_bytes // verifier_count,
+                ttl_seconds=settings.session_ttl_seconds,
+                clock=self._clock,
+                on_end=on_end,
+            ),
+            dtype=settings.dtype,
+            width=settings.width,
+            progress=progress,
+        )
+        self._verifiers[served.offer.model_id] = served
+
+    def _session_ended(self, session_id: str, reason: EndReason) -> None:
+        if self._services is not None:
+            self._services.desk.ended(session_id, reason)
+
+    def _own_measurements(self) -> OwnMeasurements:
+        return OwnMeasurements(
+            acceptances=self._ledger.rates(self._clock()),
+            open_breakers=self.open_breakers(),
+            free_kv_bytes=(
+                max(0, self._kv_budget_bytes() - self._kv_bytes()) if self._verifiers else None
+            ),
+        )
+
+    def _kv_bytes(self) -> int:
+        return sum(served.store.kv_bytes for served in self._verifiers.values())
+
+    def _kv_budget_bytes(self) -> int:
+        return self._settings.kv_budget_bytes if self._verifiers else 0

@@ -1,0 +1,225 @@
+"""Sessions' requests from the wire: every field's range, and the domain's values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import BadParameters, KvStrategyUnsupported
+from engine.randomness import draw_seed
+from engine.sampling import SamplingParameters
+from engine.verifier import VerifierInfo
+from fleet.plan import KvStrategy, PlanRequest
+from kakeya.v1 import runtime_pb2 as wire
+from node.plan_wire import (
+    DEFAULT_SINK_TOKENS,
+    DEFAULT_WINDOW_TOKENS,
+    MAX_DRAFTED_TOKENS,
+    kv_strategy_from_wire,
+)
+from node.refusals import BadPageToken
+
+MAX_GENERATED_TOKENS = 1 << 20
+MAX_NAME_CHARACTERS = 128
+MAX_STOP_TOKENS = 1024
+MAX_PAGE_SIZE = 1000
+DEFAULT_PAGE_SIZE = 100
+MAX_PAGE_DIGITS = 20
+
+
+class SpeculationChoice(Enum):
+    """How a session's proposer is chosen."""
+
+    AUTO = "auto"
+    OFF = "off"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationSpec:
+    """Speculation of a session; `block_size` None lets the planner choose."""
+
+    choice: SpeculationChoice = SpeculationChoice.AUTO
+    proposer_node_id: str = ""
+    proposer_model_id: str = ""
+    block_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """A session as it was asked for, defaults filled in.
+
+    `sink_tokens` and `window_tokens` are those of `sink_window`;
+    `max_history_tokens` that of `full`, 0 for the model's context length.
+    """
+
+    model_id: str
+    kv_strategy: KvStrategy
+    sink_tokens: int
+    window_tokens: int
+    stop_token_ids: frozenset[int]
+    speculation: SpeculationSpec
+    client_label: str
+    request_id: str
+    max_history_tokens: int
+
+    def cache_spec(self, info: VerifierInfo) -> CacheSpec:
+        """The cache to allocate on a verifier."""
+        if self.kv_strategy is KvStrategy.FULL:
+            longest = info.context_length
+            return CacheSpec(
+                CacheKind.CONTIGUOUS, capacity=min(self.max_history_tokens or longest, longest)
+            )
+        return CacheSpec(CacheKind.SINK_WINDOW, sink=self.sink_tokens, window=self.window_tokens)
+
+    def plan_request(self, verifier_node_id: str, info: VerifierInfo) -> PlanRequest:
+        """What the planner is asked for on this session's behalf."""
+        context_tokens = info.context_length
+        if self.kv_strategy is KvStrategy.FULL and self.max_history_tokens:
+            context_tokens = min(self.max_history_tokens, context_tokens)
+        return PlanRequest(
+            verifier_model=self.model_id,
+            proposer_model=self.speculation.proposer_model_id,
+            proposer_node_id=self.speculation.proposer_node_id,
+            verifier_node_id=verifier_node_id,
+            context_tokens=context_tokens,
+            kv_strategy=self.kv_strategy,
+            sink_tokens=self.sink_tokens,
+            window_tokens=self.window_tokens,
+            block_size=self.speculation.block_size,
+            without_proposer=self.speculation.choice is SpeculationChoice.OFF,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSpec:
+    """One generation as it was asked for; `deadline_seconds` 0 for no limit."""
+
+    max_tokens: int
+    sampling: SamplingParameters
+    deadline_seconds: float
+
+
+def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
+    """Checks all that needs no model. Raises `BadParameters`, `KvStrategyUnsupported`."""
+    if not request.model_id:
+        raise BadParameters("model_id is empty; name a verifier model", field="model_id")
+    _check_name("client_label", request.client_label)
+    _check_name("request_id", request.request_id)
+    if len(request.stop_token_ids) > MAX_STOP_TOKENS:
+        raise _out_of_range(
+            "stop_token_ids", len(request.stop_token_ids), f"at most {MAX_STOP_TOKENS} ids"
+        )
+    window = request.window_tokens if request.HasField("window_tokens") else DEFAULT_WINDOW_TOKENS
+    if window < 1:
+        raise _out_of_range("window_tokens", window, "at least 1")
+    strategy = kv_strategy_from_wire(request.kv_strategy)
+    if strategy is KvStrategy.RESTORED:
+        raise KvStrategyUnsupported(
+            "no verifier of this version restores evicted keys and values; use sink_window or full",
+            kv_strategy=strategy.value,
+        )
+    return SessionSpec(
+        model_id=request.model_id,
+        kv_strategy=strategy,
+        sink_tokens=(
+            request.sink_tokens if request.HasField("sink_tokens") else DEFAULT_SINK_TOKENS
+        ),
+        window_tokens=window,
+        stop_token_ids=frozenset(request.stop_token_ids),
+        speculation=speculation_from_wire(request.speculation),
+        client_label=request.client_label,
+        request_id=request.request_id,
+        max_history_tokens=request.max_history_tokens,
+    )
+
+
+def check_for_model(spec: SessionSpec, info: VerifierInfo) -> None:
+    """Checks what depends on the model. Raises `BadParameters`."""
+    largest = max(spec.stop_token_ids, default=0)
+    if largest >= info.vocabulary_size:
+        raise _out_of_range("stop_token_ids", largest, f"ids of 0 to {info.vocabulary_size - 1}")
+    block_size = spec.speculation.block_size or 0
+    if block_size > info.width - 1:
+        raise _out_of_range("speculation.block_size", block_size, f"0 to {info.width - 1}")
+
+
+def speculation_from_wire(message: wire.Speculation) -> SpeculationSpec:
+    """The choice of a proposer. Raises `BadParameters`."""
+    choices = {
+        wire.SPECULATION_MODE_UNSPECIFIED: SpeculationChoice.AUTO,
+        wire.SPECULATION_MODE_AUTO: SpeculationChoice.AUTO,
+        wire.SPECULATION_MODE_OFF: SpeculationChoice.OFF,
+        wire.SPECULATION_MODE_FIXED: SpeculationChoice.FIXED,
+    }
+    choice = choices.get(message.mode)
+    if choice is None:
+        raise _out_of_range("speculation.mode", message.mode, "1 (auto), 2 (off) or 3 (fixed)")
+    if message.block_size > MAX_DRAFTED_TOKENS:
+        raise _out_of_range(
+            "speculation.block_size", message.block_size, f"0 to {MAX_DRAFTED_TOKENS}"
+        )
+    if choice is not SpeculationChoice.FIXED:
+        return SpeculationSpec(choice, block_size=message.block_size or None)
+    if not message.proposer_model_id:
+        raise BadParameters(
+            "speculation.proposer_model_id is empty; a fixed proposer needs its model",
+            field="speculation.proposer_model_id",
+        )
+    return SpeculationSpec(
+        choice,
+        message.proposer_node_id,
+        message.proposer_model_id,
+        message.block_size or None,
+    )
+
+
+def generation_spec_from_wire(
+    request: wire.GenerateRequest, entropy: Callable[[int], bytes]
+) -> GenerationSpec:
+    """Checks every field; draws a seed when a sampled stream has none.
+
+    Raises `BadParameters`.
+    """
+    if not 1 <= request.max_tokens <= MAX_GENERATED_TOKENS:
+        raise _out_of_range("max_tokens", request.max_tokens, f"1 to {MAX_GENERATED_TOKENS:,}")
+    deadline = request.deadline_seconds
+    if not math.isfinite(deadline) or deadline < 0.0:
+        raise _out_of_range("deadline_seconds", deadline, "a finite number, at least 0")
+    if request.HasField("seed"):
+        seed = request.seed
+    else:
+        seed = draw_seed(entropy) if request.temperature != 0.0 else 0
+    return GenerationSpec(
+        max_tokens=request.max_tokens,
+        sampling=SamplingParameters(
+            temperature=request.temperature, top_p=request.top_p, top_k=request.top_k, seed=seed
+        ),
+        deadline_seconds=deadline,
+    )
+
+
+def page_from_wire(request: wire.ListSessionsRequest) -> tuple[int, int]:
+    """The ordinal after which the page begins, and the page's size.
+
+    Raises `BadParameters`, `BadPageToken`.
+    """
+    if request.page_size > MAX_PAGE_SIZE:
+        raise _out_of_range("page_size", request.page_size, f"0 to {MAX_PAGE_SIZE}")
+    token = request.page_token
+    # Digits of ASCII alone: str.isdecimal also takes those of other scripts.
+    if token and not (token.isascii() and token.isdecimal() and len(token) < MAX_PAGE_DIGITS):
+        raise BadPageToken("page_token is none of this node's; list from the first page again")
+    return int(token or 0), request.page_size or DEFAULT_PAGE_SIZE
+
+
+def _check_name(field: str, value: str) -> None:
+    if len(value) > MAX_NAME_CHARACTERS:
+        raise _out_of_range(field, len(value), f"at most {MAX_NAME_CHARACTERS} characters")
+
+
+def _out_of_range(field: str, value: float, allowed: str) -> BadParameters:
+    return BadParameters(f"{field} is {value}; allowed: {allowed}", field=field)

@@ -1,0 +1,261 @@
+"""Sessions of this node: opened, found, forked, listed and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from engine.errors import InvariantViolated, SessionNotFound
+from engine.session_store import EndReason, SessionOptions, SessionRecord
+from fleet.card import Role
+from fleet.errors import ModelNotFound
+from fleet.liveness import Liveness
+from node.metrics import NodeMetrics
+from node.pairing import Pairing, Surroundings
+from node.refusals import Draining, ForkBeyondHistory, ModelServedElsewhere
+from node.runtime_wire import SessionSpec, check_for_model
+from node.served_verifier import ServedVerifier
+
+SESSION_ID_BYTES = 16
+# Ids of ended sessions that are remembered, to say how they ended.
+REMEMBERED_ENDS = 4096
+
+_OUTCOMES = {
+    EndReason.CLOSED: "closed",
+    EndReason.IDLE: "evicted",
+    EndReason.MEMORY: "evicted",
+    EndReason.INVARIANT: "invariant_violated",
+}
+_EVICTIONS = {EndReason.IDLE: "ttl", EndReason.MEMORY: "memory"}
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class OpenSession:
+    """A session as this node serves it; `ordinal` orders all sessions by age.
+
+    `turn` is held by the one operation that runs.
+    """
+
+    session_id: str
+    ordinal: int
+    spec: SessionSpec
+    served: ServedVerifier
+    pairing: Pairing
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+def new_session_id() -> str:
+    """A session id that nobody guesses."""
+    return secrets.token_hex(SESSION_ID_BYTES)
+
+
+class SessionDesk:
+    """All open sessions. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        verifiers: Mapping[str, ServedVerifier],
+        around: Surroundings,
+        metrics: NodeMetrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._verifiers = verifiers
+        self._around = around
+        self._metrics = metrics
+        self._clock = clock
+        self._sessions: dict[str, OpenSession] = {}
+        self._next_ordinal = 1
+        self._ends: OrderedDict[str, EndReason] = OrderedDict()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._draining = False
+
+    @property
+    def draining(self) -> bool:
+        """Whether new sessions and generations are refused."""
+        return self._draining
+
+    def drain(self) -> None:
+        """Refuses new sessions and generations from now on."""
+        self._draining = True
+
+    def refuse_when_draining(self) -> None:
+        """Raises `Draining`."""
+        if self._draining:
+            raise Draining("this node is leaving the fleet; resume the session elsewhere")
+
+    async def open(self, spec: SessionSpec) -> OpenSession:
+        """A new session, or the one that the same request id opened.
+
+        Raises `Draining`, `ModelServedElsewhere`, `ModelNotFound`,
+        `NoPlacement`, `BadParameters`, `OutOfKvMemory`.
+        """
+        self.refuse_when_draining()
+        served = self._served(spec.model_id)
+        check_for_model(spec, served.verifier.info)
+        pairing = Pairing(spec, served.verifier.info, self._around)
+        create = partial(
+            served.store.create,
+            spec.cache_spec(served.verifier.info),
+            SessionOptions(spec.client_label, spec.stop_token_ids),
+            spec.request_id,
+        )
+        record = await self._created(served, create)
+        return self._sessions.get(record.session_id) or self._entered(record, spec, served, pairing)
+
+    async def fork(self, origin: OpenSession, history_length: int | None) -> OpenSession:
+        """A new session with the first tokens of another; the caller has its turn.
+
+        Raises `Draining`, `ForkBeyondHistory`, `SessionNotFound`, `OutOfKvMemory`.
+        """
+        self.refuse_when_draining()
+        served = origin.served
+        length = len(served.store.get(origin.session_id).session.history)
+        if history_length is not None and history_length > length:
+            raise ForkBeyondHistory(
+                f"the history has {length} tokens, a fork cannot keep {history_length}",
+                history_length=str(length),
+            )
+        pairing = Pairing(origin.spec, served.verifier.info, self._around)
+        fork = partial(served.store.fork, origin.session_id, history_length)
+        record = await self._created(served, fork)
+        return self._entered(record, origin.spec, served, pairing)
+
+    def get(self, session_id: str) -> tuple[OpenSession, SessionRecord]:
+        """The live session. Raises `SessionNotFound`, saying how it ended."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            return session, session.served.store.get(session_id)
+        reason = self._ends.get(session_id)
+        was = f"was {reason.value}" if reason is not None else "is not known to this node"
+        raise SessionNotFound(
+            f"session {session_id[:64]!r} {was}; open a new one and append the history",
+            session_id=session_id[:64],
+        )
+
+    def page(self, after: int, size: int) -> tuple[list[OpenSession], int | None]:
+        """Sessions with an ordinal above `after`, oldest first, at most `size`.
+
+        The second value is the `after` of the next page, None at the end.
+        """
+        later = [session for session in self._sessions.values() if session.ordinal > after]
+        page = later[:size]
+        return page, page[-1].ordinal if len(later) > size else None
+
+    def close_session(self, session_id: str) -> int:
+        """Ends a session, frees its memory, returns its history's length.
+
+        Raises `SessionNotFound`. A step that runs ends first.
+        """
+        session, _record = self.get(session_id)
+        return session.served.store.close(session_id)
+
+    def ended(self, session_id: str, reason: EndReason) -> None:
+        """A store's session ended; on the event loop's thread."""
+        self._metrics.sessions.labels(outcome=_OUTCOMES[reason]).inc()
+        if reason in _EVICTIONS:
+            self._metrics.evictions.labels(reason=_EVICTIONS[reason]).inc()
+            _log.info("session_evicted", session_id=session_id, reason=reason.value)
+        self._ends[session_id] = reason
+        if len(self._ends) > REMEMBERED_ENDS:
+            self._ends.popitem(last=False)
+        session = self._sessions.pop(session_id, None)
+        self._metrics.sessions_active.set(len(self._sessions))
+        if session is None:
+            return
+        task = asyncio.create_task(session.pairing.close(), name="pairing-close")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def violated(self, session_id: str, error: InvariantViolated) -> None:
+        """Counts a broken promise; the store has ended the session."""
+        kind = error.metadata.get("invariant", "unknown")
+        self._metrics.invariant_violations.labels(kind=kind).inc()
+        _log.error("invariant_violated", session_id=session_id, invariant=kind, detail=str(error))
+
+    def sweep(self) -> None:
+        """Evicts what is idle beyond its time to live."""
+        now = self._clock()
+        for served in self._verifiers.values():
+            served.store.sweep(now)
+        self._metrics.kv_bytes.set(self.kv_bytes)
+
+    @property
+    def kv_bytes(self) -> int:
+        """K/V bytes of all sessions."""
+        return sum(served.store.kv_bytes for served in self._verifiers.values())
+
+    async def close(self) -> None:
+        """Closes every session and its draft source."""
+        for served in self._verifiers.values():
+            served.store.close_all()
+        # The stores report ends through the loop: let those callbacks run.
+        await asyncio.sleep(0)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    async def _created(
+        self, served: ServedVerifier, create: Callable[[], SessionRecord]
+    ) -> SessionRecord:
+        """A record made in the verifier's thread; ended again when the caller left meanwhile."""
+        creating = asyncio.ensure_future(served.worker.run(create))
+        try:
+            return await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            creating.add_done_callback(partial(_abandon, served, self._sessions))
+            raise
+
+    def _entered(
+        self, record: SessionRecord, spec: SessionSpec, served: ServedVerifier, pairing: Pairing
+    ) -> OpenSession:
+        session = OpenSession(record.session_id, self._next_ordinal, spec, served, pairing)
+        self._next_ordinal += 1
+        self._sessions[record.session_id] = session
+        self._metrics.sessions_opened.inc()
+        self._metrics.sessions_active.set(len(self._sessions))
+        self._metrics.kv_bytes.set(self.kv_bytes)
+        return session
+
+    def _served(self, model_id: str) -> ServedVerifier:
+        served = self._verifiers.get(model_id)
+        if served is not None:
+            return served
+        known: set[str] = set(self._verifiers)
+        for view in self._around.fleet.nodes():
+            if view.liveness is not Liveness.ALIVE:
+                continue
+            models = {offer.model_id for offer in view.card.offers(Role.VERIFIER)}
+            known |= models
+            address = self._around.fleet.address(view.card.node_id)
+            if model_id in models and address and view.card.node_id != self._around.fleet.self_id:
+                raise ModelServedElsewhere(
+                    f"{model_id!r} is served by {view.card.name} at {address}; ask there",
+                    address=address,
+                    node_id=view.card.node_id,
+                )
+        names = ", ".join(sorted(known)) or "none"
+        raise ModelNotFound(
+            f"no live node serves {model_id[:64]!r} as a verifier; served: {names}",
+            model_id=model_id[:64],
+            served=names,
+        )
+
+
+def _abandon(
+    served: ServedVerifier,
+    sessions: Mapping[str, OpenSession],
+    creating: asyncio.Future[SessionRecord],
+) -> None:
+    """Ends a session whose client left before it heard of it."""
+    if creating.cancelled() or creating.exception() is not None:
+        return
+    session_id = creating.result().session_id
+    if session_id not in sessions:
+        served.store.close(session_id)

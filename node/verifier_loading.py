@@ -1,0 +1,84 @@
+"""Loads a verifier into a thread of its own and measures its steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from engine.calibration import is_exact, measure_steps
+
+from engine.backends import load_verifier
+from engine.model_folder import Progress, resolve
+from engine.session_store import EndReason, SessionStore
+from engine.verifier import Verifier
+from fleet.card import ModelKind, ModelOffer, Role, StepCost
+from node.served_verifier import ServedVerifier
+from node.session_desk import new_session_id
+from node.worker import ModelWorker
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """The session store of one verifier; `on_end` is called from any thread."""
+
+    budget_bytes: int
+    ttl_seconds: float
+    clock: Callable[[], float]
+    on_end: Callable[[str, EndReason], None]
+
+
+async def load_served_verifier(
+    model: str,
+    store: StoreSettings,
+    *,
+    dtype: str,
+    width: int,
+    progress: Progress | None = None,
+) -> ServedVerifier:
+    """The model that `model` names, loaded, measured and checked.
+
+    Raises a `ModelUnusable` or `BadParameters`; no thread is left then.
+    """
+    folder = await asyncio.to_thread(partial(resolve, model, progress=progress))
+    worker = ModelWorker(f"verifier-{folder.model_id}")
+    try:
+        verifier = await worker.run(partial(load_verifier, folder, dtype=dtype, width=width))
+        offer = await worker.run(partial(verifier_offer, verifier, store.clock))
+    except BaseException:
+        await worker.close()
+        raise
+    sessions = SessionStore(
+        verifier,
+        store.budget_bytes,
+        clock=store.clock,
+        ids=new_session_id,
+        ttl_seconds=store.ttl_seconds,
+        on_end=store.on_end,
+    )
+    return ServedVerifier(verifier, offer, worker, sessions)
+
+
+def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer:
+    """What the card says of a loaded verifier, its steps measured now.
+
+    `clock` gives monotonic seconds.
+    """
+    info = verifier.info
+    return ModelOffer(
+        model_id=info.model_id,
+        role=Role.VERIFIER,
+        kind=ModelKind.AUTOREGRESSIVE,
+        weights_digest=info.weights_digest,
+        tokenizer_digest=info.tokenizer_digest,
+        quantization=info.quantization,
+        dtype=info.dtype,
+        vocabulary_size=info.vocabulary_size,
+        context_length=info.context_length,
+        kv_bytes_per_token=info.kv_bytes_per_token,
+        step_costs=tuple(
+            StepCost(count, seconds) for count, seconds in measure_steps(verifier, clock)
+        ),
+        exact=is_exact(verifier),
+    )

@@ -1,0 +1,252 @@
+"""What a remote proposer costs, and what it gains.
+
+    python -m scripts.bench_remote --rounds 5 --out benchmarks/remote.json
+
+Two agents on this machine: one serves the verifier and a proposer, the other
+the same proposer. Each prompt is answered by each side in turn, in an order
+shuffled anew every round: drafts from the other process, drafts from the
+verifier's own process, the verifier alone, and transformers' `generate` on the
+same folder. All greedy, all the same tokens, or the run fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from engine.model_folder import resolve
+from kakeya import AsyncClient, GenerationDone, Speculation
+from node.agent_process import LocalFleet
+
+SIDES = ("remote", "in_process", "alone", "transformers")
+PROMPTS = (
+    "def parse_header(line):\n",
+    "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
+    "import os\nimport sys\n\ndef main(argv=None):\n",
+    "def read_config(path):\n    with open(path) as file:\n        for line in file:\n",
+    "class TestStringMethods(unittest.TestCase):\n\n    def test_upper(self):\n",
+    "def _format_usage(self, usage, actions, groups, prefix):\n",
+)
+
+
+@dataclass(slots=True)
+class Measured:
+    """One side's figures over all answers."""
+
+    tokens_per_second: list[float] = field(default_factory=list)
+    wire_seconds: list[float] = field(default_factory=list)
+    wait_seconds: list[float] = field(default_factory=list)
+    verify_seconds: list[float] = field(default_factory=list)
+    generated: int = 0
+    forwards: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    faults: int = 0
+
+    def add(self, token_count: int, seconds: float, done: GenerationDone | None) -> None:
+        """Adds one answer."""
+        self.tokens_per_second.append(token_count / seconds)
+        self.generated += token_count
+        if done is None:
+            self.forwards += token_count
+            return
+        self.forwards += done.speculation.verify_forward_count
+        self.drafted += done.speculation.drafted_count
+        self.accepted += done.speculation.accepted_count
+        self.faults += sum(fault.count for fault in done.speculation.faults)
+        for block in done.timeline:
+            self.verify_seconds.append(block.verify_seconds)
+            if block.drafted_count:
+                self.wire_seconds.append(block.wire_seconds)
+                self.wait_seconds.append(block.wait_seconds)
+
+    def summary(self) -> dict[str, float | int]:
+        """Medians and percentiles, for JSON."""
+        figures: dict[str, float | int] = {
+            "tokens_per_second_median": statistics.median(self.tokens_per_second),
+            "tokens_per_forward": self.generated / self.forwards,
+            "answers": len(self.tokens_per_second),
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "draft_faults": self.faults,
+        }
+        for name, values in (
+            ("wire_seconds", self.wire_seconds),
+            ("wait_seconds", self.wait_seconds),
+            ("verify_seconds", self.verify_seconds),
+        ):
+            if values:
+                figures[f"{name}_p50"] = statistics.median(values)
+                figures[f"{name}_p99"] = percentile(values, 0.99)
+        return figures
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest-rank percentile."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+async def fleet_answer(
+    client: AsyncClient,
+    model: str,
+    prompt: Sequence[int],
+    max_tokens: int,
+    speculation: Speculation | str,
+) -> tuple[tuple[int, ...], float, GenerationDone]:
+    """Tokens, seconds of append and generation, and the end."""
+    session = await client.create_session(model, speculation=speculation)  # type: ignore[arg-type]
+    async with session:
+        began = time.perf_counter()
+        await session.append(prompt)
+        completion = await session.generate(max_tokens).collect()
+        return completion.token_ids, time.perf_counter() - began, completion.done
+
+
+def transformers_answer(
+    model: torch.nn.Module, prompt: Sequence[int], max_tokens: int
+) -> tuple[tuple[int, ...], float]:
+    """Tokens and seconds of transformers' own greedy decoding."""
+    ids = torch.tensor([list(prompt)])
+    began = time.perf_counter()
+    with torch.inference_mode():
+        out = model.generate(  # type: ignore[operator]
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_tokens,
+            do_sample=False,
+            eos_token_id=None,
+        )
+    seconds = time.perf_counter() - began
+    return tuple(out[0, len(prompt) :].tolist()), seconds
+
+
+async def measure(
+    arguments: argparse.Namespace, address: str, nodes: Mapping[str, str]
+) -> dict[str, Measured]:
+    """All rounds; raises SystemExit when two sides disagree on a token."""
+    folder = resolve(arguments.verifier)
+    tokenizer = AutoTokenizer.from_pretrained(folder.path)
+    reference = AutoModelForCausalLM.from_pretrained(folder.path, dtype=torch.float32).eval()
+    prompts = [tokenizer.encode(prompt) for prompt in PROMPTS]
+    choices: dict[str, Speculation | str] = {
+        "alone": "off",
+        **{
+            side: Speculation(arguments.proposer, node_id=node_id)
+            for side, node_id in nodes.items()
+        },
+    }
+    measured = {side: Measured() for side in SIDES}
+    order = random.Random(arguments.seed)
+    async with AsyncClient(address) as client:
+        for round_index in range(-1, arguments.rounds):
+            for prompt in prompts:
+                answers: dict[str, tuple[int, ...]] = {}
+                for side in order.sample(SIDES, len(SIDES)):
+                    done: GenerationDone | None = None
+                    if side == "transformers":
+                        tokens, seconds = transformers_answer(
+                            reference, prompt, arguments.max_tokens
+                        )
+                    else:
+                        tokens, seconds, done = await fleet_answer(
+                            client, folder.model_id, prompt, arguments.max_tokens, choices[side]
+                        )
+                    answers[side] = tokens
+                    # Round -1 warms every side up.
+                    if round_index >= 0:
+                        measured[side].add(len(tokens), seconds, done)
+                if len(set(answers.values())) != 1:
+                    raise SystemExit(f"the sides disagree on {tokenizer.decode(prompt)!r}")
+            print(f"round {round_index + 1} of {arguments.rounds}", file=sys.stderr)
+    return measured
+
+
+def machine() -> dict[str, str | int | None]:
+    """What the figures were measured on."""
+    model = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = (line for line in info.read_text().splitlines() if line.startswith("model name"))
+        model = next(lines, model).partition(":")[2].strip() or model
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "threads_a_process": torch.get_num_threads(),
+    }
+
+
+def ratios(sides: Mapping[str, Mapping[str, float | int]]) -> dict[str, float]:
+    """What the figures are about."""
+    speed: Callable[[str], float] = lambda side: sides[side]["tokens_per_second_median"]  # noqa: E731
+    return {
+        "remote_over_in_process": speed("remote") / speed("in_process"),
+        "remote_over_alone": speed("remote") / speed("alone"),
+        "remote_over_transformers": speed("remote") / speed("transformers"),
+        "alone_over_transformers": speed("alone") / speed("transformers"),
+    }
+
+
+def main() -> None:
+    """Measures and writes JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--verifier", default="tiny")
+    parser.add_argument("--proposer", default="ngram")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--max-tokens", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/remote.json"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    one_thread = {"OMP_NUM_THREADS": "1"}
+    with LocalFleet(f"bench-{os.getpid()}") as fleet:
+        verifier = fleet.start(
+            "verifier",
+            serve=(f"verifier={arguments.verifier}", f"proposer={arguments.proposer}"),
+            environment=one_thread,
+        )
+        proposer = fleet.start(
+            "proposer",
+            serve=(f"proposer={arguments.proposer}",),
+            peers=(verifier.address,),
+            environment=one_thread,
+        )
+        verifier.wait_for("peer_joined")
+        nodes = {"remote": proposer.node_id, "in_process": verifier.node_id}
+        measured = asyncio.run(measure(arguments, verifier.address, nodes))
+    sides = {side: figures.summary() for side, figures in measured.items()}
+    report = {
+        "command": " ".join(["python", "-m", "scripts.bench_remote", *sys.argv[1:]]),
+        "machine": machine(),
+        "max_tokens": arguments.max_tokens,
+        "prompts": len(PROMPTS),
+        "rounds": arguments.rounds,
+        "sides": sides,
+        "ratios": ratios(sides),
+        "tokens_identical": True,
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(report, indent=2) + "\n")
+    print(json.dumps(report["ratios"], indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Values of the fleet: nodes, what they offer, and what changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from kakeya.plan_values import ModelOffer
+
+
+class Liveness(StrEnum):
+    """Liveness of a node, in the order of their ranks."""
+
+    ALIVE = "alive"
+    SUSPECT = "suspect"
+    DEAD = "dead"
+    LEFT = "left"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What one node is and offers, as the node itself signed it.
+
+    Memory is physical bytes, free when the card was made; `public_key` is
+    hexadecimal; `addresses` are host:port, best first; `announced_at_unix`
+    (seconds since 1970, the owner's clock) orders nothing.
+    """
+
+    node_id: str
+    name: str
+    fleet_name: str
+    boot_id: str
+    incarnation: int
+    sequence: int
+    public_key: str
+    addresses: tuple[str, ...]
+    platform: str
+    accelerator_kind: str
+    accelerator_name: str
+    memory_total_bytes: int
+    memory_free_bytes: int
+    software_version: str
+    protocol_min: int
+    protocol_max: int
+    models: tuple[ModelOffer, ...]
+    ring_address: str
+    announced_at_unix: float
+    ttl_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One node, as the answering node knows it.
+
+    `card` is None while only the node's id is known. `age_seconds` counts
+    since the last sign of life, 0 for the answering node itself;
+    `round_trip_seconds` is None when it was never measured.
+    """
+
+    node_id: str
+    liveness: Liveness
+    age_seconds: float
+    round_trip_seconds: float | None
+    is_self: bool
+    card: Card | None
+
+    @property
+    def name(self) -> str:
+        """Name for people; the first 12 digits of the id while no card is known."""
+        return self.card.name if self.card else self.node_id[:12]
+
+    @property
+    def address(self) -> str:
+        """The best address, host:port; empty when none is known."""
+        return self.card.addresses[0] if self.card and self.card.addresses else ""
+
+    @property
+    def models(self) -> tuple[ModelOffer, ...]:
+        """Models that the node serves; empty while no card is known."""
+        return self.card.models if self.card else ()
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSnapshot:
+    """All nodes that are known, by name; the first event of a watch."""
+
+    fleet_name: str
+    nodes: tuple[NodeStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node that changed or is new."""
+
+    node: NodeStatus
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRemoved:
+    """A node that was forgotten."""
+
+    node_id: str
+
+
+FleetEvent: TypeAlias = FleetSnapshot | NodeChanged | NodeRemoved
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLink:
+    """A measured way to another node; smallest round trip of the last exchanges."""
+
+    node_id: str
+    round_trip_seconds: float
+    breaker_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """Load of a node now; memory in bytes."""
+
+    session_count: int
+    generating_count: int
+    draft_stream_count: int
+    kv_bytes: int
+    kv_budget_bytes: int
+    memory_free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredAcceptance:
+    """Acceptance that a verifier measured with a proposer.
+
+    `acceptance_rate` (0 to 1) is the share of drafted tokens that were
+    accepted given that all before them in the block were.
+    """
+
+    verifier_model_id: str
+    proposer_model_id: str
+    acceptance_rate: float
+    drafted_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as it sees itself; `metrics_address` is empty when it serves none."""
+
+    card: Card
+    links: tuple[PeerLink, ...]
+    load: NodeLoad
+    acceptances: tuple[MeasuredAcceptance, ...]
+    metrics_address: str
+    draining: bool

@@ -1,0 +1,144 @@
+"""The fleet as one node sees it."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from grpc import aio
+
+from kakeya import fleet_wire, wire
+from kakeya.connection import Connection
+from kakeya.errors import UnexpectedError
+from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
+from kakeya.plan_values import KvStrategy, Plan
+from kakeya.streams import AsyncStream, MessageStream
+from kakeya.v1 import capability_pb2, placement_pb2
+
+WatchStream: TypeAlias = MessageStream[
+    capability_pb2.WatchFleetRequest, capability_pb2.WatchFleetResponse
+]
+WatchCall: TypeAlias = aio.UnaryStreamCall[
+    capability_pb2.WatchFleetRequest, capability_pb2.WatchFleetResponse
+]
+
+
+class AsyncWatch(
+    AsyncStream[capability_pb2.WatchFleetRequest, capability_pb2.WatchFleetResponse, FleetEvent]
+):
+    """Changes of the fleet: a `FleetSnapshot` first, then what changes.
+
+    Iterated once; leaving the iteration ends the watch on the node. Ends with
+    DeadlineExceeded after `Timeouts.watch`, with WatcherTooSlow when the
+    application falls behind; watch again after both.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def _open(self) -> WatchStream:
+        connection = self._connection
+        timeout = connection.timeouts.watch
+
+        async def open_call() -> WatchCall:
+            return connection.capability.WatchFleet(
+                capability_pb2.WatchFleetRequest(), timeout=timeout
+            )
+
+        return MessageStream(
+            connection,
+            open_call,
+            first_timeout=connection.timeouts.unary,
+            idle_timeout=timeout,
+        )
+
+    def _take(self, message: capability_pb2.WatchFleetResponse) -> FleetEvent | None:
+        return fleet_wire.fleet_event(message)
+
+
+class AsyncFleet:
+    """The fleet as the client's node sees it: `client.fleet`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def snapshot(self) -> FleetSnapshot:
+        """All nodes that are known, and the fleet's name. Raises TransportError."""
+        async with self.watch() as events:
+            async for event in events:
+                if isinstance(event, FleetSnapshot):
+                    return event
+        raise UnexpectedError("the node ended the watch without a snapshot")
+
+    async def nodes(self) -> tuple[NodeStatus, ...]:
+        """All nodes that are known, by name. Raises TransportError."""
+        return (await self.snapshot()).nodes
+
+    def watch(self) -> AsyncWatch:
+        """A snapshot, then every change, until the iteration is left."""
+        return AsyncWatch(self._connection)
+
+    async def node(self) -> Node:
+        """The client's node as it sees itself. Raises TransportError."""
+        response = await self._connection.unary(
+            self._connection.capability.GetNode,
+            capability_pb2.GetNodeRequest(),
+            self._connection.timeouts.unary,
+            idempotent=True,
+        )
+        return fleet_wire.node(response)
+
+    async def plan(  # noqa: PLR0913 - the fields of the request, all optional but one
+        self,
+        verifier_model: str,
+        *,
+        proposer_model: str = "",
+        proposer_node_id: str = "",
+        verifier_node_id: str = "",
+        context_tokens: int = 0,
+        kv_strategy: KvStrategy | str = KvStrategy.SINK_WINDOW,
+        sink_tokens: int = 0,
+        window_tokens: int = 0,
+        block_size: int = 0,
+        without_proposer: bool = False,
+    ) -> Plan:
+        """The pair that a session would get, with reasons; starts nothing.
+
+        Empty strings mean any; `context_tokens` is the longest history to plan
+        for; 0 for `sink_tokens`, `window_tokens` and `block_size` is the node's
+        choice. Raises ModelNotFound, NoPlacement, BadRequest, TransportError.
+        """
+        request = wire.build(
+            lambda: placement_pb2.PlanRequest(
+                verifier_model=verifier_model,
+                proposer_model=proposer_model,
+                proposer_node_id=proposer_node_id,
+                verifier_node_id=verifier_node_id,
+                context_tokens=context_tokens,
+                kv_strategy=wire.kv_strategy_number(kv_strategy),
+                sink_tokens=sink_tokens,
+                window_tokens=window_tokens,
+                block_size=block_size,
+                without_proposer=without_proposer,
+            )
+        )
+        response = await self._connection.unary(
+            self._connection.placement.Plan,
+            request,
+            self._connection.timeouts.unary,
+            idempotent=True,
+        )
+        return wire.plan(response.plan)
+
+    async def leave(self, drain_seconds: float = 5.0) -> str:
+        """Makes the client's node leave the fleet; returns its id.
+
+        Running generations may take `drain_seconds` to end. Raises NotLoopback,
+        TransportError.
+        """
+        response = await self._connection.unary(
+            self._connection.capability.Leave,
+            capability_pb2.LeaveRequest(drain_seconds=drain_seconds),
+            self._connection.timeouts.unary,
+        )
+        return response.node_id

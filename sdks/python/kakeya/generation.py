@@ -1,0 +1,83 @@
+"""One generation of a session, as an asynchronous iterator of committed tokens."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import TypeAlias
+
+from kakeya import wire
+from kakeya.errors import UnexpectedError
+from kakeya.history import History
+from kakeya.streams import AsyncStream, MessageStream
+from kakeya.v1 import runtime_pb2
+from kakeya.values import Completion, GenerationDone, Tokens
+
+GenerateStream: TypeAlias = MessageStream[runtime_pb2.GenerateRequest, runtime_pb2.GenerateResponse]
+
+
+class AsyncGeneration(
+    AsyncStream[runtime_pb2.GenerateRequest, runtime_pb2.GenerateResponse, Tokens]
+):
+    """Tokens as they commit: `async for tokens in session.generate(100)`.
+
+    Iterated once, in blocks or by `ids()`. Leaving the iteration stops the work
+    on the node within a block; the session lives. `done` holds the end once the
+    iteration came to it.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], GenerateStream],
+        history: History,
+    ) -> None:
+        super().__init__()
+        self._start = start
+        self._history = history
+        self._done: GenerationDone | None = None
+
+    @property
+    def done(self) -> GenerationDone | None:
+        """The end; None until the iteration came to it."""
+        return self._done
+
+    def ids(self) -> AsyncIterator[int]:
+        """The same tokens, one id at a time; the session's history grows by blocks."""
+        return _Ids(aiter(self))
+
+    async def collect(self) -> Completion:
+        """Waits for the whole generation. Raises what the iteration raises."""
+        token_ids = [token_id async for tokens in self for token_id in tokens.token_ids]
+        if self._done is None:
+            raise UnexpectedError("the generation was left before its end")
+        return Completion(tuple(token_ids), self._done)
+
+    def _open(self) -> GenerateStream:
+        return self._start()
+
+    def _take(self, message: runtime_pb2.GenerateResponse) -> Tokens | None:
+        if message.HasField("tokens"):
+            tokens = wire.tokens(message.tokens)
+            self._history.receive(tokens.token_ids, tokens.first_index)
+            return tokens
+        if message.HasField("done"):
+            self._done = wire.generation_done(message.done)
+            self._history.finish(self._done.history_length)
+        return None
+
+    def _finish(self) -> None:
+        if self._done is None:
+            raise UnexpectedError("the node ended the generation without saying why")
+
+
+class _Ids(AsyncIterator[int]):
+    """Ids of an iteration; dropping it drops the iteration."""
+
+    def __init__(self, blocks: AsyncIterator[Tokens]) -> None:
+        self._blocks = blocks
+        self._pending: deque[int] = deque()
+
+    async def __anext__(self) -> int:
+        while not self._pending:
+            self._pending.extend((await anext(self._blocks)).token_ids)
+        return self._pending.popleft()

@@ -1,0 +1,140 @@
+"""Values of placement: models, plans and why pairings were rejected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class KvStrategy(StrEnum):
+    """How a verifier keeps keys and values."""
+
+    FULL = "full"
+    SINK_WINDOW = "sink_window"
+    RESTORED = "restored"
+    UNKNOWN = "unknown"
+
+
+class Transport(StrEnum):
+    """The road of tensors between verifier and proposer."""
+
+    LOCAL = "local"
+    GRPC = "grpc"
+    RING = "ring"
+    UNKNOWN = "unknown"
+
+
+class Role(StrEnum):
+    """What a node does for others with one model."""
+
+    VERIFIER = "verifier"
+    PROPOSER = "proposer"
+    ARCHIVE = "archive"
+    UNKNOWN = "unknown"
+
+
+class ModelKind(StrEnum):
+    """How a model produces tokens."""
+
+    AUTOREGRESSIVE = "autoregressive"
+    NGRAM = "ngram"
+    MASKED_DIFFUSION = "masked_diffusion"
+    DFLASH = "dflash"
+    UNKNOWN = "unknown"
+
+
+class RejectionReason(StrEnum):
+    """Why a pairing was not chosen."""
+
+    SLOWER_THAN_CHOSEN = "slower_than_chosen"
+    SLOWER_THAN_ALONE = "slower_than_alone"
+    TOKENIZER_MISMATCH = "tokenizer_mismatch"
+    NOT_ENOUGH_MEMORY = "not_enough_memory"
+    NOT_ALIVE = "not_alive"
+    PROTOCOL_SKEW = "protocol_skew"
+    CONTEXT_TOO_LONG = "context_too_long"
+    NOT_REQUESTED = "not_requested"
+    NOT_MEASURED = "not_measured"
+    UNREACHABLE = "unreachable"
+    BREAKER_OPEN = "breaker_open"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Median seconds of one step over `token_count` tokens on the serving machine."""
+
+    token_count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOffer:
+    """One model in one role, as a node's card offers it.
+
+    `vocabulary_size` and `context_length` are tokens, 0 for no limit of the
+    model's own; `exact` tells whether the node found blocks and single steps
+    bit-identical past the window when it loaded the model.
+    """
+
+    model_id: str
+    role: Role
+    kind: ModelKind
+    weights_digest: str
+    tokenizer_digest: str
+    quantization: str
+    dtype: str
+    vocabulary_size: int
+    context_length: int
+    kv_bytes_per_token: int
+    step_costs: tuple[StepCost, ...]
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One model on one node; `address` is host:port."""
+
+    node_id: str
+    node_name: str
+    address: str
+    model_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A pairing that was looked at and not chosen, with the numbers that decided.
+
+    `proposer` is None when the verifier itself was rejected;
+    `predicted_tokens_per_second` is 0 when no speed was computed.
+    """
+
+    verifier: Placement
+    proposer: Placement | None
+    reason: RejectionReason
+    explanation: str
+    predicted_tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the planner decided.
+
+    `proposer` and `transport` are None, and `block_size` is 0, when the
+    verifier decodes alone. `round_trip_seconds` and `acceptance_rate` (0 to 1,
+    a drafted token) are what the prediction assumed; `kv_bytes` is the most
+    that the session will hold.
+    """
+
+    verifier: Placement
+    proposer: Placement | None
+    transport: Transport | None
+    block_size: int
+    predicted_tokens_per_second: float
+    predicted_alone_tokens_per_second: float
+    round_trip_seconds: float
+    acceptance_rate: float
+    acceptance_measured: bool
+    kv_bytes: int
+    reasons: tuple[str, ...]
+    rejections: tuple[Rejection, ...]

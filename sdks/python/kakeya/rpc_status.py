@@ -1,0 +1,99 @@
+"""From a gRPC status to an error of `kakeya.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+from grpc import aio
+
+from kakeya import errors
+
+ERROR_DOMAIN = "kakeya"
+_DETAILS_KEY = "grpc-status-details-bin"
+
+
+def _subclasses(base: type[errors.RpcError]) -> Iterator[type[errors.RpcError]]:
+    for error in base.__subclasses__():
+        yield error
+        yield from _subclasses(error)
+
+
+_BY_REASON = {error.default_reason: error for error in _subclasses(errors.RpcError)}
+
+_BY_CODE: dict[grpc.StatusCode, type[errors.KakeyaError]] = {
+    grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
+    grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
+    grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
+    grpc.StatusCode.UNIMPLEMENTED: errors.Unimplemented,
+    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+    grpc.StatusCode.CANCELLED: errors.Cancelled,
+}
+
+
+def kakeya_error(error: aio.AioRpcError, address: str) -> errors.KakeyaError:
+    """The error that a failed call to `address` (host:port) stands for.
+
+    ErrorInfo of the domain "kakeya" decides the class by its reason; a reason
+    that is not known here, or none, takes the class of the status code. An
+    UNAVAILABLE without ErrorInfo is the network's word, not a node's.
+    """
+    code = error.code()
+    detail = error.details() or code.name
+    info, retry_after_seconds = _details(error)
+    if info is not None:
+        kind = _BY_REASON.get(info.reason) or _BY_CODE.get(code, errors.RpcError)
+        return kind(
+            detail,
+            reason=info.reason,
+            code=code.name,
+            metadata=dict(info.metadata),
+            retry_after_seconds=retry_after_seconds,
+        )
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return unreachable(address, detail)
+    kind = _BY_CODE.get(code, errors.UnexpectedError)
+    if kind is errors.DeadlineExceeded:
+        return kind(f"{address} did not answer in time", metadata={"address": address})
+    return kind(
+        detail,
+        code=code.name,
+        metadata={"address": address},
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def unreachable(address: str, detail: str) -> errors.NodeUnreachable:
+    """No node answers at `address` (host:port); `detail` has the network's words."""
+    return errors.NodeUnreachable(
+        f"no node answers at {address}: is `fleet join` running there?",
+        metadata={"address": address, "detail": detail},
+    )
+
+
+def _details(error: aio.AioRpcError) -> tuple[error_details_pb2.ErrorInfo | None, float | None]:
+    """ErrorInfo of this domain and seconds of RetryInfo, each None when not given."""
+    status = status_pb2.Status()
+    encoded = error.trailing_metadata().get(_DETAILS_KEY)
+    if isinstance(encoded, bytes):
+        # Details that cannot be read change nothing about the status itself.
+        with suppress(DecodeError):
+            status.ParseFromString(encoded)
+    info = None
+    retry_after_seconds = None
+    for detail in status.details:
+        if detail.Is(error_details_pb2.ErrorInfo.DESCRIPTOR):
+            candidate = error_details_pb2.ErrorInfo.FromString(detail.value)
+            if candidate.domain == ERROR_DOMAIN:
+                info = candidate
+        elif detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR):
+            retry = error_details_pb2.RetryInfo.FromString(detail.value)
+            retry_after_seconds = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    return info, retry_after_seconds

@@ -1,0 +1,313 @@
+"""A session: a history of token ids that a verifier continues."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self, TypeAlias
+
+from grpc import aio
+
+from kakeya import wire
+from kakeya.connection import Connection
+from kakeya.errors import (
+    HistoryLengthMismatch,
+    SessionBusy,
+    SessionNotFound,
+    TokenOutOfVocabulary,
+    TransportError,
+    UsageError,
+)
+from kakeya.generation import AsyncGeneration, GenerateStream
+from kakeya.history import History
+from kakeya.plan_values import ModelOffer, Plan
+from kakeya.streams import MessageStream
+from kakeya.v1 import runtime_pb2
+from kakeya.values import SessionInfo, SessionState
+
+GenerateCall: TypeAlias = aio.UnaryStreamCall[
+    runtime_pb2.GenerateRequest, runtime_pb2.GenerateResponse
+]
+
+MAX_APPEND_TOKENS = 65_536
+"""Ids in one request: at most 5 bytes each, so well under the limit of 1 MiB."""
+
+
+class AsyncSession:
+    """A session on a verifier. Made by `AsyncClient.create_session`.
+
+    Holds the tokens that it appended and received as `history`, so that they
+    can be appended to a session elsewhere. Also a context manager that closes
+    the session; there, a session that is gone already is not an error.
+
+    A generation that was left early may have committed tokens on the node that
+    never arrived here. The next append or generation then rewinds the session
+    to `history`: what arrived is what it continues. The node may have to compute
+    the keys and values of the history anew for that.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        opened: runtime_pb2.CreateSessionResponse,
+        session_id: str,
+        history: Sequence[int] = (),
+    ) -> None:
+        self._connection = connection
+        self._opened = opened
+        self._session_id = session_id
+        self._history = History(history)
+        self._stream: weakref.ref[GenerateStream] | None = None
+        # One operation at a time: positions are known only between operations.
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def session_id(self) -> str:
+        """Names the session on its node. A rewind changes it."""
+        return self._session_id
+
+    @property
+    def address(self) -> str:
+        """The node that holds the session, host:port."""
+        return self._connection.address
+
+    @property
+    def model(self) -> ModelOffer:
+        """The verifier model, as the node's card offers it."""
+        return wire.model_offer(self._opened.model)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Ids are 0 to vocabulary_size - 1."""
+        return self._opened.vocabulary_size
+
+    @property
+    def plan(self) -> Plan:
+        """The pair that serves the session, with reasons."""
+        return wire.plan(self._opened.plan)
+
+    @property
+    def history(self) -> tuple[int, ...]:
+        """All ids that were appended and received, oldest first."""
+        return self._history.ids()
+
+    @property
+    def history_length(self) -> int:
+        """Ids in `history`."""
+        return len(self._history)
+
+    async def append(
+        self, token_ids: Sequence[int], expected_history_length: int | None = None
+    ) -> int:
+        """Appends ids to the history; returns its new length.
+
+        Sent again when the network failed, without ever doubling tokens. More
+        than 65,536 ids travel in pieces: after an error `history` tells what
+        was appended. Raises HistoryLengthMismatch when the history has not
+        `expected_history_length` ids, TokenOutOfVocabulary, EmptyAppend,
+        ContextExceeded, SessionNotFound, SessionBusy, TransportError.
+        """
+        async with self._turn:
+            self._check_idle()
+            if expected_history_length not in (None, len(self._history)):
+                raise HistoryLengthMismatch(
+                    f"the history held here has {len(self._history)} tokens, "
+                    f"not {expected_history_length}; append what is missing"
+                )
+            for start in range(0, len(token_ids) or 1, MAX_APPEND_TOKENS):
+                await self._append_piece(token_ids[start : start + MAX_APPEND_TOKENS])
+            return len(self._history)
+
+    async def _append_piece(self, token_ids: Sequence[int]) -> None:
+        length = len(self._history)
+        try:
+            await self._send_append(token_ids)
+        except HistoryLengthMismatch as error:
+            if not self._history.in_step:
+                await self._rewind(length)
+                await self._send_append(token_ids)
+            elif error.attempts == 1 or (
+                # The first attempt may have been applied and only its answer lost.
+                (await self.info()).history_length != length + len(token_ids)
+            ):
+                raise
+        self._history.append(token_ids)
+
+    async def _send_append(self, token_ids: Sequence[int]) -> None:
+        try:
+            request = runtime_pb2.AppendTokensRequest(
+                session_id=self._session_id,
+                token_ids=token_ids,
+                expected_history_length=len(self._history),
+            )
+        except ValueError as error:
+            raise TokenOutOfVocabulary(f"a token id is not in the vocabulary: {error}") from None
+        timeouts = self._connection.timeouts
+        token_count = len(token_ids) + self._history.pending
+        timeout = timeouts.append_base + token_count * timeouts.append_per_token
+        await self._connection.unary(
+            self._connection.runtime.AppendTokens, request, timeout, idempotent=True
+        )
+
+    def generate(
+        self,
+        max_tokens: int,
+        *,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        seed: int | None = None,
+        deadline_seconds: float | None = None,
+    ) -> AsyncGeneration:
+        """Continues the history by at most `max_tokens` ids.
+
+        `temperature` 0 is greedy; otherwise logits are divided by it, the
+        smallest set of ids whose probability reaches `top_p` and the `top_k`
+        most probable are kept (0 keeps all), and `seed` names the stream: the
+        same seed gives the same ids; None lets the node draw one. After
+        `deadline_seconds` the node stops. Nothing is sent before the iteration
+        begins, which raises EmptyHistory, BadRequest, SessionNotFound,
+        SessionBusy, TransportError.
+        """
+        request = wire.build(
+            lambda: runtime_pb2.GenerateRequest(
+                max_tokens=max_tokens,
+                temperature=temperature,
+                top_p=top_p,
+                top_k=top_k,
+                seed=seed,
+                deadline_seconds=deadline_seconds or 0.0,
+            )
+        )
+        return AsyncGeneration(lambda: self._start_generation(request), self._history)
+
+    def _start_generation(self, request: runtime_pb2.GenerateRequest) -> GenerateStream:
+        self._check_idle()
+        connection = self._connection
+        timeouts = connection.timeouts
+        timeout = timeouts.generation
+        if request.deadline_seconds > 0:
+            timeout = min(timeout, request.deadline_seconds + timeouts.stream_idle)
+
+        async def open_call() -> GenerateCall:
+            async with self._turn:
+                await self._settle()
+                self._history.in_step = False
+                request.session_id = self._session_id
+                return connection.runtime.Generate(request, timeout=timeout)
+
+        stream = MessageStream(
+            connection,
+            open_call,
+            first_timeout=timeouts.first_tokens + self._history.pending * timeouts.append_per_token,
+            idle_timeout=timeouts.stream_idle,
+        )
+        self._stream = weakref.ref(stream)
+        return stream
+
+    async def info(self) -> SessionInfo:
+        """The session as its node sees it. Raises SessionNotFound, TransportError."""
+        request = runtime_pb2.GetSessionInfoRequest(session_id=self._session_id)
+        response = await self._connection.unary(
+            self._connection.runtime.GetSessionInfo,
+            request,
+            self._connection.timeouts.unary,
+            idempotent=True,
+        )
+        return wire.session_info(response.session)
+
+    async def fork(self, history_length: int | None = None) -> AsyncSession:
+        """A new session with the first `history_length` ids of this one; None for all.
+
+        Raises what `AsyncClient.create_session` raises, SessionNotFound and
+        HistoryLengthMismatch when the history is shorter.
+        """
+        length = len(self._history) if history_length is None else history_length
+        session_id = await self._fork(length)
+        return AsyncSession(self._connection, self._opened, session_id, self._history.ids(length))
+
+    async def _fork(self, length: int) -> str:
+        if not 0 <= length <= len(self._history):
+            raise HistoryLengthMismatch(
+                f"the history held here has {len(self._history)} tokens, {length} cannot be kept"
+            )
+        request = runtime_pb2.ForkSessionRequest(session_id=self._session_id, history_length=length)
+        connection = self._connection
+        response = await connection.unary(
+            connection.runtime.ForkSession, request, connection.timeouts.unary
+        )
+        return response.session_id
+
+    async def rewind(self, history_length: int | None = None) -> None:
+        """Goes back to the first `history_length` ids; None for all of `history`.
+
+        The session goes on as a fork of itself, under a new `session_id`.
+        Raises what `fork` raises.
+        """
+        async with self._turn:
+            self._check_idle()
+            await self._rewind(len(self._history) if history_length is None else history_length)
+
+    async def _rewind(self, length: int) -> None:
+        forked_id = await self._fork(length)
+        left_id, self._session_id = self._session_id, forked_id
+        self._history.cut(length)
+        with suppress(SessionNotFound):
+            await self._close(left_id, self._connection.timeouts.unary)
+
+    def _running(self) -> GenerateStream | None:
+        stream = self._stream() if self._stream is not None else None
+        return None if stream is None or stream.ended else stream
+
+    def _check_idle(self) -> None:
+        if self._running() is not None:
+            raise SessionBusy(
+                "the session's generation still runs: finish or leave its iterator, "
+                "or fork the session"
+            )
+
+    def _leave(self) -> None:
+        stream = self._running()
+        if stream is not None:
+            stream.leave()
+
+    async def _settle(self) -> None:
+        """Makes the node's history the one held here; nothing to do in most cases."""
+        if self._history.in_step:
+            return
+        info = await self.info()
+        if info.state is SessionState.IDLE and info.history_length == len(self._history):
+            self._history.in_step = True
+        else:
+            await self._rewind(len(self._history))
+
+    async def close(self) -> None:
+        """Closes the session and frees its memory. Raises SessionNotFound the second time."""
+        self._leave()
+        await self._close(self._session_id, self._connection.timeouts.unary)
+        self._closed = True
+
+    async def _close(self, session_id: str, timeout: float) -> None:
+        request = runtime_pb2.CloseSessionRequest(session_id=session_id)
+        await self._connection.unary(self._connection.runtime.CloseSession, request, timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave()
+        if self._closed or self._connection.closed:
+            return
+        # Gone, or gone with its node, or evicted after its idle time.
+        with suppress(SessionNotFound, TransportError, UsageError):
+            await self._close(self._session_id, self._connection.timeouts.leave)
+        self._closed = True

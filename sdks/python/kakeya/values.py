@@ -1,0 +1,185 @@
+"""Values of sessions and generations. An enum's UNKNOWN is newer than this client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kakeya.plan_values import KvStrategy, Plan
+
+
+class StopReason(StrEnum):
+    """Why a generation ended."""
+
+    MAX_TOKENS = "max_tokens"
+    STOP_TOKEN = "stop_token"
+    DEADLINE = "deadline"
+    CONTEXT_FULL = "context_full"
+    DRAINING = "draining"
+    UNKNOWN = "unknown"
+
+
+class DropReason(StrEnum):
+    """Why a session decodes without its proposer, or what a proposer did wrong."""
+
+    UNREACHABLE = "unreachable"
+    DEADLINE = "deadline"
+    WRONG_LENGTH = "wrong_length"
+    OUT_OF_VOCABULARY = "out_of_vocabulary"
+    STALE = "stale"
+    SLOWER_THAN_ALONE = "slower_than_alone"
+    UNKNOWN = "unknown"
+
+
+class SessionState(StrEnum):
+    """Whether a session is working."""
+
+    IDLE = "idle"
+    APPENDING = "appending"
+    GENERATING = "generating"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """A fixed proposer for a session, whatever the planner predicts.
+
+    `node_id` empty means any node that serves `proposer_model`; `block_size`
+    is drafted tokens a block, 1 to 15, 0 lets the planner choose.
+    """
+
+    proposer_model: str
+    node_id: str = ""
+    block_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Committed tokens, oldest first; never empty.
+
+    `first_index` is the position of the first in the history; the first
+    `drafted_count` of them were drafted by the proposer.
+    """
+
+    token_ids: tuple[int, ...]
+    first_index: int
+    drafted_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Durations of one generation, in seconds.
+
+    `queue_seconds` waits for the session's earlier operations,
+    `prefill_seconds` computes keys and values not computed yet,
+    `first_token_seconds` runs from the request to the first committed token.
+    """
+
+    queue_seconds: float
+    prefill_seconds: float
+    first_token_seconds: float
+    total_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFault:
+    """A kind of fault of the proposer that the session survived, and how often."""
+
+    reason: DropReason
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTiming:
+    """Where the seconds of one block went.
+
+    `wire_seconds` is the draft's round trip less the proposer's own
+    `draft_seconds`; `wait_seconds` is what of both was not hidden behind the
+    last verify forward. `start_seconds` counts from the generation's start.
+    """
+
+    first_index: int
+    drafted_count: int
+    accepted_count: int
+    draft_seconds: float
+    wire_seconds: float
+    wait_seconds: float
+    verify_seconds: float
+    drafted_ahead: bool
+    start_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationStatistics:
+    """What speculation did in one generation.
+
+    `acceptance_length` is generated tokens over `verify_forward_count`;
+    `drop_reason` is None unless the session decodes alone now;
+    `proposer_node_id` and `proposer_model_id` are empty without a proposer.
+    """
+
+    block_count: int
+    drafted_count: int
+    accepted_count: int
+    verify_forward_count: int
+    acceptance_length: float
+    round_trip_seconds_p50: float
+    round_trip_seconds_p99: float
+    faults: tuple[DraftFault, ...]
+    drop_reason: DropReason | None
+    ahead_hit_count: int
+    ahead_miss_count: int
+    proposer_node_id: str
+    proposer_model_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationDone:
+    """The end of a generation.
+
+    `timeline` holds the last blocks, at most 256, oldest first; `seed` is the
+    seed of the sampled stream, 0 when greedy.
+    """
+
+    stop_reason: StopReason
+    generated_token_count: int
+    history_length: int
+    timings: Timings
+    speculation: SpeculationStatistics
+    timeline: tuple[BlockTiming, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole generation: its tokens and its end."""
+
+    token_ids: tuple[int, ...]
+    done: GenerationDone
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """The state of a session, as its node sees it.
+
+    `kv_bytes` are the bytes of the tensors allocated for keys and values;
+    `drop_reason` is None unless the session decodes alone; `forward_count`
+    counts forward passes since it was opened, prefill included.
+    """
+
+    session_id: str
+    model_id: str
+    client_label: str
+    history_length: int
+    kv_bytes: int
+    resident_token_count: int
+    kv_strategy: KvStrategy
+    sink_tokens: int
+    window_tokens: int
+    state: SessionState
+    idle_seconds: float
+    ttl_seconds: float
+    age_seconds: float
+    plan: Plan
+    drop_reason: DropReason | None
+    forward_count: int

@@ -1,0 +1,107 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+
+FLEET = [sys.executable, "-m", "node.cli"]
+
+
+@dataclass(frozen=True)
+class Finished:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Fleet:
+    """Runs `fleet` as people do: a process of its own, with an environment of its own."""
+
+    def __init__(self, home):
+        self.environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("KAKEYA_")
+        }
+        self.environment |= {
+            "XDG_STATE_HOME": str(home / "state"),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "HF_HUB_OFFLINE": "1",
+            "COLUMNS": "100",
+        }
+
+    def run(self, *words, stdin="", timeout=60, **environment):
+        done = subprocess.run(
+            [*FLEET, *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=self.environment | environment,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *words, **environment):
+        return subprocess.Popen(
+            [*FLEET, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment | environment,
+        )
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    return Fleet(tmp_path)
+
+
+@pytest.fixture
+def interrupt():
+    """Sends Ctrl-C to a process; its exit code, both outputs, and the seconds it took."""
+
+    def send(process):
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+        return Finished(process.returncode, out, err), time.monotonic() - started
+
+    return send
+
+
+@pytest.fixture
+def silent_node():
+    """An address that accepts connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        yield server
+
+
+@pytest.fixture
+def free_address():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return f"127.0.0.1:{port}"
+
+
+@pytest.fixture
+def dead_process_id():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid

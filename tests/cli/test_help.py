@@ -1,0 +1,73 @@
+import re
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from node.cli.dispatch import COMMANDS
+from node.cli.lazy_group import LazyCommand, LazyGroup
+
+SLOW = ("torch", "transformers", "grpc", "rich", "numpy", "tokenizers", "kakeya", "asyncio")
+
+
+def test_help_answers_within_three_tenths_of_a_second(fleet):
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        assert fleet.run("--help").code == 0
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 0.3, seconds
+
+
+def test_help_imports_nothing_slow():
+    program = (
+        "import sys; from node.cli.main import run; code = run(['--help'])\n"
+        f"print('LOADED', [name for name in {SLOW!r} if name in sys.modules])\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "LOADED []" in done.stdout
+
+
+def test_help_lists_every_command_in_the_order_of_a_first_use(fleet):
+    out = fleet.run("--help").out
+    places = [out.index(f"\n  {name} ") for name in COMMANDS]
+    assert places == sorted(places)
+    assert "Exit codes:" in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_an_example_json_and_help_in_full_sentences(fleet, name):
+    done = fleet.run(name, "--help")
+    assert done.code == 0
+    assert re.search(rf"Example:\n +.*fleet {name}", done.out), done.out
+    assert "--json" in done.out
+    assert not re.search(r"^ +--\S+( [A-Z]\S*)?$(?!\n {10,})", done.out, re.M), "an option is silent"
+
+
+def test_the_summary_of_every_command_is_that_of_its_own_help():
+    for name, lazy in COMMANDS.items():
+        command = LazyGroup(commands_by_name=COMMANDS).get_command(click.Context(click.Group()), name)
+        assert command is not None
+        assert command.help, name
+        assert len(lazy.summary) < 70
+
+
+def test_a_table_that_points_at_no_command_is_a_defect_of_the_program():
+    group = LazyGroup(commands_by_name={"x": LazyCommand("node.cli.failure", "x")})
+    with pytest.raises(AttributeError):
+        group.get_command(click.Context(click.Group()), "x")
+
+
+def test_without_a_command_the_help_is_shown_as_wrong_usage(fleet):
+    done = fleet.run()
+    assert done.code == 2
+    assert "Commands:" in done.out
+
+
+def test_the_version_is_that_of_the_distribution(fleet):
+    assert re.fullmatch(r"fleet \d+\.\d+\.\d+\n", fleet.run("--version").out)

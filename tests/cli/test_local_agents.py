@@ -1,0 +1,42 @@
+import json
+import os
+
+from node.cli.local_agents import local_agents
+
+
+def announce(folder, **facts):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "agent.json").write_text(json.dumps(facts))
+
+
+def test_agents_are_found_by_name_order(tmp_path):
+    announce(tmp_path / "b", name="mini-2", address="127.0.0.1:2", pid=os.getpid())
+    announce(tmp_path / "a", name="mini-1", address="127.0.0.1:1", pid=os.getpid())
+    assert [agent.name for agent in local_agents(tmp_path)] == ["mini-1", "mini-2"]
+
+
+def test_what_a_killed_agent_left_behind_names_no_agent(tmp_path, dead_process_id):
+    announce(tmp_path / "a", name="mini-1", address="127.0.0.1:1", pid=dead_process_id)
+    assert local_agents(tmp_path) == []
+
+
+def test_damaged_files_are_passed_over(tmp_path):
+    announce(tmp_path / "good", name="good", address="127.0.0.1:1", pid=os.getpid())
+    for name, text in {"a": "{", "b": "[]", "c": '{"address": 1}', "d": '{"pid": "x"}'}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "agent.json").write_text(text)
+    assert [agent.name for agent in local_agents(tmp_path)] == ["good"]
+
+
+def test_a_state_directory_elsewhere_counts_too_and_only_once(tmp_path):
+    announce(tmp_path / "root" / "one", name="one", address="127.0.0.1:1", pid=os.getpid())
+    announce(tmp_path / "away", name="away", address="127.0.0.1:2", pid=os.getpid())
+    assert [agent.name for agent in local_agents(tmp_path / "root", tmp_path / "away")] == [
+        "away",
+        "one",
+    ]
+    assert len(local_agents(tmp_path / "root", tmp_path / "root" / "one")) == 1
+
+
+def test_a_root_that_does_not_exist_has_no_agents(tmp_path):
+    assert local_agents(tmp_path / "nowhere") == []

@@ -1,0 +1,54 @@
+import pytest
+
+from node.cli.quantities import bytes_text, ratio_text, seconds_text, share_text, speed_text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (3_328_599_654, "3.10 GiB"),
+        (12 * 1024**3, "12.0 GiB"),
+        (5 * 1024**5, "5,120 TiB"),
+    ],
+)
+def test_bytes_have_the_largest_binary_unit_that_keeps_them_above_one(count, text):
+    assert bytes_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.000042, "42.0 us"),
+        (0.00042, "0.42 ms"),
+        (0.00981, "9.81 ms"),
+        (0.5, "500 ms"),
+        (1.239, "1.24 s"),
+        (59.5, "59.5 s"),
+        (200, "3 min 20 s"),
+        (7380, "2 h 3 min"),
+    ],
+)
+def test_durations_are_read_at_a_glance(seconds, text):
+    assert seconds_text(seconds) == text
+
+
+def test_a_negative_duration_is_refused():
+    with pytest.raises(ValueError, match="negative"):
+        seconds_text(-0.1)
+
+
+def test_unknown_speeds_and_ratios_are_a_dash():
+    assert speed_text(0.0) == "-"
+    assert ratio_text(1.0, 0.0) == "-"
+    assert share_text(1.0, 0.0) == "-"
+
+
+def test_speeds_ratios_and_shares():
+    assert speed_text(327.9) == "328 tok/s"
+    assert speed_text(9.412) == "9.41 tok/s"
+    assert ratio_text(300.0, 130.0) == "2.31x"
+    assert share_text(13, 14) == "93 %"

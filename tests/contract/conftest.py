@@ -1,0 +1,32 @@
+"""Every implementation of the engine's contracts, and what the suites vary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.backends import BACKENDS, load_verifier
+from engine.cache import CacheKind, CacheSpec
+from engine.model_folder import ModelFolder
+from engine.verifier import Verifier
+
+SPECS = {
+    "contiguous": CacheSpec(CacheKind.CONTIGUOUS, capacity=600),
+    "sink_window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
+    "no_sink": CacheSpec(CacheKind.SINK_WINDOW, sink=0, window=1),
+}
+
+
+@pytest.fixture(scope="session", params=sorted(BACKENDS))
+def verifier(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path]) -> Verifier:
+    """A small random model on each back end."""
+    folder = ModelFolder(random_checkpoint(), "random")
+    return load_verifier(folder, backend=request.param)
+
+
+@pytest.fixture(scope="session", params=sorted(SPECS))
+def spec(request: pytest.FixtureRequest) -> CacheSpec:
+    """Each way to keep keys and values."""
+    return SPECS[request.param]

@@ -1,0 +1,38 @@
+"""Runs generations and checks the shape of what they yield."""
+
+from __future__ import annotations
+
+import time
+
+from engine.generation import GenerationParameters, generate
+from engine.generation_report import Committed, Done
+from engine.sampling import GREEDY
+
+
+def parameters(count, *, sampling=GREEDY, **options) -> GenerationParameters:
+    options.setdefault("adaptive", False)
+    options.setdefault("draft_deadline_seconds", 5.0)
+    return GenerationParameters(max_tokens=count, sampling=sampling, **options)
+
+
+async def collect(session, source, asked, *, run, **options) -> tuple[list[int], Done]:
+    """All tokens and the report; fails unless indices are contiguous and Done is last."""
+    tokens: list[int] = []
+    done = None
+    before = len(session.history)
+    options.setdefault("clock", time.perf_counter)
+    async for item in generate(session, source, asked, run=run, **options):
+        assert done is None, "something followed Done"
+        if isinstance(item, Done):
+            done = item
+            continue
+        assert isinstance(item, Committed)
+        assert item.token_ids
+        assert item.first_index == before + len(tokens)
+        assert 0 <= item.drafted_count <= len(item.token_ids)
+        tokens.extend(item.token_ids)
+    assert done is not None
+    assert done.generated_token_count == len(tokens)
+    assert done.history_length == len(session.history)
+    assert session.history[before:] == tokens
+    return tokens, done

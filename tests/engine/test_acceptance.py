@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.acceptance import accepted_prefix, decide
+from engine.sampling import GREEDY
+
+TOKENS = st.lists(st.integers(0, 3), max_size=6)
+
+
+@given(TOKENS, TOKENS)
+def test_the_prefix_is_the_longest_common_one(draft, chosen):
+    count = accepted_prefix(draft, chosen)
+    assert draft[:count] == chosen[:count]
+    if count < min(len(draft), len(chosen)):
+        assert draft[count] != chosen[count]
+
+
+@pytest.mark.parametrize(
+    ("draft", "committed"),
+    [([], [4]), ([4], [4, 2]), ([4, 2, 1], [4, 2, 1, 3]), ([4, 0, 1], [4, 2]), ([0, 2, 1], [4])],
+)
+def test_accepted_tokens_then_one_of_the_verifiers_own(draft, committed):
+    own = [4, 2, 1, 3][: len(draft) + 1]
+    logits = np.eye(5, dtype=np.float32)[own]
+    assert decide(logits, draft, GREEDY, 10) == committed
+
+
+def test_rows_behind_a_mismatch_are_not_looked_at():
+    logits = np.array([[0, 1], [np.nan, np.nan]], np.float32)
+    assert decide(logits, [0], GREEDY, 0) == [1]

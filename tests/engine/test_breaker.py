@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import DraftFaultKind
+from engine.speculation.breaker import Breaker
+
+AT_ONCE = [DraftFaultKind.DEADLINE, DraftFaultKind.UNREACHABLE]
+BAD_BLOCKS = [kind for kind in DraftFaultKind if kind not in AT_ONCE]
+
+
+@pytest.mark.parametrize("kind", AT_ONCE)
+def test_a_proposer_that_is_not_there_opens_it_at_once(kind):
+    breaker = Breaker().after_fault(kind, now=50.0)
+    assert breaker.opened_by is kind
+    assert not breaker.allows(50.999)
+    assert breaker.allows(51.0)
+
+
+@pytest.mark.parametrize("kind", BAD_BLOCKS)
+def test_three_bad_blocks_in_a_row_open_it(kind):
+    breaker = Breaker()
+    for _ in range(2):
+        breaker = breaker.after_fault(kind, now=0.0)
+        assert breaker.closed
+        assert breaker.allows(0.0)
+    assert breaker.after_fault(kind, now=0.0).opened_by is kind
+
+
+def test_a_good_block_in_between_starts_the_count_again():
+    breaker = Breaker()
+    for _ in range(9):
+        breaker = breaker.after_fault(DraftFaultKind.STALE, now=0.0).after_fault(
+            DraftFaultKind.WRONG_LENGTH, now=0.0
+        )
+        assert breaker.closed
+        breaker = breaker.after_success()
+
+
+def test_the_cool_down_doubles_to_thirty_seconds_and_any_fault_opens_again():
+    breaker, now, waits = Breaker(), 0.0, []
+    breaker = breaker.after_fault(DraftFaultKind.DEADLINE, now)
+    for _ in range(7):
+        waits.append(breaker.retry_at - now)
+        now = breaker.retry_at
+        breaker = breaker.after_fault(DraftFaultKind.STALE, now)
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+    closed = breaker.after_success()
+    assert closed == Breaker()
+    assert closed.after_fault(DraftFaultKind.DEADLINE, now).retry_at == now + 1
+
+
+@given(st.lists(st.sampled_from([None, *DraftFaultKind]), max_size=30))
+def test_it_is_open_only_after_a_fault_and_never_beyond_thirty_seconds(events):
+    breaker, now = Breaker(), 0.0
+    for event in events:
+        if not breaker.allows(now):
+            now = breaker.retry_at
+        opened = breaker.after_success() if event is None else breaker.after_fault(event, now)
+        breaker = opened
+        assert breaker.closed or event is not None
+        assert breaker.retry_at <= now + 30
+        if event in AT_ONCE:
+            assert not breaker.allows(now)

@@ -1,0 +1,147 @@
+"""Leaving a generation stops the work within a block and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.cache import CacheKind, CacheSpec
+from engine.generation import generate
+from engine.proposers.local_source import LocalDraftSource
+from engine.proposers.ngram import NgramProposer
+from engine.sampling import SamplingParameters
+from engine.session import Session
+
+SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
+PROMPT = [(11 * index * index) % 48 for index in range(60)]
+SEEDED = SamplingParameters(temperature=0.4, seed=21)
+COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def expected(hashing):
+    return hashing.expected_stream(PROMPT, SPEC, COUNT, SEEDED)
+
+
+def opened(hashing):
+    verifier = hashing.HashVerifier()
+    session = Session(verifier, verifier.allocate(SPEC))
+    session.append(PROMPT)
+    return session
+
+
+async def cancelled_after(ticks, session, source, asked, run):
+    """Cancels a running generation after some turns of the loop; what it yielded."""
+    received = []
+
+    async def consume():
+        async for item in generate(session, source, asked, run=run, clock=time.perf_counter):
+            received.extend(getattr(item, "token_ids", ()))
+
+    task = asyncio.ensure_future(consume())
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    return received
+
+
+@given(
+    ticks=st.lists(st.integers(0, 60), min_size=1, max_size=4),
+    name=st.sampled_from(["none", "ngram", "perfect", "adversarial"]),
+)
+@settings(deadline=None, max_examples=60)
+def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(
+    ticks, name, expected, hashing, sources, streams
+):
+    text = [*PROMPT, *expected]
+    source = {
+        "none": lambda: None,
+        "ngram": lambda: LocalDraftSource(NgramProposer()),
+        "perfect": lambda: sources.OracleSource(text, hashing.VOCABULARY),
+        "adversarial": lambda: sources.AdversarialSource(text, hashing.VOCABULARY),
+    }[name]()
+
+    async def scenario():
+        session = opened(hashing)
+        for count in ticks:
+            remaining = len(text) - len(session.history)
+            if remaining == 0:
+                break
+            asked = streams.parameters(remaining, sampling=SEEDED, block_size=4)
+            at = len(session.history)
+            received = await cancelled_after(count, session, source, asked, sources.yielding)
+            assert len(asyncio.all_tasks()) == 1
+            committed = session.history[at:]
+            # At most the block that was being verified was not delivered.
+            assert received == committed[: len(received)]
+            assert len(committed) - len(received) <= 5
+        if len(session.history) < len(text):
+            asked = streams.parameters(len(text) - len(session.history), sampling=SEEDED)
+            await streams.collect(session, source, asked, run=sources.yielding)
+        assert session.history[:] == text
+
+    asyncio.run(scenario())
+
+
+async def test_leaving_the_iterator_stops_within_one_block(expected, hashing, sources, streams):
+    session = opened(hashing)
+    source = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
+    asked = streams.parameters(COUNT, sampling=SEEDED, block_size=4)
+    stream = generate(session, source, asked, run=sources.yielding, clock=time.perf_counter)
+    first = await anext(stream)
+    forwards = session.verifier.forward_count
+    await stream.aclose()
+    assert source.in_flight == 0
+    assert len(asyncio.all_tasks()) == 1
+    assert session.verifier.forward_count <= forwards + 1
+    assert session.history[len(PROMPT) :][:5] == list(first.token_ids)
+    tokens, _ = await streams.collect(
+        session, source, streams.parameters(COUNT - 5, sampling=SEEDED), run=sources.yielding
+    )
+    assert [*first.token_ids, *tokens] == expected
+
+
+async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(
+    expected, hashing, sources, streams
+):
+    """The step blocks in its thread; the generation must not end before it does."""
+    session = opened(hashing)
+    runner = sources.ThreadRunner()
+    entered, release = threading.Event(), threading.Event()
+    honest = session.verifier.forward
+
+    def forward(cache, token_ids, *, want_logits):
+        if want_logits:
+            entered.set()
+            assert release.wait(10)
+        return honest(cache, token_ids, want_logits=want_logits)
+
+    session.verifier.forward = forward
+    asked = streams.parameters(COUNT, sampling=SEEDED)
+    source = sources.SilentSource([], hashing.VOCABULARY)
+    asked_ahead = streams.parameters(COUNT, sampling=SEEDED, draft_deadline_seconds=0.0)
+
+    async def consume():
+        async for _ in generate(session, source, asked_ahead, run=runner, clock=time.perf_counter):
+            pass
+
+    task = asyncio.ensure_future(consume())
+    assert await asyncio.to_thread(entered.wait, 10)
+    task.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not task.done()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert session.history[len(PROMPT) :] == expected[:1]
+    rest = streams.parameters(COUNT - 1, sampling=asked.sampling)
+    tokens, _ = await streams.collect(session, None, rest, run=runner)
+    assert tokens == expected[1:]
+    runner.close()

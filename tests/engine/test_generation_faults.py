@@ -1,0 +1,223 @@
+"""A proposer's fault costs speed, is counted by kind, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import DraftFaultKind
+from engine.generation import GenerationParameters, generate
+from engine.generation_report import DropReason
+from engine.proposers.contract import Draft
+from engine.sampling import GREEDY
+from engine.session import Session
+from engine.speculation.state import SpeculationState
+
+SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
+PROMPT = [(7 * index) % 48 for index in range(20)]
+COUNT = 40
+
+
+def opened(hashing):
+    verifier = hashing.HashVerifier()
+    session = Session(verifier, verifier.allocate(SPEC))
+    session.append(PROMPT)
+    return session
+
+
+@pytest.fixture(scope="module")
+def expected(hashing):
+    return hashing.expected_stream(PROMPT, SPEC, COUNT, GREEDY)
+
+
+class StandingClock:
+    """Time that passes only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("kind", "faults"),
+    [
+        (DraftFaultKind.UNREACHABLE, 1),
+        (DraftFaultKind.DEADLINE, 1),
+        (DraftFaultKind.WRONG_LENGTH, 3),
+        (DraftFaultKind.OUT_OF_VOCABULARY, 3),
+        (DraftFaultKind.STALE, 3),
+    ],
+)
+async def test_each_kind_is_counted_and_opens_the_breaker(
+    kind, faults, expected, hashing, sources, streams
+):
+    source = sources.FaultySource(expected, hashing.VOCABULARY, kind)
+    state = SpeculationState()
+    asked = streams.parameters(COUNT, draft_deadline_seconds=0.02)
+    clock = StandingClock()
+    tokens, done = await streams.collect(
+        opened(hashing), source, asked, run=sources.yielding, state=state, clock=clock
+    )
+    assert tokens == expected
+    assert done.speculation.faults == {DropReason(kind.value): faults}
+    assert done.speculation.drop_reason == DropReason(kind.value)
+    assert source.call_count == faults
+    assert not state.breaker.closed
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_an_open_breaker_outlives_the_generation_and_closes_on_success(
+    expected, hashing, sources, streams
+):
+    clock, state, session = StandingClock(), SpeculationState(), opened(hashing)
+    dead = sources.FaultySource([], hashing.VOCABULARY, DraftFaultKind.UNREACHABLE)
+    good = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
+    options = {"run": sources.yielding, "state": state, "clock": clock}
+    asked = streams.parameters(10)
+    await streams.collect(session, dead, asked, **options)
+    _, done = await streams.collect(session, good, asked, **options)
+    assert good.call_count == 0
+    assert done.speculation.drop_reason == DropReason.UNREACHABLE
+    assert done.speculation.faults == {}
+    clock.now += 1.0
+    _, done = await streams.collect(session, good, asked, **options)
+    assert done.speculation.drop_reason is None
+    assert done.speculation.accepted_count == 9
+    assert session.history[:] == [*PROMPT, *expected[:30]]
+
+
+async def test_a_frozen_proposer_costs_one_deadline_not_one_a_block(
+    expected, hashing, sources, streams
+):
+    source = sources.SilentSource([], hashing.VOCABULARY)
+    asked = streams.parameters(COUNT, draft_deadline_seconds=0.05)
+    tokens, done = await asyncio.wait_for(
+        streams.collect(opened(hashing), source, asked, run=sources.yielding), 0.9
+    )
+    assert tokens == expected
+    assert done.speculation.faults == {DropReason.DEADLINE: 1}
+    assert done.timeline[0].wait_seconds >= 0.049
+    assert all(timing.wait_seconds < 0.01 for timing in done.timeline[1:])
+    assert source.in_flight == 0
+
+
+async def test_a_proposer_that_freezes_behind_an_ahead_draft(expected, hashing, sources, streams):
+    """The first draft is good, the one made ahead never comes."""
+
+    class Freezing(sources.OracleSource):
+        async def answer(self, right, block_size):
+            if self.call_count > 1:
+                await asyncio.Event().wait()
+            return Draft(tuple(right))
+
+    source = Freezing([*PROMPT, *expected], hashing.VOCABULARY)
+    asked = streams.parameters(COUNT, draft_deadline_seconds=0.05)
+    tokens, done = await streams.collect(opened(hashing), source, asked, run=sources.yielding)
+    assert tokens == expected
+    assert source.call_count == 2
+    assert done.speculation.faults == {DropReason.DEADLINE: 1}
+    assert done.speculation.drop_reason == DropReason.DEADLINE
+
+
+async def test_a_source_closed_under_its_draft_is_unreachable(expected, hashing, sources, streams):
+    class Closing(sources.OracleSource):
+        async def answer(self, right, block_size):
+            raise asyncio.CancelledError
+
+    source = Closing([], hashing.VOCABULARY)
+    tokens, done = await streams.collect(
+        opened(hashing), source, streams.parameters(COUNT), run=sources.yielding
+    )
+    assert tokens == expected
+    assert done.speculation.faults == {DropReason.UNREACHABLE: 1}
+
+
+@pytest.mark.parametrize("good_calls", [0, 1, 2])
+async def test_a_defect_of_the_source_is_raised_not_swallowed(
+    good_calls, expected, hashing, sources, streams
+):
+    class Failing(sources.BrokenSource):
+        async def answer(self, right, block_size):
+            if self.call_count <= good_calls:
+                return Draft(tuple(right))
+            return await super().answer(right, block_size)
+
+    source = Failing([*PROMPT, *expected], hashing.VOCABULARY)
+    session = opened(hashing)
+    with pytest.raises(ZeroDivisionError):
+        await streams.collect(
+            session, source, streams.parameters(COUNT, block_size=4), run=sources.yielding
+        )
+    assert len(asyncio.all_tasks()) == 1
+    at = len(session.history) - len(PROMPT)
+    assert session.history[:] == [*PROMPT, *expected[:at]]
+    rest = streams.parameters(COUNT - at)
+    tokens, _ = await streams.collect(session, None, rest, run=sources.yielding)
+    assert tokens == expected[at:]
+
+
+async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected, hashing, sources, streams):
+    """Drafts take twice a forward's time and are always wrong."""
+    clock = StandingClock()
+
+    class Slow(sources.OracleSource):
+        async def answer(self, right, block_size):
+            clock.now += 0.02
+            return Draft(
+                tuple((token + 1) % 48 for token in right),
+                compute_seconds=0.02,
+                round_trip_seconds=0.02,
+            )
+
+    session = opened(hashing)
+    honest = session.verifier.forward
+
+    def forward(cache, token_ids, *, want_logits):
+        clock.now += 0.01
+        return honest(cache, token_ids, want_logits=want_logits)
+
+    session.verifier.forward = forward
+    source = Slow([*PROMPT, *expected], hashing.VOCABULARY)
+    state = SpeculationState()
+    options = {"run": sources.yielding, "clock": clock, "state": state}
+    asked = streams.parameters(30, adaptive=True)
+    tokens, done = await streams.collect(session, source, asked, **options)
+    assert tokens == expected[:30]
+    assert done.speculation.drop_reason == DropReason.SLOWER_THAN_ALONE
+    assert done.speculation.faults == {DropReason.SLOWER_THAN_ALONE: 1}
+    assert done.speculation.block_count == 8
+    # 22 blocks alone so far; after 32 it is tried again.
+    calls = source.call_count
+    asked = streams.parameters(10, adaptive=True)
+    await streams.collect(session, source, asked, **options)
+    assert source.call_count == calls
+    await streams.collect(session, source, asked, **options)
+    assert source.call_count > calls
+
+
+async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected, hashing, sources):
+    """The draft made ahead is still in flight when the stop id is generated."""
+
+    class SlowAhead(sources.OracleSource):
+        async def answer(self, right, block_size):
+            if self.call_count > 1:
+                await asyncio.Event().wait()
+            return Draft(tuple(right))
+
+    source = SlowAhead([*PROMPT, *expected], hashing.VOCABULARY)
+    asked = GenerationParameters(
+        COUNT, stop_ids=frozenset({expected[1]}), adaptive=False, draft_deadline_seconds=5.0
+    )
+    items = [
+        item
+        async for item in generate(
+            opened(hashing), source, asked, run=sources.yielding, clock=StandingClock()
+        )
+    ]
+    assert source.call_count == 2
+    assert source.in_flight == 0
+    assert items[-1].speculation.faults == {}

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.history import History
+
+INDEX = st.integers(-8, 8)
+
+
+@given(
+    st.lists(st.integers(0, 9), max_size=6),
+    st.integers(0, 6),
+    st.tuples(*[st.none() | INDEX] * 2, st.none() | INDEX.filter(bool)),
+    INDEX,
+)
+def test_a_prefix_is_the_list_it_was_however_the_history_grows(tokens, length, bounds, index):
+    history = History(tokens)
+    length = min(length, len(tokens))
+    prefix, expected = history.until(length), tokens[:length]
+    history.extend([7, 7, 7])
+    assert list(prefix) == expected
+    assert prefix[slice(*bounds)] == expected[slice(*bounds)]
+    if -length <= index < length:
+        assert prefix[index] == expected[index]
+    else:
+        with pytest.raises(IndexError):
+            prefix[index]
+
+
+def test_a_prefix_is_not_longer_than_the_history():
+    with pytest.raises(ValueError, match="prefix of 3"):
+        History([1, 2]).until(3)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.errors import DraftFailed, DraftFaultKind, ModelNotFound
+from engine.history import History
+from engine.proposers.loading import load_proposer
+from engine.proposers.local_source import LocalDraftSource
+from engine.proposers.ngram import NgramProposer
+
+
+class CountingProposer:
+    """Shows what it was given: the draft is (length, last token, assumed...)."""
+
+    model_id = "counting"
+
+    def __init__(self):
+        self.received = []
+
+    def open(self, prefix):
+        state = NgramProposer().open(prefix)
+        self.received.append(list(prefix))
+        honest = state.commit
+
+        def commit(token_ids):
+            self.received.append(list(token_ids))
+            honest(token_ids)
+
+        state.commit = commit
+        return state
+
+
+async def test_only_what_was_committed_since_reaches_the_proposer():
+    proposer = CountingProposer()
+    source = LocalDraftSource(proposer)
+    history = History([1, 2, 1])
+    draft = await source.draft(history.until(3), (), 2)
+    assert draft.token_ids == (2, 1)
+    history.extend([2, 3])
+    draft = await source.draft(history.until(5), (1,), 2)
+    assert draft.token_ids == (2, 3)
+    await source.draft(history.until(5), (), 2)
+    assert proposer.received == [[1, 2, 1], [2, 3], []]
+
+
+async def test_a_history_that_shrinks_is_a_defect():
+    source = LocalDraftSource(NgramProposer())
+    await source.draft([1, 2, 3], (), 1)
+    with pytest.raises(ValueError, match="3 were seen"):
+        await source.draft([1, 2], (), 1)
+
+
+async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes(sources):
+    gate = asyncio.Event()
+
+    async def gated(step):
+        await gate.wait()
+        return step()
+
+    source = LocalDraftSource(NgramProposer(), run=gated)
+    history = History([5, 6, 5])
+    first = asyncio.ensure_future(source.draft(history.until(3), (), 1))
+    second = asyncio.ensure_future(source.draft(history.until(3), (6,), 1))
+    await asyncio.sleep(0)
+    gate.set()
+    assert [(await first).token_ids, (await second).token_ids] == [(6,), (5,)]
+    gate.clear()
+    third = asyncio.ensure_future(source.draft(history, (), 1))
+    await asyncio.sleep(0)
+    await source.close()
+    gate.set()
+    for late in (third, source.draft(history, (), 1)):
+        with pytest.raises(DraftFailed) as caught:
+            await late
+        assert caught.value.kind is DraftFaultKind.UNREACHABLE
+
+
+async def test_the_round_trip_contains_the_wait_for_the_thread(sources):
+    now = [0.0]
+
+    async def slow(step):
+        now[0] += 3.0
+        return step()
+
+    source = LocalDraftSource(NgramProposer(clock=lambda: now[0]), run=slow, clock=lambda: now[0])
+    draft = await source.draft([1, 1], (), 1)
+    assert (draft.compute_seconds, draft.round_trip_seconds) == (0.0, 3.0)
+
+
+def test_proposers_are_loaded_by_name():
+    assert load_proposer("ngram").model_id == "ngram"
+    with pytest.raises(ModelNotFound, match="there is: ngram") as caught:
+        load_proposer("nrgam")
+    assert caught.value.metadata == {"model_id": "nrgam", "known_models": "ngram"}

@@ -1,0 +1,96 @@
+"""The rule of attention, and the ring that keeps what it asks for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.positions import SLOT_MULTIPLE, attends, resident_count, ring_layout, round_up
+
+SMALL = st.integers(0, 9)
+WINDOWS = st.integers(1, 40)
+WIDTH = 16
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "expected"),
+    [
+        (0, 0, True),
+        (5, 6, False),
+        (100, 0, True),
+        (100, 3, True),
+        (100, 4, False),
+        (100, 92, False),
+        (100, 93, True),
+        (100, 100, True),
+        (2, 3, False),
+    ],
+)
+def test_the_rule(query: int, key: int, expected: bool) -> None:
+    assert attends(query, key, sink=4, window=8) is expected
+
+
+@given(length=st.integers(0, 200), sink=SMALL, window=WINDOWS)
+def test_resident_counts_what_the_next_query_attends_to(
+    length: int, sink: int, window: int
+) -> None:
+    seen = sum(attends(length, key, sink, window) for key in range(length))
+    assert resident_count(length, sink, window) == seen
+
+
+@given(count=st.integers(0, 10**6), multiple=st.integers(1, 1000))
+def test_rounding_up(count: int, multiple: int) -> None:
+    rounded = round_up(count, multiple)
+    assert rounded % multiple == 0
+    assert 0 <= rounded - count < multiple
+
+
+@given(sink=SMALL, window=WINDOWS, end=st.integers(1, 400))
+def test_held_is_the_latest_position_of_a_slot(sink: int, window: int, end: int) -> None:
+    layout = ring_layout(sink, window, WIDTH, 10_000)
+    latest: dict[int, int] = {}
+    for position in range(end):
+        latest[layout.slot(position)] = position
+    for slot in range(layout.slots):
+        assert layout.held(slot, end) == latest.get(slot)
+
+
+@given(
+    sink=SMALL,
+    window=WINDOWS,
+    blocks=st.lists(st.tuples(st.integers(1, WIDTH), st.integers(0, WIDTH)), max_size=40),
+)
+def test_whatever_is_rejected_every_query_finds_its_keys_and_no_other(
+    sink: int, window: int, blocks: list[tuple[int, int]]
+) -> None:
+    """Plays forwards with rejections on real slots, each marked with who wrote it."""
+    layout = ring_layout(sink, window, WIDTH, 10_000)
+    written: dict[int, tuple[int, int]] = {}  # slot -> (position, forward)
+    writer: dict[int, int] = {}  # position -> the forward that wrote it last
+    start = 0
+    for forward, (count, kept) in enumerate(blocks):
+        for position in range(start, start + count):
+            written[layout.slot(position)] = (position, forward)
+            writer[position] = forward
+        end = start + count
+        for query in range(start, end):
+            for slot in range(layout.slots):
+                held = layout.held(slot, end)
+                if held is not None and attends(query, held, sink, window):
+                    assert written[slot] == (held, writer[held])
+            found = {layout.held(slot, end) for slot in range(layout.slots)}
+            needed = {key for key in range(end) if attends(query, key, sink, window)}
+            assert needed <= found
+        start += min(kept, count)
+
+
+@given(sink=SMALL, window=st.integers(1, 5000), width=st.integers(1, 64))
+def test_slots_are_whole_multiples_and_few(sink: int, window: int, width: int) -> None:
+    layout = ring_layout(sink, window, width, 10_000)
+    assert layout.slots % SLOT_MULTIPLE == 0
+    assert sink + window + width - 1 <= layout.slots < sink + window + width - 1 + SLOT_MULTIPLE
+
+
+def test_slots_beyond_the_positions_are_not_kept() -> None:
+    assert ring_layout(4, 10**9, 16, 1000).slots == ring_layout(4, 1000, 16, 1000).slots

@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import (
+    ContextExceeded,
+    EmptyAppend,
+    EmptyHistory,
+    EngineError,
+    HistoryLengthMismatch,
+    InvariantViolated,
+    SessionNotFound,
+    TokenOutOfVocabulary,
+)
+from engine.sampling import GREEDY, SamplingParameters
+from engine.session import Session
+
+WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
+FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
+SEEDED = SamplingParameters(temperature=0.4, seed=3)
+PROMPT = [(index * index + 3 * (index % 7)) % 48 for index in range(170)]
+
+
+def new_session(hashing, spec=WINDOWED, **options):
+    verifier = hashing.HashVerifier(**options)
+    return Session(verifier, verifier.allocate(spec))
+
+
+def prefilled(session):
+    while session.prefill_step():
+        pass
+    return session
+
+
+def alone(session, count, sampling=GREEDY):
+    prefilled(session)
+    return [session.verify([], sampling, limit=1).committed[0] for _ in range(count)]
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=40)
+def test_history_counts_not_how_it_arrived(hashing, data):
+    """Random chunks, prefill begun in between, and generation in the middle."""
+    session = new_session(hashing)
+    expected = hashing.expected_stream(PROMPT, WINDOWED, 12, SEEDED)
+    text = [*PROMPT, *expected]
+    at = 0
+    while at < len(PROMPT):
+        end = data.draw(st.integers(at + 1, len(PROMPT)), "append up to")
+        session.append(PROMPT[at:end], expected_length=at)
+        at = end
+        for _ in range(data.draw(st.integers(0, 3), "prefill steps")):
+            session.prefill_step()
+    prefilled(session)
+    while len(session.history) < len(text):
+        at = len(session.history)
+        right = data.draw(st.integers(0, 6), "right tokens")
+        draft = [*text[at : at + right], data.draw(st.integers(0, 47), "a guess")]
+        session.verify(draft, SEEDED, limit=len(text) - at)
+    assert session.history[:] == text
+
+
+def test_token_by_token_is_at_once(hashing):
+    session = new_session(hashing)
+    for token in PROMPT:
+        session.append([token])
+        prefilled(session)
+    assert alone(session, 12) == hashing.expected_stream(PROMPT, WINDOWED, 12, GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("spec", "token_ids", "expected_length", "error"),
+    [
+        (WINDOWED, [], None, EmptyAppend),
+        (WINDOWED, [1, 48], None, TokenOutOfVocabulary),
+        (WINDOWED, [1, -1], None, TokenOutOfVocabulary),
+        (WINDOWED, [2**70], None, TokenOutOfVocabulary),
+        (WINDOWED, [1], 4, HistoryLengthMismatch),
+        (WINDOWED, [1] * 98, None, ContextExceeded),
+        (FULL, [1] * 62, None, ContextExceeded),
+    ],
+)
+def test_a_refused_append_changes_nothing(hashing, spec, token_ids, expected_length, error):
+    session = new_session(hashing, spec, context_length=100)
+    session.append([5, 6, 7])
+    with pytest.raises(error):
+        session.append(token_ids, expected_length)
+    assert session.history[:] == [5, 6, 7]
+    assert alone(session, 3) == hashing.expected_stream([5, 6, 7], spec, 3, GREEDY)
+
+
+def test_an_unknown_token_is_named_with_its_place(hashing):
+    with pytest.raises(TokenOutOfVocabulary) as caught:
+        new_session(hashing).append([1, 2, 60, 70])
+    assert caught.value.metadata == {"token_id": "60", "index": "2", "vocabulary_size": "48"}
+
+
+def test_a_prefill_step_is_one_forward_of_at_most_the_width(hashing):
+    session = new_session(hashing)
+    session.append(PROMPT[:40])
+    counts = []
+    while session.pending:
+        before = session.pending
+        assert session.prefill_step() == (session.pending > 0)
+        counts.append(before - session.pending)
+    assert counts == [16, 16, 7]
+    assert session.forward_count == session.verifier.forward_count == 3
+    assert not session.prefill_step()
+    assert session.forward_count == 3
+
+
+def test_a_block_is_one_forward(hashing):
+    expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
+    session = new_session(hashing)
+    session.append(PROMPT)
+    before = prefilled(session).forward_count
+    step = session.verify(expected[:15], GREEDY, limit=100)
+    assert session.forward_count == before + 1
+    assert step.committed == tuple(expected)
+    assert (step.first_index, step.verified_count, step.accepted_count) == (len(PROMPT), 15, 15)
+
+
+def test_nothing_is_committed_behind_a_stop_id(hashing):
+    expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
+    stop = expected[5]
+    first = expected.index(stop)
+    session = new_session(hashing)
+    session.append(PROMPT)
+    prefilled(session)
+    step = session.verify(expected[:15], GREEDY, limit=100, stop_ids=frozenset({stop}))
+    assert step.stopped
+    assert step.committed == tuple(expected[: first + 1])
+    assert step.accepted_count == first + 1
+    assert alone(session, 4) == expected[first + 1 : first + 5]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_no_more_than_the_limit_is_committed(hashing, limit):
+    expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
+    session = new_session(hashing)
+    session.append(PROMPT)
+    step = prefilled(session).verify(expected[:15], GREEDY, limit=limit)
+    assert step.committed == tuple(expected[:limit])
+    assert step.verified_count == limit - 1
+
+
+@pytest.mark.parametrize("spec", [WINDOWED, FULL])
+def test_the_history_fills_the_context_and_no_more(hashing, spec):
+    session = new_session(hashing, spec, context_length=64)
+    assert session.history_limit == 64
+    session.append(PROMPT[:60])
+    step = prefilled(session).verify([0] * 15, GREEDY, limit=100)
+    assert step.verified_count == 3
+    alone(session, 64 - len(session.history))
+    with pytest.raises(ContextExceeded):
+        session.verify([], GREEDY, limit=1)
+    assert len(session.history) == 64
+
+
+def test_generation_needs_a_history_and_a_finished_prefill(hashing):
+    session = new_session(hashing)
+    with pytest.raises(EmptyHistory):
+        session.verify([], GREEDY, limit=1)
+    session.append([1, 2])
+    with pytest.raises(ValueError, match="wait for prefill"):
+        session.verify([], GREEDY, limit=1)
+    with pytest.raises(ValueError, match="limit"):
+        session.verify([], GREEDY, limit=0)
+
+
+@given(length=st.integers(0, len(PROMPT) + 9), pending=st.integers(0, 30))
+@settings(deadline=None, max_examples=40)
+def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(hashing, length, pending):
+    expected = hashing.expected_stream(PROMPT, WINDOWED, 9, GREEDY)
+    text = [*PROMPT, *expected]
+    session = new_session(hashing)
+    session.append(PROMPT)
+    alone(session, 9)
+    session.append([1] * pending) if pending else None
+    forked = session.fork(length)
+    assert forked.history[:] == text[:length]
+    if length:
+        alone(session, 2)
+        assert alone(forked, 5) == hashing.expected_stream(text[:length], WINDOWED, 5, GREEDY)
+    assert session.history[: len(text)] == text
+
+
+def test_a_fork_of_everything_computes_nothing_again(hashing):
+    session = new_session(hashing)
+    session.append(PROMPT)
+    alone(session, 3)
+    forked = session.fork()
+    assert forked.pending == 0
+    with pytest.raises(HistoryLengthMismatch):
+        session.fork(len(session.history) + 1)
+
+
+def test_kv_bytes_do_not_grow(hashing):
+    session = new_session(hashing)
+    session.append(PROMPT[:3])
+    before = session.memory_bytes
+    session.append(PROMPT[3:])
+    alone(session, 5)
+    assert session.memory_bytes == before > 0
+    assert session.resident <= 8
+
+
+class BrokenCache:
+    """Wraps a cache and breaks one promise once `broken` is set."""
+
+    def __init__(self, cache, promise):
+        self._cache, self._promise, self.broken = cache, promise, False
+
+    def __getattr__(self, name):
+        return getattr(self._cache, name)
+
+    def __setattr__(self, name, value):
+        own = name in ("_cache", "_promise", "broken")
+        object.__setattr__(self if own else self._cache, name, value)
+
+    @property
+    def memory_bytes(self):
+        return self._cache.memory_bytes + 8 * (self.broken and self._promise == "bytes")
+
+    @property
+    def resident(self):
+        return self._cache.resident + 9 * (self.broken and self._promise == "resident")
+
+    def truncate(self, length):
+        if not (self.broken and self._promise == "truncate"):
+            self._cache.truncate(length)
+
+
+@pytest.mark.parametrize(
+    ("promise", "invariant"),
+    [
+        ("bytes", "bounded_kv_memory"),
+        ("resident", "bounded_kv_memory"),
+        ("truncate", "history_cache_agreement"),
+    ],
+)
+def test_a_broken_promise_is_named_and_ends_the_session(hashing, promise, invariant):
+    verifier = hashing.HashVerifier()
+    cache = BrokenCache(verifier.allocate(WINDOWED), promise)
+    session = Session(verifier, cache)
+    session.append(PROMPT)
+    alone(session, 2)
+    cache.broken = True
+    with pytest.raises(InvariantViolated) as caught:
+        session.verify([0, 0, 0, 0], GREEDY, limit=9)
+    assert caught.value.metadata["invariant"] == invariant
+    assert_ended(session, invariant)
+
+
+def test_tokens_that_slip_in_between_end_the_session(hashing):
+    session = new_session(hashing)
+    verifier = session.verifier
+    session.append(PROMPT)
+    prefilled(session)
+    honest = verifier.forward
+
+    def forward(cache, token_ids, *, want_logits):
+        session.history.extend([1])
+        return honest(cache, token_ids, want_logits=want_logits)
+
+    verifier.forward = forward
+    with pytest.raises(InvariantViolated) as caught:
+        session.verify([], GREEDY, limit=9)
+    assert caught.value.metadata["invariant"] == "contiguous_commit"
+    assert_ended(session, "contiguous_commit")
+
+
+def test_logits_that_mean_nothing_end_the_session(hashing):
+    session = new_session(hashing)
+    session.append([1])
+    session.verifier.forward = lambda cache, token_ids, *, want_logits: np.full(
+        (1, 48), np.nan, np.float32
+    )
+    with pytest.raises(InvariantViolated):
+        session.verify([], GREEDY, limit=9)
+    assert_ended(session, "finite_logits")
+
+
+def assert_ended(session, invariant):
+    assert invariant in session.end_reason
+    assert session.memory_bytes == 0
+    operations = [
+        lambda: session.append([1]),
+        session.prefill_step,
+        lambda: session.verify([], GREEDY, limit=1),
+        session.fork,
+    ]
+    for operation in operations:
+        with pytest.raises(SessionNotFound, match=invariant) as caught:
+            operation()
+        assert isinstance(caught.value, EngineError)

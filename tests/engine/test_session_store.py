@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+
+import pytest
+
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import (
+    BadParameters,
+    HistoryLengthMismatch,
+    InvariantViolated,
+    OutOfKvMemory,
+    SessionNotFound,
+)
+from engine.sampling import GREEDY
+from engine.session_store import Activity, EndReason, SessionOptions, SessionStore
+
+SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
+BYTES = 16 * (2 + 6 + 16)
+
+
+class Fixture:
+    """A store of room for three sessions, with a clock that is set by hand."""
+
+    def __init__(self, hashing, **options):
+        self.now = 1000.0
+        self.ended = []
+        self.verifier = hashing.HashVerifier()
+        numbers = itertools.count(1)
+        self.store = SessionStore(
+            self.verifier,
+            3 * BYTES,
+            clock=lambda: self.now,
+            ids=lambda: f"s{next(numbers)}",
+            ttl_seconds=600.0,
+            min_idle_seconds=60.0,
+            on_end=lambda session_id, reason: self.ended.append((session_id, reason)),
+            **options,
+        )
+
+
+@pytest.fixture
+def room(hashing):
+    return Fixture(hashing)
+
+
+def ids(records):
+    return [record.session_id for record in records]
+
+
+def test_a_session_is_found_until_it_is_closed_and_then_named(room):
+    record = room.store.create(SPEC, SessionOptions("me", frozenset({3})))
+    record.session.append([1, 2, 3])
+    assert room.store.get("s1") is record
+    assert record.options.client_label == "me"
+    assert room.store.close("s1") == 3
+    for again in (room.store.get, room.store.close):
+        with pytest.raises(SessionNotFound, match=r"was closed.*open a new one") as caught:
+            again("s1")
+        assert caught.value.metadata == {"session_id": "s1"}
+    with pytest.raises(SessionNotFound, match="not known"):
+        room.store.get("nonsense")
+    assert room.ended == [("s1", EndReason.CLOSED)]
+
+
+def test_closing_frees_the_tensors(room):
+    record = room.store.create(SPEC)
+    alive = weakref.ref(record.session._cache)
+    assert room.store.kv_bytes == BYTES
+    room.store.close("s1")
+    del record
+    gc.collect()
+    assert alive() is None
+    assert room.store.kv_bytes == 0
+
+
+def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room):
+    room.store.create(SPEC)
+    room.store.create(SPEC)
+    room.now += 599.0
+    assert room.store.sweep(room.now) == 0
+    with room.store.hold("s2", Activity.GENERATING) as record:
+        room.now += 1e6
+        assert record.activity is Activity.GENERATING
+        assert record.idle_seconds(room.now) == 0.0
+        assert room.store.sweep(room.now) == 1
+    assert ids(room.store.page()[0]) == ["s2"]
+    with pytest.raises(SessionNotFound, match="time to live"):
+        room.store.get("s1")
+    room.now += 600.0
+    assert record.activity is Activity.IDLE
+    assert room.store.sweep(room.now) == 1
+    assert room.store.ends[EndReason.IDLE] == 2
+    assert room.store.kv_bytes == 0
+
+
+def test_holds_nest_and_the_last_one_counts(room):
+    room.store.create(SPEC)
+    with room.store.hold("s1", Activity.GENERATING) as record:
+        with room.store.hold("s1", Activity.APPENDING):
+            assert record.activity is Activity.APPENDING
+        assert record.activity is Activity.GENERATING
+        room.now += 1e6
+        assert room.store.sweep(room.now) == 0
+
+
+def test_the_least_recently_used_idle_session_makes_room(room):
+    for _ in range(3):
+        room.store.create(SPEC)
+    room.now += 30.0
+    with room.store.hold("s1", Activity.APPENDING):
+        room.now += 40.0
+    # s1 was used now, s2 and s3 are idle for 70 s.
+    assert room.store.create(SPEC).session_id == "s4"
+    assert ids(room.store.page()[0]) == ["s1", "s3", "s4"]
+    assert room.store.ends[EndReason.MEMORY] == 1
+    assert room.store.kv_bytes == 3 * BYTES
+    with pytest.raises(SessionNotFound, match="evicted to make room"):
+        room.store.get("s2")
+
+
+def test_what_is_in_use_is_not_evicted_and_the_answer_says_when_to_come_back(room):
+    for _ in range(3):
+        room.store.create(SPEC)
+    room.now += 20.0
+    with pytest.raises(OutOfKvMemory) as caught:
+        room.store.create(SPEC)
+    assert caught.value.metadata == {
+        "needed_bytes": str(BYTES),
+        "free_bytes": "0",
+        "retry_after_seconds": "40.000",
+    }
+    assert len(room.store) == 3
+    room.now += 40.0
+    room.store.create(SPEC)
+
+
+def test_nothing_is_evicted_in_vain(room):
+    room.store.create(SPEC)
+    room.now += 100.0
+    room.store.create(SPEC)
+    room.store.create(SPEC)
+    # Two sessions' room is needed and only one may be evicted.
+    wide = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=30)
+    with pytest.raises(OutOfKvMemory):
+        room.store.create(wide)
+    assert len(room.store) == 3
+
+
+def test_what_never_fits_gets_no_retry_hint(room):
+    with pytest.raises(OutOfKvMemory, match="never fits") as caught:
+        room.store.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=100_000))
+    assert "retry_after_seconds" not in caught.value.metadata
+
+
+def test_a_failed_allocation_gives_its_room_back(room):
+    def allocate(spec):
+        raise MemoryError
+
+    room.verifier.allocate, honest = allocate, room.verifier.allocate
+    for _ in range(5):
+        with pytest.raises(MemoryError):
+            room.store.create(SPEC)
+    room.verifier.allocate = honest
+    room.store.create(SPEC)
+    assert room.store.kv_bytes == BYTES
+
+
+def test_a_retried_creation_opens_no_second_session(room):
+    first = room.store.create(SPEC, request_id="r")
+    assert room.store.create(SPEC, request_id="r") is first
+    assert room.store.create(SPEC, request_id="other") is not first
+    with pytest.raises(BadParameters, match="another kind"):
+        room.store.create(SPEC, SessionOptions("else"), request_id="r")
+    room.now += 599.0
+    assert room.store.create(SPEC, request_id="r") is first
+    room.now += 1.0
+    assert room.store.create(SPEC, request_id="r") is not first
+
+
+def test_a_request_whose_session_ended_opens_a_new_one(room):
+    room.store.create(SPEC, request_id="r")
+    room.store.close("s1")
+    second = room.store.create(SPEC, request_id="r")
+    assert second.session_id == "s2"
+    assert room.store.create(SPEC, request_id="r") is second
+
+
+@pytest.mark.parametrize("field", ["request_id", "client_label"])
+def test_overlong_names_are_refused(room, field):
+    with pytest.raises(BadParameters) as caught:
+        if field == "request_id":
+            room.store.create(SPEC, request_id="x" * 129)
+        else:
+            room.store.create(SPEC, SessionOptions("x" * 129))
+    assert caught.value.metadata == {"field": field}
+
+
+def test_a_fork_takes_room_too_and_never_evicts_its_origin(room, hashing):
+    origin = room.store.create(SPEC, SessionOptions("me"))
+    origin.session.append([1, 2, 3, 4])
+    for _ in range(2):
+        room.now += 100.0
+        forked = room.store.fork("s1", 3)
+        assert forked.session.history[:] == [1, 2, 3]
+        assert forked.options == origin.options
+    room.now += 100.0
+    # The origin is the oldest, and held while it is forked.
+    room.store.fork("s1")
+    assert ids(room.store.page()[0]) == ["s1", "s3", "s4"]
+    with pytest.raises(HistoryLengthMismatch):
+        room.store.fork("s1", 5)
+    assert room.store.kv_bytes == 3 * BYTES
+
+
+def test_pages_are_oldest_first_and_survive_a_close(hashing):
+    room = Fixture(hashing)
+    room.store._budget_bytes = 20 * BYTES
+    for _ in range(7):
+        room.store.create(SPEC)
+    page, after = room.store.page(size=3)
+    assert ids(page) == ["s1", "s2", "s3"]
+    room.store.close("s3")
+    room.store.close("s5")
+    page, after = room.store.page(after, 3)
+    assert ids(page) == ["s4", "s6", "s7"]
+    assert after is None
+    assert room.store.page(after=7) == ([], None)
+
+
+def test_a_broken_session_leaves_the_store_and_is_counted(room):
+    record = room.store.create(SPEC)
+    record.session.append([1, 2, 3])
+    record.session._computed = 1
+    with pytest.raises(InvariantViolated), room.store.hold("s1", Activity.APPENDING):
+        record.session.prefill_step()
+    assert room.store.ends[EndReason.INVARIANT] == 1
+    assert room.ended == [("s1", EndReason.INVARIANT)]
+    with pytest.raises(SessionNotFound, match="history_cache_agreement"):
+        room.store.get("s1")
+
+
+def test_a_session_closed_while_held_stays_closed(room):
+    with room.store.hold("s1" if room.store.create(SPEC) else "", Activity.GENERATING) as record:
+        record.session.append([1])
+        room.store.close("s1")
+        with pytest.raises(SessionNotFound, match="closed"):
+            record.session.verify([], GREEDY, limit=1)
+    assert room.ended == [("s1", EndReason.CLOSED)]
+    assert len(room.store) == 0
+
+
+def test_all_can_be_closed(room):
+    room.store.create(SPEC)
+    room.store.create(SPEC)
+    room.store.close_all()
+    assert len(room.store) == room.store.kv_bytes == 0
+    assert room.store.ends[EndReason.CLOSED] == 2

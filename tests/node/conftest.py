@@ -1,0 +1,322 @@
+"""Fixtures of the node's tests, all real: sockets on port 0, gRPC servers, files.
+
+serve          start a gRPC server with servicers of the test's choice
+identity       a fresh identity
+metrics        a node's metrics on a registry of their own
+value_of       the value of a sample in those metrics
+make_identity  fresh identities
+make_card      a signed card of an identity, with fields of the test's choice
+start_agent    agents in this process, of one fleet of their own, without multicast DNS
+spawn_agent    the same in processes of their own, to be killed and frozen
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from fleet.card import Accelerator, Card, SignedCard
+from node.agent import Agent
+from node.card_wire import sign_card
+from node.config import build
+from node.identity import Identity, load_or_create
+from node.listening import listen, make_server
+from node.metrics import NodeMetrics
+
+# Long enough for two busy cores, short enough to fail inside a test's limit.
+PATIENCE_SECONDS = 60.0
+
+Register = Callable[[grpc.aio.Server], object]
+Serve = Callable[..., Awaitable[grpc.aio.Channel]]
+Event = Mapping[str, object]
+
+
+@pytest.fixture
+def metrics() -> NodeMetrics:
+    return NodeMetrics()
+
+
+@pytest.fixture
+def value_of(metrics: NodeMetrics) -> Callable[..., float]:
+    """value_of("kakeya_x_total", label="value"); 0.0 for a sample that is not there."""
+
+    def value(sample: str, **labels: str) -> float:
+        return metrics.registry.get_sample_value(sample, labels) or 0.0
+
+    return value
+
+
+@pytest.fixture
+def make_identity(tmp_path: Path) -> Callable[[], Identity]:
+    def make() -> Identity:
+        return load_or_create(tmp_path / f"{uuid.uuid4().hex}.key")
+
+    return make
+
+
+@pytest.fixture
+def identity(make_identity: Callable[[], Identity]) -> Identity:
+    return make_identity()
+
+
+@pytest.fixture
+def make_card(identity: Identity) -> Callable[..., SignedCard]:
+    """make_card(identity=..., incarnation=..., ...): signed, unless `fields` break a rule too."""
+
+    def make(owner: Identity | None = None, **fields: object) -> SignedCard:
+        signer = owner or identity
+        values: dict[str, object] = {
+            "node_id": hashlib.sha256(signer.public_key).hexdigest(),
+            "name": "mini-1",
+            "fleet_name": "default",
+            "boot_id": "boot",
+            "incarnation": 1,
+            "sequence": 0,
+            "public_key": signer.public_key,
+            "addresses": ("127.0.0.1:7100",),
+            "platform": "linux/x86_64",
+            "accelerator": Accelerator("cpu", "processor"),
+            "memory_total_bytes": 1 << 33,
+            "memory_free_bytes": 1 << 32,
+            "software_version": "0.1.0",
+            "protocol_min": 1,
+            "protocol_max": 1,
+            "models": (),
+            "ring_address": "",
+            "announced_at_unix": 1.7e9,
+            "ttl_seconds": 86400.0,
+        }
+        return sign_card(Card(**(values | fields)), signer)
+
+    return make
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """serve(register, *interceptors): a channel to a node's server with these servicers."""
+    servers: list[grpc.aio.Server] = []
+    channels: list[grpc.aio.Channel] = []
+
+    async def start(
+        register: Register, *interceptors: grpc.aio.ServerInterceptor
+    ) -> grpc.aio.Channel:
+        server = make_server(*interceptors)
+        register(server)
+        port = listen(server, "127.0.0.1", 0, 0)
+        await server.start()
+        servers.append(server)
+        channels.append(grpc.aio.insecure_channel(f"127.0.0.1:{port}"))
+        return channels[-1]
+
+    yield start
+    for channel in channels:
+        await channel.close()
+    for server in servers:
+        await server.stop(None)
+
+
+@dataclass
+class Events:
+    """What an agent said, and waiting for what it will say."""
+
+    said: list[Event] = field(default_factory=list)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    ended: bool = False
+
+    async def add(self, event: Event | None) -> None:
+        async with self.changed:
+            if event is None:
+                self.ended = True
+            else:
+                self.said.append(event)
+            self.changed.notify_all()
+
+    async def wait_for(self, name: str, **facts: object) -> Event:
+        """The first event of that name with these facts, said or still to come."""
+
+        def found() -> list[Event]:
+            wanted = {"event": name, **facts}
+            return [event for event in self.said if wanted.items() <= event.items()]
+
+        async with asyncio.timeout(PATIENCE_SECONDS), self.changed:
+            await self.changed.wait_for(lambda: found() or self.ended)
+        assert found(), f"ended without {name} {facts}: {self.said}"
+        return found()[0]
+
+
+@dataclass
+class RunningAgent:
+    """An agent in this process; `stop` cuts it off, `leave` lets it drain."""
+
+    agent: Agent
+    events: Events
+    task: asyncio.Task[None]
+    channel: grpc.aio.Channel
+    ready: Event
+
+    @property
+    def address(self) -> str:
+        return str(self.ready["address"])
+
+    @property
+    def node_id(self) -> str:
+        return str(self.ready["node_id"])
+
+    async def leave(self) -> None:
+        self.agent.leave(0.1)
+        await self.task
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+
+@pytest.fixture
+def fleet_name() -> str:
+    return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+async def start_agent(
+    tmp_path: Path, fleet_name: str
+) -> AsyncIterator[Callable[..., Awaitable[RunningAgent]]]:
+    """start_agent(name, **configuration): ready when it returns; fails as the agent fails."""
+    running: list[RunningAgent] = []
+
+    async def start(name: str = "mini-1", **flags: object) -> RunningAgent:
+        configuration = {
+            "name": name,
+            "fleet_name": fleet_name,
+            "state": str(tmp_path / name),
+            "mdns": False,
+            "period_seconds": 0.3,
+            "drain_seconds": 0.1,
+        } | flags
+        events = Events()
+        tellers: set[asyncio.Task[None]] = set()
+
+        def on_event(event: Event) -> None:
+            teller = asyncio.ensure_future(events.add(event))
+            tellers.add(teller)
+            teller.add_done_callback(tellers.discard)
+
+        agent = Agent(build(configuration, {}), on_event)
+        task = asyncio.ensure_future(agent.run())
+        waiting = asyncio.ensure_future(events.wait_for("ready"))
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            waiting.cancel()
+            task.result()
+        ready = await waiting
+        channel = grpc.aio.insecure_channel(str(ready["address"]))
+        running.append(RunningAgent(agent, events, task, channel, ready))
+        return running[-1]
+
+    yield start
+    for each in running:
+        await each.channel.close()
+        await each.stop()
+
+
+_AGENT = """
+import asyncio, json, sys
+from node.agent import run_agent
+from node.config import build
+print_event = lambda event: print(json.dumps(dict(event)), flush=True)
+sys.exit(asyncio.run(run_agent(build(json.loads(sys.argv[1]), {}), on_event=print_event)))
+"""
+
+
+@dataclass
+class AgentProcess:
+    """An agent in a process of its own; `logged` is its standard error once it ended."""
+
+    process: asyncio.subprocess.Process
+    events: Events
+    reading: list[asyncio.Task[object]]
+    ready: Event = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        return str(self.ready["address"])
+
+    @property
+    def node_id(self) -> str:
+        return str(self.ready["node_id"])
+
+    async def ended(self) -> tuple[int, str]:
+        """Exit status and what it logged."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            status = await self.process.wait()
+            _, logged = await asyncio.gather(*self.reading)
+        return status, str(logged)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+
+@pytest.fixture
+async def spawn_agent(
+    tmp_path: Path, fleet_name: str
+) -> AsyncIterator[Callable[..., Awaitable[AgentProcess]]]:
+    """spawn_agent(name, **configuration): ready when it returns, unless `until_ready=False`."""
+    spawned: list[AgentProcess] = []
+
+    async def spawn(
+        name: str = "mini-1", *, until_ready: bool = True, **flags: object
+    ) -> AgentProcess:
+        configuration = {
+            "name": name,
+            "fleet_name": fleet_name,
+            "state": str(tmp_path / name),
+            "mdns": False,
+            "period_seconds": 0.3,
+            "drain_seconds": 0.1,
+            "log_format": "json",
+        } | flags
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            _AGENT,
+            json.dumps(configuration),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        events = Events()
+
+        async def read_events() -> None:
+            async for line in process.stdout:
+                await events.add(json.loads(line))
+            await events.add(None)
+
+        async def read_log() -> str:
+            return (await process.stderr.read()).decode()
+
+        reading = [asyncio.ensure_future(read_events()), asyncio.ensure_future(read_log())]
+        agent = AgentProcess(process, events, reading)
+        spawned.append(agent)
+        if until_ready:
+            agent.ready = await events.wait_for("ready")
+        return agent
+
+    yield spawn
+    for agent in spawned:
+        if agent.process.returncode is None:
+            agent.signal(signal.SIGKILL)
+        await agent.ended()
+
+
+@pytest.fixture(autouse=True)
+def _no_user_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads the user's own configuration file."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-configuration"))

@@ -1,0 +1,234 @@
+"""The agent's life: starting in order, refusing by name, leaving in order."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import urllib.request
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from node.errors import IdentityCorrupt, PortInUse, StateLocked, StateUnwritable
+
+
+async def test_ready_says_where_and_who(start_agent, tmp_path, fleet_name):
+    agent = await start_agent("mini-1", serve=["proposer=ngram"])
+    ready = agent.ready
+    assert agent.events.said[0] is ready
+    assert ready["name"] == "mini-1"
+    assert ready["fleet_name"] == fleet_name
+    assert ready["address"].startswith("127.0.0.1:")
+    assert ready["models"] == [{"model_id": "ngram", "role": "proposer"}]
+    assert ready["mdns"] == "off"
+    assert ready["pid"] == os.getpid()
+    assert ready["state"] == str(tmp_path / "mini-1")
+    json.dumps(ready)
+    announced = json.loads((tmp_path / "mini-1" / "agent.json").read_text())
+    assert announced["address"] == ready["address"]
+    assert announced["metrics_address"] == ready["metrics_address"]
+
+
+async def test_get_node_tells_the_card_and_where_metrics_are(start_agent):
+    agent = await start_agent(serve=["proposer=ngram"])
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+    node = await stub.GetNode(capability_pb2.GetNodeRequest())
+    assert node.card.node_id == agent.node_id
+    assert list(node.card.addresses) == [agent.address]
+    assert [offer.model_id for offer in node.card.models] == ["ngram"]
+    assert node.card.memory_total_bytes > 0
+    assert node.load.memory_free_bytes > 0
+    assert node.load.kv_budget_bytes >= 0
+    assert not node.draining
+    with urllib.request.urlopen(f"http://{node.metrics_address}/metrics", timeout=5) as answer:
+        assert "kakeya_incarnation 1.0" in answer.read().decode()
+
+
+async def test_health_and_reflection(start_agent):
+    agent = await start_agent(serve=["proposer=ngram"])
+    health = health_pb2_grpc.HealthStub(agent.channel)
+    for name in ("", "proposer", "kakeya.v1.CapabilityService", "kakeya.v1.RuntimeService"):
+        answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await health.Check(health_pb2.HealthCheckRequest(service="verifier"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    reflection = reflection_pb2_grpc.ServerReflectionStub(agent.channel)
+    call = reflection.ServerReflectionInfo()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    listed = {service.name for service in (await call.read()).list_services_response.service}
+    assert {"kakeya.v1.CapabilityService", "kakeya.v1.RuntimeService"} <= listed
+    await call.done_writing()
+
+
+async def test_leaving_turns_health_and_ends_streams(start_agent, tmp_path):
+    agent = await start_agent()
+    health = health_pb2_grpc.HealthStub(agent.channel).Watch(health_pb2.HealthCheckRequest())
+    fleet = capability_pb2_grpc.CapabilityServiceStub(agent.channel).WatchFleet(
+        capability_pb2.WatchFleetRequest()
+    )
+    assert (await health.read()).status == health_pb2.HealthCheckResponse.SERVING
+    assert (await fleet.read()).HasField("snapshot")
+    await agent.leave()
+    assert (await health.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    messages = []
+    while (message := await fleet.read()) is not grpc.aio.EOF:
+        messages.append(message)
+    assert messages[-1].changed.liveness == capability_pb2.LIVENESS_LEFT
+    assert [event["event"] for event in agent.events.said] == ["ready", "draining", "left"]
+    assert not (tmp_path / "mini-1" / "agent.json").exists()
+
+
+async def test_leave_over_the_wire_from_this_machine(start_agent):
+    agent = await start_agent()
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+    answer = await stub.Leave(capability_pb2.LeaveRequest(drain_seconds=0.1))
+    assert answer.node_id == agent.node_id
+    async with asyncio.timeout(30):
+        await agent.task
+
+
+async def test_the_port_is_kept_over_restarts(start_agent):
+    first = await start_agent()
+    await first.stop()
+    again = await start_agent()
+    assert (again.address, again.node_id) == (first.address, first.node_id)
+
+
+async def test_two_agents_on_one_state(start_agent, tmp_path):
+    await start_agent("mini-1")
+    with pytest.raises(StateLocked, match=str(os.getpid())):
+        await start_agent("mini-2", state=str(tmp_path / "mini-1"))
+
+
+async def test_a_port_in_use_is_named_in_time_and_the_state_is_free_again(start_agent, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        before = time.monotonic()
+        with pytest.raises(PortInUse, match=str(port)):
+            await start_agent(bind=f"127.0.0.1:{port}")
+        assert time.monotonic() - before < 2
+    assert not (tmp_path / "mini-1" / "agent.json").exists()
+    await start_agent(bind=f"127.0.0.1:{port}")
+
+
+async def test_a_metrics_port_in_use_is_named(start_agent):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(PortInUse, match=f"{address}.*--metrics-bind"):
+            await start_agent(metrics_bind=address)
+
+
+async def test_metrics_can_be_off(start_agent):
+    assert (await start_agent(metrics_bind="off")).ready["metrics_address"] == ""
+
+
+async def test_a_corrupt_identity_is_never_replaced(start_agent, tmp_path):
+    first = await start_agent()
+    await first.stop()
+    key = tmp_path / "mini-1" / "identity.key"
+    key.write_text("garbage")
+    with pytest.raises(IdentityCorrupt, match=f"rm {key}"):
+        await start_agent()
+    assert key.read_text() == "garbage"
+    key.unlink()
+    assert (await start_agent()).node_id != first.node_id
+
+
+async def test_a_full_disk_refuses_the_start_by_name(start_agent, monkeypatch):
+    first = await start_agent()
+    await first.stop()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StateUnwritable, match="incarnation"):
+        await start_agent()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_lets_it_leave_with_status_0(spawn_agent, start_agent, number):
+    observer = await start_agent("a")
+    agent = await spawn_agent("b", peers=[observer.address])
+    await observer.events.wait_for("peer_joined", node_id=agent.node_id)
+    agent.signal(number)
+    status, logged = await agent.ended()
+    assert status == 0
+    assert [event["event"] for event in agent.events.said[-2:]] == ["draining", "left"]
+    assert "Traceback" not in logged
+    await observer.events.wait_for("peer_left", node_id=agent.node_id)
+
+
+async def test_a_second_signal_ends_it_at_once(spawn_agent, tmp_path):
+    agent = await spawn_agent(drain_seconds=0.1)
+    # A watcher that never reads keeps the server's stop waiting, so that the
+    # second signal surely comes before the end.
+    agent.signal(signal.SIGSTOP)
+    agent.signal(signal.SIGTERM)
+    agent.signal(signal.SIGINT)
+    agent.signal(signal.SIGCONT)
+    status, _ = await agent.ended()
+    assert status in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    assert not (tmp_path / "mini-1" / "agent.json").exists()
+
+
+_IMPORTS = """
+import asyncio, json, sys
+from node.agent import Agent
+from node.config import build
+
+def on_event(event):
+    if event["event"] == "ready":
+        heavy = {"torch", "transformers", "mlx", "safetensors"} & sys.modules.keys()
+        print(json.dumps(sorted(heavy)), flush=True)
+        agent.leave(0.1)
+
+async def main():
+    global agent
+    agent = Agent(build(json.loads(sys.argv[1]), {}), on_event)
+    await agent.run()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_node_that_serves_only_ngram_never_imports_tensor_libraries(tmp_path):
+    configuration = {
+        "state": str(tmp_path / "state"),
+        "serve": ["proposer=ngram"],
+        "mdns": False,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        _IMPORTS,
+        json.dumps(configuration),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await process.communicate()
+    assert json.loads(printed) == []
+
+
+async def test_beyond_loopback_it_warns_loudly_and_hides_reflection(spawn_agent):
+    agent = await spawn_agent(bind="0.0.0.0:0", insecure=True)
+    host, port = agent.address.rsplit(":", 1)
+    assert host != "0.0.0.0"
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        call = reflection.ServerReflectionInfo()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    agent.signal(signal.SIGTERM)
+    _, logged = await agent.ended()
+    lines = [json.loads(line) for line in logged.splitlines()]
+    warning = next(line for line in lines if line["event"] == "insecure")
+    assert warning["level"] == "warning"
+    assert "nothing is encrypted" in warning["danger"]

@@ -1,0 +1,263 @@
+"""CapabilityService over a real server: bad input, watchers, probes."""
+
+import asyncio
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from fleet.liveness import Liveness
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from node.card_wire import signed_to_wire
+
+METHOD = "/kakeya.v1.CapabilityService/"
+
+
+@pytest.fixture
+async def agent(start_agent):
+    return await start_agent("a")
+
+
+@pytest.fixture
+def stub(agent):
+    return capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+
+
+@pytest.fixture
+def request_of(fleet_name):
+    def make(**fields):
+        values = {"fleet_name": fleet_name, "protocol_min": 1, "protocol_max": 1}
+        return capability_pb2.ExchangeCapabilitiesRequest(**(values | fields))
+
+    return make
+
+
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    """The ErrorInfo reason of a failed call."""
+    details = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    info = error_details_pb2.ErrorInfo()
+    status_pb2.Status.FromString(details).details[0].Unpack(info)
+    assert info.domain == "kakeya"
+    return info.reason
+
+
+async def refused(call) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), reason_of(caught.value)
+
+
+async def test_one_that_only_looks_gets_a_digest(stub, agent, request_of):
+    answer = await stub.ExchangeCapabilities(request_of())
+    assert answer.sender_node_id == agent.node_id
+    assert [entry.node_key for entry in answer.digest] == [int(agent.node_id[:16], 16)]
+    wanted = request_of(wanted_node_keys=[answer.digest[0].node_key])
+    cards = (await stub.ExchangeCapabilities(wanted)).cards
+    assert [capability_pb2.CapabilityCard.FromString(c.card).name for c in cards] == ["a"]
+    same = await stub.ExchangeCapabilities(request_of(root_hash=answer.root_hash))
+    assert not same.digest
+
+
+async def test_bad_cards_are_skipped_by_rule_and_the_good_are_merged(
+    stub, agent, request_of, make_card, make_identity, fleet_name
+):
+    def card(**fields):
+        return signed_to_wire(make_card(make_identity(), fleet_name=fleet_name, **fields))
+
+    good, late_good = card(name="good"), card(name="late good")
+    forged = card()
+    forged.signature = bytes(64)
+    unknown_role = capability_pb2.CapabilityCard.FromString(card().card)
+    unknown_role.models.add(model_id="m", role=77, kind=1)
+    cards = [
+        card(announced_at_unix=float("inf")),
+        good,
+        capability_pb2.SignedCard(card=b"\xff\xff garbage", signature=bytes(64)),
+        forged,
+        card(node_id=""),
+        capability_pb2.SignedCard(card=unknown_role.SerializeToString(), signature=bytes(64)),
+        capability_pb2.SignedCard(card=bytes(70_000), signature=bytes(64)),
+        card(announced_at_unix=float("nan")),
+        card(fleet_name="another"),
+        late_good,
+    ]
+    answer = await stub.ExchangeCapabilities(request_of(cards=cards))
+    assert {skipped.index: skipped.reason for skipped in answer.skipped} == {
+        0: "BAD_STAMP",
+        2: "MALFORMED",
+        3: "BAD_SIGNATURE",
+        4: "EMPTY_NODE_ID",
+        5: "UNKNOWN_ROLE",
+        6: "OVERSIZE",
+        7: "BAD_STAMP",
+        8: "WRONG_FLEET",
+    }
+    await agent.events.wait_for("peer_joined", name="good")
+    await agent.events.wait_for("peer_joined", name="late good")
+    reader, writer = await asyncio.open_connection(
+        *agent.ready["metrics_address"].split(":")
+    )
+    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    assert 'kakeya_cards_skipped_total{rule="BAD_STAMP"} 2.0' in text
+    assert 'kakeya_cards_skipped_total{rule="BAD_SIGNATURE"} 1.0' in text
+
+
+async def test_rumours_of_unknown_nodes_or_values_change_nothing(stub, agent, request_of):
+    rumours = [
+        capability_pb2.Rumour(node_id="ab" * 32, incarnation=1, liveness=3),
+        capability_pb2.Rumour(node_id="not hex", incarnation=1, liveness=3),
+        capability_pb2.Rumour(node_id=agent.node_id, incarnation=1, liveness=99),
+        capability_pb2.Rumour(node_id=agent.node_id, incarnation=1, liveness=0),
+        capability_pb2.Rumour(node_id=agent.node_id, incarnation=1, liveness=4),
+    ]
+    before = await stub.ExchangeCapabilities(request_of())
+    after = await stub.ExchangeCapabilities(request_of(rumours=rumours))
+    assert after.root_hash == before.root_hash
+    assert len(after.digest) == 1
+
+
+async def test_a_false_accusation_is_refuted(stub, agent, request_of):
+    rumour = capability_pb2.Rumour(
+        node_id=agent.node_id, incarnation=1, liveness=Liveness.DEAD.value
+    )
+    watch = stub.WatchFleet(capability_pb2.WatchFleetRequest())
+    await watch.read()
+    await stub.ExchangeCapabilities(request_of(rumours=[rumour]))
+    changed = (await watch.read()).changed
+    assert changed.card.incarnation == 2
+    assert changed.liveness == capability_pb2.LIVENESS_ALIVE
+    assert changed.is_self
+
+
+async def test_the_wrong_fleet_and_protocol_are_named(stub, request_of):
+    code, reason = await refused(stub.ExchangeCapabilities(request_of(fleet_name="other")))
+    assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, "FLEET_MISMATCH")
+    newer = request_of(protocol_min=2, protocol_max=9)
+    code, reason = await refused(stub.ExchangeCapabilities(newer))
+    assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, "PROTOCOL_SKEW")
+    wider = request_of(protocol_min=1, protocol_max=9)
+    assert (await stub.ExchangeCapabilities(wider)).sender_node_id
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cards": [capability_pb2.SignedCard()] * 65},
+        {"rumours": [capability_pb2.Rumour()] * 257},
+        {"wanted_node_keys": range(1025)},
+        {"sender_node_id": "not a node id"},
+        {"root_hash": bytes(2 << 20)},
+    ],
+)
+async def test_more_than_the_contract_allows_is_refused(stub, request_of, fields):
+    code, reason = await refused(stub.ExchangeCapabilities(request_of(**fields)))
+    assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+
+
+async def test_ten_megabytes_are_refused_by_grpc_itself(stub, request_of):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.ExchangeCapabilities(request_of(root_hash=bytes(10 << 20)))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (await stub.ExchangeCapabilities(request_of())).sender_node_id
+
+
+@pytest.mark.parametrize("method", ["ExchangeCapabilities", "ProbePeer", "GetNode", "Leave"])
+@pytest.mark.parametrize("body", [b"\xff" * 40, b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\xff\xfe"])
+async def test_malformed_bytes_are_an_invalid_argument(agent, stub, request_of, method, body):
+    call = agent.channel.unary_unary(METHOD + method)
+    code, reason = await refused(call(body, timeout=10))
+    assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+    assert (await stub.ExchangeCapabilities(request_of())).sender_node_id
+
+
+async def test_malformed_bytes_to_a_stream(agent, stub, request_of):
+    call = agent.channel.unary_stream(METHOD + "WatchFleet")(b"\xff" * 40, timeout=10)
+    code, reason = await refused(call.read())
+    assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 11.0, float("nan"), float("inf")])
+async def test_a_probe_has_a_bounded_timeout(stub, agent, seconds):
+    request = capability_pb2.ProbePeerRequest(node_id=agent.node_id, timeout_seconds=seconds)
+    assert (await refused(stub.ProbePeer(request)))[1] == "BAD_REQUEST"
+
+
+async def test_a_probe_of_an_unknown_node_is_not_found(stub):
+    request = capability_pb2.ProbePeerRequest(node_id="ab" * 32, timeout_seconds=1)
+    code, reason = await refused(stub.ProbePeer(request))
+    assert (code, reason) == (grpc.StatusCode.NOT_FOUND, "NODE_NOT_FOUND")
+
+
+async def test_a_probe_of_a_silent_node_says_so(
+    stub, agent, request_of, make_card, make_identity, fleet_name
+):
+    owner = make_identity()
+    silent = make_card(owner, fleet_name=fleet_name, addresses=("127.0.0.1:1",))
+    await stub.ExchangeCapabilities(request_of(cards=[signed_to_wire(silent)]))
+    request = capability_pb2.ProbePeerRequest(node_id=owner.node_id, timeout_seconds=1)
+    answer = await stub.ProbePeer(request)
+    assert not answer.reachable
+    assert answer.round_trip_seconds == 0
+
+
+async def test_a_node_under_anothers_address_is_not_reached(
+    stub, agent, request_of, make_card, make_identity, fleet_name
+):
+    owner = make_identity()
+    impostor = make_card(owner, fleet_name=fleet_name, addresses=(agent.address,))
+    await stub.ExchangeCapabilities(request_of(cards=[signed_to_wire(impostor)]))
+    request = capability_pb2.ProbePeerRequest(node_id=owner.node_id, timeout_seconds=5)
+    assert not (await stub.ProbePeer(request)).reachable
+
+
+async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(
+    stub, agent, request_of, make_card, make_identity, fleet_name
+):
+    slow = stub.WatchFleet(capability_pb2.WatchFleetRequest())
+    await slow.read()
+    owner = make_identity()
+    for sequence in range(4000):
+        # Long cards fill the stream's flow control window, then the queue.
+        signed = make_card(
+            owner,
+            fleet_name=fleet_name,
+            sequence=sequence,
+            addresses=tuple(f"{'h' * 200}:{port}" for port in range(1, 17)),
+        )
+        await stub.ExchangeCapabilities(request_of(cards=[signed_to_wire(signed)]))
+        if sequence % 100 == 99 and await _dropped(agent):
+            break
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        while await slow.read() is not grpc.aio.EOF:
+            pass
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert reason_of(caught.value) == "WATCHER_TOO_SLOW"
+    fresh = stub.WatchFleet(capability_pb2.WatchFleetRequest())
+    assert len((await fresh.read()).snapshot.nodes) == 2
+
+
+async def _dropped(agent) -> bool:
+    reader, writer = await asyncio.open_connection(*agent.ready["metrics_address"].split(":"))
+    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    return "kakeya_watchers_dropped_total 1.0" in text
+
+
+async def test_a_watcher_that_leaves_is_forgotten(stub, agent):
+    watch = stub.WatchFleet(capability_pb2.WatchFleetRequest())
+    await watch.read()
+    watch.cancel()
+    assert await watch.code() is grpc.StatusCode.CANCELLED
+    await agent.leave()
+
+
+async def test_leave_takes_no_strange_drain(stub, agent):
+    for seconds in (-1.0, float("nan"), float("inf"), 1e9):
+        code, reason = await refused(stub.Leave(capability_pb2.LeaveRequest(drain_seconds=seconds)))
+        assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+    assert not agent.task.done()

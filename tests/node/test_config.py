@@ -1,0 +1,124 @@
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from node.config import Config, build, is_loopback, join_address, split_address
+from node.errors import BadConfig, InsecureBind
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "config.toml"
+    path.write_text('name = "from-file"\nperiod_seconds = 2\npeers = ["127.0.0.1:1"]\n')
+    return path
+
+
+def test_flags_win_over_environment_over_file_over_defaults(file):
+    environment = {"KAKEYA_NAME": "from-environment", "KAKEYA_FLEET_NAME": "desk"}
+    config = build({"name": "from-flag"}, environment, file)
+    assert (config.name, config.fleet_name, config.period_seconds) == ("from-flag", "desk", 2.0)
+    assert build({}, environment, file).name == "from-environment"
+    assert build({}, {}, file).name == "from-file"
+    assert build({}, {}, file).peers == ("127.0.0.1:1",)
+    assert build({}, {}).period_seconds == 1.0
+
+
+def test_environment_is_parsed_by_type():
+    config = build(
+        {},
+        {
+            "KAKEYA_MDNS": "false",
+            "KAKEYA_SERVE": "verifier=tiny, proposer=ngram",
+            "KAKEYA_KV_BUDGET_BYTES": "1024",
+            "KAKEYA_DRAIN_SECONDS": "0.5",
+            "PATH": "/bin",
+        },
+    )
+    assert config.mdns is False
+    assert config.serve == ("verifier=tiny", "proposer=ngram")
+    assert (config.kv_budget_bytes, config.drain_seconds) == (1024, 0.5)
+
+
+def test_the_file_is_found_by_the_environment_and_by_convention(tmp_path, monkeypatch, file):
+    assert build({}, {"KAKEYA_CONFIG": str(file)}).name == "from-file"
+    conventional = tmp_path / "xdg" / "kakeya" / "config.toml"
+    conventional.parent.mkdir(parents=True)
+    conventional.write_text('name = "by-convention"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    assert build({}, {}).name == "by-convention"
+
+
+def test_unknown_keys_name_the_nearest_known_one(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("peroid_seconds = 1.0\n")
+    with pytest.raises(BadConfig, match=r"peroid_seconds.*period_seconds") as caught:
+        build({}, {}, path)
+    assert caught.value.metadata == {"key": "peroid_seconds", "nearest": "period_seconds"}
+    with pytest.raises(BadConfig, match=r"KAKEYA_BINT .*KAKEYA_BIND"):
+        build({}, {"KAKEYA_BINT": "127.0.0.1:0"})
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    missing = tmp_path / "missing.toml"
+    with pytest.raises(BadConfig, match=str(missing)):
+        build({}, {}, missing)
+    broken = tmp_path / "broken.toml"
+    broken.write_text("name = \n")
+    with pytest.raises(BadConfig, match="not TOML"):
+        build({}, {}, broken)
+
+
+@pytest.mark.parametrize(
+    ("flags", "key"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a/b"}, "name"),
+        ({"name": 7}, "name"),
+        ({"mdns": 1}, "mdns"),
+        ({"width": True}, "width"),
+        ({"width": 1}, "width"),
+        ({"period_seconds": 0}, "period_seconds"),
+        ({"period_seconds": float("nan")}, "period_seconds"),
+        ({"session_ttl_seconds": float("inf")}, "session_ttl_seconds"),
+        ({"kv_budget_bytes": -1}, "kv_budget_bytes"),
+        ({"dtype": "int3"}, "dtype"),
+        ({"peers": "127.0.0.1:1"}, "peers"),
+        ({"peers": ["nowhere"]}, "peers"),
+        ({"bind": "127.0.0.1"}, "bind"),
+        ({"bind": "127.0.0.1:70000"}, "bind"),
+        ({"metrics_bind": "on"}, "metrics_bind"),
+        ({"log_level": "loud"}, "log_level"),
+    ],
+)
+def test_values_outside_their_range_name_the_key(flags, key):
+    with pytest.raises(BadConfig) as caught:
+        build(flags, {})
+    assert caught.value.metadata["key"] == key
+
+
+@pytest.mark.parametrize("key", ["bind", "metrics_bind"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "[::]", "mini-1.local"])
+def test_another_interface_needs_the_insecure_flag(key, host):
+    with pytest.raises(InsecureBind, match="--insecure"):
+        build({key: f"{host}:0"}, {})
+    assert getattr(build({key: f"{host}:0", "insecure": True}, {}), key) == f"{host}:0"
+
+
+def test_loopback():
+    assert all(is_loopback(host) for host in ("localhost", "127.0.0.1", "127.9.9.9", "::1"))
+    assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "example"))
+
+
+def test_addresses():
+    assert split_address("bind", "[::1]:80") == ("::1", 80)
+    assert join_address("::1", 80) == "[::1]:80"
+    assert join_address("127.0.0.1", 80) == "127.0.0.1:80"
+
+
+def test_configuration_is_a_value():
+    with pytest.raises(FrozenInstanceError):
+        Config().name = "other"  # type: ignore[misc]
+    assert Config(metrics_bind="off").metrics_address is None
+    assert Config(name="mini-1").state_path.name == "mini-1"
+    assert Config(state="/x/y").state_path == Path("/x/y")

@@ -1,0 +1,196 @@
+"""Agents that find, suspect, bury and refute each other over real sockets."""
+
+import asyncio
+import signal
+
+import pytest
+
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+
+ALIVE, SUSPECT, DEAD, LEFT = (
+    capability_pb2.LIVENESS_ALIVE,
+    capability_pb2.LIVENESS_SUSPECT,
+    capability_pb2.LIVENESS_DEAD,
+    capability_pb2.LIVENESS_LEFT,
+)
+
+
+class Watch:
+    """A WatchFleet stream folded into the latest state of each node, and their order."""
+
+    def __init__(self, agent):
+        stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+        self.call = stub.WatchFleet(capability_pb2.WatchFleetRequest())
+        self.history = []
+
+    async def until(self, node_id, liveness):
+        """Reads on until the node has that liveness; its status."""
+        async with asyncio.timeout(60):
+            while True:
+                for status in self.history:
+                    if (status.card.node_id, status.liveness) == (node_id, liveness):
+                        return status
+                message = await self.call.read()
+                nodes = message.snapshot.nodes if message.HasField("snapshot") else []
+                self.history += [*nodes, *([message.changed] if not nodes else [])]
+
+    def livenesses(self, node_id):
+        return [each.liveness for each in self.history if each.card.node_id == node_id]
+
+
+async def test_four_agents_find_each_other_through_one_seed(start_agent):
+    seed = await start_agent("a")
+    others = [await start_agent(name, peers=[seed.address]) for name in ("b", "c", "d")]
+    everyone = [seed, *others]
+    for agent in everyone:
+        watch = Watch(agent)
+        for other in everyone:
+            status = await watch.until(other.node_id, ALIVE)
+            assert status.card.name == other.ready["name"]
+            assert status.is_self == (other is agent)
+
+
+async def test_a_member_that_was_never_dialled_can_be_called(start_agent):
+    seed = await start_agent("a")
+    first = await start_agent("b", peers=[seed.address])
+    second = await start_agent("c", peers=[seed.address])
+    await first.events.wait_for("peer_joined", node_id=second.node_id)
+    stub = capability_pb2_grpc.CapabilityServiceStub(first.channel)
+    answer = await stub.ProbePeer(
+        capability_pb2.ProbePeerRequest(node_id=second.node_id, timeout_seconds=10)
+    )
+    assert answer.reachable
+    assert 0 < answer.round_trip_seconds < 10
+
+
+async def test_fleets_of_other_names_stay_apart(start_agent):
+    one = await start_agent("a", fleet_name="one")
+    other = await start_agent("b", fleet_name="other", peers=[one.address])
+    third = await start_agent("c", fleet_name="one", peers=[one.address])
+    await one.events.wait_for("peer_joined", node_id=third.node_id)
+    await third.events.wait_for("peer_joined", node_id=one.node_id)
+    metrics = other.ready["metrics_address"]
+    async with asyncio.timeout(60):
+        while 'result="refused"' not in await _scrape(metrics):
+            await asyncio.sleep(0.05)
+    assert not [event for event in one.events.said if event.get("node_id") == other.node_id]
+    assert not [event for event in other.events.said if event["event"] == "peer_joined"]
+
+
+async def _scrape(address):
+    host, port = address.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    return text
+
+
+async def test_a_killed_node_is_suspect_then_dead_within_the_bound(start_agent, spawn_agent):
+    survivor = await start_agent("a", period_seconds=1.0)
+    victim = await spawn_agent("b", peers=[survivor.address], period_seconds=1.0)
+    watch = Watch(survivor)
+    await watch.until(victim.node_id, ALIVE)
+    loop = asyncio.get_running_loop()
+    killed_at = loop.time()
+    victim.signal(signal.SIGKILL)
+    await watch.until(victim.node_id, SUSPECT)
+    await watch.until(victim.node_id, DEAD)
+    # 4 to 7 s by the design; a test machine that lags stretches its own timeouts.
+    assert 4.0 <= loop.time() - killed_at <= 10.0
+    order = watch.livenesses(victim.node_id)
+    assert order.index(SUSPECT) < order.index(DEAD)
+    await survivor.events.wait_for("peer_dead", node_id=victim.node_id)
+
+
+async def test_a_dead_node_that_comes_back_joins_with_a_higher_incarnation(
+    start_agent, spawn_agent
+):
+    survivor = await start_agent("a")
+    victim = await spawn_agent("b", peers=[survivor.address])
+    joined = await survivor.events.wait_for("peer_joined", node_id=victim.node_id)
+    victim.signal(signal.SIGKILL)
+    await survivor.events.wait_for("peer_dead", node_id=victim.node_id)
+    again = await spawn_agent("b")
+    assert again.node_id == victim.node_id
+    await survivor.events.wait_for(
+        "peer_joined", node_id=victim.node_id, incarnation=joined["incarnation"] + 1
+    )
+
+
+async def test_a_node_that_leaves_is_left_not_dead(start_agent):
+    staying = await start_agent("a")
+    leaving = await start_agent("b", peers=[staying.address])
+    watch = Watch(staying)
+    await watch.until(leaving.node_id, ALIVE)
+    await leaving.leave()
+    await watch.until(leaving.node_id, LEFT)
+    assert SUSPECT not in watch.livenesses(leaving.node_id)
+    await staying.events.wait_for("peer_left", node_id=leaving.node_id)
+
+
+async def test_a_frozen_node_refutes_when_it_thaws(start_agent, spawn_agent):
+    observer = await start_agent("a")
+    frozen = await spawn_agent("b", peers=[observer.address])
+    watch = Watch(observer)
+    before = await watch.until(frozen.node_id, ALIVE)
+    frozen.signal(signal.SIGSTOP)
+    await watch.until(frozen.node_id, SUSPECT)
+    frozen.signal(signal.SIGCONT)
+    incarnation = before.card.incarnation + 1
+    await observer.events.wait_for(
+        "peer_joined", node_id=frozen.node_id, incarnation=incarnation
+    )
+    # The rise was durable before it was announced: the next start is above it.
+    frozen.signal(signal.SIGKILL)
+    await frozen.ended()
+    await spawn_agent("b")
+    await observer.events.wait_for(
+        "peer_joined", node_id=frozen.node_id, incarnation=incarnation + 1
+    )
+
+
+async def test_a_node_frozen_until_it_is_dead_comes_back(start_agent, spawn_agent):
+    observer = await start_agent("a")
+    frozen = await spawn_agent("b", peers=[observer.address])
+    await observer.events.wait_for("peer_joined", node_id=frozen.node_id, incarnation=1)
+    frozen.signal(signal.SIGSTOP)
+    await observer.events.wait_for("peer_dead", node_id=frozen.node_id)
+    frozen.signal(signal.SIGCONT)
+    await observer.events.wait_for("peer_joined", node_id=frozen.node_id, incarnation=2)
+
+
+async def test_a_seed_that_starts_later_is_found(start_agent):
+    first = await start_agent("a")
+    address = first.address
+    await first.stop()
+    waiting = await start_agent("b", peers=[address])
+    again = await start_agent("a")
+    assert again.address == address
+    await waiting.events.wait_for("peer_joined", node_id=again.node_id)
+
+
+async def test_a_restarted_fleet_meets_again_without_seeds(start_agent, tmp_path):
+    seed = await start_agent("a")
+    other = await start_agent("b", peers=[seed.address])
+    await other.events.wait_for("peer_joined", node_id=seed.node_id)
+    async with asyncio.timeout(60):
+        while not (tmp_path / "b" / "peers").exists():
+            await asyncio.sleep(0.02)
+    await other.stop()
+    other = await start_agent("b")
+    await other.events.wait_for("peer_joined", node_id=seed.node_id)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checksum\n127.0.0.1:1\n"])
+async def test_a_damaged_peers_file_is_rebuilt(start_agent, tmp_path, content):
+    state = tmp_path / "b"
+    state.mkdir(mode=0o700)
+    (state / "peers").write_bytes(content)
+    seed = await start_agent("a")
+    other = await start_agent("b", peers=[seed.address])
+    await other.events.wait_for("peer_joined", node_id=seed.node_id)
+    async with asyncio.timeout(60):
+        while seed.address.encode() not in (state / "peers").read_bytes():
+            await asyncio.sleep(0.02)

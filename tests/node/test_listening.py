@@ -1,0 +1,38 @@
+import socket
+import time
+
+import pytest
+
+from node.errors import PortInUse
+from node.listening import listen, make_server
+
+
+async def test_a_port_in_use_is_named_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        before = time.monotonic()
+        with pytest.raises(PortInUse, match=rf"127\.0\.0\.1:{port}.*--bind") as caught:
+            listen(make_server(), "127.0.0.1", port, 0)
+        assert time.monotonic() - before < 2
+        assert caught.value.metadata["port"] == str(port)
+
+
+async def test_two_servers_never_share_a_port():
+    first = make_server()
+    port = listen(first, "127.0.0.1", 0, 0)
+    await first.start()
+    with pytest.raises(PortInUse):
+        listen(make_server(), "127.0.0.1", port, 0)
+    await first.stop(None)
+
+
+async def test_the_last_port_is_taken_again_when_it_is_free():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert listen(make_server(), "127.0.0.1", 0, port) != port
+    assert listen(make_server(), "127.0.0.1", 0, port) == port
+
+
+async def test_an_address_of_another_machine_is_named():
+    with pytest.raises(PortInUse, match=r"192\.0\.2\.77"):
+        listen(make_server(), "192.0.2.77", 0, 0)

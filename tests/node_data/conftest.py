@@ -1,0 +1,82 @@
+"""Fixtures of the data plane's tests: real servers on loopback, a real model.
+
+checkpoint   a random Qwen3 of two layers in the hub's format, with a tokenizer
+nodes        starts data-plane nodes that know each other
+liars        proposers that break the contract, each in its own way
+runtime      one verifier node of the module with a stub, and calls on it
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import pytest_asyncio
+
+
+def _load(name: str) -> ModuleType:
+    full_name = f"node_data_room_{name}"
+    if full_name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(
+            full_name, Path(__file__).with_name(f"{name}.py")
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[full_name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[full_name]
+
+
+@pytest.fixture(scope="session")
+def nodes() -> ModuleType:
+    """Nodes without gossip: `Neighbourhood` starts them and knows them all."""
+    return _load("neighbourhood")
+
+
+@pytest.fixture(scope="session")
+def liars() -> ModuleType:
+    """Servicers of ProposerService that break the contract."""
+    return _load("liars")
+
+
+@pytest.fixture(scope="session")
+def calls() -> ModuleType:
+    """Sessions over the wire, and errors as clients see them."""
+    return _load("calls")
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in the hub's format: 96 ids, 4,096 positions, random weights."""
+    folder: Path = _load("checkpoint").make(tmp_path_factory.mktemp("models") / "random")
+    return folder
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def neighbourhood(nodes: ModuleType) -> AsyncIterator[object]:
+    """The module's nodes, closed after it."""
+    async with nodes.Neighbourhood() as started:
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def verifier(neighbourhood: object, checkpoint: Path) -> object:
+    """A node that serves the random model."""
+    return await neighbourhood.start("verifier", f"verifier={checkpoint}")  # type: ignore[attr-defined]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def proposer(neighbourhood: object) -> object:
+    """A node that serves ngram alone."""
+    return await neighbourhood.start("proposer", "proposer=ngram")  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def client(verifier: object, calls: ModuleType) -> object:
+    """Calls on the verifier node."""
+    return calls.Caller(verifier.channel)  # type: ignore[attr-defined]

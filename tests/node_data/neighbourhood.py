@@ -1,0 +1,188 @@
+"""Nodes of the data plane alone: real roles and servers, a fleet view by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+
+import grpc.aio
+
+from fleet.card import Accelerator, Card, ModelKind, ModelOffer, Role, StepCost
+from fleet.errors import NodeNotFound
+from fleet.liveness import Liveness
+from fleet.placement import NodeView
+from kakeya.v1 import proposer_pb2_grpc
+from node.error_interceptor import ErrorInterceptor
+from node.grpc_settings import client_options, server_options
+from node.metrics import NodeMetrics
+from node.roles import Roles, RoleSettings
+
+SETTINGS = RoleSettings(kv_budget_bytes=64 << 20, draft_deadline_seconds=1.0)
+ROUND_TRIP_SECONDS = 2e-4
+
+
+def card(node_id: str, address: str, models: tuple[ModelOffer, ...]) -> Card:
+    """A card of a node with these models."""
+    return Card(
+        node_id=node_id,
+        name=node_id,
+        fleet_name="test",
+        boot_id="b",
+        incarnation=1,
+        sequence=0,
+        public_key=b"k" * 32,
+        addresses=(address,),
+        platform="test",
+        accelerator=Accelerator("cpu", "test"),
+        memory_total_bytes=1 << 34,
+        memory_free_bytes=1 << 33,
+        software_version="0.1.0",
+        protocol_min=1,
+        protocol_max=1,
+        models=models,
+        ring_address="",
+        announced_at_unix=0.0,
+        ttl_seconds=60.0,
+    )
+
+
+class Directory:
+    """All nodes of a test, as each of them knows them."""
+
+    def __init__(self) -> None:
+        self.views: dict[str, NodeView] = {}
+        self.channels: dict[str, grpc.aio.Channel] = {}
+
+    async def put(self, node_id: str, address: str, models: tuple[ModelOffer, ...]) -> None:
+        """Adds a node, or moves it to another address."""
+        self.views[node_id] = NodeView(card(node_id, address, models), Liveness.ALIVE)
+        old = self.channels.pop(node_id, None)
+        if old is not None:
+            await old.close()
+        self.channels[node_id] = grpc.aio.insecure_channel(address, options=client_options())
+
+    def set_liveness(self, node_id: str, liveness: Liveness) -> None:
+        """What everybody holds of a node from now on."""
+        self.views[node_id] = replace(self.views[node_id], liveness=liveness)
+
+
+@dataclass
+class View:
+    """The directory as one node's `FleetView`."""
+
+    self_id: str
+    directory: Directory
+    round_trips: dict[str, float] = field(default_factory=dict)
+
+    def nodes(self) -> list[NodeView]:
+        return [view for _, view in sorted(self.directory.views.items())]
+
+    def round_trip(self, node_id: str) -> float | None:
+        return self.round_trips.get(node_id, ROUND_TRIP_SECONDS)
+
+    def address(self, node_id: str) -> str | None:
+        view = self.directory.views.get(node_id)
+        return view.card.addresses[0] if view is not None else None
+
+    def channel(self, node_id: str) -> grpc.aio.Channel:
+        if node_id not in self.directory.channels:
+            raise NodeNotFound(f"no node {node_id}", node_id=node_id)
+        return self.directory.channels[node_id]
+
+
+@dataclass
+class Node:
+    """A started node; `stop` ends its server and roles."""
+
+    node_id: str
+    roles: Roles
+    server: grpc.aio.Server
+    port: int
+    metrics: NodeMetrics
+    view: View
+    channel: grpc.aio.Channel
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    async def stop(self) -> None:
+        await self.channel.close()
+        await self.server.stop(0)
+        await self.roles.close()
+
+
+class Neighbourhood:
+    """Starts nodes and liars, and stops them all."""
+
+    def __init__(self) -> None:
+        self.directory = Directory()
+        self._nodes: list[Node] = []
+        self._servers: list[grpc.aio.Server] = []
+
+    async def __aenter__(self) -> Neighbourhood:
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        for channel in self.directory.channels.values():
+            await channel.close()
+        for node in self._nodes:
+            await node.stop()
+        for server in self._servers:
+            await server.stop(0)
+
+    async def start(
+        self, node_id: str, *specs: str, settings: RoleSettings = SETTINGS, port: int = 0
+    ) -> Node:
+        """A node that serves the specs."""
+        metrics = NodeMetrics()
+        roles = Roles(settings, metrics)
+        await roles.load(specs)
+        server = grpc.aio.server(
+            interceptors=[ErrorInterceptor(metrics)], options=server_options()
+        )
+        view = View(node_id, self.directory)
+        roles.register(server, view)
+        bound = server.add_insecure_port(f"127.0.0.1:{port}")
+        await server.start()
+        address = f"127.0.0.1:{bound}"
+        await self.directory.put(node_id, address, roles.offers())
+        channel = grpc.aio.insecure_channel(
+            address, options=[("grpc.max_send_message_length", 64 << 20)]
+        )
+        node = Node(node_id, roles, server, bound, metrics, view, channel)
+        self._nodes.append(node)
+        return node
+
+    async def start_liar(
+        self,
+        node_id: str,
+        servicer: proposer_pb2_grpc.ProposerServiceServicer,
+        *,
+        offer: ModelOffer | None = None,
+        port: int = 0,
+    ) -> grpc.aio.Server:
+        """A node that has nothing but this proposer, under the model id "liar"."""
+        server = grpc.aio.server(options=server_options())
+        proposer_pb2_grpc.add_ProposerServiceServicer_to_server(servicer, server)
+        bound = server.add_insecure_port(f"127.0.0.1:{port}")
+        await server.start()
+        self._servers.append(server)
+        await self.directory.put(node_id, f"127.0.0.1:{bound}", (offer or LIAR_OFFER,))
+        return server
+
+
+LIAR_OFFER = ModelOffer(
+    model_id="liar",
+    role=Role.PROPOSER,
+    kind=ModelKind.NGRAM,
+    step_costs=(StepCost(1, 1e-5), StepCost(15, 2e-5)),
+)

@@ -1,0 +1,227 @@
+"""A proposer over the real wire costs speed at most, whatever it does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fleet.card import ModelKind, ModelOffer, Role, StepCost
+from kakeya.v1 import runtime_pb2
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = [index * 5 % 96 for index in range(50)]
+TOKENS = 120
+
+LIES = {
+    "garbage": None,
+    "silent": None,
+    "nan_seconds": None,
+    "too_many": runtime_pb2.DROP_REASON_WRONG_LENGTH,
+    "out_of_vocabulary": runtime_pb2.DROP_REASON_OUT_OF_VOCABULARY,
+    "stale": runtime_pb2.DROP_REASON_STALE,
+    "doubled": runtime_pb2.DROP_REASON_STALE,
+    "statusless": runtime_pb2.DROP_REASON_STALE,
+    "late": runtime_pb2.DROP_REASON_DEADLINE,
+    "hanging": runtime_pb2.DROP_REASON_DEADLINE,
+    "dying": runtime_pb2.DROP_REASON_UNREACHABLE,
+}
+
+
+@pytest.fixture
+def expected(client):
+    """The stream with speculation off, greedy and seeded."""
+
+    async def alone(**sampling):
+        session = await client.open()
+        await client.append(session, PROMPT)
+        return (await client.generate(session, TOKENS, **sampling)).token_ids
+
+    return alone
+
+
+async def paired(client, neighbourhood, servicer, name, block_size=8):
+    """A session that is fixed to a liar."""
+    await neighbourhood.start_liar(name, servicer)
+    session = await client.open(
+        mode=runtime_pb2.SPECULATION_MODE_FIXED,
+        proposer="liar",
+        proposer_node=name,
+        block_size=block_size,
+    )
+    await client.append(session, PROMPT)
+    return session
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "seed": 21}])
+async def test_the_stream_is_the_verifiers_own(
+    client, neighbourhood, liars, expected, lie, sampling
+):
+    wanted = await expected(**sampling)
+    servicer = getattr(liars, lie)()
+    session = await paired(client, neighbourhood, servicer, f"{lie}-{len(sampling)}")
+    stream = await client.generate(session, TOKENS, **sampling)
+
+    assert stream.token_ids == wanted
+    assert servicer.answered or lie in ("late", "hanging"), "the liar was never asked"
+    faults = {fault.reason: fault.count for fault in stream.done.speculation.faults}
+    reason = LIES[lie]
+    if reason is None:
+        assert faults == {}
+        assert stream.done.speculation.drop_reason == runtime_pb2.DROP_REASON_UNSPECIFIED
+    else:
+        assert faults.keys() == {reason}
+        assert 1 <= faults[reason] <= 3 + TOKENS // 8, "the breaker never opened"
+        assert stream.done.speculation.drop_reason == reason
+        assert (await client.info(session)).drop_reason == reason
+
+
+async def test_three_bad_blocks_open_the_breaker_and_the_planner_says_so(
+    client, neighbourhood, liars, verifier
+):
+    servicer = liars.too_many()
+    session = await paired(client, neighbourhood, servicer, "three")
+    await client.generate(session, 12)
+    assert servicer.answered == 3
+    assert "three" in verifier.roles.open_breakers()
+
+    request = runtime_pb2.CreateSessionRequest(
+        model_id="random",
+        speculation=runtime_pb2.Speculation(
+            mode=runtime_pb2.SPECULATION_MODE_FIXED,
+            proposer_model_id="liar",
+            proposer_node_id="three",
+        ),
+    )
+    refusal = await client.refusal("CreateSession", request)
+    assert refusal.reason == "NO_PLACEMENT"
+    assert "breaker_open" in refusal.metadata["reasons"]
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 15])
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "seed": 8}])
+async def test_a_perfect_and_a_half_right_proposer_speed_up_the_same_stream(
+    client, neighbourhood, liars, expected, block_size, sampling
+):
+    wanted = await expected(**sampling)
+    text = [*PROMPT, *wanted, *wanted]
+    forwards = []
+    for kind, miss in (("perfect", lambda _p: False), ("half", lambda p: p % 3 == 0)):
+        servicer = liars.knowing(text, miss)
+        name = f"{kind}-{block_size}-{len(sampling)}"
+        session = await paired(client, neighbourhood, servicer, name, block_size)
+        stream = await client.generate(session, TOKENS, **sampling)
+        assert stream.token_ids == wanted
+        assert stream.done.speculation.faults == []
+        forwards.append(stream.done.speculation.verify_forward_count)
+        # Deltas only: the prefix once, and each committed token at most once.
+        assert servicer.streams == 1
+        assert servicer.sent_token_count <= len(PROMPT) + TOKENS
+    # One forward commits a whole block and the bonus token.
+    assert forwards[0] <= TOKENS // (block_size + 1) + 2
+    assert forwards[0] < forwards[1] < TOKENS or block_size == 1
+
+
+async def test_done_tells_where_the_draft_came_from_and_what_it_took(
+    client, neighbourhood, liars, expected
+):
+    wanted = await expected()
+    session = await paired(client, neighbourhood, liars.knowing([*PROMPT, *wanted]), "teller")
+    stream = await client.generate(session, TOKENS)
+    statistics = stream.done.speculation
+    assert statistics.proposer_node_id == "teller"
+    assert statistics.proposer_model_id == "liar"
+    assert 0.0 < statistics.round_trip_seconds_p50 <= statistics.round_trip_seconds_p99
+    assert stream.drafted_count == statistics.accepted_count
+    assert len(stream.done.timeline) == statistics.verify_forward_count
+    assert all(block.verify_seconds > 0.0 for block in stream.done.timeline)
+
+
+async def test_the_stream_stays_open_across_generations(client, neighbourhood, liars, expected):
+    wanted = await expected()
+    servicer = liars.knowing([*PROMPT, *wanted])
+    session = await paired(client, neighbourhood, servicer, "lasting")
+    tokens: list[int] = []
+    for _ in range(4):
+        tokens += (await client.generate(session, TOKENS // 4)).token_ids
+    assert tokens == wanted
+    assert servicer.streams == 1
+    assert servicer.sent_token_count < len(PROMPT) + TOKENS
+
+
+async def test_closing_the_session_ends_the_stream_at_once(client, neighbourhood, liars):
+    servicer = liars.hanging()
+    session = await paired(client, neighbourhood, servicer, "left")
+    await client.generate(session, 4)
+    await client.close(session)
+    await asyncio.wait_for(servicer.cancelled.wait(), timeout=1.0)
+
+
+async def test_a_proposer_that_comes_back_is_used_again_by_the_same_session(
+    client, neighbourhood, liars, expected
+):
+    wanted = await expected()
+    first = liars.knowing([*PROMPT, *wanted])
+    server = await neighbourhood.start_liar("phoenix", first)
+    port = neighbourhood.directory.views["phoenix"].card.addresses[0].rsplit(":", 1)[1]
+    session = await client.open(
+        mode=runtime_pb2.SPECULATION_MODE_FIXED, proposer="liar", block_size=8
+    )
+    # Whichever liar was chosen: this session is about the one that dies.
+    await client.close(session)
+    session = await client.open(
+        mode=runtime_pb2.SPECULATION_MODE_FIXED,
+        proposer="liar",
+        proposer_node="phoenix",
+        block_size=8,
+    )
+    await client.append(session, PROMPT)
+    tokens = (await client.generate(session, 40)).token_ids
+    await server.stop(0)
+    alone = await client.generate(session, 40)
+    tokens += alone.token_ids
+    assert alone.done.speculation.drop_reason == runtime_pb2.DROP_REASON_UNREACHABLE
+
+    second = liars.knowing([*PROMPT, *wanted])
+    await neighbourhood.start_liar("phoenix", second, port=int(port))
+    while len(tokens) < TOKENS and not second.answered:
+        # Each generation may find the breaker still cooling down.
+        stream = await client.generate(session, 1)
+        tokens += stream.token_ids
+        await asyncio.sleep(0.1)
+    if len(tokens) < TOKENS:
+        tokens += (await client.generate(session, TOKENS - len(tokens))).token_ids
+    assert second.answered > 0, "the proposer that came back was never asked"
+    assert second.streams == 1
+    assert tokens == wanted
+
+
+async def test_auto_takes_another_proposer_when_its_own_died(
+    client, neighbourhood, liars, expected, nodes
+):
+    wanted = await expected()
+    quick = ModelOffer(
+        model_id="quick",
+        role=Role.PROPOSER,
+        kind=ModelKind.NGRAM,
+        step_costs=(StepCost(1, 1e-6), StepCost(15, 1e-6)),
+    )
+    one, two = (liars.knowing([*PROMPT, *wanted]) for _ in range(2))
+    servers = {
+        "auto-1": await neighbourhood.start_liar("auto-1", one, offer=quick),
+        "auto-2": await neighbourhood.start_liar("auto-2", two, offer=quick),
+    }
+    session = await client.open(mode=runtime_pb2.SPECULATION_MODE_AUTO)
+    await client.append(session, PROMPT)
+    chosen = (await client.info(session)).plan.proposer.node_id
+    assert chosen in servers, (await client.info(session)).plan
+    tokens = (await client.generate(session, 40)).token_ids
+    await servers[chosen].stop(0)
+    tokens += (await client.generate(session, 40)).token_ids
+    tokens += (await client.generate(session, 40)).token_ids
+    info = await client.info(session)
+    assert info.plan.proposer.node_id in servers.keys() - {chosen}
+    assert info.drop_reason == runtime_pb2.DROP_REASON_UNSPECIFIED
+    assert tokens == wanted

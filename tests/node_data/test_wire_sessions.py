@@ -1,0 +1,193 @@
+"""Sessions over the wire: what a client may do, and what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kakeya.v1 import runtime_pb2
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = [index * 7 % 96 for index in range(40)]
+
+
+async def test_a_stream_ends_with_done_and_continues_the_history(client):
+    session = await client.open()
+    assert await client.append(session, PROMPT) == len(PROMPT)
+    first = await client.generate(session, 20)
+    assert first.done.stop_reason == runtime_pb2.STOP_REASON_MAX_TOKENS
+    assert first.done.history_length == len(PROMPT) + 20
+    second = await client.generate(session, 20)
+
+    whole = await client.open()
+    await client.append(whole, PROMPT)
+    at_once = await client.generate(whole, 40)
+    assert at_once.token_ids == first.token_ids + second.token_ids
+
+
+async def test_how_the_history_arrived_does_not_matter(client):
+    streams = []
+    for chunk in (len(PROMPT), 1, 7):
+        session = await client.open()
+        for start in range(0, len(PROMPT), chunk):
+            await client.append(session, PROMPT[start : start + chunk], expected=start)
+        streams.append((await client.generate(session, 60, temperature=0.9, seed=3)).token_ids)
+    assert streams[0] == streams[1] == streams[2]
+    assert len(set(streams[0])) > 3, "a constant stream would prove nothing"
+
+
+async def test_a_sampled_stream_reports_the_seed_that_reproduces_it(client):
+    first = await client.open()
+    await client.append(first, PROMPT)
+    drawn = await client.generate(first, 30, temperature=1.0)
+    assert drawn.done.seed != 0
+
+    again = await client.open()
+    await client.append(again, PROMPT)
+    repeated = await client.generate(again, 30, temperature=1.0, seed=drawn.done.seed)
+    assert repeated.token_ids == drawn.token_ids
+
+    other = await client.open()
+    await client.append(other, PROMPT)
+    assert (await client.generate(other, 30, temperature=1.0)).done.seed != drawn.done.seed
+
+
+async def test_a_stop_token_is_the_last_one(client):
+    probe = await client.open()
+    await client.append(probe, PROMPT)
+    tokens = (await client.generate(probe, 30)).token_ids
+    stop = tokens[10]
+    session = await client.open(stop_token_ids=[stop])
+    await client.append(session, PROMPT)
+    stream = await client.generate(session, 30)
+    assert stream.token_ids == tokens[: tokens.index(stop) + 1]
+    assert stream.done.stop_reason == runtime_pb2.STOP_REASON_STOP_TOKEN
+
+
+async def test_a_deadline_ends_the_stream_and_says_so(client):
+    session = await client.open()
+    await client.append(session, PROMPT)
+    stream = await client.generate(session, 4000, deadline_seconds=0.2)
+    assert stream.done.stop_reason == runtime_pb2.STOP_REASON_DEADLINE
+    assert stream.done.history_length == len(PROMPT) + len(stream.token_ids)
+
+
+async def test_a_full_context_ends_the_stream(client):
+    session = await client.open()
+    await client.append(session, [1] * 4090)
+    stream = await client.generate(session, 50)
+    assert stream.done.stop_reason == runtime_pb2.STOP_REASON_CONTEXT_FULL
+    assert stream.done.history_length == 4096
+
+
+async def test_a_retried_creation_opens_one_session(client):
+    first = await client.open(request_id="once")
+    again = await client.open(request_id="once")
+    other = await client.open(request_id="twice")
+    assert first == again
+    assert other != first
+
+
+async def test_concurrent_retries_open_one_session(client):
+    ids = await asyncio.gather(*(client.open(request_id="together") for _ in range(5)))
+    assert len(set(ids)) == 1
+
+
+async def test_a_fork_shares_the_prefix_and_nothing_else(client):
+    origin = await client.open()
+    await client.append(origin, PROMPT)
+    expected = (await client.generate(origin, 20)).token_ids
+    response = await client.stub.ForkSession(
+        runtime_pb2.ForkSessionRequest(session_id=origin, history_length=len(PROMPT)), timeout=10
+    )
+    assert response.history_length == len(PROMPT)
+    assert (await client.generate(response.session_id, 20)).token_ids == expected
+    await client.append(response.session_id, [5, 6])
+    assert (await client.info(origin)).history_length == len(PROMPT) + 20
+    await client.close(origin)
+    assert (await client.info(response.session_id)).history_length == len(PROMPT) + 22
+
+
+async def test_a_list_pages_through_all_sessions_once(client, verifier):
+    created = [await client.open(client_label=f"page {index}") for index in range(7)]
+    seen: list[str] = []
+    token = ""
+    while True:
+        page = await client.stub.ListSessions(
+            runtime_pb2.ListSessionsRequest(page_size=3, page_token=token), timeout=10
+        )
+        assert len(page.sessions) <= 3
+        seen += [session.session_id for session in page.sessions]
+        token = page.next_page_token
+        if not token:
+            break
+        # A session that ends between two pages moves no other one.
+        if created[0] in seen and len(created) == 7:
+            await client.close(created.pop(0))
+    assert len(seen) == len(set(seen))
+    assert [session for session in seen if session in created] == created
+
+
+async def test_info_measures_memory_and_names_the_plan(client):
+    session = await client.open(window=64, client_label="me")
+    before = await client.info(session)
+    await client.append(session, [index % 96 for index in range(1000)])
+    after = await client.info(session)
+    assert after.kv_bytes == before.kv_bytes > 0
+    assert after.resident_token_count <= 4 + 64
+    assert after.history_length == 1000
+    assert after.forward_count > before.forward_count
+    assert after.client_label == "me"
+    assert after.plan.verifier.node_id == "verifier"
+    assert after.state == runtime_pb2.SESSION_STATE_IDLE
+    assert after.ttl_seconds > after.idle_seconds >= 0
+
+
+async def test_eight_interleaved_sessions_each_stream_as_alone(client):
+    prompts = [[(index * step + step) % 96 for index in range(30 + step)] for step in range(1, 9)]
+
+    async def stream(prompt: list[int]) -> list[int]:
+        session = await client.open()
+        await client.append(session, prompt)
+        return (await client.generate(session, 80, temperature=0.8, seed=11)).token_ids
+
+    alone = [await stream(prompt) for prompt in prompts]
+    together = await asyncio.gather(*(stream(prompt) for prompt in prompts))
+    assert together == alone
+    assert len({tuple(tokens) for tokens in alone}) == 8
+
+
+async def test_a_second_generate_waits_for_the_first(client):
+    session = await client.open()
+    await client.append(session, PROMPT)
+    first, second = await asyncio.gather(
+        client.generate(session, 60), client.generate(session, 60)
+    )
+    whole = await client.open()
+    await client.append(whole, PROMPT)
+    tokens = (await client.generate(whole, 120)).token_ids
+    assert sorted([first.token_ids, second.token_ids]) == sorted([tokens[:60], tokens[60:]])
+    queued = max(first.done.timings.queue_seconds, second.done.timings.queue_seconds)
+    assert queued > 0.0
+
+
+async def test_full_strategy_equals_a_window_as_wide_as_the_history(client):
+    wide = await client.open(window=2048)
+    full = await client.stub.CreateSession(
+        runtime_pb2.CreateSessionRequest(
+            model_id="random",
+            kv_strategy=1,
+            max_history_tokens=256,
+            speculation=runtime_pb2.Speculation(mode=runtime_pb2.SPECULATION_MODE_OFF),
+        ),
+        timeout=10,
+    )
+    streams = []
+    for session in (wide, full.session_id):
+        await client.append(session, PROMPT)
+        streams.append((await client.generate(session, 100)).token_ids)
+    assert streams[0] == streams[1]
+    assert full.vocabulary_size == 96
+    assert full.model.exact

@@ -1,0 +1,72 @@
+"""Whole fleets of real processes on loopback.
+
+fleet       an empty fleet; its agents are ended with the test
+verifier    an agent of a fleet of its own that serves `tiny`, shared by a module
+generate    tokens and end of one generation in a session of its own
+"""
+
+import os
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import pytest
+
+from kakeya import AsyncClient, Completion, Speculation
+from node.agent_process import AgentProcess, LocalFleet
+
+PROMPT = tuple(range(300, 340)) * 3
+"""A history with repetitions, so that prompt lookup has something to draft."""
+
+Generate = Callable[..., Awaitable[Completion]]
+
+
+@pytest.fixture
+def prompt() -> tuple[int, ...]:
+    return PROMPT
+
+
+@pytest.fixture
+def fleet() -> Iterator[LocalFleet]:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with LocalFleet(f"scenario-{uuid.uuid4().hex}") as agents:
+        yield agents
+
+
+@pytest.fixture(scope="module")
+def shared_fleet() -> Iterator[LocalFleet]:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with LocalFleet(f"scenario-{uuid.uuid4().hex}") as agents:
+        yield agents
+
+
+@pytest.fixture(scope="module")
+def verifier(shared_fleet: LocalFleet) -> AgentProcess:
+    agent = shared_fleet.start("verifier", serve=("verifier=tiny",))
+    assert agent.ready["address"]
+    return agent
+
+
+@pytest.fixture
+def generate() -> Generate:
+    async def run(
+        client: AsyncClient,
+        history: Sequence[int],
+        max_tokens: int,
+        *,
+        speculation: Speculation | str = "off",
+        seed: int | None = None,
+        sink_tokens: int = 4,
+        window_tokens: int = 16,
+    ) -> Completion:
+        session = await client.create_session(
+            "tiny",
+            speculation=speculation,
+            sink_tokens=sink_tokens,
+            window_tokens=window_tokens,
+        )
+        async with session:
+            await session.append(history)
+            sampled = {} if seed is None else {"temperature": 0.9, "seed": seed}
+            return await session.generate(max_tokens, **sampled).collect()
+
+    return run

@@ -1,0 +1,59 @@
+"""Many sessions of one verifier, drafted for from another process."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from kakeya import AsyncClient, Completion, Speculation
+from node.agent_process import AgentProcess, LocalFleet
+
+
+async def test_eight_interleaved_sessions_give_what_each_gives_alone(
+    shared_fleet: LocalFleet,
+    verifier: AgentProcess,
+    generate: Callable[..., Awaitable[Completion]],
+) -> None:
+    proposer = shared_fleet.start("many", serve=("proposer=ngram",), peers=(verifier.address,))
+    node_id = proposer.node_id
+    verifier.wait_for("peer_joined", lambda event: event["node_id"] == node_id)
+    # 20 x (sink + window) = 400 tokens of history, past the window all along.
+    rng = random.Random(20261120)
+    histories = [tuple(rng.choices(range(4000), k=80)) * 5 for _ in range(8)]
+    async with AsyncClient(verifier.address) as client:
+        alone = [
+            await generate(client, history, 120, seed=index)
+            for index, history in enumerate(histories)
+        ]
+        together = await asyncio.gather(
+            *(
+                generate(
+                    client,
+                    history,
+                    120,
+                    seed=index,
+                    speculation=Speculation("ngram", node_id=node_id) if index % 2 else "off",
+                )
+                for index, history in enumerate(histories)
+            )
+        )
+    for index, (one, other) in enumerate(zip(alone, together, strict=True)):
+        assert one.token_ids == other.token_ids, f"session {index}"
+    proposer.stop()
+
+
+async def test_leaving_the_stream_stops_the_work(
+    verifier: AgentProcess, prompt: tuple[int, ...]
+) -> None:
+    async with AsyncClient(verifier.address) as client:
+        session = await client.create_session("tiny", speculation="off")
+        async with session:
+            await session.append(prompt)
+            async for _ in session.generate(100_000):
+                break
+            stopped = await session.info()
+            while stopped.state != "idle":
+                stopped = await session.info()
+            later = await session.info()
+            assert later.forward_count == stopped.forward_count
+            # One block may have been in the works when the application left.
+            assert stopped.history_length <= len(prompt) + 1 + 16

@@ -1,0 +1,90 @@
+"""A verifier that dies costs a replay; one that freezes costs a deadline."""
+
+import signal
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kakeya import (
+    AsyncClient,
+    Completion,
+    DeadlineExceeded,
+    NodeUnreachable,
+    StopReason,
+    Timeouts,
+    TransportError,
+)
+from node.agent_process import LocalFleet
+
+MAX_TOKENS = 600
+
+
+async def test_a_killed_verifier_costs_a_replay(
+    fleet: LocalFleet,
+    prompt: tuple[int, ...],
+    generate: Callable[..., Awaitable[Completion]],
+) -> None:
+    first = fleet.start("first", serve=("verifier=tiny",))
+    second = fleet.start("second", serve=("verifier=tiny",), peers=(first.address,))
+    async with AsyncClient(first.address) as client, AsyncClient(second.address) as other:
+        whole = await generate(other, prompt, MAX_TOKENS)
+        session = await client.create_session(
+            "tiny", speculation="off", sink_tokens=4, window_tokens=16
+        )
+        await session.append(prompt)
+        with pytest.raises(TransportError):
+            async for _ in session.generate(MAX_TOKENS):
+                if session.history_length >= len(prompt) + MAX_TOKENS // 3:
+                    first.kill()
+        received = session.history[len(prompt) :]
+        assert MAX_TOKENS // 3 <= len(received) < MAX_TOKENS
+        assert received == whole.token_ids[: len(received)]
+        rest = await generate(other, session.history, MAX_TOKENS - len(received))
+        assert received + rest.token_ids == whole.token_ids
+        with pytest.raises(NodeUnreachable):
+            await client.create_session("tiny")
+
+
+async def test_a_frozen_verifier_is_a_named_deadline(
+    fleet: LocalFleet, prompt: tuple[int, ...]
+) -> None:
+    frozen = fleet.start("frozen", serve=("verifier=tiny",))
+    timeouts = Timeouts(unary=1.0, first_tokens=1.0, stream_idle=1.0, leave=0.2)
+    async with AsyncClient(frozen.address, timeouts=timeouts) as client:
+        session = await client.create_session("tiny", speculation="off")
+        await session.append(prompt)
+        frozen.signal(signal.SIGSTOP)
+        with pytest.raises(DeadlineExceeded):
+            await session.generate(MAX_TOKENS).collect()
+        with pytest.raises(DeadlineExceeded):
+            await session.info()
+        frozen.signal(signal.SIGCONT)
+        # It thaws with the session as it was, or a little further: nothing is lost.
+        assert (await session.info()).history_length >= len(prompt)
+
+
+async def test_a_leaving_verifier_ends_its_streams_by_name(
+    fleet: LocalFleet,
+    prompt: tuple[int, ...],
+    generate: Callable[..., Awaitable[Completion]],
+) -> None:
+    leaving = fleet.start("leaving", serve=("verifier=tiny",))
+    staying = fleet.start("staying", serve=("verifier=tiny",), peers=(leaving.address,))
+    leaving.wait_for("peer_joined")
+    async with AsyncClient(leaving.address) as client, AsyncClient(staying.address) as other:
+        whole = await generate(other, prompt, MAX_TOKENS)
+        session = await client.create_session(
+            "tiny", speculation="off", sink_tokens=4, window_tokens=16
+        )
+        await session.append(prompt)
+        generation = session.generate(100_000)
+        async for _ in generation:
+            if session.history_length == len(prompt) + 1:
+                leaving.signal(signal.SIGTERM)
+        assert generation.done is not None
+        assert generation.done.stop_reason is StopReason.DRAINING
+        received = session.history[len(prompt) :][:MAX_TOKENS]
+        assert received == whole.token_ids[: len(received)]
+    left = staying.wait_for("peer_left")
+    assert left["node_id"] == leaving.node_id
+    assert leaving.stop() == 0

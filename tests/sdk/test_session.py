@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+
+import kakeya
+from kakeya import AsyncClient, Speculation, StopReason
+from kakeya.v1 import placement_pb2, runtime_pb2
+
+
+async def test_tokens_arrive_in_blocks_and_done_holds_the_end(node, token_at):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        assert await session.append([1, 2, 3]) == 3
+        generation = session.generate(10)
+        assert generation.done is None
+        blocks = [tokens async for tokens in generation]
+        assert [tokens.first_index for tokens in blocks] == [3, 7, 11]
+        assert [len(tokens.token_ids) for tokens in blocks] == [4, 4, 2]
+        assert blocks[0].drafted_count == 3
+        assert generation.done.stop_reason is StopReason.MAX_TOKENS
+        assert generation.done.history_length == 13
+        assert session.history == (1, 2, 3, *(token_at(i) for i in range(3, 13)))
+
+
+async def test_ids_and_collect_give_the_same_tokens_as_blocks(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([5])
+        ids = [token_id async for token_id in session.generate(6).ids()]
+        fork = await session.fork(1)
+        completion = await fork.generate(6).collect()
+        assert completion.token_ids == tuple(ids) == session.history[1:]
+        assert completion.done.generated_token_count == 6
+
+
+async def test_a_stream_of_many_messages_is_complete_for_a_slow_reader(node, token_at):
+    node.block_size = 1
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([5])
+        generation = session.generate(500)
+        blocks = aiter(generation)
+        first = await anext(blocks)
+        # The node is done, every message waits here.
+        while not node.streams[0].ended.is_set():
+            await session.info()
+        rest = [tokens.token_ids[0] async for tokens in blocks]
+        assert [*first.token_ids, *rest] == [token_at(i) for i in range(1, 501)]
+
+
+async def test_the_request_says_what_was_asked_for(node):
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session(
+            "tiny",
+            kv_strategy="full",
+            sink_tokens=0,
+            window_tokens=8,
+            stop_token_ids=[7],
+            speculation=Speculation("ngram", node_id="bb", block_size=3),
+            label="test",
+            max_history_tokens=99,
+        )
+        request = node.requests["CreateSession"][0]
+        assert request.kv_strategy == placement_pb2.KV_STRATEGY_FULL
+        assert request.HasField("sink_tokens")
+        assert request.sink_tokens == 0
+        assert request.window_tokens == 8
+        assert list(request.stop_token_ids) == [7]
+        assert request.speculation == runtime_pb2.Speculation(
+            mode=runtime_pb2.SPECULATION_MODE_FIXED,
+            proposer_node_id="bb",
+            proposer_model_id="ngram",
+            block_size=3,
+        )
+        assert request.client_label == "test"
+        assert request.request_id
+        assert request.max_history_tokens == 99
+        await session.append([1])
+        await session.generate(
+            2, temperature=0.5, top_p=0.25, top_k=3, seed=0, deadline_seconds=9
+        ).collect()
+        request = node.requests["Generate"][0]
+        assert (request.temperature, request.top_p, request.top_k) == (0.5, 0.25, 3)
+        assert request.HasField("seed")
+        assert request.deadline_seconds == 9
+
+
+async def test_defaults_leave_windows_to_the_node_and_speculate(node):
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session("tiny")
+        await client.create_session("tiny", speculation="off", request_id="")
+        first, second = node.requests["CreateSession"]
+        assert first.kv_strategy == placement_pb2.KV_STRATEGY_SINK_WINDOW
+        assert not first.HasField("sink_tokens")
+        assert not first.HasField("window_tokens")
+        assert first.speculation.mode == runtime_pb2.SPECULATION_MODE_AUTO
+        assert second.speculation.mode == runtime_pb2.SPECULATION_MODE_OFF
+        assert second.request_id == ""
+        await session.append([1])
+        await session.generate(1).collect()
+        assert not node.requests["Generate"][0].HasField("seed")
+
+
+async def test_the_session_carries_model_and_plan(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        assert session.model.tokenizer_digest == "ab" * 32
+        assert session.model.step_costs[0].token_count == 1
+        assert session.vocabulary_size == 1000
+        assert session.plan.proposer.node_name == "mini-2"
+        assert session.plan.transport is kakeya.Transport.GRPC
+        assert session.plan.rejections[0].reason is kakeya.RejectionReason.NOT_ALIVE
+        assert session.plan.rejections[0].proposer is None
+        info = await session.info()
+        assert info.kv_strategy is kakeya.KvStrategy.SINK_WINDOW
+        assert info.drop_reason is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"kv_strategy": "infinite"}, kakeya.BadRequest),
+        ({"kv_strategy": "unknown"}, kakeya.BadRequest),
+        ({"window_tokens": -1}, kakeya.BadRequest),
+        ({"speculation": "always"}, kakeya.BadRequest),
+    ],
+)
+async def test_values_that_no_request_can_carry_are_refused_here(node, arguments, error):
+    async with AsyncClient(node.address) as client:
+        with pytest.raises(error):
+            await client.create_session("tiny", **arguments)
+        assert not node.requests["CreateSession"]
+
+
+async def test_generate_refuses_counts_that_no_request_can_carry(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        for max_tokens in (-1, 2**32):
+            with pytest.raises(kakeya.BadRequest):
+                session.generate(max_tokens)
+
+
+@pytest.mark.parametrize("token_ids", [[-1], [2**32], [1000]])
+async def test_a_bad_id_appends_nothing(node, token_ids):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([1])
+        with pytest.raises(kakeya.TokenOutOfVocabulary):
+            await session.append(token_ids)
+        assert session.history == (1,)
+        assert await session.append([2]) == 2
+
+
+async def test_empty_append_and_empty_history(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        with pytest.raises(kakeya.EmptyAppend):
+            await session.append([])
+        with pytest.raises(kakeya.EmptyHistory):
+            await session.generate(1).collect()
+        assert await session.append([1]) == 1
+
+
+async def test_expected_history_length(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([1], expected_history_length=0)
+        with pytest.raises(kakeya.HistoryLengthMismatch):
+            await session.append([2], expected_history_length=0)
+        await session.append([2], expected_history_length=1)
+        assert session.history == (1, 2)
+        # Every append says what it stands on, asked or not.
+        await session.append([3])
+        assert node.requests["AppendTokens"][-1].expected_history_length == 2
+
+
+async def test_a_long_append_travels_in_pieces(node):
+    token_ids = [index % 1000 for index in range(150_000)]
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        assert await session.append(token_ids) == 150_000
+        assert len(node.requests["AppendTokens"]) == 3
+        assert node.sessions[session.session_id] == token_ids
+        assert session.history == tuple(token_ids)
+
+
+async def test_an_error_in_a_later_piece_leaves_what_was_appended(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        with pytest.raises(kakeya.TokenOutOfVocabulary):
+            await session.append([1] * 70_000 + [5000])
+        assert session.history_length == len(node.sessions[session.session_id]) == 65_536
+
+
+async def test_fork_shares_a_prefix_and_lives_alone(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([1, 2, 3])
+        fork = await session.fork(2)
+        assert fork.history == (1, 2)
+        await fork.append([9])
+        assert node.sessions[fork.session_id] == [1, 2, 9]
+        assert session.history == (1, 2, 3)
+        assert (await session.fork()).history == (1, 2, 3)
+        for length in (-1, 4):
+            with pytest.raises(kakeya.HistoryLengthMismatch):
+                await session.fork(length)
+
+
+async def test_rewind_goes_back_and_closes_what_it_left(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([1, 2, 3])
+        left = session.session_id
+        await session.rewind(1)
+        assert session.history == (1,)
+        assert left not in node.sessions
+        await session.append([4])
+        assert node.sessions[session.session_id] == [1, 4]
+
+
+async def test_a_second_close_says_that_the_session_is_gone(node):
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session("tiny")
+        await session.close()
+        with pytest.raises(kakeya.SessionNotFound):
+            await session.close()
+
+
+async def test_the_context_manager_closes_and_forgives_an_evicted_session(node):
+    async with AsyncClient(node.address) as client:
+        async with await client.create_session("tiny") as session:
+            pass
+        assert session.session_id not in node.sessions
+        async with await client.create_session("tiny") as session:
+            node.sessions.clear()
+        async with await client.create_session("tiny") as session:
+            await session.close()
+        async with await client.create_session("tiny"):
+            await client.close()
+
+
+async def test_the_context_manager_does_not_hide_the_error_of_its_body(node):
+    async with AsyncClient(node.address) as client:
+        with pytest.raises(ZeroDivisionError):
+            async with await client.create_session("tiny"):
+                await node.stop()
+                raise ZeroDivisionError
+
+
+async def test_sessions_walks_all_pages(node):
+    async with AsyncClient(node.address) as client:
+        for _ in range(5):
+            await client.create_session("tiny")
+        ids = [info.session_id async for info in client.sessions(page_size=2)]
+        assert ids == list(node.sessions)
+        assert len(node.requests["ListSessions"]) == 3
+
+
+async def test_a_node_that_does_not_serve_the_model_is_a_gateway(node, other_node):
+    node.refuse(
+        "CreateSession",
+        grpc.StatusCode.FAILED_PRECONDITION,
+        reason="MODEL_SERVED_ELSEWHERE",
+        metadata={"address": other_node.address},
+    )
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session("tiny", label="gateway")
+        assert session.address == other_node.address
+        await session.append([1])
+        assert (await session.generate(3).collect()).done.history_length == 4
+        assert node.sessions == {}
+        assert other_node.requests["CreateSession"][0].client_label == "gateway"
+
+
+async def test_the_way_elsewhere_is_followed_once(node, other_node):
+    for here, there in ((node, other_node), (other_node, node)):
+        here.refuse(
+            "CreateSession",
+            grpc.StatusCode.FAILED_PRECONDITION,
+            reason="MODEL_SERVED_ELSEWHERE",
+            metadata={"address": there.address},
+        )
+    async with AsyncClient(node.address) as client:
+        with pytest.raises(kakeya.ModelServedElsewhere) as caught:
+            await client.create_session("tiny")
+        assert caught.value.address == node.address
+    assert len(node.requests["CreateSession"]) == 1
+
+
+async def test_tokens_with_a_gap_are_not_taken(node):
+    node.skips_position = True
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([1])
+        with pytest.raises(kakeya.HistoryLengthMismatch):
+            await session.generate(1_000_000).collect()
+        assert session.history == (1,)
+        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+
+
+async def test_a_stream_without_its_end_is_an_error(node):
+    node.ends_without_done = True
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([1])
+        with pytest.raises(kakeya.UnexpectedError):
+            await session.generate(4).collect()

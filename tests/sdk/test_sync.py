@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import threading
+
+import pytest
+
+import kakeya
+from kakeya import Client, Timeouts
+from kakeya.v1 import capability_pb2
+
+ENDLESS = 1_000_000
+
+
+def client_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "kakeya-client"]
+
+
+def test_a_session_from_end_to_end(threaded_node, token_at):
+    node = threaded_node
+    with Client(node.address) as client:
+        with client.create_session("tiny") as session:
+            assert session.append([1, 2]) == 2
+            generation = session.generate(6)
+            blocks = list(generation)
+            assert [tokens.first_index for tokens in blocks] == [2, 6]
+            assert generation.done.history_length == 8
+            assert list(session.generate(2).ids()) == [token_at(8), token_at(9)]
+            assert session.generate(1).collect().token_ids == (token_at(10),)
+            assert session.history_length == 11
+            fork = session.fork(2)
+            fork.rewind(1)
+            assert fork.history == (1,)
+            assert fork.info().history_length == 1
+            assert [info.session_id for info in client.sessions(page_size=1)] == [
+                session.session_id,
+                fork.session_id,
+            ]
+            fork.close()
+            with pytest.raises(kakeya.SessionNotFound):
+                fork.close()
+        assert not node.sessions
+    assert not client_threads()
+
+
+def test_the_fleet(threaded_node):
+    node = threaded_node
+    node.fleet_events = [
+        capability_pb2.WatchFleetResponse(
+            snapshot=capability_pb2.FleetSnapshot(fleet_name="home")
+        ),
+        capability_pb2.WatchFleetResponse(removed_node_id="bb"),
+    ]
+    with Client(node.address) as client:
+        assert client.fleet.snapshot().fleet_name == "home"
+        assert client.fleet.nodes() == ()
+        assert client.fleet.node().card.name == "mini-1"
+        assert client.fleet.plan("tiny").block_size == 4
+        with client.fleet.watch() as watch:
+            events = iter(watch)
+            assert isinstance(next(events), kakeya.FleetSnapshot)
+            assert next(events) == kakeya.NodeRemoved("bb")
+        assert client.fleet.leave(1) == "aa"
+        assert all(stream.cancelled.wait(10) for stream in node.streams)
+
+
+def leave_by_break(session):
+    for _ in session.generate(ENDLESS):
+        break
+
+
+def leave_by_break_of_ids(session):
+    for _ in session.generate(ENDLESS).ids():
+        break
+
+
+def leave_by_exception(session):
+    with pytest.raises(ZeroDivisionError):
+        for _ in session.generate(ENDLESS):
+            raise ZeroDivisionError
+
+
+def leave_by_context_manager(session):
+    with session.generate(ENDLESS) as generation:
+        blocks = iter(generation)
+        next(blocks)
+    assert list(blocks) == []
+
+
+def leave_by_close(session):
+    generation = session.generate(ENDLESS)
+    blocks = iter(generation)
+    next(blocks)
+    generation.close()
+    generation.close()
+    assert next(blocks, None) is None
+
+
+def leave_by_garbage(session):
+    blocks = iter(session.generate(ENDLESS))
+    next(blocks)
+    cycle = [blocks]
+    cycle.append(cycle)
+    del blocks, cycle
+    gc.collect()
+
+
+LEAVINGS = [value for name, value in list(globals().items()) if name.startswith("leave_by")]
+
+
+@pytest.mark.parametrize("leave", LEAVINGS, ids=lambda leave: leave.__name__)
+def test_leaving_stops_the_node_and_the_session_lives(threaded_node, leave):
+    with Client(threaded_node.address) as client, client.create_session("tiny") as session:
+        session.append([1])
+        leave(session)
+        (stream,) = threaded_node.streams
+        assert stream.cancelled.wait(10)
+        assert stream.sent < ENDLESS
+        held = session.history
+        assert session.append([9]) == len(held) + 1
+        assert threaded_node.sessions[session.session_id] == [*held, 9]
+    assert not client_threads()
+
+
+def test_an_interrupt_of_the_waiting_thread_cancels_the_call(threaded_node, monkeypatch):
+    threaded_node.silent_after = 0
+    with Client(threaded_node.address) as client, client.create_session("tiny") as session:
+        session.append([1])
+        blocks = iter(session.generate(8))
+        monkeypatch.setattr("concurrent.futures.Future.result", raise_interrupt_when(threaded_node))
+        with pytest.raises(KeyboardInterrupt):
+            next(blocks)
+        monkeypatch.undo()
+        assert threaded_node.streams[0].cancelled.wait(10)
+
+
+def raise_interrupt_when(node):
+    """Stands for Ctrl-C while the main thread waits: comes once the node works."""
+
+    def result(future, timeout=None):
+        while not node.streams:
+            pass
+        raise KeyboardInterrupt
+
+    return result
+
+
+def test_closing_the_client_ends_its_streams_and_its_thread(threaded_node):
+    client = Client(threaded_node.address)
+    session = client.create_session("tiny")
+    session.append([1])
+    blocks = iter(session.generate(ENDLESS))
+    next(blocks)
+    client.close()
+    client.close()
+    assert threaded_node.streams[0].cancelled.wait(10)
+    assert not client_threads()
+    with pytest.raises(kakeya.ClientClosed):
+        session.append([1])
+    with pytest.raises(kakeya.ClientClosed):
+        next(blocks)
+    with session:
+        pass
+
+
+def test_closing_the_client_wakes_a_waiting_thread(threaded_node):
+    threaded_node.silent_after = 0
+    client = Client(threaded_node.address)
+    session = client.create_session("tiny")
+    session.append([1])
+    caught = []
+
+    def wait():
+        try:
+            session.generate(4).collect()
+        except kakeya.KakeyaError as error:
+            caught.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while not threaded_node.streams:
+        client.fleet.node()
+    client.close()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert isinstance(caught[0], kakeya.ClientClosed)
+
+
+def test_a_forgotten_client_ends_its_thread(threaded_node):
+    client = Client(threaded_node.address)
+    client.fleet.node()
+    del client
+    gc.collect()
+    assert not client_threads()
+
+
+def test_many_threads_share_a_client(threaded_node):
+    with Client(threaded_node.address) as client:
+        lengths = []
+
+        def work():
+            with client.create_session("tiny") as session:
+                session.append([1, 2])
+                lengths.append(session.generate(50).collect().done.history_length)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert lengths == [52] * 8
+
+
+def test_errors_are_those_of_the_asynchronous_client(unused_tcp_port):
+    with (
+        Client(f"127.0.0.1:{unused_tcp_port}", timeouts=Timeouts(connect=2)) as client,
+        pytest.raises(kakeya.NodeUnreachable),
+    ):
+        client.create_session("tiny")
+
+
+PAIRS = [
+    (kakeya.AsyncClient, kakeya.Client, set()),
+    (kakeya.AsyncSession, kakeya.Session, set()),
+    (kakeya.AsyncGeneration, kakeya.Generation, {"aclose"}),
+    (kakeya.AsyncWatch, kakeya.Watch, {"aclose"}),
+    (kakeya.AsyncFleet, kakeya.Fleet, set()),
+]
+
+
+@pytest.mark.parametrize(("asynchronous", "synchronous", "renamed"), PAIRS)
+def test_both_surfaces_offer_the_same(asynchronous, synchronous, renamed):
+    def surface(kind):
+        return {
+            name: value
+            for name, value in inspect.getmembers(kind)
+            if not name.startswith("_") and (callable(value) or isinstance(value, property))
+        }
+
+    theirs, ours = surface(asynchronous), surface(synchronous)
+    assert {name for name in theirs if name not in renamed} == set(ours) - (
+        {"close"} if renamed else set()
+    )
+    for name in set(theirs) & set(ours):
+        if isinstance(theirs[name], property):
+            assert isinstance(ours[name], property)
+            continue
+        expected = inspect.signature(theirs[name])
+        actual = inspect.signature(ours[name])
+        assert actual.parameters == expected.parameters, name
+        assert not asyncio.iscoroutinefunction(ours[name])
+    constructors = inspect.signature(asynchronous), inspect.signature(synchronous)
+    if asynchronous is kakeya.AsyncClient:
+        assert constructors[0].parameters == constructors[1].parameters
