@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from engine.errors import ModelNotFound
-
-if TYPE_CHECKING:
-    from tqdm.std import tqdm
 
 Progress = Callable[[int, int], None]
 """Hears of (done bytes, total bytes). The total may grow as files are found."""
@@ -24,7 +20,7 @@ def download(repository: str, patterns: tuple[str, ...], progress: Progress | No
     """
     # Takes 0.3 s to import, and only a download needs it.
     from huggingface_hub import snapshot_download  # noqa: PLC0415
-    from huggingface_hub.errors import HFValidationError, HfHubHTTPError  # noqa: PLC0415
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError  # noqa: PLC0415
 
     try:
         return Path(
@@ -73,34 +69,31 @@ def _cause(repository: str, error: Exception) -> str:
     return f"the download failed ({error}); check the network and the disk's free space"
 
 
-def _silent_bar(progress: Progress | None) -> type[tqdm]:
+def _silent_bar(progress: Progress | None) -> type:
     """A progress bar class that draws nothing and tells `progress` of bytes.
 
     The hub's client opens three bars: bytes received, bytes written, files
     done. Only bytes written are told; their bar is the one whose text speaks
     of reconstruction.
     """
-    from tqdm.std import tqdm  # noqa: PLC0415 - see `download`
+    from tqdm.std import tqdm  # type: ignore[import-untyped]  # noqa: PLC0415 - see `download`
 
     lock = Lock()
 
-    class SilentBar(tqdm):
+    class SilentBar(tqdm):  # type: ignore[misc]
         """Counts, and draws nothing."""
 
         def __init__(self, *arguments: object, **options: object) -> None:
             options["gui"] = True  # the only mode of tqdm that never writes to a terminal
             super().__init__(*arguments, **options)
-            self.tells = progress is not None and str(options.get("desc", "")).startswith(
-                "Reconstructing"
-            )
+            self.told = str(options.get("desc", "")).startswith("Reconstructing")
 
-        def update(self, n: float | None = 1) -> bool | None:
+        def update(self, n: float | None = 1) -> None:
             """Counts `n` more."""
             with lock:
                 self.n += n or 0
-                if self.tells and progress is not None:
+                if self.told and progress is not None:
                     progress(int(self.n), int(self.total or 0))
-            return None
 
         def display(self, *_: object, **__: object) -> None:
             """Draws nothing."""

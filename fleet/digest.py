@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleet.liveness import Liveness
@@ -24,8 +23,7 @@ class Version(NamedTuple):
         return int.from_bytes(self.sha256[:CARD_HASH_BYTES], "big")
 
 
-@dataclass(frozen=True, slots=True)
-class DigestEntry:
+class DigestEntry(NamedTuple):
     """The registers of one node, as another is told of them.
 
     `node_key` is the first 8 bytes of the node id, `card_hash` the first 4 of

@@ -7,22 +7,24 @@ the newest: enough to reach nearly all of N nodes; the digests bring the rest
 
 from __future__ import annotations
 
-REPEATS = 2
+REPEATS = 3
 
 
 class HotRegisters:
     """Node ids whose card, or whose liveness, is news; one instance for each."""
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        # Times told, and minus the number of the heating: sorts least told, newest first.
+        self._told: dict[str, tuple[int, int]] = {}
+        self._heatings = 0
 
     def __len__(self) -> int:
         return len(self._told)
 
     def heat(self, node_id: str) -> None:
         """Makes the node's register news, anew if it was."""
-        self._told.pop(node_id, None)
-        self._told[node_id] = 0
+        self._heatings += 1
+        self._told[node_id] = (0, -self._heatings)
 
     def cool(self, node_id: str) -> None:
         """Drops the node, if it is news."""
@@ -31,9 +33,11 @@ class HotRegisters:
     def take(self, count: int, node_count: int) -> list[str]:
         """Up to `count` ids to tell in one message, counted as told."""
         most = REPEATS * node_count.bit_length()
-        chosen = sorted(reversed(self._told), key=self._told.__getitem__)[:count]
+        chosen = sorted(self._told, key=self._told.__getitem__)[:count]
         for node_id in chosen:
-            self._told[node_id] += 1
-            if self._told[node_id] >= most:
+            told, heating = self._told[node_id]
+            if told + 1 < most:
+                self._told[node_id] = (told + 1, heating)
+            else:
                 del self._told[node_id]
         return chosen

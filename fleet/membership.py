@@ -1,8 +1,8 @@
 """Who is in the fleet, and who is alive: SWIM (Das et al. 2002) with Lifeguard.
 
 One step for every event. Once a period: one exchange with the next peer of a
-shuffled round-robin; no answer, and up to three helpers are asked to probe it;
-none reached it, and it is SUSPECT; no refutation in the time of
+shuffled round-robin; no answer, and up to three helpers are asked to probe it
+while it is called once more; nobody reached it, and it is SUSPECT; no refutation in the time of
 `fleet.suspicion`, and it is DEAD. The owner refutes by raising its incarnation.
 Whoever suspects a node by a probe of its own also calls it every period, so
 that it learns of the suspicion first hand.
@@ -136,9 +136,7 @@ def _call(state: Membership, now: float, rng: Randomness) -> list[Effect]:
     for node_id in targets:
         if node_id in state.calls or node_id in state.probes:
             continue
-        timeout = state.settings.exchange_timeout_seconds * state.awareness.stretch
-        state.calls[node_id] = Call(now, timeout)
-        effects.append(Exchange(node_id, timeout))
+        effects.append(_exchange(state, node_id, now))
     return effects
 
 
@@ -149,6 +147,7 @@ def _dial(state: Membership, now: float, rng: Randomness) -> list[Effect]:
     pause -= state.settings.period_seconds / 2
     if state.dialled_at is not None and now - state.dialled_at < pause:
         return []
+    state.dialled_at = now
     timeout = state.settings.exchange_timeout_seconds * state.awareness.stretch
     choices: list[Effect] = [
         Exchange(record.signed.card.node_id, timeout)
@@ -159,7 +158,6 @@ def _dial(state: Membership, now: float, rng: Randomness) -> list[Effect]:
     choices += [DialAddress(seed, timeout) for seed in state.seeds if seed not in known]
     if not choices:
         return []
-    state.dialled_at = now
     return [choices[int(rng.random() * len(choices))]]
 
 
@@ -232,6 +230,7 @@ def _part(state: Membership, node_id: str) -> None:
     state.suspicions.pop(node_id, None)
     state.probes.pop(node_id, None)
     state.calls.pop(node_id, None)
+    state.ways.pop(node_id, None)
 
 
 def _defend(state: Membership, merged: MergeResult, told: RumourResult) -> list[Effect]:
@@ -269,27 +268,53 @@ def _shown_alive(state: Membership, node_id: str, now: float) -> None:
 
 
 def _failed(state: Membership, node_id: str, now: float, rng: Randomness) -> list[Effect]:
-    """A direct exchange failed: asks helpers, or accuses when there are none."""
+    """A direct exchange failed: asks helpers and calls once more, then accuses."""
     call = state.calls.pop(node_id, None)
-    if call is None or node_id in state.probes or not state.is_live_peer(node_id):
+    if call is None or not state.is_live_peer(node_id):
         return []
     if now - call.started_at > call.timeout_seconds + MAX_LAG_SECONDS:
         # The timeout itself came late: this node stood still, not the other.
         return []
-    able = [
-        peer
-        for peer in state.registry.nodes()
-        if peer not in (node_id, state.registry.own_id)
-        and state.registry.liveness(peer) is Liveness.ALIVE
-    ]
-    helpers = sample(able, state.settings.helper_count, rng)
+    own_id = state.registry.own_id
+    if node_id in state.probes:
+        state.probes[node_id].awaited.discard(own_id)
+        return [] if state.probes[node_id].awaited else _conclude(state, node_id, now)
+    helpers = _helpers(state, node_id, rng)
     if not helpers:
         return _accuse(state, node_id, now, is_confirmed=True)
     timeout = state.settings.probe_timeout_seconds * state.awareness.stretch
     # ProbeVia may take twice its timeout; a period more, and the events were lost.
     expires_at = now + 2 * timeout + state.settings.period_seconds
-    state.probes[node_id] = Probe(set(helpers), expires_at)
-    return [ProbeVia(node_id, helper, timeout) for helper in helpers]
+    state.probes[node_id] = Probe({own_id, *helpers}, expires_at)
+    return [
+        _exchange(state, node_id, now),
+        *(ProbeVia(node_id, helper, timeout) for helper in helpers),
+    ]
+
+
+def _helpers(state: Membership, node_id: str, rng: Randomness) -> list[str]:
+    """Up to `helper_count` ALIVE peers, with the one that reached the node last.
+
+    In a fleet that one node holds together it is the one that can help.
+    """
+    able = [
+        record.signed.card.node_id
+        for record in state.registry.records()
+        if record.liveness is Liveness.ALIVE
+    ]
+    able = [peer for peer in able if peer not in (node_id, state.registry.own_id)]
+    helpers = sample(able, state.settings.helper_count, rng)
+    way = state.ways.get(node_id)
+    if way in able and way not in helpers:
+        helpers[0] = way
+    return helpers
+
+
+def _exchange(state: Membership, node_id: str, now: float) -> Exchange:
+    """Starts a call whose failure counts."""
+    timeout = state.settings.exchange_timeout_seconds * state.awareness.stretch
+    state.calls[node_id] = Call(now, timeout)
+    return Exchange(node_id, timeout)
 
 
 def _probed(
@@ -302,6 +327,7 @@ def _probed(
     match outcome:
         case ProbeOutcome.REACHED:
             _shown_alive(state, node_id, now)
+            state.ways[node_id] = via
             return []
         case ProbeOutcome.UNREACHED:
             probe.unreached_count += 1
@@ -313,7 +339,7 @@ def _probed(
 def _conclude(state: Membership, node_id: str, now: float) -> list[Effect]:
     """No helper reached the node; who has not answered by now is silent."""
     probe = state.probes.pop(node_id)
-    state.awareness.helpers_silent(len(probe.awaited))
+    state.awareness.helpers_silent(len(probe.awaited - {state.registry.own_id}))
     return _accuse(state, node_id, now, is_confirmed=probe.unreached_count > 0)
 
 
@@ -346,10 +372,6 @@ def _leave(state: Membership, signature: bytes, now: float, rng: Randomness) -> 
     state.is_leaving = True
     own_id = state.registry.own_id
     state.hot_rumours.heat(own_id)
-    timeout = state.settings.exchange_timeout_seconds * state.awareness.stretch
     live = [node_id for node_id in state.registry.nodes() if state.is_live_peer(node_id)]
-    effects: list[Effect] = [Changed(own_id)]
-    for node_id in sample(live, FAREWELLS, rng):
-        state.calls[node_id] = Call(now, timeout)
-        effects.append(Exchange(node_id, timeout))
-    return effects
+    farewells = sample(live, FAREWELLS, rng)
+    return [Changed(own_id), *(_exchange(state, node_id, now) for node_id in farewells)]

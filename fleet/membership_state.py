@@ -36,7 +36,8 @@ class Probe:
 class Membership:
     """The state that `step` changes. Owned by one task.
 
-    `seeds` are addresses (host:port) that may belong to members.
+    `seeds` are addresses (host:port) that may belong to members; `ways` names
+    for a node the helper that reached it last.
     """
 
     registry: Registry
@@ -46,6 +47,7 @@ class Membership:
     suspicions: dict[str, Suspicion] = field(default_factory=dict)
     calls: dict[str, Call] = field(default_factory=dict)
     probes: dict[str, Probe] = field(default_factory=dict)
+    ways: dict[str, str] = field(default_factory=dict)
     awareness: Awareness = field(default_factory=Awareness)
     hot_cards: HotRegisters = field(default_factory=HotRegisters)
     hot_rumours: HotRegisters = field(default_factory=HotRegisters)

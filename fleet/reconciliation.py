@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleet.card import SignedCard
-from fleet.digest import DigestEntry, node_key
+from fleet.digest import DigestEntry
 from fleet.liveness import Liveness, Rumour
 from fleet.randomness import Randomness
 from fleet.record import Record
@@ -38,25 +38,31 @@ def missing_from(registry: Registry, digest: Iterable[DigestEntry], rng: Randomn
     The order is random, so that what the other refuses blocks nothing for ever.
     A tombstone is told to those who know the node, and asked for likewise.
     """
+    lines = frozenset(digest)
     theirs: defaultdict[int, list[DigestEntry]] = defaultdict(list)
-    for entry in digest:
+    for entry in lines:
         theirs[entry.node_key].append(entry)
     cards: list[Record] = []
     rumours: list[Record] = []
     for record in registry.records():
-        entries = theirs.get(node_key(record.signed.card.node_id))
-        if entries is None and record.liveness.is_tombstone:
-            continue
         mine = record.entry
-        if all(mine.card_order > entry.card_order for entry in entries or ()):
+        if mine in lines:
+            continue
+        entries = theirs.get(mine.node_key, ())
+        if not entries and record.liveness.is_tombstone:
+            continue
+        if all(mine.card_order > entry.card_order for entry in entries):
             cards.append(record)
-        if all(mine.liveness_order > entry.liveness_order for entry in entries or ()):
+        if all(mine.liveness_order > entry.liveness_order for entry in entries):
             rumours.append(record)
-    wanted = [
-        key
-        for key, entries in theirs.items()
-        if any(_is_wanted(entry, registry.records_under(key)) for entry in entries)
-    ]
+    unlike = lines.difference(registry.digest())
+    wanted = sorted(
+        {
+            entry.node_key
+            for entry in unlike
+            if _is_wanted(entry, registry.records_under(entry.node_key))
+        }
+    )
     for unordered in (cards, rumours, wanted):
         rng.shuffle(unordered)
     return Missing(_cards(cards), _rumours(rumours), tuple(wanted[:MAX_WANTED_KEYS]))

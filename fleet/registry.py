@@ -89,6 +89,7 @@ class Registry:
         self._ids_by_key: defaultdict[int, set[str]] = defaultdict(set)
         self._root: bytes | None = None
         self._digest: tuple[DigestEntry, ...] | None = None
+        self._live_count: int | None = None
         self._put(own, version_of(own), now)
 
     @property
@@ -128,7 +129,11 @@ class Registry:
 
     def live_count(self) -> int:
         """Nodes that are ALIVE or SUSPECT, this one included."""
-        return sum(not record.liveness.is_tombstone for record in self._records.values())
+        if self._live_count is None:
+            self._live_count = sum(
+                not record.liveness.is_tombstone for record in self._records.values()
+            )
+        return self._live_count
 
     def saw(self, node_id: str, now: float) -> None:
         """Notes a sign of life of the node, when it is known."""
@@ -150,7 +155,7 @@ class Registry:
 
     def leave(self, signature: bytes, now: float) -> None:
         """Marks this node as LEFT, with its signature of `left_message`."""
-        self._set_liveness(self._records[self._own_id], Liveness.LEFT, signature, now)
+        self._turn(self._records[self._own_id], Liveness.LEFT, signature, now)
 
     def merge_card(self, signed: SignedCard, *, now: float, now_unix: float) -> bool:
         """Whether the card was new. Raises `CardRejected` when it breaks a rule."""
@@ -207,7 +212,7 @@ class Registry:
                     accused = True
                     continue
                 record = self._records[rumour.node_id]
-                self._set_liveness(record, rumour.liveness, rumour.signature, now)
+                self._turn(record, rumour.liveness, rumour.signature, now)
                 merged.append(rumour.node_id)
         return RumourResult(tuple(merged), tuple(skipped), accused)
 
@@ -224,22 +229,18 @@ class Registry:
             del self._records[node_id]
             self._ids_by_key[node_key(node_id)].discard(node_id)
         if expired:
-            self._root = self._digest = None
+            self._forget_summaries()
         return expired
 
     def root_hash(self) -> bytes:
         """SHA-256 over the registers of ALIVE and SUSPECT nodes, by node id."""
         if self._root is None:
-            running = hashlib.sha256()
-            for node_id in sorted(self._records):
-                record = self._records[node_id]
-                if not record.liveness.is_tombstone:
-                    running.update(bytes.fromhex(node_id))
-                    running.update(record.version.incarnation.to_bytes(8, "big"))
-                    running.update(record.version.sequence.to_bytes(4, "big"))
-                    running.update(record.version.sha256)
-                    running.update(bytes((record.liveness,)))
-            self._root = running.digest()
+            lines = sorted(
+                record.root_line
+                for record in self._records.values()
+                if not record.liveness.is_tombstone
+            )
+            self._root = hashlib.sha256(b"".join(lines)).digest()
         return self._root
 
     def digest(self) -> tuple[DigestEntry, ...]:
@@ -262,14 +263,16 @@ class Registry:
         if len(signed.card_bytes) > MAX_CARD_BYTES:
             size = len(signed.card_bytes)
             raise CardRejected(CardRule.OVERSIZE, f"{size} bytes are more than {MAX_CARD_BYTES}")
+        version = version_of(signed)
+        held = self._records.get(card.node_id)
+        if held is not None and version == held.version:
+            return None
         check_card(card, now_unix=now_unix)
         fleet_name = self.own.card.fleet_name
         if card.fleet_name != fleet_name:
             raise CardRejected(
                 CardRule.WRONG_FLEET, f"fleet {card.fleet_name!r} is not {fleet_name!r}"
             )
-        version = version_of(signed)
-        held = self._records.get(card.node_id)
         if held is None and len(self._records) >= self._limit:
             raise CardRejected(CardRule.REGISTRY_FULL, f"{self._limit} nodes are known already")
         if held is not None and version <= held.version and not _is_clone(held, signed):
@@ -303,20 +306,20 @@ class Registry:
         node_id = signed.card.node_id
         held = self._records.get(node_id)
         if held is not None and held.version.incarnation == version.incarnation:
-            held.signed, held.version = signed, version
-            held.seen_at = now
+            held.renew(signed, version, now)
         else:
-            self._records[node_id] = Record(signed, version, Liveness.ALIVE, b"", now, now)
+            self._records[node_id] = Record(signed, version, now)
             self._ids_by_key[node_key(node_id)].add(node_id)
-        self._root = self._digest = None
+        self._forget_summaries()
 
-    def _set_liveness(
-        self, record: Record, liveness: Liveness, signature: bytes, now: float
-    ) -> None:
-        record.liveness = liveness
-        record.left_signature = signature if liveness is Liveness.LEFT else b""
-        record.liveness_at = now
-        self._root = self._digest = None
+    def _turn(self, record: Record, liveness: Liveness, signature: bytes, now: float) -> None:
+        record.turn(liveness, signature, now)
+        self._forget_summaries()
+
+    def _forget_summaries(self) -> None:
+        self._root = None
+        self._digest = None
+        self._live_count = None
 
 
 def _is_clone(held: Record, signed: SignedCard) -> bool:

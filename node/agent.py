@@ -26,7 +26,9 @@ _log = structlog.get_logger(__name__)
 
 
 async def run_agent(config: Config, *, on_event: EventSink) -> int:
-    """Runs a node until SIGTERM, SIGINT or Leave; a second signal exits at once.
+    """Runs a node until SIGTERM, SIGINT or Leave.
+
+    A second signal, or one while models are loaded, ends the process at once.
 
     The first event is "ready". Returns the exit status. Raises `NodeError`,
     `engine.errors.ModelUnusable` and the refusals of `node.roles`, each a
@@ -37,7 +39,8 @@ async def run_agent(config: Config, *, on_event: EventSink) -> int:
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
-        if agent.is_leaving:
+        # Loading a model cannot be interrupted, and nobody knows of the node yet.
+        if agent.is_leaving or not agent.is_serving:
             agent.abandon(128 + number)
         agent.leave(config.drain_seconds)
 
@@ -59,7 +62,13 @@ class Agent:
         self._on_event = on_event
         self._leaving = asyncio.Event()
         self._drain_seconds = config.drain_seconds
+        self._is_serving = False
         self._state: StateDirectory | None = None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the models are loaded, so that the node has something to leave."""
+        return self._is_serving
 
     @property
     def is_leaving(self) -> bool:
@@ -96,6 +105,7 @@ class Agent:
             port = listen(server, host, port, state.last_port())
             self._warn_if_exposed(host)
             if await self._loaded(roles):
+                self._is_serving = True
                 parts = NodeParts(self._config, state, identity, metrics, roles, server)
                 node = RunningNode(parts, self._on_event, leave=self.leave)
                 await node.serve(incarnation, port, until=self._until_leaving)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from engine.speculation.breaker import Breaker
+from engine.speculation.pace import Pace
 from engine.speculation.state import SpeculationState
 
 ProposerKey = tuple[str, str]
@@ -44,13 +46,17 @@ class BreakerBook:
 
 
 class SharedSpeculationState(SpeculationState):
-    """A session's pace with a proposer, and the breaker that all sessions share."""
+    """A session's pace with a proposer, and the breaker that all sessions share.
 
-    __slots__ = ("_book", "_key")
+    Without `judging` the pace is measured, and never drops the proposer.
+    """
 
-    def __init__(self, book: BreakerBook, key: ProposerKey) -> None:
+    __slots__ = ("_book", "_judging", "_key", "_pace")
+
+    def __init__(self, book: BreakerBook, key: ProposerKey, *, judging: bool) -> None:
         self._book = book
         self._key = key
+        self._judging = judging
         super().__init__(breaker=book.get(key))
 
     @property
@@ -61,3 +67,14 @@ class SharedSpeculationState(SpeculationState):
     @breaker.setter
     def breaker(self, breaker: Breaker) -> None:
         self._book.put(self._key, breaker)
+
+    @property
+    def pace(self) -> Pace:
+        """What was measured of the pair."""
+        return self._pace
+
+    @pace.setter
+    def pace(self, pace: Pace) -> None:
+        if pace.dropped and not self._judging:
+            pace = replace(pace, retry_after_blocks=0)
+        self._pace = pace

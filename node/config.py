@@ -238,6 +238,8 @@ def _unknown(key: str, known: Collection[str], source: str) -> BadConfig:
 
 def _check(config: Config) -> None:
     _require(0 < len(config.name) <= 64, "name", "give it 1 to 64 characters")
+    _require(config.name.isprintable(), "name", "leave out control characters")
+    _require(config.fleet_name.isprintable(), "fleet_name", "leave out control characters")
     _require("/" not in config.name and config.name not in {".", ".."}, "name", "leave out /")
     _require(0 < len(config.fleet_name) <= 64, "fleet_name", "give it 1 to 64 characters")
     _require(config.kv_budget_bytes >= 0, "kv_budget_bytes", "give 0 or more bytes")

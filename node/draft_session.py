@@ -41,6 +41,10 @@ class DraftSession:
         self._ended = False
         self._failure: Exception | None = None
 
+    def open(self) -> None:
+        """Takes in the prefix; otherwise the first proposal does. In any one thread."""
+        self._opened()
+
     def accept(self, request: wire.DraftRequest) -> None:
         """Takes a proposal or a cancel. Raises `BadParameters`, `TokenOutOfVocabulary`."""
         kind = request.WhichOneof("kind")

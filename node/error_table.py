@@ -111,11 +111,19 @@ def error_status(error: DomainError) -> status_pb2.Status:
         },
     )
     status = _status(status_code(error), str(error), info)
-    seconds = RETRY_AFTER_SECONDS.get(type(error))
+    seconds = _retry_seconds(error)
     if seconds is not None:
         delay = duration_pb2.Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
         status.details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     return status
+
+
+def _retry_seconds(error: DomainError) -> float | None:
+    """Seconds after which a retry may succeed; None when no retry will."""
+    seconds = RETRY_AFTER_SECONDS.get(type(error))
+    if seconds is None:
+        return None
+    return float(error.metadata.get("retry_after_seconds", seconds))
 
 
 async def abort(context: Context, error: DomainError) -> NoReturn:

@@ -259,7 +259,7 @@ class Gossip:
             self._parts.metrics.cards_skipped.labels(rule=rule).inc()
         for _, rule in effect.rumours:
             self._parts.metrics.rumours_skipped.labels(rule=rule).inc()
-        rules = sorted({rule for _, rule in effect.cards})
+        rules = sorted({str(rule) for _, rule in effect.cards})
         if rules:
             _log.warning("cards_skipped", sender=effect.sender_id, rules=rules)
 

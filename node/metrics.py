@@ -124,7 +124,8 @@ class NodeMetrics:
         registry = self.registry
         self.gossip_exchanges = Counter(
             "kakeya_gossip_exchanges_total",
-            "Exchanges with peers, by result: ok, timeout, unreachable, refused, malformed.",
+            "Exchanges with peers and probes of them, by result: ok, timeout, unreachable, "
+            "refused, malformed.",
             ["result"],
             registry=registry,
         )

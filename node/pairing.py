@@ -114,6 +114,12 @@ class Pairing:
             connection.source.open(history)
         return connection.source, connection.state
 
+    def rest(self) -> None:
+        """Frees what a remote proposer keeps for this session while it is idle."""
+        connection = self._connection
+        if connection is not None and isinstance(connection.source, RemoteDraftSource):
+            connection.source.rest()
+
     async def close(self) -> None:
         """Closes the source; the next generation opens a new one."""
         connection, self._connection = self._connection, None
@@ -153,12 +159,11 @@ class Pairing:
     def _connected(self, placement: Placement) -> _Connection | None:
         around = self._around
         key = (placement.node_id, placement.model_id)
+        state = SharedSpeculationState(around.breakers, key, judging=self.adaptive)
         if placement.node_id == around.fleet.self_id:
             served = around.proposers[placement.model_id]
             source: DraftSource = LocalDraftSource(served.proposer, served.run)
-            return _Connection(
-                placement, source, None, SharedSpeculationState(around.breakers, key)
-            )
+            return _Connection(placement, source, None, state)
         channel = self._channel(placement.node_id)
         if channel is None:
             return None
@@ -169,7 +174,7 @@ class Pairing:
             self._info.tokenizer_digest,
             observe=around.observe_round_trip,
         )
-        return _Connection(placement, source, channel, SharedSpeculationState(around.breakers, key))
+        return _Connection(placement, source, channel, state)
 
     def _channel(self, node_id: str) -> grpc.aio.Channel | None:
         try:

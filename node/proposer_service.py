@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     ]
     StreamContext: TypeAlias = grpc.aio.ServicerContext[wire.DraftRequest, wire.DraftResponse]
 
+# A stream that says nothing must not hold one of the places for ever.
+OPENING_SECONDS = 10.0
+# A longer history is taken in off the event loop; it is some 3 us a token.
+INLINE_PREFIX_TOKENS = 512
+
 # Ids that a proposer without a vocabulary of its own takes; 31 bits, so that
 # an id fits every index type below.
 _ANY_VOCABULARY = 1 << 31
@@ -101,12 +106,10 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     async def _serve(
         self, requests: AsyncIterator[wire.DraftRequest], context: StreamContext
     ) -> None:
-        first = await anext(requests, None)
-        if first is None:
-            return
-        if first.WhichOneof("kind") != "open":
-            raise BadParameters("the first message of a draft stream is open", field="kind")
-        session = DraftSession(self._served(first.open.model_id), first.open)
+        opening = await _opening(requests)
+        session = DraftSession(self._served(opening.model_id), opening)
+        if len(opening.prefix_token_ids) > INLINE_PREFIX_TOKENS:
+            await asyncio.to_thread(session.open)
         self._sessions.add(session)
         # Tells the caller that the stream is open before any block is asked for.
         await context.send_initial_metadata(())
@@ -133,6 +136,20 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     def _refuse_when_draining(self) -> None:
         if self._draining:
             raise _leaving()
+
+
+async def _opening(requests: AsyncIterator[wire.DraftRequest]) -> wire.DraftOpen:
+    """The first message. Raises `BadParameters` when it is none or does not come."""
+    try:
+        async with asyncio.timeout(OPENING_SECONDS):
+            first = await anext(requests, None)
+    except TimeoutError:
+        first = None
+    if first is None or first.WhichOneof("kind") != "open":
+        raise BadParameters(
+            f"a draft stream begins with open, within {OPENING_SECONDS:g} s", field="kind"
+        )
+    return first.open
 
 
 async def _read(requests: AsyncIterator[wire.DraftRequest], session: DraftSession) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import grpc.aio
 
@@ -70,8 +71,12 @@ class RemoteDraftSource:
 
         Waits for nothing; a stream that cannot open fails the next draft.
         """
-        if not self._closed:
+        with suppress(DraftFailed):
             self._opened(history)
+
+    def rest(self) -> None:
+        """Ends the stream, and with it what the proposer keeps; the next draft opens one."""
+        self._retire()
 
     async def close(self) -> None:
         """Ends the stream; drafts in flight fail with UNREACHABLE. May be repeated."""

@@ -68,7 +68,7 @@ class RoleSettings:
     """K/V bytes of all sessions; divided evenly among the node's verifiers."""
     session_ttl_seconds: float = 1800.0
     """Idle seconds after which a session is evicted."""
-    draft_stream_limit: int = 64
+    draft_stream_limit: int = 256
     """Draft streams served at once."""
     draft_deadline_seconds: float = 0.25
     """Longest wait of a verifier for one draft."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import grpc.aio
 
 from engine.errors import InvariantViolated, SessionNotFound
 from engine.session_store import Activity
+from fleet.plan import Plan
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya.v1 import runtime_pb2_grpc
 from node.card_wire import offer_to_wire
@@ -119,18 +121,19 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     ) -> wire.GetSessionInfoResponse:
         """The state of one session."""
         session, _record = self._desk.get(request.session_id)
-        return wire.GetSessionInfoResponse(session=self._info(session))
+        return wire.GetSessionInfoResponse(session=self._info(session, session.pairing.plan))
 
     async def ListSessions(  # noqa: N802
         self, request: wire.ListSessionsRequest, _context: Context
     ) -> wire.ListSessionsResponse:
-        """A page of sessions, oldest first."""
+        """A page of sessions, oldest first; their plans without the rejections."""
         page, following = self._desk.page(*page_from_wire(request))
         sessions = []
         for session in page:
             # One that ended a moment ago is still on the desk.
             with suppress(SessionNotFound):
-                sessions.append(self._info(session))
+                # Rejections of a large fleet would not fit a page of a thousand.
+                sessions.append(self._info(session, replace(session.pairing.plan, rejections=())))
         return wire.ListSessionsResponse(
             sessions=sessions,
             next_page_token="" if following is None else str(following),
@@ -157,11 +160,11 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             session_id=session.session_id, history_length=len(record.session.history)
         )
 
-    def _info(self, session: OpenSession) -> wire.SessionInfo:
+    def _info(self, session: OpenSession, plan: Plan) -> wire.SessionInfo:
         store = session.served.store
         return session_to_wire(
             store.get(session.session_id),
-            plan=session.pairing.plan,
+            plan=plan,
             drop_reason=session.pairing.drop_reason,
             ttl_seconds=store.ttl_seconds,
             now=self._clock(),

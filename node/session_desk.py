@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +26,10 @@ from node.served_verifier import ServedVerifier
 SESSION_ID_BYTES = 16
 # Ids of ended sessions that are remembered, to say how they ended.
 REMEMBERED_ENDS = 4096
+
+# Idle seconds after which a session gives up its draft stream: a proposer serves
+# a limited number, and opening one again costs one prefix.
+REST_SECONDS = 60.0
 
 _OUTCOMES = {
     EndReason.CLOSED: "closed",
@@ -168,6 +173,7 @@ class SessionDesk:
             self._ends.popitem(last=False)
         session = self._sessions.pop(session_id, None)
         self._metrics.sessions_active.set(len(self._sessions))
+        self._metrics.kv_bytes.set(self.kv_bytes)
         if session is None:
             return
         task = asyncio.create_task(session.pairing.close(), name="pairing-close")
@@ -181,10 +187,15 @@ class SessionDesk:
         _log.error("invariant_violated", session_id=session_id, invariant=kind, detail=str(error))
 
     def sweep(self) -> None:
-        """Evicts what is idle beyond its time to live."""
+        """Evicts what is idle beyond its time to live, and lets idle draft streams rest."""
         now = self._clock()
         for served in self._verifiers.values():
             served.store.sweep(now)
+        for session in self._sessions.values():
+            with suppress(SessionNotFound):
+                record = session.served.store.get(session.session_id)
+                if record.idle_seconds(now) >= REST_SECONDS:
+                    session.pairing.rest()
         self._metrics.kv_bytes.set(self.kv_bytes)
 
     @property

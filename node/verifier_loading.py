@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from engine.calibration import is_exact, measure_steps
-
 from engine.backends import load_verifier
+from engine.calibration import is_exact, measure_steps
 from engine.model_folder import Progress, resolve
 from engine.session_store import EndReason, SessionStore
 from engine.verifier import Verifier

@@ -8,6 +8,7 @@ again. Exit code 0 only when everything held; leaves no process behind.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import secrets
 import signal
@@ -43,10 +44,9 @@ from node.cli.statistics_text import (
 )
 from node.cli.tables import plain_table, rich_table
 from node.cli.timeline import draw_timeline
-from node.cli.tokenizer import TextStream, TextTokenizer, open_tokenizer
+from node.cli.tokenizer import TextStream, TextTokenizer, model_id_of, open_tokenizer
 from node.network import multicast_fault
 
-MODEL = "tiny"
 PROMPT = '''class Header:
     """One line of a message's header."""
 
@@ -139,10 +139,23 @@ class Cast:
     fleet: LocalFleet
     verifier: AgentProcess
     proposer: AgentProcess
+    model: str
+
+    def question(self, max_tokens: int) -> Question:
+        """The prompt, to be continued by exactly `max_tokens` tokens."""
+        return Question(
+            model=model_id_of(self.model),
+            prompt=PROMPT,
+            max_tokens=max_tokens,
+            stop_at_eos=False,
+        )
 
 
 def main() -> int:
     """Shows everything; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--verifier", metavar="MODEL", default="tiny", help="default: tiny")
+    model: str = parser.parse_args().verifier
     stage = Stage()
     verdicts = Verdicts(stage)
     started = time.monotonic()
@@ -150,7 +163,7 @@ def main() -> int:
     fleet = LocalFleet(f"demo-{secrets.token_hex(4)}")
     try:
         with fleet:
-            cast = _open(stage, verdicts, fleet)
+            cast = _open(stage, verdicts, fleet, model)
             asyncio.run(_play(cast))
     except KeyboardInterrupt:
         stage.line("stopped; every agent was ended")
@@ -170,13 +183,13 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _open(stage: Stage, verdicts: Verdicts, fleet: LocalFleet) -> Cast:
+def _open(stage: Stage, verdicts: Verdicts, fleet: LocalFleet, model: str) -> Cast:
     """Starts the two agents; the second one knows the first as its seed peer."""
     stage.scene("Two agents, each a process of its own")
-    verifier = fleet.start("mini-1", serve=[f"verifier={MODEL}"], mdns=True)
+    verifier = fleet.start("mini-1", serve=[f"verifier={model}"], mdns=True)
     started = time.monotonic()
     address = verifier.address
-    _introduce(stage, verifier, f"verifier={MODEL}", started)
+    _introduce(stage, verifier, f"verifier={model_id_of(model)}", started)
     started = time.monotonic()
     proposer = fleet.start("mini-2", serve=["proposer=ngram"], peers=[address])
     _introduce(stage, proposer, "proposer=ngram", started)
@@ -187,7 +200,7 @@ def _open(stage: Stage, verdicts: Verdicts, fleet: LocalFleet) -> Cast:
         f"mini-1 and mini-2 found each other through the seed peer, {met} after the start",
         holds=joined.get("name") == "mini-2",
     )
-    return Cast(stage, verdicts, fleet, verifier, proposer)
+    return Cast(stage, verdicts, fleet, verifier, proposer, model)
 
 
 def _introduce(stage: Stage, agent: AgentProcess, role: str, started: float) -> None:
@@ -205,7 +218,7 @@ def _is(agent: AgentProcess) -> Callable[[Event], bool]:
 
 async def _play(cast: Cast) -> None:
     await asyncio.to_thread(_meet_by_multicast, cast)
-    words = open_tokenizer(MODEL, None)
+    words = open_tokenizer(cast.model, None)
     async with AsyncClient(cast.verifier.address) as client:
         players = Players(client, words, *await _fleet_and_plan(cast, client))
         await _answer_both_ways(cast, players)
@@ -257,31 +270,27 @@ async def _fleet_and_plan(cast: Cast, client: AsyncClient) -> tuple[Plan, Specul
     alive = {node.name for node in snapshot.nodes if node.liveness is Liveness.ALIVE}
     cast.verdicts.check("both nodes are alive", holds={"mini-1", "mini-2"} <= alive)
 
-    stage.scene(f"The plan for {MODEL}")
-    plan = await client.fleet.plan(MODEL, context_tokens=1024)
+    stage.scene("The plan")
+    plan = await client.fleet.plan(model_id_of(cast.model), context_tokens=1024)
     for line in plan_lines(plan):
         stage.line(line)
-    question = _question(SHORT_TOKENS)
+    question = cast.question(SHORT_TOKENS)
     choice = await choose_proposer(client, question)
     paired = isinstance(choice, Speculation) and choice.node_id == cast.proposer.node_id
     cast.verdicts.check("mini-2 drafts for mini-1", holds=paired)
     return plan, choice
 
 
-def _question(max_tokens: int) -> Question:
-    return Question(model=MODEL, prompt=PROMPT, max_tokens=max_tokens, stop_at_eos=False)
-
-
 async def _answer_both_ways(cast: Cast, players: Players) -> None:
     stage = cast.stage
     stage.scene("The answer of mini-1, with drafts from mini-2")
-    drafted = await _stream(stage, players, _question(SHORT_TOKENS))
+    drafted = await _stream(stage, players, cast.question(SHORT_TOKENS))
     stage.line(_speed_line(drafted))
     stage.line(drafts_text(drafted.done, drafted.plan))
     stage.block(draw_timeline(drafted.done.timeline, brush=brush_for(sys.stdout)))
 
     stage.scene("The same prompt, mini-1 alone")
-    alone = await answer(players.client, _question(SHORT_TOKENS), players.words, "off")
+    alone = await answer(players.client, cast.question(SHORT_TOKENS), players.words, "off")
     stage.line(_speed_line(alone))
     result = Comparison(PROMPT, drafted, alone)
     _compare(cast, result)
@@ -309,7 +318,7 @@ async def _lose_the_proposer(cast: Cast, players: Players) -> None:
             cast.proposer.kill()
             killed_after = committed
 
-    question = _question(LONG_TOKENS)
+    question = cast.question(LONG_TOKENS)
     interrupted = await answer(
         players.client, question, players.words, players.choice, on_tokens=take
     )

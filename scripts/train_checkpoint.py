@@ -20,7 +20,12 @@ class Progress:
     preset: str
     seed: int
     corpus_sha256: str
-    planned_steps: int
+    planned_steps: int = 0
+    """Steps that the run ends at."""
+    workers: int = 0
+    """Processes that shared the rows, when last started."""
+    threads: int = 0
+    """Threads of each worker, when last started."""
     step: int = 0
     """Optimizer steps done."""
     tokens: int = 0
@@ -30,7 +35,14 @@ class Progress:
     figures: dict[str, float] = field(default_factory=dict)
     """The latest averages of the training log."""
     resumes: list[dict[str, Any]] = field(default_factory=list)
-    """One entry per resumption: at which step, and the number of steps planned from there on."""
+    """One entry per resumption: at which step, and what was asked for from there on."""
+
+    def begin(self, planned_steps: int, workers: int, threads: int) -> None:
+        """Note that training starts or goes on now, towards `planned_steps`."""
+        self.planned_steps, self.workers, self.threads = planned_steps, workers, threads
+        if self.step:
+            asked = {"planned_steps": planned_steps, "workers": workers, "threads": threads}
+            self.resumes.append({"step": self.step, **asked})
 
     def require_same_run(self, other: Progress) -> None:
         """Refuse to continue a run of another preset, seed or text.

@@ -46,6 +46,7 @@ def export(
         (staging / MANIFEST_NAME).write_text(text, encoding="utf-8")
         names = sorted(path.name for path in staging.iterdir())
         for name in sorted(names, key=lambda name: name == MANIFEST_NAME):
+            (staging / name).chmod(0o644)
             os.replace(staging / name, folder / name)
     write_card(folder)
 

@@ -11,6 +11,7 @@ import torch.nn.functional as functional
 from recall_task import ANSWER, TEXT, RecallFormat, training_row
 from torch import nn
 from train_presets import Preset, Shape, plan_row
+from train_workers import Team
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 BatchLoss = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -119,21 +120,26 @@ def train_step(
     batch: Batch,
     rate_factor: float,
     device: torch.device,
+    team: Team,
 ) -> StepFigures:
     """One forward, backward and update at `rate_factor` times the peak learning rates.
 
     loss = sum(text losses) / tokens in the batch + answer_weight * mean(answer losses), so that a
-    batch with little code does not weigh that code more.
+    batch with little code does not weigh that code more. Each worker takes its share of the rows;
+    the figures are of this worker's share.
     """
-    tokens = batch.tokens.to(device)
-    targets = batch.targets.to(device)
+    answer_count = int((batch.targets == ANSWER).sum())
+    tokens = batch.tokens[team.rank :: team.size].to(device)
+    targets = batch.targets[team.rank :: team.size].to(device)
     with torch.autocast(device.type, torch.bfloat16):
         each, is_likeliest = losses(tokens[:, :-1], tokens[:, 1:])
     text, answers = each[targets == TEXT], each[targets == ANSWER]
-    loss = text.sum() / each.numel()
-    if answers.numel():
-        loss = loss + batch.answer_weight * answers.mean()
+    loss = text.sum() / batch.targets.numel()
+    loss = loss + batch.answer_weight * answers.sum() / max(1, answer_count)
     loss.backward()
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            team.sum_gradients(group["params"])
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["peak_rate"] * rate_factor

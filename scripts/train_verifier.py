@@ -39,6 +39,7 @@ from train_model import (
     train_step,
 )
 from train_presets import PRESETS, Preset
+from train_workers import Team, run_team
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 QUICK_LENGTHS = (128, 256, 512, 1000)
@@ -69,6 +70,7 @@ class Run:
     text: Text
     progress: Progress
     device: torch.device
+    team: Team
 
 
 def read_text(root: Path, vocabulary_size: int) -> Text:
@@ -90,7 +92,7 @@ def read_text(root: Path, vocabulary_size: int) -> Text:
     )
 
 
-def prepare(options: argparse.Namespace) -> Run:
+def prepare(options: argparse.Namespace, team: Team) -> Run:
     """Build the run that `options` ask for, from its checkpoint where there is one."""
     preset = PRESETS[options.preset]
     if options.finish_at is not None:
@@ -103,14 +105,11 @@ def prepare(options: argparse.Namespace) -> Run:
         preset=options.preset,
         seed=options.seed,
         corpus_sha256=str(text.summary["sha256"]),
-        planned_steps=preset.steps,
     )
     progress = load_checkpoint(options.work, model, optimizers)
     if progress is not None:
         progress.require_same_run(fresh)
-        progress.planned_steps = preset.steps
-        progress.resumes.append({"step": progress.step, "planned_steps": preset.steps})
-    return Run(preset, model, optimizers, text, progress or fresh, device)
+    return Run(preset, model, optimizers, text, progress or fresh, device, team)
 
 
 def quick_recall(run: Run) -> dict[str, float]:
@@ -128,9 +127,9 @@ def quick_recall(run: Run) -> dict[str, float]:
 
 
 @contextmanager
-def progress_bar(total: int, done: int) -> Iterator[Bar | None]:
-    """A bar on a terminal; None where the output is no terminal."""
-    if not sys.stdout.isatty():
+def progress_bar(total: int, done: int, *, is_shown: bool) -> Iterator[Bar | None]:
+    """A bar on a terminal; None where the output is no terminal or the bar not to be shown."""
+    if not (is_shown and sys.stdout.isatty()):
         yield None
         return
     columns = (
@@ -170,6 +169,7 @@ def report(run: Run, log: Path, figures: dict[str, float], bar: Bar | None) -> N
 
 def train(run: Run, options: argparse.Namespace) -> None:
     """Run the remaining steps, or until `--stop-at`, with checkpoints on the way and at the end."""
+    run.progress.begin(run.preset.steps, options.workers, options.threads)
     losses = token_losses(run.model)
     if options.compile:
         losses = torch.compile(losses, dynamic=False)
@@ -177,16 +177,18 @@ def train(run: Run, options: argparse.Namespace) -> None:
     window: list[StepFigures] = []
     mark = time.monotonic()
     marked_tokens = run.progress.tokens
-    with progress_bar(run.preset.steps, run.progress.step) as bar:
+    with progress_bar(run.preset.steps, run.progress.step, is_shown=run.team.leads) as bar:
         while run.progress.step < last:
             step = run.progress.step
             batch = make_batch(run.preset, run.text.form, run.text.training, options.seed, step)
             factor = run.preset.rate_factor(step)
-            window.append(train_step(losses, run.optimizers, batch, factor, run.device))
+            window.append(train_step(losses, run.optimizers, batch, factor, run.device, run.team))
             run.progress.step += 1
             run.progress.tokens += batch.targets.numel()
             if bar is not None:
                 bar.advance(bar.task_ids[0])
+            if not run.team.leads:
+                continue
             is_last = run.progress.step == last
             if is_last or run.progress.step % options.log_every == 0:
                 elapsed = time.monotonic() - mark
@@ -213,7 +215,8 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, default=python_corpus.standard_library())
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the rows")
+    parser.add_argument("--threads", type=int, default=2, help="per worker")
     parser.add_argument("--finish-at", type=int, help="bring the end forward to this step")
     parser.add_argument("--stop-at", type=int, help="pause at this step, to be resumed")
     parser.add_argument("--save-every", type=int, default=100, help="steps between checkpoints")
@@ -224,18 +227,25 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Train, or export the last checkpoint."""
+def work_on(team: Team, arguments: list[str]) -> None:
+    """Train, or export the last checkpoint, as one worker of `team`."""
     options = parse_options(arguments)
     torch.set_num_threads(options.threads)
     # Compiled scatters would otherwise add in the order in which threads arrive.
-    torch.use_deterministic_algorithms(True)
-    options.work.mkdir(parents=True, exist_ok=True)
-    run = prepare(options)
+    torch.use_deterministic_algorithms(mode=True)
+    run = prepare(options, team)
     if options.export is None:
         train(run, options)
     else:
         export(options.export, run.model, run.text.tokenizer, run.progress, run.text.summary)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Start the workers, one alone for an export."""
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parse_options(given)
+    options.work.mkdir(parents=True, exist_ok=True)
+    run_team(1 if options.export else options.workers, options.work, work_on, given)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from node.cli.output import say, terminal, write_json
-from node.cli.quantities import seconds_text
+from node.cli.quantities import seconds_text, share_of_bytes_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,8 +73,12 @@ class JsonView:
 class PlainView:
     """Lines without colours, and without a bar."""
 
+    def __init__(self) -> None:
+        self._roles: tuple[str, ...] = ()
+
     def loading(self, roles: Sequence[str]) -> None:
         """Prints what is loading."""
+        self._roles = tuple(roles)
         if roles:
             say(f"loading {', '.join(roles)}")
 
@@ -82,7 +87,7 @@ class PlainView:
 
     def take(self, event: Event) -> None:
         """Prints the event."""
-        for line in event_lines(event):
+        for line in event_lines(event, self._roles):
             say(line)
 
     def close(self) -> None:
@@ -93,27 +98,22 @@ class TerminalView:
     """Coloured lines, and a bar while something loads or downloads."""
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._console = console
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            DownloadColumn(binary_units=True),
             TimeElapsedColumn(),
             console=console,
             transient=True,
         )
         self._bar: TaskID | None = None
+        self._roles: tuple[str, ...] = ()
 
     def loading(self, roles: Sequence[str]) -> None:
         """Shows a bar until the first event."""
+        self._roles = tuple(roles)
         if roles:
             self._bar = self._bars.add_task(f"loading {', '.join(roles)}", total=None)
             self._bars.start()
@@ -121,13 +121,18 @@ class TerminalView:
     def progress(self, done_bytes: int, total_bytes: int) -> None:
         """Moves the bar."""
         if self._bar is not None:
-            self._bars.update(self._bar, completed=done_bytes, total=total_bytes or None)
+            self._bars.update(
+                self._bar,
+                description=f"downloading {share_of_bytes_text(done_bytes, total_bytes)}",
+                completed=done_bytes,
+                total=total_bytes or None,
+            )
 
     def take(self, event: Event) -> None:
         """Prints the event where the bar was."""
         self.close()
         style = _PEER_WORDS.get(str(event["event"]), ("", ""))[1]
-        for line in event_lines(event):
+        for line in event_lines(event, self._roles):
             self._console.print(line, style=style or None, markup=False, soft_wrap=True)
 
     def close(self) -> None:
@@ -135,11 +140,11 @@ class TerminalView:
         self._bars.stop()
 
 
-def event_lines(event: Event) -> list[str]:
-    """An event in words."""
+def event_lines(event: Event, roles: Sequence[str]) -> list[str]:
+    """An event in words; `roles` are what the agent was told to serve."""
     name = str(event["event"])
     if name == "ready":
-        return ready_lines(event)
+        return ready_lines(event, roles)
     if name in _PEER_WORDS:
         return [f"{_clock()}  {_node(event)} {_PEER_WORDS[name][0]}"]
     if name == "draining":
@@ -150,14 +155,13 @@ def event_lines(event: Event) -> list[str]:
     return [f"{_clock()}  {name.replace('_', ' ')}{': ' if facts else ''}{facts}"]
 
 
-def ready_lines(event: Event) -> list[str]:
+def ready_lines(event: Event, roles: Sequence[str]) -> list[str]:
     """The block that tells where the node answers and what to type next."""
     address = str(event["address"])
     name = str(event.get("name", ""))
-    served = served_roles(event)
     facts = {
         "address": address,
-        "serves": ", ".join(served) or "nothing",
+        "serves": ", ".join(roles) or "nothing",
         "fleet": event.get("fleet_name"),
         "state": event.get("state"),
         "metrics": f"http://{event['metrics_address']}/metrics"
@@ -167,30 +171,20 @@ def ready_lines(event: Event) -> list[str]:
     }
     lines = [f"{name} is ready"]
     lines += [f"  {title:<8}  {fact}" for title, fact in facts.items() if fact]
-    return [*lines, *_next_lines(name, served, address)]
+    return [*lines, *_next_lines(name, roles, address)]
 
 
-def served_roles(event: Event) -> list[str]:
-    """The models of a ready event as `--serve` takes them: `verifier=tiny`."""
-    models = event.get("models")
-    if not isinstance(models, Sequence):
-        return []
-    return [
-        f"{model['role']}={model['model_id']}" for model in models if isinstance(model, Mapping)
-    ]
-
-
-def _next_lines(name: str, served: Sequence[str], address: str) -> list[str]:
+def _next_lines(name: str, roles: Sequence[str], address: str) -> list[str]:
     where = "in another terminal" if _is_loopback(address) else "on the other machine"
-    verifiers = [role for role in served if role.startswith("verifier=")]
-    other = "proposer=ngram" if verifiers or not served else "verifier=tiny"
+    verifiers = [role for role in roles if role.startswith("verifier=")]
+    other = "proposer=ngram" if verifiers or not roles else "verifier=tiny"
     lines = [
         "",
         f"next, {where}:",
         f"  fleet join --name {_other_name(name)} --serve {other} --peer {address}",
     ]
     if verifiers:
-        model = verifiers[0].removeprefix("verifier=")
+        model = shlex.quote(verifiers[0].removeprefix("verifier="))
         prompt = "def parse_header(line):"
         lines.append(f'  fleet generate --verifier {model} "{prompt}" --node {address}')
     return [*lines, "", "Ctrl-C drains and leaves."]

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from kakeya import AsyncClient, KakeyaError
 from node.cli.failure import CommandFailed, ExitCode
-from node.cli.local_agents import local_agents
+from node.cli.local_agents import LocalAgent, local_agents
 from node.cli.output import note
 from node.state_directory import default_state
 
@@ -67,10 +67,15 @@ def run_interruptible(work: Coroutine[object, object, Result]) -> Result:
     return asyncio.run(supervised())
 
 
+def agents_here() -> list[LocalAgent]:
+    """The agents that run on this machine, by name."""
+    state = os.environ.get("KAKEYA_STATE")
+    return local_agents(default_state("any").parent, Path(state) if state else None)
+
+
 def find_local_node() -> str:
     """The address of the first agent on this machine, by name; says so if there are several."""
-    state = os.environ.get("KAKEYA_STATE")
-    agents = local_agents(default_state("any").parent, Path(state) if state else None)
+    agents = agents_here()
     if not agents:
         raise CommandFailed(
             "NO_LOCAL_NODE",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from kakeya import FleetSnapshot, Liveness, NodeStatus
-from node.cli.quantities import bytes_text, seconds_text
+from node.cli.quantities import seconds_text, share_of_bytes_text
 from node.cli.tables import Cell, Column, Row, memory_bar
 
 COLUMNS = (
     Column("node"),
-    Column("roles"),
-    Column("models"),
-    Column("memory"),
+    Column("serves"),
+    Column("memory in use"),
     Column("liveness"),
-    Column("seen", right=True),
     Column("round trip", right=True),
     Column("address"),
 )
@@ -41,19 +39,28 @@ def rows(nodes: Iterable[NodeStatus], *, waited_seconds: float = 0.0) -> list[Ro
 
 def _row(node: NodeStatus, waited_seconds: float) -> Row:
     style = "" if node.liveness is Liveness.ALIVE else "dim"
-    here = node.is_self
-    age = node.age_seconds + waited_seconds
     trip = node.round_trip_seconds
     return [
-        Cell(f"{node.name} *" if here else node.name, style or "bold"),
-        Cell(_joined(model.role.value for model in node.models), style),
-        Cell(_joined(model.model_id for model in node.models), style),
+        Cell(f"{node.name} *" if node.is_self else node.name, style or "bold"),
+        Cell(_served(node), style),
         _memory(node, style),
-        Cell(node.liveness.value, _STYLES.get(node.liveness, "")),
-        Cell("here" if here else f"{_age_text(age)} ago", style),
-        Cell("-" if here or trip is None else seconds_text(trip), style),
+        Cell(_liveness(node, waited_seconds), _STYLES.get(node.liveness, "")),
+        Cell("-" if node.is_self or trip is None else seconds_text(trip), style),
         Cell(node.address or "-", style),
     ]
+
+
+def _served(node: NodeStatus) -> str:
+    """`verifier=tiny, proposer=ngram`: role and model, as `fleet join --serve` takes them."""
+    return ", ".join(f"{model.role.value}={model.model_id}" for model in node.models) or "-"
+
+
+def _liveness(node: NodeStatus, waited_seconds: float) -> str:
+    if node.is_self:
+        return f"{node.liveness.value}, here"
+    age = node.age_seconds + waited_seconds
+    text = f"{age:.1f} s" if age < 60 else seconds_text(age)
+    return f"{node.liveness.value}, {text} ago"
 
 
 def _memory(node: NodeStatus, style: str) -> Cell:
@@ -61,13 +68,4 @@ def _memory(node: NodeStatus, style: str) -> Cell:
         return Cell("-", style)
     total = node.card.memory_total_bytes
     used = max(0, total - node.card.memory_free_bytes)
-    return Cell(f"{bytes_text(used)} / {bytes_text(total)}", style, memory_bar(used, total))
-
-
-def _age_text(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 60 else seconds_text(seconds)
-
-
-def _joined(words: Iterable[str]) -> str:
-    unique: Sequence[str] = list(dict.fromkeys(words))
-    return ", ".join(unique) or "-"
+    return Cell(share_of_bytes_text(used, total), style, memory_bar(used, total))

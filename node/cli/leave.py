@@ -22,6 +22,7 @@ Example:
 
 # What a node takes to say goodbye and to stop, besides draining.
 GOODBYE_SECONDS = 15.0
+LOOK_SECONDS = 0.02
 
 
 @click.command("leave", epilog=EXAMPLE)
@@ -46,11 +47,12 @@ def command(drain_seconds: float, node: str | None, *, as_json: bool) -> int:
 
     async def leave(client: AsyncClient) -> int:
         name = (await client.fleet.node()).card.name
+        process_id = _process_at(client.address)
         started = time.monotonic()
         node_id = await client.fleet.leave(drain_seconds)
         if not as_json:
             note(f"{name} drains for up to {seconds_text(drain_seconds)} and leaves")
-        await _gone(client, name, drain_seconds + GOODBYE_SECONDS)
+        await _gone(client, name, process_id, drain_seconds + GOODBYE_SECONDS)
         seconds = time.monotonic() - started
         if as_json:
             write_json({"event": "left", "node_id": node_id, "name": name, "seconds": seconds})
@@ -61,23 +63,53 @@ def command(drain_seconds: float, node: str | None, *, as_json: bool) -> int:
     return ask(node, leave)
 
 
-async def _gone(client: AsyncClient, name: str, patience: float) -> None:
-    """Waits until nobody answers at the node's address."""
-    from kakeya import NodeUnreachable, TransportError
+def _process_at(address: str) -> int:
+    """Process id of this machine's agent at the address; 0 when none is announced."""
+    from node.cli.connection import agents_here
 
+    return next((agent.process_id for agent in agents_here() if agent.address == address), 0)
+
+
+async def _gone(client: AsyncClient, name: str, process_id: int, patience: float) -> None:
+    """Waits until nobody answers at the node's address, and its process has ended."""
     try:
         async with asyncio.timeout(patience):
-            while True:
-                try:
-                    async for _ in client.fleet.watch():
-                        pass
-                except NodeUnreachable:
-                    return
-                except TransportError:
-                    continue
+            await _silent(client)
+            if process_id:
+                await asyncio.to_thread(_wait_for_process, process_id, patience)
     except TimeoutError:
         raise CommandFailed(
             "STILL_THERE",
             f"{name} still answers after {patience:g} s: end its process by hand.",
             metadata={"address": client.address},
         ) from None
+
+
+def _wait_for_process(process_id: int, patience: float) -> None:
+    """Returns once the process has ended; one that its parent did not collect has, too."""
+    import psutil
+
+    deadline = time.monotonic() + patience
+    try:
+        process = psutil.Process(process_id)
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(LOOK_SECONDS)
+    except psutil.NoSuchProcess:
+        return
+
+
+async def _silent(client: AsyncClient) -> None:
+    """Follows the node's watch until it ends, then asks until nobody answers."""
+    from kakeya import KakeyaError, NodeUnreachable
+
+    while True:
+        try:
+            async for _ in client.fleet.watch():
+                pass
+        except NodeUnreachable:
+            return
+        except KakeyaError:
+            # A server that stops refuses calls in several ways before it is gone.
+            await asyncio.sleep(LOOK_SECONDS)

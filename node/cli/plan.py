@@ -26,7 +26,7 @@ Example:
     "--context",
     "context_tokens",
     type=click.IntRange(0, 2**32 - 1),
-    default=4096,
+    default=1024,
     show_default=True,
     help="Longest history to plan for, in tokens.",
 )

@@ -6,13 +6,15 @@ _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def bytes_text(count: int) -> str:
-    """Bytes with a binary unit: `512 B`, `3.1 GiB`."""
-    value = float(count)
-    unit = 0
-    while value >= 1024 and unit < len(_BINARY_UNITS) - 1:
-        value /= 1024
-        unit += 1
-    return f"{count} B" if unit == 0 else f"{_three_digits(value)} {_BINARY_UNITS[unit]}"
+    """Bytes with a binary unit: `512 B`, `3.10 GiB`."""
+    unit = _unit_of(count)
+    return f"{_in_unit(count, unit)} {_BINARY_UNITS[unit]}"
+
+
+def share_of_bytes_text(part: int, whole: int) -> str:
+    """Two amounts in the unit of the larger one: `1.92 / 23.5 GiB`."""
+    unit = _unit_of(max(part, whole))
+    return f"{_in_unit(part, unit)} / {_in_unit(whole, unit)} {_BINARY_UNITS[unit]}"
 
 
 def seconds_text(seconds: float) -> str:
@@ -52,6 +54,17 @@ def share_text(part: float, whole: float) -> str:
 def short_hash(digest: str) -> str:
     """The first 16 of a hexadecimal digest's characters."""
     return digest[:16]
+
+
+def _unit_of(count: int) -> int:
+    unit = 0
+    while count >= 1024 ** (unit + 1) and unit < len(_BINARY_UNITS) - 1:
+        unit += 1
+    return unit
+
+
+def _in_unit(count: int, unit: int) -> str:
+    return str(count) if unit == 0 else _three_digits(count / 1024**unit)
 
 
 def _three_digits(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -24,6 +25,9 @@ Example:
 """
 
 
+REFRESH_SECONDS = 1.0
+
+
 @click.command("status", epilog=EXAMPLE)
 @click.option("--watch", is_flag=True, help="Stay, and show every change as it happens.")
 @node_option
@@ -31,7 +35,7 @@ Example:
 def command(node: str | None, *, watch: bool, as_json: bool) -> int:
     """Show the nodes of the fleet: roles, models, memory, liveness.
 
-    "seen" is how long ago the asked node (marked *) had a sign of life.
+    Ages and round trips are those of the asked node, which is marked with *.
     """
     from node.cli.connection import ask
 
@@ -89,37 +93,58 @@ def _print_event(event: FleetEvent, *, as_json: bool) -> None:
 
 
 async def _watch_live(client: AsyncClient, console: Console) -> int:
+    """A table that follows the watch. Ages are asked for anew: a watch tells changes alone."""
     from rich.live import Live
 
-    from kakeya import FleetSnapshot, NodeChanged
+    picture = Picture()
 
-    nodes: dict[str, tuple[NodeStatus, float]] = {}
-    fleet_name = ""
-
-    def picture() -> RenderableType:
-        return _live_table(fleet_name, nodes)
-
-    with Live(console=console, get_renderable=picture, refresh_per_second=4):
+    async def follow() -> None:
         async with client.fleet.watch() as events:
             async for event in events:
-                now = time.monotonic()
-                if isinstance(event, FleetSnapshot):
-                    fleet_name = event.fleet_name
-                    nodes = {each.node_id: (each, now) for each in event.nodes}
-                elif isinstance(event, NodeChanged):
-                    nodes[event.node.node_id] = (event.node, now)
-                else:
-                    nodes.pop(event.node_id, None)
+                picture.take(event)
+
+    async def refresh() -> None:
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            picture.take(await client.fleet.snapshot())
+
+    with Live(console=console, get_renderable=picture.draw, refresh_per_second=4):
+        refreshing = asyncio.create_task(refresh())
+        try:
+            await follow()
+        finally:
+            refreshing.cancel()
     return ExitCode.OK
 
 
-def _live_table(fleet_name: str, nodes: dict[str, tuple[NodeStatus, float]]) -> RenderableType:
-    from kakeya import FleetSnapshot
-    from node.cli.fleet_table import COLUMNS, heading, rows
-    from node.cli.tables import rich_table
+class Picture:
+    """The fleet as a watch told it last."""
 
-    now = time.monotonic()
-    known = sorted(nodes.values(), key=lambda pair: (pair[0].name, pair[0].node_id))
-    lines = [row for each, told in known for row in rows([each], waited_seconds=now - told)]
-    title = heading(FleetSnapshot(fleet_name, tuple(each for each, _ in known)))
-    return rich_table(COLUMNS, lines, title=f"{title}   (Ctrl-C ends)")
+    def __init__(self) -> None:
+        self._fleet_name = ""
+        self._nodes: dict[str, tuple[NodeStatus, float]] = {}
+
+    def take(self, event: FleetEvent) -> None:
+        """Adds what a watch told."""
+        from kakeya import FleetSnapshot, NodeChanged
+
+        now = time.monotonic()
+        if isinstance(event, FleetSnapshot):
+            self._fleet_name = event.fleet_name
+            self._nodes = {node.node_id: (node, now) for node in event.nodes}
+        elif isinstance(event, NodeChanged):
+            self._nodes[event.node.node_id] = (event.node, now)
+        else:
+            self._nodes.pop(event.node_id, None)
+
+    def draw(self) -> RenderableType:
+        """The table now."""
+        from kakeya import FleetSnapshot
+        from node.cli.fleet_table import COLUMNS, heading, rows
+        from node.cli.tables import rich_table
+
+        now = time.monotonic()
+        known = sorted(self._nodes.values(), key=lambda pair: (pair[0].name, pair[0].node_id))
+        lines = [row for node, told in known for row in rows([node], waited_seconds=now - told)]
+        title = heading(FleetSnapshot(self._fleet_name, tuple(node for node, _ in known)))
+        return rich_table(COLUMNS, lines, title=f"{title}   (Ctrl-C ends)")

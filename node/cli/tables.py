@@ -52,16 +52,20 @@ def rich_table(columns: Sequence[Column], rows: Sequence[Row], *, title: str = "
     from rich.text import Text
 
     table = Table(
-        title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
     for column in columns:
-        table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True)
+        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_rich_text(cell), style=_style(cell)) for cell in row))
     return table
 
 
-def memory_bar(used: int, total: int, *, width: int = 8) -> str:
+def memory_bar(used: int, total: int, *, width: int = 6) -> str:
     """A bar of `width` cells, as full as the memory."""
     if total <= 0:
         return "·" * width

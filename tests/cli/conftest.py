@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 FLEET = [sys.executable, "-m", "node.cli"]
 
@@ -27,7 +29,7 @@ class Finished:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-class Fleet:
+class Terminal:
     """Runs `fleet` as people do: a process of its own, with an environment of its own."""
 
     def __init__(self, home):
@@ -66,7 +68,21 @@ class Fleet:
 
 @pytest.fixture
 def fleet(tmp_path):
-    return Fleet(tmp_path)
+    return Terminal(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def toy(random_checkpoint, tmp_path_factory):
+    """The folder of a small random model with a tokenizer of bytes."""
+    folder = tmp_path_factory.mktemp("models") / "toy"
+    shutil.copytree(random_checkpoint(vocab_size=300, max_position_embeddings=2048), folder)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: index for index, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
 
 
 @pytest.fixture

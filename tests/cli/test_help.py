@@ -46,12 +46,16 @@ def test_every_command_has_an_example_json_and_help_in_full_sentences(fleet, nam
     assert done.code == 0
     assert re.search(rf"Example:\n +.*fleet {name}", done.out), done.out
     assert "--json" in done.out
-    assert not re.search(r"^ +--\S+( [A-Z]\S*)?$(?!\n {10,})", done.out, re.M), "an option is silent"
+    assert not re.search(r"^ +--\S+( [A-Z]\S*)?$(?!\n {10,})", done.out, re.M), (
+        "an option is silent"
+    )
 
 
 def test_the_summary_of_every_command_is_that_of_its_own_help():
     for name, lazy in COMMANDS.items():
-        command = LazyGroup(commands_by_name=COMMANDS).get_command(click.Context(click.Group()), name)
+        command = LazyGroup(commands_by_name=COMMANDS).get_command(
+            click.Context(click.Group()), name
+        )
         assert command is not None
         assert command.help, name
         assert len(lazy.summary) < 70

@@ -91,9 +91,7 @@ def test_the_last_position_is_usable_with_padding_rows(verifier: Verifier) -> No
 def single_steps(verifier: Verifier, spec: CacheSpec) -> Logits:
     """The logits of `HISTORY`, one token a forward."""
     cache = verifier.allocate(spec)
-    return np.concatenate(
-        [verifier.forward(cache, [token], want_logits=True) for token in HISTORY]
-    )
+    return np.concatenate([verifier.forward(cache, [token], want_logits=True) for token in HISTORY])
 
 
 @settings(deadline=None, max_examples=25)

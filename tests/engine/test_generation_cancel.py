@@ -107,6 +107,21 @@ async def test_leaving_the_iterator_stops_within_one_block(expected, hashing, so
     assert [*first.token_ids, *tokens] == expected
 
 
+async def test_cancelled_while_it_waits_for_a_draft_none_is_left_in_flight(
+    hashing, sources, streams
+):
+    session = opened(hashing)
+    source = sources.SilentSource([], hashing.VOCABULARY)
+    received = await cancelled_after(
+        30, session, source, streams.parameters(COUNT), sources.yielding
+    )
+    assert source.call_count == 1
+    assert source.in_flight == 0
+    assert len(asyncio.all_tasks()) == 1
+    assert received == []
+    assert session.history[:] == PROMPT
+
+
 async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(
     expected, hashing, sources, streams
 ):

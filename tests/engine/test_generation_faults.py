@@ -160,6 +160,29 @@ async def test_a_defect_of_the_source_is_raised_not_swallowed(
     assert tokens == expected[at:]
 
 
+async def test_a_defect_in_a_draft_that_is_not_needed_any_more_is_raised_too(
+    expected, hashing, sources, streams
+):
+    """The draft made ahead has failed when the first block's stop id ends it all."""
+
+    class Failing(sources.BrokenSource):
+        async def answer(self, right, block_size):
+            if self.call_count == 1:
+                return Draft(tuple(right))
+            return await super().answer(right, block_size)
+
+    async def patient(step):
+        for _ in range(9):
+            await asyncio.sleep(0)
+        return step()
+
+    source = Failing([*PROMPT, *expected], hashing.VOCABULARY)
+    asked = streams.parameters(COUNT, stop_ids=frozenset({expected[1]}))
+    with pytest.raises(ZeroDivisionError):
+        await streams.collect(opened(hashing), source, asked, run=patient)
+    assert source.call_count == 2
+
+
 async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected, hashing, sources, streams):
     """Drafts take twice a forward's time and are always wrong."""
     clock = StandingClock()

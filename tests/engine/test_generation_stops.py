@@ -64,6 +64,10 @@ async def test_a_stop_id_is_the_last_token(source, hashing, sources, streams):
     tokens, done = await streams.collect(opened(hashing), source, asked, run=sources.yielding)
     assert done.stop_reason is StopReason.STOP_TOKEN
     assert tokens == expected[:end]
+    # Also when it is the last one allowed.
+    asked = streams.parameters(end, stop_ids=frozenset({stop}))
+    _, done = await streams.collect(opened(hashing), source, asked, run=sources.yielding)
+    assert done.stop_reason is StopReason.STOP_TOKEN
 
 
 async def test_a_full_context_ends_and_a_second_generation_too(source, hashing, sources, streams):

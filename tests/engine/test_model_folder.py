@@ -58,6 +58,7 @@ def resolve_in_child(spec: str, *flags: str, **environment: str) -> dict[str, ob
         timeout=60,
         check=True,
     )
+    assert "%" not in done.stderr  # no progress bar but the caller's
     answer: dict[str, object] = json.loads(done.stdout)
     return answer
 
@@ -164,9 +165,7 @@ def test_offline_and_cached(tmp_path: Path) -> None:
 
 
 def test_no_network(tmp_path: Path) -> None:
-    answer = resolve_in_child(
-        REPOSITORY, HF_HOME=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:9"
-    )
+    answer = resolve_in_child(REPOSITORY, HF_HOME=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:9")
     assert "cannot be reached" in str(answer["error"])
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.cache import CacheKind, CacheSpec
@@ -173,6 +173,9 @@ def test_generation_needs_a_history_and_a_finished_prefill(hashing):
 
 
 @given(length=st.integers(0, len(PROMPT) + 9), pending=st.integers(0, 30))
+@example(length=len(PROMPT) + 9, pending=0)
+@example(length=len(PROMPT) + 9, pending=30)
+@example(length=len(PROMPT) + 8, pending=0)
 @settings(deadline=None, max_examples=40)
 def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(hashing, length, pending):
     expected = hashing.expected_stream(PROMPT, WINDOWED, 9, GREEDY)
@@ -180,7 +183,8 @@ def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(hashing, length, pendi
     session = new_session(hashing)
     session.append(PROMPT)
     alone(session, 9)
-    session.append([1] * pending) if pending else None
+    if pending:
+        session.append([1] * pending)
     forked = session.fork(length)
     assert forked.history[:] == text[:length]
     if length:

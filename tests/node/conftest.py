@@ -6,6 +6,8 @@ metrics        a node's metrics on a registry of their own
 value_of       the value of a sample in those metrics
 make_identity  fresh identities
 make_card      a signed card of an identity, with fields of the test's choice
+scrape         what a /metrics endpoint answers now
+eventually     wait until a condition holds that nothing announces
 start_agent    agents in this process, of one fleet of their own, without multicast DNS
 spawn_agent    the same in processes of their own, to be killed and frozen
 """
@@ -124,6 +126,33 @@ async def serve() -> AsyncIterator[Serve]:
         await server.stop(None)
 
 
+@pytest.fixture
+def scrape() -> Callable[[str], Awaitable[str]]:
+    """scrape(address): the text at http://address/metrics."""
+
+    async def read(address: str) -> str:
+        reader, writer = await asyncio.open_connection(*address.rsplit(":", 1))
+        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+        text = (await reader.read()).decode()
+        writer.close()
+        await writer.wait_closed()
+        return text
+
+    return read
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]:
+    """eventually(condition): for states that can only be looked at, as files and /metrics."""
+
+    async def wait(condition: Callable[[], Awaitable[bool]]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await condition():  # noqa: ASYNC110 nothing tells of the change
+                await asyncio.sleep(0.02)
+
+    return wait
+
+
 @dataclass
 class Events:
     """What an agent said, and waiting for what it will say."""
@@ -140,7 +169,7 @@ class Events:
                 self.said.append(event)
             self.changed.notify_all()
 
-    async def wait_for(self, name: str, **facts: object) -> Event:
+    async def wait_for(self, name: str, /, **facts: object) -> Event:
         """The first event of that name with these facts, said or still to come."""
 
         def found() -> list[Event]:
@@ -238,11 +267,12 @@ sys.exit(asyncio.run(run_agent(build(json.loads(sys.argv[1]), {}), on_event=prin
 
 @dataclass
 class AgentProcess:
-    """An agent in a process of its own; `logged` is its standard error once it ended."""
+    """An agent in a process of its own; `log` is what it logs, `events` what it prints."""
 
     process: asyncio.subprocess.Process
     events: Events
-    reading: list[asyncio.Task[object]]
+    log: Events
+    reading: list[asyncio.Task[None]]
     ready: Event = field(default_factory=dict)
 
     @property
@@ -253,15 +283,23 @@ class AgentProcess:
     def node_id(self) -> str:
         return str(self.ready["node_id"])
 
-    async def ended(self) -> tuple[int, str]:
-        """Exit status and what it logged."""
+    async def ended(self) -> int:
+        """The exit status, once everything that it said is read."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             status = await self.process.wait()
-            _, logged = await asyncio.gather(*self.reading)
-        return status, str(logged)
+            await asyncio.gather(*self.reading)
+        return status
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+
+def _event(line: bytes) -> Event:
+    """A line as an event; one that is no JSON, as gRPC's own, under the name "plain"."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return {"event": "plain", "text": line.decode()}
 
 
 @pytest.fixture
@@ -292,18 +330,18 @@ async def spawn_agent(
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        events = Events()
+        events, log = Events(), Events()
 
-        async def read_events() -> None:
-            async for line in process.stdout:
-                await events.add(json.loads(line))
-            await events.add(None)
+        async def read(stream: asyncio.StreamReader, into: Events) -> None:
+            async for line in stream:
+                await into.add(_event(line))
+            await into.add(None)
 
-        async def read_log() -> str:
-            return (await process.stderr.read()).decode()
-
-        reading = [asyncio.ensure_future(read_events()), asyncio.ensure_future(read_log())]
-        agent = AgentProcess(process, events, reading)
+        reading = [
+            asyncio.ensure_future(read(process.stdout, events)),
+            asyncio.ensure_future(read(process.stderr, log)),
+        ]
+        agent = AgentProcess(process, events, log, reading)
         spawned.append(agent)
         if until_ready:
             agent.ready = await events.wait_for("ready")

@@ -3,19 +3,20 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
 import time
-import urllib.request
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from engine.errors import ModelNotFound
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.errors import IdentityCorrupt, PortInUse, StateLocked, StateUnwritable
+from node.errors import CloneYields, IdentityCorrupt, PortInUse, StateLocked, StateUnwritable
 
 
 async def test_ready_says_where_and_who(start_agent, tmp_path, fleet_name):
@@ -35,7 +36,7 @@ async def test_ready_says_where_and_who(start_agent, tmp_path, fleet_name):
     assert announced["metrics_address"] == ready["metrics_address"]
 
 
-async def test_get_node_tells_the_card_and_where_metrics_are(start_agent):
+async def test_get_node_tells_the_card_and_where_metrics_are(start_agent, scrape):
     agent = await start_agent(serve=["proposer=ngram"])
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     node = await stub.GetNode(capability_pb2.GetNodeRequest())
@@ -46,8 +47,7 @@ async def test_get_node_tells_the_card_and_where_metrics_are(start_agent):
     assert node.load.memory_free_bytes > 0
     assert node.load.kv_budget_bytes >= 0
     assert not node.draining
-    with urllib.request.urlopen(f"http://{node.metrics_address}/metrics", timeout=5) as answer:
-        assert "kakeya_incarnation 1.0" in answer.read().decode()
+    assert "kakeya_incarnation 1.0" in await scrape(node.metrics_address)
 
 
 async def test_health_and_reflection(start_agent):
@@ -159,24 +159,84 @@ async def test_a_signal_lets_it_leave_with_status_0(spawn_agent, start_agent, nu
     agent = await spawn_agent("b", peers=[observer.address])
     await observer.events.wait_for("peer_joined", node_id=agent.node_id)
     agent.signal(number)
-    status, logged = await agent.ended()
-    assert status == 0
-    assert [event["event"] for event in agent.events.said[-2:]] == ["draining", "left"]
-    assert "Traceback" not in logged
+    assert await agent.ended() == 0
+    said = [event["event"] for event in agent.events.said]
+    assert said[0] == "ready"
+    assert "draining" in said
+    assert said[-1] == "left"
+    assert not [line for line in agent.log.said if "Traceback" in str(line)]
     await observer.events.wait_for("peer_left", node_id=agent.node_id)
 
 
 async def test_a_second_signal_ends_it_at_once(spawn_agent, tmp_path):
     agent = await spawn_agent(drain_seconds=0.1)
-    # A watcher that never reads keeps the server's stop waiting, so that the
-    # second signal surely comes before the end.
+    # Both signals are pending when it goes on, so that it cannot have left between them.
     agent.signal(signal.SIGSTOP)
     agent.signal(signal.SIGTERM)
     agent.signal(signal.SIGINT)
     agent.signal(signal.SIGCONT)
-    status, _ = await agent.ended()
-    assert status in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    assert await agent.ended() in (128 + signal.SIGTERM, 128 + signal.SIGINT)
     assert not (tmp_path / "mini-1" / "agent.json").exists()
+
+
+async def test_a_signal_while_a_model_is_loaded_ends_it_at_once(spawn_agent, tmp_path):
+    agent = await spawn_agent(serve=["verifier=tiny"], until_ready=False)
+    await agent.log.wait_for("loading")
+    agent.signal(signal.SIGINT)
+    before = time.monotonic()
+    assert await agent.ended() == 128 + signal.SIGINT
+    assert time.monotonic() - before < 2
+    assert agent.events.said == []
+
+
+async def test_a_model_that_is_not_there_is_named(start_agent):
+    with pytest.raises(ModelNotFound, match="no-such-model"):
+        await start_agent(serve=["verifier=./no-such-model"])
+
+
+async def test_one_of_two_clones_yields(start_agent, tmp_path):
+    first = await start_agent("a")
+    await first.stop()
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    witness = await start_agent("w")
+    one = await start_agent("a", peers=[witness.address])
+    other = await start_agent("b", state=str(tmp_path / "copy"), peers=[witness.address])
+    assert one.node_id == other.node_id
+    tasks = {one.task, other.task}
+    done, running = await asyncio.wait(tasks, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+    assert (len(done), len(running)) == (1, 1)
+    with pytest.raises(CloneYields, match="join again as a new node"):
+        done.pop().result()
+
+
+async def test_a_full_disk_costs_a_running_node_only_its_refutation(
+    start_agent, monkeypatch, fleet_name
+):
+    agent = await start_agent()
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+    watch = stub.WatchFleet(capability_pb2.WatchFleetRequest())
+    await watch.read()
+    loop = asyncio.get_running_loop()
+    tried = asyncio.Event()
+
+    def full(descriptor):
+        loop.call_soon_threadsafe(tried.set)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        await stub.ExchangeCapabilities(
+            capability_pb2.ExchangeCapabilitiesRequest(
+                fleet_name=fleet_name,
+                protocol_min=1,
+                protocol_max=1,
+                rumours=[capability_pb2.Rumour(node_id=agent.node_id, incarnation=1, liveness=2)],
+            )
+        )
+        await tried.wait()
+        node = await stub.GetNode(capability_pb2.GetNodeRequest())
+        assert node.card.incarnation == 1
+    assert (await watch.read()).changed.card.incarnation == 2
 
 
 _IMPORTS = """
@@ -186,8 +246,9 @@ from node.config import build
 
 def on_event(event):
     if event["event"] == "ready":
+        # Standard output is the log's too.
         heavy = {"torch", "transformers", "mlx", "safetensors"} & sys.modules.keys()
-        print(json.dumps(sorted(heavy)), flush=True)
+        print(json.dumps(sorted(heavy)), file=sys.stderr)
         agent.leave(0.1)
 
 async def main():
@@ -210,9 +271,10 @@ async def test_a_node_that_serves_only_ngram_never_imports_tensor_libraries(tmp_
         "-c",
         _IMPORTS,
         json.dumps(configuration),
-        stdout=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
     )
-    printed, _ = await process.communicate()
+    _, printed = await process.communicate()
     assert json.loads(printed) == []
 
 
@@ -227,8 +289,7 @@ async def test_beyond_loopback_it_warns_loudly_and_hides_reflection(spawn_agent)
             await call.read()
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     agent.signal(signal.SIGTERM)
-    _, logged = await agent.ended()
-    lines = [json.loads(line) for line in logged.splitlines()]
-    warning = next(line for line in lines if line["event"] == "insecure")
+    await agent.ended()
+    warning = await agent.log.wait_for("insecure")
     assert warning["level"] == "warning"
     assert "nothing is encrypted" in warning["danger"]

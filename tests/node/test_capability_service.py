@@ -1,7 +1,5 @@
 """CapabilityService over a real server: bad input, watchers, probes."""
 
-import asyncio
-
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
@@ -59,10 +57,10 @@ async def test_one_that_only_looks_gets_a_digest(stub, agent, request_of):
 
 
 async def test_bad_cards_are_skipped_by_rule_and_the_good_are_merged(
-    stub, agent, request_of, make_card, make_identity, fleet_name
+    stub, agent, request_of, make_card, make_identity, fleet_name, scrape
 ):
     def card(**fields):
-        return signed_to_wire(make_card(make_identity(), fleet_name=fleet_name, **fields))
+        return signed_to_wire(make_card(make_identity(), **{"fleet_name": fleet_name} | fields))
 
     good, late_good = card(name="good"), card(name="late good")
     forged = card()
@@ -94,13 +92,7 @@ async def test_bad_cards_are_skipped_by_rule_and_the_good_are_merged(
     }
     await agent.events.wait_for("peer_joined", name="good")
     await agent.events.wait_for("peer_joined", name="late good")
-    reader, writer = await asyncio.open_connection(
-        *agent.ready["metrics_address"].split(":")
-    )
-    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
-    text = (await reader.read()).decode()
-    writer.close()
-    await writer.wait_closed()
+    text = await scrape(agent.ready["metrics_address"])
     assert 'kakeya_cards_skipped_total{rule="BAD_STAMP"} 2.0' in text
     assert 'kakeya_cards_skipped_total{rule="BAD_SIGNATURE"} 1.0' in text
 
@@ -164,8 +156,17 @@ async def test_ten_megabytes_are_refused_by_grpc_itself(stub, request_of):
     assert (await stub.ExchangeCapabilities(request_of())).sender_node_id
 
 
-@pytest.mark.parametrize("method", ["ExchangeCapabilities", "ProbePeer", "GetNode", "Leave"])
-@pytest.mark.parametrize("body", [b"\xff" * 40, b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\xff\xfe"])
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [
+        ("ExchangeCapabilities", b"\xff" * 40),
+        ("ExchangeCapabilities", b"\x0a\xff\xff\xff\xff\x0f"),
+        ("ExchangeCapabilities", b"\x0a\x02\xff\xfe"),
+        ("ProbePeer", b"\x0a\x02\xff\xfe"),
+        ("GetNode", b"\xff" * 40),
+        ("Leave", b"\x09\x00"),
+    ],
+)
 async def test_malformed_bytes_are_an_invalid_argument(agent, stub, request_of, method, body):
     call = agent.channel.unary_unary(METHOD + method)
     code, reason = await refused(call(body, timeout=10))
@@ -214,11 +215,12 @@ async def test_a_node_under_anothers_address_is_not_reached(
 
 
 async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(
-    stub, agent, request_of, make_card, make_identity, fleet_name
+    stub, agent, request_of, make_card, make_identity, fleet_name, scrape
 ):
     slow = stub.WatchFleet(capability_pb2.WatchFleetRequest())
     await slow.read()
     owner = make_identity()
+    dropped = "kakeya_watchers_dropped_total 1.0"
     for sequence in range(4000):
         # Long cards fill the stream's flow control window, then the queue.
         signed = make_card(
@@ -228,7 +230,7 @@ async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(
             addresses=tuple(f"{'h' * 200}:{port}" for port in range(1, 17)),
         )
         await stub.ExchangeCapabilities(request_of(cards=[signed_to_wire(signed)]))
-        if sequence % 100 == 99 and await _dropped(agent):
+        if sequence % 100 == 99 and dropped in await scrape(agent.ready["metrics_address"]):
             break
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         while await slow.read() is not grpc.aio.EOF:
@@ -237,15 +239,6 @@ async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(
     assert reason_of(caught.value) == "WATCHER_TOO_SLOW"
     fresh = stub.WatchFleet(capability_pb2.WatchFleetRequest())
     assert len((await fresh.read()).snapshot.nodes) == 2
-
-
-async def _dropped(agent) -> bool:
-    reader, writer = await asyncio.open_connection(*agent.ready["metrics_address"].split(":"))
-    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
-    text = (await reader.read()).decode()
-    writer.close()
-    await writer.wait_closed()
-    return "kakeya_watchers_dropped_total 1.0" in text
 
 
 async def test_a_watcher_that_leaves_is_forgotten(stub, agent):

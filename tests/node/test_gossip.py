@@ -63,28 +63,19 @@ async def test_a_member_that_was_never_dialled_can_be_called(start_agent):
     assert 0 < answer.round_trip_seconds < 10
 
 
-async def test_fleets_of_other_names_stay_apart(start_agent):
+async def test_fleets_of_other_names_stay_apart(start_agent, scrape, eventually):
     one = await start_agent("a", fleet_name="one")
     other = await start_agent("b", fleet_name="other", peers=[one.address])
     third = await start_agent("c", fleet_name="one", peers=[one.address])
     await one.events.wait_for("peer_joined", node_id=third.node_id)
     await third.events.wait_for("peer_joined", node_id=one.node_id)
-    metrics = other.ready["metrics_address"]
-    async with asyncio.timeout(60):
-        while 'result="refused"' not in await _scrape(metrics):
-            await asyncio.sleep(0.05)
+
+    async def refused():
+        return 'result="refused"' in await scrape(other.ready["metrics_address"])
+
+    await eventually(refused)
     assert not [event for event in one.events.said if event.get("node_id") == other.node_id]
     assert not [event for event in other.events.said if event["event"] == "peer_joined"]
-
-
-async def _scrape(address):
-    host, port = address.split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
-    text = (await reader.read()).decode()
-    writer.close()
-    await writer.wait_closed()
-    return text
 
 
 async def test_a_killed_node_is_suspect_then_dead_within_the_bound(start_agent, spawn_agent):
@@ -139,9 +130,7 @@ async def test_a_frozen_node_refutes_when_it_thaws(start_agent, spawn_agent):
     await watch.until(frozen.node_id, SUSPECT)
     frozen.signal(signal.SIGCONT)
     incarnation = before.card.incarnation + 1
-    await observer.events.wait_for(
-        "peer_joined", node_id=frozen.node_id, incarnation=incarnation
-    )
+    await observer.events.wait_for("peer_joined", node_id=frozen.node_id, incarnation=incarnation)
     # The rise was durable before it was announced: the next start is above it.
     frozen.signal(signal.SIGKILL)
     await frozen.ended()
@@ -171,26 +160,30 @@ async def test_a_seed_that_starts_later_is_found(start_agent):
     await waiting.events.wait_for("peer_joined", node_id=again.node_id)
 
 
-async def test_a_restarted_fleet_meets_again_without_seeds(start_agent, tmp_path):
+async def test_a_restarted_fleet_meets_again_without_seeds(start_agent, tmp_path, eventually):
     seed = await start_agent("a")
     other = await start_agent("b", peers=[seed.address])
     await other.events.wait_for("peer_joined", node_id=seed.node_id)
-    async with asyncio.timeout(60):
-        while not (tmp_path / "b" / "peers").exists():
-            await asyncio.sleep(0.02)
+
+    async def kept():
+        return (tmp_path / "b" / "peers").exists()
+
+    await eventually(kept)
     await other.stop()
     other = await start_agent("b")
     await other.events.wait_for("peer_joined", node_id=seed.node_id)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checksum\n127.0.0.1:1\n"])
-async def test_a_damaged_peers_file_is_rebuilt(start_agent, tmp_path, content):
+async def test_a_damaged_peers_file_is_rebuilt(start_agent, tmp_path, eventually, content):
     state = tmp_path / "b"
     state.mkdir(mode=0o700)
     (state / "peers").write_bytes(content)
     seed = await start_agent("a")
     other = await start_agent("b", peers=[seed.address])
     await other.events.wait_for("peer_joined", node_id=seed.node_id)
-    async with asyncio.timeout(60):
-        while seed.address.encode() not in (state / "peers").read_bytes():
-            await asyncio.sleep(0.02)
+
+    async def rebuilt():
+        return seed.address.encode() in (state / "peers").read_bytes()
+
+    await eventually(rebuilt)

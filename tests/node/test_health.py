@@ -18,7 +18,9 @@ def health():
 
 @pytest.fixture
 async def stub(serve, health):
-    channel = await serve(lambda server: health_pb2_grpc.add_HealthServicer_to_server(health, server))
+    channel = await serve(
+        lambda server: health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    )
     return health_pb2_grpc.HealthStub(channel)
 
 
@@ -61,7 +63,9 @@ async def test_watching_an_unknown_name_says_so_and_stays(stub, health):
 
 async def test_server_stops_while_watched(serve):
     health = Health(())
-    channel = await serve(lambda server: health_pb2_grpc.add_HealthServicer_to_server(health, server))
+    channel = await serve(
+        lambda server: health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    )
     watch = health_pb2_grpc.HealthStub(channel).Watch(ask(""))
     await watch.read()
     health.drain()

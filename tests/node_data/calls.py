@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -48,6 +49,13 @@ def refused(error: grpc.aio.AioRpcError) -> Refused:
         dict(info.metadata),
         retry_seconds,
     )
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Waits until something that has no event of its own is so."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 counts wake nobody
+            await asyncio.sleep(0.002)
 
 
 @dataclass

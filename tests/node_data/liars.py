@@ -39,10 +39,10 @@ class Liar(proposer_pb2_grpc.ProposerServiceServicer):
         self.sent_token_count = 0
         self.cancelled = asyncio.Event()
 
-    async def ProposeBlock(self, request, context):
+    async def ProposeBlock(self, request, context):  # noqa: N802
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
 
-    async def Draft(
+    async def Draft(  # noqa: N802
         self,
         request_iterator: AsyncIterator[proposer_pb2.DraftRequest],
         context: grpc.aio.ServicerContext,

@@ -146,9 +146,7 @@ class Neighbourhood:
         metrics = NodeMetrics()
         roles = Roles(settings, metrics)
         await roles.load(specs)
-        server = grpc.aio.server(
-            interceptors=[ErrorInterceptor(metrics)], options=server_options()
-        )
+        server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], options=server_options())
         view = View(node_id, self.directory)
         roles.register(server, view)
         bound = server.add_insecure_port(f"127.0.0.1:{port}")

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fleet.card import ModelKind, ModelOffer, Role, StepCost
+from fleet.liveness import Liveness
 from kakeya.v1 import runtime_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -167,11 +168,6 @@ async def test_a_proposer_that_comes_back_is_used_again_by_the_same_session(
     server = await neighbourhood.start_liar("phoenix", first)
     port = neighbourhood.directory.views["phoenix"].card.addresses[0].rsplit(":", 1)[1]
     session = await client.open(
-        mode=runtime_pb2.SPECULATION_MODE_FIXED, proposer="liar", block_size=8
-    )
-    # Whichever liar was chosen: this session is about the one that dies.
-    await client.close(session)
-    session = await client.open(
         mode=runtime_pb2.SPECULATION_MODE_FIXED,
         proposer="liar",
         proposer_node="phoenix",
@@ -188,7 +184,7 @@ async def test_a_proposer_that_comes_back_is_used_again_by_the_same_session(
     await neighbourhood.start_liar("phoenix", second, port=int(port))
     while len(tokens) < TOKENS and not second.answered:
         # Each generation may find the breaker still cooling down.
-        stream = await client.generate(session, 1)
+        stream = await client.generate(session, 2)
         tokens += stream.token_ids
         await asyncio.sleep(0.1)
     if len(tokens) < TOKENS:
@@ -208,6 +204,8 @@ async def test_auto_takes_another_proposer_when_its_own_died(
         kind=ModelKind.NGRAM,
         step_costs=(StepCost(1, 1e-6), StepCost(15, 1e-6)),
     )
+    for node_id in neighbourhood.directory.views.keys() - {"verifier"}:
+        neighbourhood.directory.set_liveness(node_id, Liveness.DEAD)
     one, two = (liars.knowing([*PROMPT, *wanted]) for _ in range(2))
     servers = {
         "auto-1": await neighbourhood.start_liar("auto-1", one, offer=quick),

@@ -162,9 +162,7 @@ async def test_eight_interleaved_sessions_each_stream_as_alone(client):
 async def test_a_second_generate_waits_for_the_first(client):
     session = await client.open()
     await client.append(session, PROMPT)
-    first, second = await asyncio.gather(
-        client.generate(session, 60), client.generate(session, 60)
-    )
+    first, second = await asyncio.gather(client.generate(session, 60), client.generate(session, 60))
     whole = await client.open()
     await client.append(whole, PROMPT)
     tokens = (await client.generate(whole, 120)).token_ids

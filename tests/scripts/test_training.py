@@ -80,7 +80,8 @@ def test_an_early_finish_is_recorded_and_another_seed_is_refused(tmp_path: Path)
     run(tmp_path / "work", "--finish-at", "6", "--export", str(tmp_path / "model"))
     manifest = json.loads((tmp_path / "model" / "training.json").read_text())
     assert manifest["run"]["step"] == manifest["run"]["planned_steps"] == 6
-    assert manifest["run"]["resumes"][0] == {"step": 2, "planned_steps": 6}
+    resume = {"step": 2, "planned_steps": 6, "workers": 1, "threads": 2}
+    assert manifest["run"]["resumes"] == [resume]
     weights = tmp_path / "model" / "model.safetensors"
     assert manifest["model"]["weights_sha256"] == file_sha256(weights)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")

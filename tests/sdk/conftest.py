@@ -122,7 +122,21 @@ class ScriptedNode(
         self.silent_after = -1
         self.ends_without_done = False
         self.skips_position = False
-        self.fleet_events: list[capability_pb2.WatchFleetResponse] = []
+        self.fleet_events = [
+            capability_pb2.WatchFleetResponse(
+                snapshot=capability_pb2.FleetSnapshot(
+                    fleet_name="home",
+                    nodes=[
+                        capability_pb2.NodeStatus(
+                            card=capability_pb2.CapabilityCard(
+                                node_id="aa", name="mini-1", protocol_max=1, models=[MODEL]
+                            ),
+                            liveness=capability_pb2.LIVENESS_ALIVE,
+                        )
+                    ],
+                )
+            )
+        ]
         self._server: aio.Server | None = None
 
     async def start(self) -> None:

@@ -48,9 +48,7 @@ def test_a_session_from_end_to_end(threaded_node, token_at):
 def test_the_fleet(threaded_node):
     node = threaded_node
     node.fleet_events = [
-        capability_pb2.WatchFleetResponse(
-            snapshot=capability_pb2.FleetSnapshot(fleet_name="home")
-        ),
+        capability_pb2.WatchFleetResponse(snapshot=capability_pb2.FleetSnapshot(fleet_name="home")),
         capability_pb2.WatchFleetResponse(removed_node_id="bb"),
     ]
     with Client(node.address) as client:

@@ -34,7 +34,7 @@ class PiecewiseActivation(nn.Module):
             return self._inner(values)
         flat = values.reshape(-1)
         flat = functional.pad(flat, (0, -count % VECTOR_ELEMENTS))
-        pieces = [self._inner(piece) for piece in flat.split(PIECE_ELEMENTS)]
+        pieces = [self._inner(piece) for piece in torch.split(flat, PIECE_ELEMENTS)]
         return torch.cat(pieces)[:count].view(values.shape)
 
     def _inner(self, values: Tensor) -> Tensor:

@@ -27,10 +27,10 @@ ATTENTION_NAME = "kakeya_segments"
 
 
 def segment_attention(
-    module: nn.Module,
+    module: nn.Module,  # noqa: ARG001 - the library's signature
     query: Tensor,
     key: LayerSegments,
-    value: LayerSegments,
+    value: LayerSegments,  # noqa: ARG001 - is `key`
     attention_mask: Tensor | None,
     *,
     scaling: float,
@@ -40,11 +40,11 @@ def segment_attention(
 
     Returns [1, width, heads, head_dim]. The signature is that of transformers'
     attention functions; `value` is `key`, and there is no mask but the
-    segments' own.
+    segments' own, so that one from the model is a `ValueError`.
     """
     if attention_mask is not None:
         raise ValueError("masks come with the cache's segments, not from the model")
-    _, heads, width, head_dim = query.shape
+    heads, width, head_dim = query.shape[1:]
     kv_heads = key.values[0].shape[0]
     rows = query.reshape(kv_heads, heads * width // kv_heads, head_dim)
     output = _attend(rows, key, scaling)

@@ -66,7 +66,7 @@ def load_model(
     _check_complete(architecture.name, model)
     del weights
     fix_activations(model)
-    model.requires_grad_(False)
+    model.requires_grad_(requires_grad=False)
     if can_pack(dtype):
         pack_linears(model, rows)
     return model.eval()

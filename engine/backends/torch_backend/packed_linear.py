@@ -11,6 +11,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+# The operators have no public names; the distribution pins torch to a minor version.
+_MKLDNN = torch.ops.mkldnn
+_PACK = "_reorder_linear_weight"
+_PRODUCT = "_linear_pointwise"
+_HAS_BFLOAT16 = "_is_mkldnn_bf16_supported"
+
+PACKED_WEIGHTS = 32_768
+"""Layers of fewer weights stay as they are: their plain product is faster."""
+
 
 class PackedLinear(nn.Module):
     """`linear` for inputs [..., rows, in_features] of exactly `rows` rows.
@@ -20,27 +29,27 @@ class PackedLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, rows: int) -> None:
         super().__init__()
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), rows)
+        self._packed = getattr(_MKLDNN, _PACK)(linear.weight.detach(), rows)
         self._bias = None if linear.bias is None else linear.bias.detach()
+        self._product = getattr(_MKLDNN, _PRODUCT).default
 
     def forward(self, values: Tensor) -> Tensor:
-        """values @ weight.T + bias."""
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            values, self._packed, self._bias, "none", [], ""
-        )
+        """The product with the transposed weights, plus the bias."""
+        product: Tensor = self._product(values, self._packed, self._bias, "none", [], "")
         return product
 
 
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether this build and processor have packed products in `dtype`."""
-    if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if not (available and hasattr(_MKLDNN, _PACK) and hasattr(_MKLDNN, _PRODUCT)):
         return False
-    return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32 or bool(getattr(_MKLDNN, _HAS_BFLOAT16)())
 
 
 def pack_linears(model: nn.Module, rows: int) -> None:
-    """Replaces every `nn.Linear` in `model` in place, freeing its weight unless tied."""
+    """Replaces large `nn.Linear`s in `model` in place, freeing their weights unless tied."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
+            if type(child) is nn.Linear and child.weight.numel() >= PACKED_WEIGHTS:
                 setattr(parent, name, PackedLinear(child, rows))

@@ -261,7 +261,8 @@ class AsyncSession:
 
     def _running(self) -> GenerateStream | None:
         stream = self._stream() if self._stream is not None else None
-        return None if stream is None or stream.ended else stream
+        ended = stream is None or stream.ended or self._connection.closed
+        return None if ended else stream
 
     def _check_idle(self) -> None:
         if self._running() is not None:

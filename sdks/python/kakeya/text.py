@@ -20,7 +20,8 @@ class Detokenizer:
 
     What was returned is never taken back: text is held until it ends with a
     whole character, because one character may take several ids. The pieces and
-    `flush` together are `decode` of all ids.
+    `flush` together are `decode` of all ids, but for bytes that are no
+    character: some tokenizers let one spoil its neighbours.
 
     `decode` is called on the ids since the last two returns only, so that the
     cost of an id does not grow with the text.
@@ -54,7 +55,10 @@ class Detokenizer:
         if self._returned == len(self._ids):
             return ""
         known = self._decode(self._ids[: self._returned])
-        return self._decode(self._ids)[len(known) :]
+        text = self._decode(self._ids)
+        if text.startswith(known):
+            return text[len(known) :]
+        return self._decode(self._ids[self._returned :])
 
 
 class _Tokenizer(Protocol):

@@ -1,0 +1,381 @@
+"""The commands against two real agents: a verifier with random weights, and an n-gram."""
+
+import hashlib
+import json
+import os
+import re
+import signal
+
+import pytest
+
+from node.agent_process import LocalFleet
+
+PROMPT = "abcabcabcabc"
+
+
+@pytest.fixture(scope="session")
+def agents(tmp_path_factory, toy):
+    with LocalFleet("cli-tests", directory=tmp_path_factory.mktemp("agents")) as local:
+        verifier = local.start("mini-1", serve=[f"verifier={toy}"])
+        proposer = local.start("mini-2", serve=["proposer=ngram"], peers=[verifier.address])
+        verifier.wait_for("peer_joined")
+        proposer.wait_for("peer_joined")
+        yield verifier, proposer
+
+
+@pytest.fixture
+def ask(fleet, agents):
+    """Runs a command on the verifier's node."""
+
+    def run(name, *words, node=0, **more):
+        return fleet.run(name, "--node", agents[node].address, *words, **more)
+
+    return run
+
+
+@pytest.fixture
+def lone_agent(fleet, tmp_path):
+    """Starts `fleet join --json` as people do; its process and its first line, read."""
+    started = []
+
+    def start(name="solo", *words, **environment):
+        state = str(tmp_path / f"state-of-{name}")
+        words = ("--json", "--name", name, "--no-mdns", "--state", state, *words)
+        process = fleet.start("join", "--serve", "proposer=ngram", *words, **environment)
+        started.append(process)
+        return process, json.loads(process.stdout.readline())
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(ask, agents):
+    done = ask("status")
+    assert done.code == 0
+    assert done.err == ""
+    title, head, first, second = done.out.splitlines()
+    assert title == 'fleet "cli-tests": 2 nodes, 2 alive'
+    assert re.match(r"mini-1 \*  verifier=toy +\d.* GiB +alive, here ", first)
+    assert re.match(
+        r"mini-2    proposer=ngram +\d.* GiB +alive, \d+\.\d s ago +(\d.* (ms|us)|-) ", second
+    )
+    assert first.index("verifier=toy") == second.index("proposer=ngram") == head.index("serves")
+    assert first.endswith(agents[0].address)
+    assert "\x1b" not in done.out
+
+
+def test_status_as_json_has_every_fact_of_the_cards(ask, agents):
+    nodes = {node["node_id"]: node for node in ask("status", "--json").json["nodes"]}
+    assert set(nodes) == {agent.node_id for agent in agents}
+    card = nodes[agents[0].node_id]["card"]
+    assert card["models"][0]["model_id"] == "toy"
+    assert card["models"][0]["role"] == "verifier"
+
+
+def test_watching_prints_at_once_and_ctrl_c_ends_it_at_once(fleet, agents, interrupt):
+    process = fleet.start("status", "--watch", "--json", "--node", agents[0].address)
+    assert json.loads(process.stdout.readline())["event"] == "snapshot"
+    done, seconds = interrupt(process)
+    assert done.code == 130
+    assert done.err.strip() == ""
+    assert seconds < 0.5
+
+
+def test_a_node_that_joins_and_leaves_is_seen_by_a_watch(fleet, agents, lone_agent, interrupt):
+    watch = fleet.start("status", "--watch", "--json", "--node", agents[1].address)
+    json.loads(watch.stdout.readline())
+    process, ready = lone_agent("guest", "--fleet", "cli-tests", "--peer", agents[1].address)
+    seen = set()
+    while (ready["node_id"], "alive") not in seen:
+        node = json.loads(watch.stdout.readline())["node"]
+        seen.add((node["node_id"], node["liveness"]))
+    left = fleet.run("leave", "--node", ready["address"])
+    while (ready["node_id"], "left") not in seen:
+        node = json.loads(watch.stdout.readline())["node"]
+        seen.add((node["node_id"], node["liveness"]))
+    assert left.code == 0
+    assert "guest left the fleet after" in left.out
+    assert process.wait(10) == 0
+    interrupt(watch)
+
+
+def test_a_plan_names_the_pair_its_reasons_and_every_rejection(ask, agents):
+    done = ask("plan", "--verifier", "toy")
+    assert done.code == 0
+    assert f"verifier     toy on mini-1 ({agents[0].address})" in done.out
+    assert "\nwhy\n  - " in done.out
+    assert re.search(r"predicted +\d.* tok/s", done.out)
+    as_json = ask("plan", "--json").json
+    assert as_json["verifier"]["node_id"] == agents[0].node_id
+    assert as_json["reasons"]
+
+
+def test_a_plan_for_more_context_than_the_model_has_says_so(ask):
+    done = ask("plan", "--verifier", "toy", "--context", "100000")
+    assert done.code == 3
+    assert "2048" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_an_unknown_model_is_said_by_every_command(ask, toy, tmp_path):
+    prompts = tmp_path / "prompts"
+    prompts.write_text("x\n")
+    for name, words in {
+        "plan": [],
+        "generate": ["x", "--tokenizer", str(toy)],
+        "verify": ["--prompts", str(prompts), "--tokenizer", str(toy)],
+        "bench": ["--tokenizer", str(toy)],
+    }.items():
+        done = ask(name, "--verifier", "gpt-17", *words)
+        assert done.code == 3, name
+        assert "gpt-17" in done.err, name
+        assert "served: toy" in done.err, name
+
+
+def test_a_model_whose_tokenizer_is_not_here_says_how_to_name_it(ask):
+    done = ask("generate", "--verifier", "toy", "x")
+    assert done.code == 3
+    assert "--tokenizer PATH" in done.err
+
+
+def test_another_tokenizer_is_refused_before_anything_is_generated(ask, toy, tmp_path):
+    other = tmp_path / "tokenizer.json"
+    other.write_text(json.dumps(json.loads((toy / "tokenizer.json").read_text()), indent=3))
+    done = ask("generate", "--verifier", "toy", "--tokenizer", str(other), "x")
+    assert done.code == 3
+    assert done.out == ""
+    assert "is not that of toy" in done.err
+
+
+def test_the_text_alone_is_on_stdout_and_statistics_are_on_stderr(ask, toy):
+    done = ask("generate", "--verifier", str(toy), PROMPT, "--max-tokens", "40", "--timeline")
+    events = ask("generate", "--verifier", str(toy), PROMPT, "--max-tokens", "40", "--json").lines
+    assert done.code == 0
+    assert events[-1]["event"] == "done"
+    assert done.out == events[-1]["text"]
+    for words in ("toy on mini-1", "40 tokens in", "tok/s", "acceptance length", "one column is"):
+        assert words in done.err
+
+
+def test_json_events_hold_the_whole_stream_once(ask, toy):
+    done = ask("generate", "--verifier", str(toy), PROMPT, "--max-tokens", "50", "--json")
+    plan, *blocks, end = done.lines
+    assert plan["event"] == "plan"
+    assert plan["verifier"]["model_id"] == "toy"
+    assert {block["event"] for block in blocks} == {"tokens"}
+    token_ids = [token_id for block in blocks for token_id in block["token_ids"]]
+    assert len(token_ids) == end["generated_token_count"] == 50
+    starts = [block["first_index"] for block in blocks]
+    ends = [block["first_index"] + len(block["token_ids"]) for block in blocks]
+    assert starts == [len(PROMPT), *ends[:-1]]
+    ids = b"".join(token_id.to_bytes(4, "little") for token_id in token_ids)
+    assert end["sha256"] == hashlib.sha256(ids).hexdigest()
+
+
+def test_the_same_stream_with_a_named_proposer_and_with_none(ask, toy):
+    base = ["--verifier", str(toy), PROMPT, "--max-tokens", "48", "--json"]
+    for sampling in ([], ["--temperature", "0.9", "--top-p", "0.95", "--seed", "11"]):
+        ends = {
+            speculation: ask("generate", *base, *sampling, "--speculation", speculation).lines[-1]
+            for speculation in ("off", "ngram@mini-2")
+        }
+        assert len({end["sha256"] for end in ends.values()}) == 1
+        assert ends["off"]["speculation"]["drafted_count"] == 0
+        assert ends["ngram@mini-2"]["speculation"]["drafted_count"] > 0
+
+
+def test_another_seed_gives_another_stream(ask, toy):
+    base = ["--verifier", str(toy), PROMPT, "--max-tokens", "40", "--temperature", "1", "--json"]
+    hashes = {seed: ask("generate", *base, "--seed", seed).lines[-1]["sha256"] for seed in "12"}
+    assert len(set(hashes.values())) == 2
+
+
+def test_a_drawn_seed_is_told_so_that_the_stream_can_be_had_again(ask, toy):
+    base = ["--verifier", str(toy), PROMPT, "--max-tokens", "30", "--temperature", "1"]
+    first = ask("generate", *base)
+    seed = re.search(r"^seed (\d+)$", first.err, re.M).group(1)
+    assert ask("generate", *base, "--seed", seed).out == first.out
+
+
+def test_a_prompt_can_come_from_stdin_and_the_tokenizer_from_elsewhere(ask, toy):
+    direct = ask("generate", "--verifier", str(toy), PROMPT, "--max-tokens", "20")
+    piped = ask("generate", "--tokenizer", str(toy), "-", "--max-tokens", "20", stdin=PROMPT)
+    assert direct.code == piped.code == 0
+    assert direct.out == piped.out
+
+
+def test_an_empty_prompt_is_refused(ask, toy):
+    done = ask("generate", "--verifier", str(toy), "-", stdin="")
+    assert done.code == 3
+    assert "the prompt is empty" in done.err
+
+
+@pytest.mark.parametrize("proposer", ["dflash", "ngram@mini-7"])
+def test_a_proposer_that_nobody_serves_is_said(ask, toy, proposer):
+    done = ask("generate", "--verifier", str(toy), "--speculation", proposer, "x")
+    assert done.code == 3
+    assert "fleet status" in done.err
+    assert done.out == ""
+
+
+def test_a_node_that_does_not_serve_the_model_leads_to_the_one_that_does(ask, toy):
+    words = ["--verifier", str(toy), PROMPT, "--max-tokens", "20"]
+    assert ask("generate", *words, node=1).out == ask("generate", *words, node=0).out
+
+
+def test_ctrl_c_in_mid_answer_is_at_once_and_leaves_no_session_behind(
+    fleet, agents, toy, interrupt
+):
+    words = ["--verifier", str(toy), PROMPT, "--max-tokens", "1000000", "--json"]
+    process = fleet.start("generate", "--node", agents[0].address, *words)
+    for _ in range(5):
+        process.stdout.readline()
+    done, seconds = interrupt(process)
+    assert done.code == 130
+    assert "Traceback" not in done.err
+    assert seconds < 0.5
+
+
+def test_verify_finds_both_streams_identical_and_shows_both_hashes(ask, toy, tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text(f"{PROMPT}\n\nxyxyxyxy\n")
+    words = ["--prompts", str(prompts), "--max-tokens", "60", "--tokenizer", str(toy)]
+    done = ask("verify", *words)
+    assert done.code == 0, done.out + done.err
+    assert done.out.count("identical  ") == 2
+    hashes = re.findall(r"\b[0-9a-f]{64}\b", done.out)
+    assert len(hashes) == 4
+    assert hashes[0] == hashes[1] != hashes[2] == hashes[3]
+    assert re.search(r"identical: 2 of 2 streams, \d+ drafted tokens verified", done.out)
+
+
+def test_verify_of_json_prompts_with_sampling(ask, toy):
+    prompts = json.dumps({"prompt": "a\nb\n" * 4}) + "\n"
+    words = ["--prompts", "-", "--max-tokens", "40", "--tokenizer", str(toy), "--json"]
+    done = ask("verify", *words, "--temperature", "0.8", stdin=prompts)
+    prompt, verdict = done.lines
+    assert done.code == 0
+    assert prompt["identical"]
+    assert prompt["with_proposer"]["sha256"] == prompt["alone"]["sha256"]
+    assert verdict["proven"]
+    assert verdict["drafted_count"] == prompt["drafted_count"] > 0
+
+
+def test_verify_without_a_draft_has_proven_nothing(ask, toy):
+    words = ["--prompts", "-", "--max-tokens", "1", "--tokenizer", str(toy)]
+    done = ask("verify", *words, stdin="q\n")
+    assert done.code == 1
+    assert "nothing was proven" in done.out
+
+
+def test_bench_measures_both_ways(ask, toy):
+    words = ["--rounds", "1", "--max-tokens", "8", "--tokenizer", str(toy)]
+    done = ask("bench", *words)
+    assert done.code == 0
+    assert "with proposer" in done.out
+    assert "median of all" in done.out
+    facts = ask("bench", *words, "--json").json
+    assert len(facts["prompts"]) == 4
+    assert facts["overall"]["identical"]
+    assert facts["overall"]["tokens_per_second_alone"] > 0
+
+
+def test_the_first_line_of_an_agent_is_ready_and_the_agents_needs_no_tensors(lone_agent):
+    process, ready = lone_agent()
+    assert ready["event"] == "ready"
+    assert re.fullmatch(r"[0-9a-f]{64}", ready["node_id"])
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", ready["address"])
+    maps = f"/proc/{process.pid}/maps"
+    if os.path.exists(maps):
+        with open(maps) as libraries:
+            assert "libtorch" not in libraries.read()
+
+
+def test_ctrl_c_drains_an_agent_and_it_says_that_it_left(lone_agent, interrupt):
+    process, ready = lone_agent()
+    done, _ = interrupt(process)
+    assert done.code == 0
+    assert [event["event"] for event in done.lines] == ["draining", "left"]
+    assert "Traceback" not in done.err
+    assert ready["event"] == "ready"
+
+
+def test_a_port_in_use_is_said_with_its_mend(fleet, lone_agent, tmp_path):
+    _, ready = lone_agent()
+    state = str(tmp_path / "other")
+    done = fleet.run("join", "--state", state, "--bind", ready["address"], "--no-mdns")
+    assert done.code == 3
+    assert ready["address"].rpartition(":")[2] in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_two_agents_cannot_share_a_state(fleet, lone_agent, tmp_path):
+    lone_agent("solo")
+    done = fleet.run("join", "--state", str(tmp_path / "state-of-solo"), "--no-mdns")
+    assert done.code == 3
+    assert "--state" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--serve", "verifier=no/such-model"], "no/such-model"),
+        (["--serve", "verifier=nowhere"], "'nowhere'"),
+        (["--serve", "poet=tiny"], "poet"),
+        (["--serve", "ngram"], "verifier=MODEL"),
+        (["--bind", "0.0.0.0:0"], "--insecure"),
+        (["--config", "/nope.toml"], "--config"),
+        (["--name", "a/b"], "name"),
+    ],
+)
+def test_an_agent_that_cannot_start_says_why_in_one_sentence(fleet, tmp_path, words, says):
+    done = fleet.run("join", "--state", str(tmp_path / "s"), "--no-mdns", *words)
+    assert done.code in (2, 3)
+    assert says in done.err
+    assert "Traceback" not in done.err
+    last = done.err.splitlines()[-1]
+    assert last.startswith("fleet: ")
+
+
+def test_the_ready_block_gives_the_exact_next_command(fleet, tmp_path):
+    process = fleet.start(
+        "join",
+        "--name",
+        "mini-1",
+        "--state",
+        str(tmp_path / "s"),
+        "--no-mdns",
+        "--serve",
+        "proposer=ngram",
+    )
+    try:
+        block = ""
+        while "Ctrl-C" not in block:
+            block += process.stdout.readline()
+        address = re.search(r"address +(\S+)", block).group(1)
+        assert f"fleet join --name mini-2 --serve verifier=tiny --peer {address}" in block
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=20)
+        assert "left the fleet" in out
+        assert err == ""
+        assert process.returncode == 0
+    finally:
+        process.kill()
+
+
+def test_leave_of_a_local_agent_waits_until_its_process_is_gone(fleet):
+    process = fleet.start(
+        "join", "--json", "--name", "solo", "--no-mdns", "--serve", "proposer=ngram"
+    )
+    try:
+        json.loads(process.stdout.readline())
+        done = fleet.run("leave", "--json")
+        assert done.code == 0
+        assert done.json["name"] == "solo"
+        assert process.wait(0.5) == 0
+        assert fleet.run("status").code == 3
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,78 @@
+"""What every proposer does, whatever it guesses with."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.proposers.contract import MAX_BLOCK_SIZE, Proposer
+from engine.proposers.loading import LOADERS, load_proposer
+from engine.proposers.local_source import LocalDraftSource
+from engine.speculation.checks import check_draft
+
+VOCABULARY = 5
+TOKENS = st.lists(st.integers(0, VOCABULARY - 1), max_size=30)
+SIZES = st.integers(1, MAX_BLOCK_SIZE)
+
+
+@pytest.fixture(scope="module", params=sorted(LOADERS))
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def proposer(name: str) -> Proposer:
+    return load_proposer(name)
+
+
+def drafted(state, assumed, size):
+    return state.propose(assumed, size, 0).token_ids
+
+
+def test_it_answers_to_its_name(name, proposer):
+    assert proposer.model_id == name
+
+
+@settings(deadline=None)
+@given(prefix=TOKENS, assumed=TOKENS, size=SIZES)
+def test_a_draft_is_well_formed(proposer, prefix, assumed, size):
+    draft = proposer.open(prefix).propose(assumed, size, 0)
+    check_draft(draft, size, VOCABULARY)
+    assert draft.compute_seconds >= 0.0
+    assert draft.round_trip_seconds == draft.compute_seconds
+    assert min(draft.diffusion_step_count, draft.forward_pass_count) >= 0
+
+
+@settings(deadline=None)
+@given(prefix=TOKENS, commits=st.lists(TOKENS, max_size=4), assumed=TOKENS, size=SIZES)
+def test_only_the_history_counts(proposer, prefix, commits, assumed, size):
+    """Not in how many pieces it came, nor what was proposed and assumed in between."""
+    whole = [*prefix, *(token for tokens in commits for token in tokens)]
+    state = proposer.open(prefix)
+    for tokens in commits:
+        drafted(state, assumed, size)
+        state.commit(tokens)
+    assert state.length == len(whole)
+    assert drafted(state, [], size) == drafted(proposer.open(whole), [], size)
+    assert drafted(state, assumed, size) == drafted(proposer.open(whole), assumed, size)
+
+
+@settings(deadline=None)
+@given(first=TOKENS, second=TOKENS, size=SIZES)
+def test_sessions_know_nothing_of_each_other(proposer, first, second, size):
+    alone = drafted(proposer.open(first), [], size)
+    state, other = proposer.open(first), proposer.open(second)
+    other.commit(second)
+    drafted(other, first, size)
+    assert state.length == len(first)
+    assert drafted(state, [], size) == alone
+
+
+async def test_a_local_source_drafts_what_the_proposer_drafts(proposer):
+    source = LocalDraftSource(proposer)
+    history = [1, 2, 3, 4, 1, 2]
+    for length in (4, 6):
+        draft = await source.draft(history[:length], [3], 4)
+        assert draft.token_ids == drafted(proposer.open(history[:length]), [3], 4)
+    await source.close()

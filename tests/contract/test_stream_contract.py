@@ -1,0 +1,159 @@
+"""The streams of every verifier past the window: one history, one stream."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends import BACKENDS, load_verifier
+from engine.generation import generate
+from engine.model_folder import ModelFolder
+from engine.proposers.local_source import LocalDraftSource
+from engine.proposers.ngram import NgramProposer
+from engine.sampling import GREEDY, SamplingParameters
+from engine.session import Session
+
+PROMPT = [(11 * index + index * index // 7) % 48 for index in range(320)]
+"""Twenty times the sink and window of the suite's `sink_window`."""
+COUNT = 48
+SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
+SAMPLINGS = {"greedy": GREEDY, "seeded": SEEDED}
+
+
+@pytest.fixture(scope="module", params=[*sorted(BACKENDS), "hash"])
+def any_verifier(request, random_checkpoint, hashing):
+    """Each back end with a small random model, and the one made for tests."""
+    if request.param == "hash":
+        return hashing.HashVerifier()
+    return load_verifier(ModelFolder(random_checkpoint(), "random"), backend=request.param)
+
+
+@pytest.fixture(scope="module", params=sorted(SAMPLINGS))
+def sampling(request):
+    return SAMPLINGS[request.param]
+
+
+def opened(verifier, spec, prompt=PROMPT):
+    session = Session(verifier, verifier.allocate(spec))
+    session.append(prompt)
+    return session
+
+
+@pytest.fixture(scope="module")
+def alone(any_verifier, spec, sampling):
+    """The stream without any proposer, one token a forward."""
+    session = opened(any_verifier, spec)
+    while session.prefill_step():
+        pass
+    tokens = [session.verify([], sampling, limit=1).committed[0] for _ in range(COUNT)]
+    assert len(set(tokens)) > 1
+    return tokens
+
+
+@pytest.mark.parametrize("name", ["ngram", "perfect", "adversarial", "chaotic"])
+async def test_no_proposer_and_no_block_size_changes_the_stream(
+    name, any_verifier, spec, sampling, alone, sources, streams
+):
+    text, vocabulary = [*PROMPT, *alone], any_verifier.info.vocabulary_size
+    for block_size in (1, 4, 15):
+        source = {
+            "ngram": lambda: LocalDraftSource(NgramProposer()),
+            "perfect": lambda: sources.OracleSource(text, vocabulary),
+            "adversarial": lambda: sources.AdversarialSource(text, vocabulary),
+            "chaotic": lambda size=block_size: sources.ChaoticSource(text, vocabulary, seed=size),
+        }[name]()
+        asked = streams.parameters(COUNT, sampling=sampling, block_size=block_size)
+        session = opened(any_verifier, spec)
+        tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
+        assert tokens == alone, block_size
+        if name == "perfect":
+            assert done.speculation.verify_forward_count == -(-COUNT // (block_size + 1))
+
+
+@settings(deadline=None, max_examples=8)
+@given(data=st.data())
+def test_history_counts_not_how_it_arrived(any_verifier, spec, sampling, alone, data):
+    session = Session(any_verifier, any_verifier.allocate(spec))
+    while len(session.history) < len(PROMPT):
+        at = len(session.history)
+        session.append(PROMPT[at : at + data.draw(st.integers(1, 60))])
+        for _ in range(data.draw(st.integers(0, 4))):
+            session.prefill_step()
+    while session.prefill_step():
+        pass
+    tokens = []
+    while len(tokens) < COUNT:
+        draft = [*alone[len(tokens) :][: data.draw(st.integers(0, 8))], 0, 1]
+        step = session.verify(draft, sampling, limit=COUNT - len(tokens))
+        tokens += step.committed
+    assert tokens == alone
+
+
+def test_token_by_token_is_at_once(any_verifier, spec, sampling, alone):
+    session = Session(any_verifier, any_verifier.allocate(spec))
+    for token in PROMPT:
+        session.append([token])
+        session.prefill_step()
+    assert session.verify(alone[:15], sampling, limit=16).committed == tuple(alone[:16])
+
+
+async def test_eight_interleaved_sessions_are_eight_sessions_alone(
+    any_verifier, spec, sampling, sources, streams
+):
+    prompts = [random.Random(seed).choices(range(48), k=60 + 9 * seed) for seed in range(8)]
+    runner = sources.ThreadRunner()
+
+    async def one(prompt):
+        source = LocalDraftSource(NgramProposer())
+        asked = streams.parameters(24, sampling=sampling, block_size=4)
+        session = opened(any_verifier, spec, prompt)
+        return (await streams.collect(session, source, asked, run=runner))[0]
+
+    apart = [await one(prompt) for prompt in prompts]
+    assert await asyncio.gather(*map(one, prompts)) == apart
+    runner.close()
+
+
+@pytest.mark.parametrize("ticks", [1, 30, 55, 70])
+async def test_a_cancelled_generation_continues_as_if_it_had_not_been(
+    ticks, any_verifier, spec, sampling, alone, sources, streams
+):
+    session = opened(any_verifier, spec)
+    source = sources.OracleSource([*PROMPT, *alone], any_verifier.info.vocabulary_size)
+    asked = streams.parameters(COUNT, sampling=sampling, block_size=3)
+
+    async def consume():
+        async for _ in generate(
+            session, source, asked, run=sources.yielding, clock=time.perf_counter
+        ):
+            pass
+
+    task = asyncio.ensure_future(consume())
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    done_before = len(session.history) - len(PROMPT)
+    assert done_before < COUNT
+    rest = streams.parameters(COUNT - done_before, sampling=sampling)
+    await streams.collect(session, source, rest, run=sources.yielding)
+    assert session.history[len(PROMPT) :] == alone
+
+
+def test_a_fork_goes_on_as_its_origin_would(any_verifier, spec, sampling, alone):
+    session = opened(any_verifier, spec)
+    while session.prefill_step():
+        pass
+    session.verify(alone[:9], sampling, limit=10)
+    whole, shorter = session.fork(), session.fork(len(PROMPT) + 4)
+    while shorter.prefill_step():
+        pass
+    assert whole.pending == 0
+    assert shorter.verify(alone[4:10], sampling, limit=9).committed == tuple(alone[4:11])
+    assert whole.verify(alone[10:20], sampling, limit=16).committed == tuple(alone[10:21])
+    assert session.verify(alone[10:20], sampling, limit=16).committed == tuple(alone[10:21])

@@ -1,0 +1,68 @@
+"""The shipped model, all of its context kept, decodes as transformers decodes it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import statistics
+import textwrap
+
+import pytest
+import torch
+import transformers
+
+from engine.backends import load_verifier
+from engine.cache import CacheKind, CacheSpec
+from engine.model_folder import SHIPPED, resolve
+
+PROMPTS = 20
+TOKENS = 200
+PROMPT_TOKENS = 40
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        not (SHIPPED["tiny"] / "model.safetensors").is_file(), reason="no shipped model here"
+    ),
+]
+
+
+def prompts() -> list[str]:
+    """The beginnings of functions of the standard library, and some texts of our own."""
+    functions = [
+        function
+        for module in (json.decoder, statistics, textwrap)
+        for _, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__
+    ]
+    texts = [inspect.getsource(function)[:200] for function in functions]
+    texts += ["def parse_header(line):", "class Node:\n    def __init__(self", "import os\n"]
+    return texts[-PROMPTS:]
+
+
+def test_full_equals_transformers_greedy_decoding() -> None:
+    folder = resolve("tiny")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder.path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder.path, dtype=torch.float32)
+    model.generation_config = transformers.GenerationConfig(pad_token_id=0)  # no end of text
+    verifier = load_verifier(folder)
+    spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=PROMPT_TOKENS + TOKENS + 1)
+    texts = prompts()
+    assert len(texts) == PROMPTS
+    for text in texts:
+        ids = tokenizer(text).input_ids[:PROMPT_TOKENS]
+        expected = model.generate(
+            torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            max_new_tokens=TOKENS,
+            do_sample=False,
+        )[0, len(ids) :].tolist()
+        cache = verifier.allocate(spec)
+        for start in range(0, len(ids), 16):
+            logits = verifier.forward(cache, ids[start : start + 16], want_logits=True)
+        got: list[int] = []
+        for _ in range(TOKENS):
+            got.append(int(logits[-1].argmax()))
+            logits = verifier.forward(cache, got[-1:], want_logits=True)
+        assert got == expected, text

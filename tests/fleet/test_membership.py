@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from fleet.liveness import Liveness, Rumour
+from fleet.membership import Membership, step
+from fleet.membership_events import (
+    AddressFound,
+    Changed,
+    CloneFound,
+    DialAddress,
+    Effect,
+    Event,
+    Exchange,
+    ExchangeFailed,
+    ExchangeSucceeded,
+    Heard,
+    Leaving,
+    OwnCardChanged,
+    ProbeDone,
+    ProbeOutcome,
+    ProbeVia,
+    Refute,
+    Removed,
+    Skipped,
+    Tick,
+)
+from fleet.registry import Registry
+from fleet.signed_message import left_message
+from fleet.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
+
+OWN = signed(simulated_card(0))
+
+
+def node_id(index: int) -> str:
+    return simulated_card(index).node_id
+
+
+class Node:
+    """One membership, fed by hand."""
+
+    def __init__(self, peers: int = 0, seeds: tuple[str, ...] = ()) -> None:
+        registry = Registry(OWN, verify, now=0.0)
+        self.state = Membership(registry, seeds=list(seeds))
+        self.rng = Random(0)
+        self.now = 0.0
+        if peers:
+            cards = tuple(signed(simulated_card(index)) for index in range(1, peers + 1))
+            self.feed(Heard("", cards, (), NOW_UNIX))
+
+    def feed(self, event: Event, at: float | None = None) -> tuple[Effect, ...]:
+        self.now = self.now if at is None else at
+        return step(self.state, event, self.now, self.rng)
+
+    def tick(self, at: float) -> list[Effect]:
+        return list(self.feed(Tick(), at))
+
+    def rumour(self, index: int, liveness: Liveness, incarnation: int = 1) -> tuple[Effect, ...]:
+        rumour = Rumour(node_id(index), incarnation, liveness)
+        return self.feed(Heard("", (), (rumour,), NOW_UNIX))
+
+    def liveness(self, index: int) -> Liveness:
+        return self.state.registry.liveness(node_id(index))
+
+
+def test_a_node_alone_dials_its_seeds_every_period() -> None:
+    node = Node(seeds=("10.9.9.9:1", OWN.card.addresses[0]))
+    for second in range(3):
+        assert node.tick(float(second)) == [DialAddress("10.9.9.9:1", 0.5)]
+
+
+def test_a_silent_peer_of_a_pair_is_suspect_at_once_and_dead_after_four_seconds() -> None:
+    node = Node(peers=1)
+    assert node.tick(0.0) == [Exchange(node_id(1), 0.5)]
+    assert node.feed(ExchangeFailed(node_id(1)), 0.5) == (Changed(node_id(1)),)
+    assert node.liveness(1) is Liveness.SUSPECT
+    for second in range(1, 5):
+        assert Exchange(node_id(1), 0.5) in node.tick(float(second))
+        node.feed(ExchangeFailed(node_id(1)), second + 0.5)
+        assert node.liveness(1) is Liveness.SUSPECT
+    assert Changed(node_id(1)) in node.tick(5.0)
+    assert node.liveness(1) is Liveness.DEAD
+
+
+def silence(node: Node, target: int, at: float) -> list[ProbeVia]:
+    """Ticks until `target` is called, lets it fail, and returns the helpers' probes."""
+    second = at
+    while Exchange(node_id(target), 0.5) not in node.tick(second):
+        for call in list(node.state.calls):
+            node.feed(ExchangeSucceeded(call, (), (), NOW_UNIX), second + 0.01)
+        second += 1.0
+    for call in list(node.state.calls):
+        if call != node_id(target):
+            node.feed(ExchangeSucceeded(call, (), (), NOW_UNIX), second + 0.01)
+    effects = node.feed(ExchangeFailed(node_id(target)), second + 0.5)
+    assert effects[0] == Exchange(node_id(target), 0.5)
+    return [effect for effect in effects if isinstance(effect, ProbeVia)]
+
+
+def test_one_helper_that_reaches_the_node_clears_it() -> None:
+    node = Node(peers=5)
+    probes = silence(node, 1, 0.0)
+    assert len({probe.via for probe in probes}) == 3
+    assert all(probe.via not in (node_id(0), node_id(1)) for probe in probes)
+    node.feed(ProbeDone(node_id(1), probes[0].via, ProbeOutcome.UNREACHED))
+    node.feed(ProbeDone(node_id(1), probes[1].via, ProbeOutcome.REACHED))
+    node.feed(ProbeDone(node_id(1), probes[2].via, ProbeOutcome.UNREACHED))
+    node.feed(ExchangeFailed(node_id(1)))
+    assert node.liveness(1) is Liveness.ALIVE
+
+
+def test_a_second_call_that_is_answered_clears_it() -> None:
+    node = Node(peers=5)
+    probes = silence(node, 1, 0.0)
+    node.feed(ExchangeSucceeded(node_id(1), (), (), NOW_UNIX))
+    for probe in probes:
+        node.feed(ProbeDone(node_id(1), probe.via, ProbeOutcome.UNREACHED))
+    assert node.liveness(1) is Liveness.ALIVE
+
+
+def test_nobody_reaching_the_node_makes_it_suspect() -> None:
+    node = Node(peers=5)
+    probes = silence(node, 1, 0.0)
+    for probe in probes:
+        node.feed(ProbeDone(node_id(1), probe.via, ProbeOutcome.UNREACHED))
+    assert node.liveness(1) is Liveness.ALIVE
+    assert node.feed(ExchangeFailed(node_id(1))) == (Changed(node_id(1)),)
+    assert node.liveness(1) is Liveness.SUSPECT
+    assert node.state.awareness.stretch == 1.0
+
+
+def test_lost_answers_of_helpers_are_silence_and_stretch_the_own_timeouts() -> None:
+    node = Node(peers=5)
+    silence(node, 1, 0.0)
+    node.feed(ExchangeFailed(node_id(1)), node.now + 0.5)
+    ticked = node.state.ticked_at
+    assert ticked is not None
+    for second in range(1, 4):
+        node.tick(ticked + second)
+        for call in list(node.state.calls):
+            node.state.calls.pop(call)
+    assert node.liveness(1) is Liveness.SUSPECT
+    assert node.state.awareness.stretch == 4.0
+
+
+def test_a_late_tick_accuses_nobody_and_moves_deadlines() -> None:
+    node = Node(peers=1)
+    node.tick(0.0)
+    node.feed(ExchangeFailed(node_id(1)), 0.5)
+    assert node.liveness(1) is Liveness.SUSPECT
+    node.tick(100.0)
+    assert node.liveness(1) is Liveness.SUSPECT
+    assert node.state.awareness.stretch == 8.0
+
+
+def test_a_timeout_that_fires_late_accuses_nobody() -> None:
+    node = Node(peers=1)
+    node.tick(0.0)
+    assert node.feed(ExchangeFailed(node_id(1)), 10.0) == ()
+    assert node.liveness(1) is Liveness.ALIVE
+
+
+def test_a_failure_that_nobody_asked_for_accuses_nobody() -> None:
+    node = Node(peers=1)
+    assert node.feed(ExchangeFailed(node_id(1)), 0.5) == ()
+    assert node.feed(ExchangeFailed("ff" * 32), 0.5) == ()
+    outcome = ProbeDone(node_id(1), node_id(2), ProbeOutcome.UNREACHED)
+    assert node.feed(outcome, 0.5) == ()
+    assert node.liveness(1) is Liveness.ALIVE
+
+
+def test_accusations_of_this_node_are_refuted_once_with_the_next_incarnation() -> None:
+    node = Node(peers=2)
+    for liveness in (Liveness.SUSPECT, Liveness.DEAD):
+        own = Rumour(OWN.card.node_id, 1, liveness)
+        effects = node.feed(Heard("", (), (own,), NOW_UNIX))
+        assert effects == ((Refute(2),) if liveness is Liveness.SUSPECT else ())
+    risen = signed(replace(OWN.card, incarnation=2))
+    assert node.feed(OwnCardChanged(risen)) == (Changed(OWN.card.node_id),)
+    assert node.feed(OwnCardChanged(risen)) == ()
+    again = Rumour(OWN.card.node_id, 2, Liveness.DEAD)
+    assert node.feed(Heard("", (), (again,), NOW_UNIX)) == (Refute(3),)
+    assert node.liveness(0) is Liveness.ALIVE
+
+
+def test_a_refutation_ends_the_suspicion() -> None:
+    node = Node(peers=1)
+    node.rumour(1, Liveness.SUSPECT)
+    refuted = signed(replace(simulated_card(1), incarnation=2))
+    node.feed(Heard("", (refuted,), (), NOW_UNIX))
+    for second in range(20):
+        node.tick(float(second))
+        node.feed(ExchangeSucceeded(node_id(1), (), (), NOW_UNIX))
+    assert node.liveness(1) is Liveness.ALIVE
+
+
+def test_a_sign_of_life_puts_death_off_until_the_refutation_comes() -> None:
+    node = Node(peers=1)
+    node.rumour(1, Liveness.SUSPECT)
+    for second in range(20):
+        node.tick(float(second))
+        node.feed(ExchangeSucceeded(node_id(1), (), (), NOW_UNIX), second + 0.1)
+    assert node.liveness(1) is Liveness.SUSPECT
+
+
+def test_a_dead_peer_is_dialled_every_ten_seconds_by_whoever_has_others() -> None:
+    node = Node(peers=3)
+    node.rumour(1, Liveness.DEAD)
+    dialled = []
+    for second in range(31):
+        for effect in node.tick(float(second)):
+            if isinstance(effect, Exchange):
+                if effect.node_id == node_id(1):
+                    dialled.append(second)
+                    node.feed(ExchangeFailed(node_id(1)))
+                else:
+                    node.feed(ExchangeSucceeded(effect.node_id, (), (), NOW_UNIX))
+    assert dialled == [0, 10, 20, 30]
+
+
+def test_a_tombstone_is_forgotten_after_a_day() -> None:
+    node = Node(peers=2)
+    node.rumour(1, Liveness.DEAD)
+    assert Removed(node_id(1)) not in node.tick(86399.0)
+    assert Removed(node_id(1)) in node.tick(86400.0)
+    assert node_id(1) not in node.state.registry
+
+
+def test_a_found_address_is_dialled_at_once_unless_a_member_has_it() -> None:
+    node = Node(peers=1)
+    assert node.feed(AddressFound("10.9.9.9:1")) == (DialAddress("10.9.9.9:1", 0.5),)
+    assert node.feed(AddressFound("10.9.9.9:1")) == ()
+    assert node.feed(AddressFound(simulated_card(1).addresses[0])) == ()
+    for port in range(1, 1000):
+        node.feed(AddressFound(f"10.8.8.8:{port}"))
+    assert len(node.state.seeds) == 256
+
+
+def test_leaving_tells_three_peers_at_once_and_then_keeps_still() -> None:
+    node = Node(peers=5)
+    signature = sign(OWN.card.public_key, left_message(OWN.card.node_id, 1))
+    effects = node.feed(Leaving(signature))
+    assert effects[0] == Changed(OWN.card.node_id)
+    assert len({effect.node_id for effect in effects if isinstance(effect, Exchange)}) == 3
+    assert node.liveness(0) is Liveness.LEFT
+    accused = Rumour(OWN.card.node_id, 1, Liveness.DEAD)
+    assert node.feed(Heard("", (), (accused,), NOW_UNIX)) == ()
+    assert node.tick(1.0) == []
+
+
+def test_a_card_of_the_own_key_from_a_forgotten_past_is_risen_above() -> None:
+    node = Node()
+    past = signed(replace(OWN.card, boot_id="lost", incarnation=9))
+    assert node.feed(Heard("", (past,), (), NOW_UNIX)) == (Refute(10),)
+    assert node.feed(Heard("", (past,), (), NOW_UNIX)) == ()
+
+
+def test_a_clone_that_answers_every_rise_survives() -> None:
+    node = Node()
+    own_id = OWN.card.node_id
+    effects: tuple[Effect, ...] = ()
+    for incarnation in range(2, 20, 2):
+        clone = signed(replace(OWN.card, boot_id="clone", incarnation=incarnation))
+        effects = node.feed(Heard("", (clone,), (), NOW_UNIX))
+        if CloneFound(own_id, must_yield=True) in effects:
+            break
+        risen = replace(OWN.card, incarnation=incarnation + 1)
+        node.feed(OwnCardChanged(signed(risen)))
+    assert effects == (CloneFound(own_id, must_yield=True),)
+    assert incarnation == 8
+
+
+def test_skipped_cards_and_rumours_are_reported_with_their_sender() -> None:
+    node = Node()
+    bad = signed(replace(simulated_card(1), announced_at_unix=float("nan")))
+    good = signed(simulated_card(2))
+    unknown = Rumour(node_id(7), 1, Liveness.DEAD)
+    effects = node.feed(Heard("sender", (bad, good), (unknown,), NOW_UNIX))
+    assert effects == (
+        Changed(node_id(2)),
+        Skipped("sender", ((0, "BAD_STAMP"),), ((0, "UNKNOWN_NODE"),)),
+    )
+
+
+def test_an_own_card_of_another_node_is_refused() -> None:
+    with pytest.raises(ValueError, match="not this node's own"):
+        Node().feed(OwnCardChanged(signed(simulated_card(5))))

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.liveness import Liveness, Rumour
+from fleet.reconciliation import (
+    MAX_CARDS_A_MESSAGE,
+    MAX_WANTED_KEYS,
+    missing_from,
+    select,
+)
+from fleet.registry import Registry
+from fleet.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
+
+
+def registry_of(own: int, held: Iterable[tuple[int, int, int, Liveness]]) -> Registry:
+    """`held`: (index, incarnation, sequence, liveness)."""
+    registry = Registry(signed(simulated_card(own)), verify, now=0.0)
+    for index, incarnation, sequence, liveness in held:
+        card = replace(simulated_card(index), incarnation=incarnation, sequence=sequence)
+        registry.merge_cards([signed(card)], now=0.0, now_unix=NOW_UNIX)
+        registry.merge_rumour(Rumour(card.node_id, incarnation, liveness), 0.0)
+    return registry
+
+
+def exchange(caller: Registry, receiver: Registry, rng: Random) -> None:
+    """Digest, what the caller sends and wants, and what comes back."""
+    missing = missing_from(caller, receiver.digest(), rng)
+    receiver.merge_cards(missing.cards, now=0.0, now_unix=NOW_UNIX)
+    receiver.merge_rumours(missing.rumours, 0.0)
+    back = select(receiver, missing.wanted_node_keys)
+    caller.merge_cards(back.cards, now=0.0, now_unix=NOW_UNIX)
+    caller.merge_rumours(back.rumours, 0.0)
+
+
+held_nodes = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.integers(1, 3),
+        st.integers(0, 2),
+        st.sampled_from([Liveness.ALIVE, Liveness.SUSPECT, Liveness.DEAD]),
+    ),
+    max_size=8,
+)
+
+
+@given(held_nodes, held_nodes, st.integers(0, 2**32))
+@settings(deadline=None, max_examples=150)
+def test_one_exchange_makes_two_nodes_agree(
+    one: list[tuple[int, int, int, Liveness]],
+    other: list[tuple[int, int, int, Liveness]],
+    seed: int,
+) -> None:
+    caller, receiver = registry_of(90, one), registry_of(91, other)
+    exchange(caller, receiver, Random(seed))
+    assert caller.root_hash() == receiver.root_hash()
+    assert not missing_from(caller, receiver.digest(), Random(seed))
+    assert not missing_from(receiver, caller.digest(), Random(seed))
+
+
+def test_a_tombstone_is_told_to_those_who_know_the_node_only() -> None:
+    dead = [(1, 1, 0, Liveness.DEAD)]
+    knows, stranger = registry_of(90, dead), registry_of(91, [])
+    exchange(stranger, knows, Random(0))
+    exchange(knows, stranger, Random(0))
+    assert simulated_card(1).node_id not in stranger
+    believer = registry_of(92, [(1, 1, 0, Liveness.ALIVE)])
+    exchange(believer, knows, Random(0))
+    assert believer.liveness(simulated_card(1).node_id) is Liveness.DEAD
+    assert knows.liveness(simulated_card(1).node_id) is Liveness.DEAD
+
+
+def test_a_suspicion_travels_without_the_card_that_is_known() -> None:
+    suspects = registry_of(90, [(1, 1, 0, Liveness.SUSPECT)])
+    believes = registry_of(91, [(1, 1, 0, Liveness.ALIVE)])
+    missing = missing_from(suspects, believes.digest(), Random(0))
+    assert [rumour.node_id for rumour in missing.rumours] == [simulated_card(1).node_id]
+    assert [card.card.node_id for card in missing.cards] == [simulated_card(90).node_id]
+
+
+def test_messages_are_bounded_and_repeating_them_tells_all() -> None:
+    big = registry_of(90, [(index, 1, 0, Liveness.ALIVE) for index in range(80)])
+    small = registry_of(91, [])
+    rng = Random(3)
+    missing = missing_from(big, small.digest(), rng)
+    assert len(missing.cards) == MAX_CARDS_A_MESSAGE
+    assert len(missing_from(small, big.digest(), rng).wanted_node_keys) == 81
+    assert MAX_WANTED_KEYS >= 1024
+    exchange(big, small, rng)
+    exchange(big, small, rng)
+    assert big.root_hash() == small.root_hash()
+
+
+def test_what_the_other_refuses_does_not_block_the_rest() -> None:
+    big = registry_of(300, [(index, 1, 0, Liveness.ALIVE) for index in range(200)])
+    seen: set[str] = set()
+    rng = Random(1)
+    for _ in range(30):
+        missing = missing_from(big, (), rng)
+        seen.update(card.card.node_id for card in missing.cards)
+    assert len(seen) == 201

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from fleet.suspicion import Suspicion, suspicion_seconds
+
+
+def seconds(node_count: int, confirmation_count: int = 0, stretch: float = 1.0) -> float:
+    return suspicion_seconds(
+        node_count=node_count,
+        confirmation_count=confirmation_count,
+        period_seconds=1.0,
+        stretch=stretch,
+    )
+
+
+def test_a_pair_waits_four_periods_as_nobody_can_confirm() -> None:
+    assert seconds(1) == seconds(2) == seconds(3) == 4.0
+
+
+def test_the_time_grows_with_the_logarithm_of_the_fleet() -> None:
+    assert seconds(10, 2) == pytest.approx(4.0)
+    assert seconds(100, 2) == pytest.approx(8.0)
+    assert seconds(10_000, 2) == pytest.approx(16.0)
+
+
+def test_confirmations_shorten_it_from_six_times_the_least() -> None:
+    assert seconds(10, 0) == pytest.approx(24.0)
+    # 24 - 20 * ln 2 / ln 3
+    assert seconds(10, 1) == pytest.approx(11.38, abs=0.01)
+    assert seconds(10, 50) == pytest.approx(4.0)
+
+
+def test_own_lag_stretches_it() -> None:
+    assert seconds(2, stretch=8.0) == 32.0
+    assert seconds(100, 1, stretch=2.0) == pytest.approx(2 * seconds(100, 1))
+
+
+def test_hearsay_confirms_nothing_until_a_probe_of_ones_own_fails() -> None:
+    suspicion = Suspicion(1, 0.0, is_own=False)
+    suspicion.confirm()
+    assert (suspicion.is_own, suspicion.confirmation_count) == (True, 0)
+    suspicion.confirm()
+    assert suspicion.confirmation_count == 1
+    suspicion.restart(5.0)
+    assert (suspicion.since, suspicion.confirmation_count) == (5.0, 0)

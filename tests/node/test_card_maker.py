@@ -1,0 +1,88 @@
+import pytest
+
+from fleet.card import Accelerator, ModelKind, ModelOffer, Role
+from fleet.card_rules import check_card
+from fleet.record import version_of
+from fleet.signed_message import card_message, left_message
+from node.card_maker import CardFacts, CardMaker
+from node.errors import StateUnwritable
+from node.identity import verifies
+from node.machine import Machine, machine, memory_free_bytes
+from node.state_directory import StateDirectory
+
+NGRAM = ModelOffer("ngram", Role.PROPOSER, ModelKind.NGRAM)
+
+
+@pytest.fixture
+def state(tmp_path):
+    state = StateDirectory(tmp_path / "state")
+    yield state
+    state.close()
+
+
+@pytest.fixture
+def maker(identity, state):
+    facts = CardFacts(
+        name="mini-1",
+        fleet_name="default",
+        boot_id="boot",
+        addresses=("127.0.0.1:7100",),
+        machine=Machine("linux/x86_64", Accelerator("cpu", "processor"), 1 << 33),
+        memory_free_bytes=1 << 32,
+        models=(NGRAM,),
+    )
+    return CardMaker(identity, state, facts, state.raise_incarnation(), lambda: 1.7e9)
+
+
+def test_the_card_follows_the_rules_and_is_signed(maker, identity):
+    signed = maker.current
+    check_card(signed.card, now_unix=1.7e9)
+    assert verifies(identity.public_key, card_message(signed.card_bytes), signed.signature)
+    assert (signed.card.incarnation, signed.card.sequence) == (1, 0)
+    assert signed.card.software_version == "0.1.0"
+
+
+def test_every_successor_is_newer(maker):
+    versions = [version_of(maker.current)]
+    for make in (
+        lambda: maker.change((), 1),
+        lambda: maker.change((NGRAM,), 2),
+        lambda: maker.raise_to(9),
+        lambda: maker.raise_to(3),
+        lambda: maker.change((), 3),
+    ):
+        versions.append(version_of(make()))
+        assert version_of(maker.current) == versions[-1]
+    assert versions == sorted(set(versions))
+    assert [version.incarnation for version in versions] == [1, 1, 1, 9, 10, 10]
+
+
+def test_a_rise_is_durable_before_it_is_announced(maker, state, monkeypatch):
+    assert maker.raise_to(5).card.incarnation == 5
+    assert state.raise_incarnation() == 6
+
+    def full(above=0):
+        raise StateUnwritable("the disk is full", "free it")
+
+    monkeypatch.setattr(state, "raise_incarnation", full)
+    before = maker.current
+    with pytest.raises(StateUnwritable):
+        maker.raise_to(7)
+    assert maker.current is before
+
+
+def test_the_farewell_names_the_present_incarnation(maker, identity):
+    maker.raise_to(4)
+    message = left_message(identity.node_id, 4)
+    assert verifies(identity.public_key, message, maker.farewell())
+
+
+def test_this_machine_makes_a_card_that_follows_the_rules(identity, state):
+    facts = CardFacts(
+        "mini-1", "default", "boot", ("127.0.0.1:1",), machine(), memory_free_bytes(), ()
+    )
+    card = CardMaker(identity, state, facts, 1, lambda: 1.7e9).current.card
+    check_card(card, now_unix=1.7e9)
+    assert 0 < card.memory_free_bytes <= card.memory_total_bytes
+    assert card.accelerator.kind in {"cpu", "cuda", "metal"}
+    assert "/" in card.platform

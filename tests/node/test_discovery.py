@@ -1,0 +1,91 @@
+import asyncio
+
+import pytest
+
+from node.discovery import Announcement, Discovery
+from node.network import addresses_of, multicast_fault
+
+ONE, OTHER = "aa" * 32, "bb" * 32
+
+
+def announcement(node_id: str, fleet_name: str, port: int) -> Announcement:
+    return Announcement(node_id, fleet_name, ("127.0.0.1",), port)
+
+
+@pytest.fixture
+def _loopback_multicast() -> None:
+    fault = multicast_fault("127.0.0.1")
+    if fault is not None:
+        pytest.skip(fault)
+
+
+@pytest.fixture
+async def discover():
+    """discover(announcement): a queue of the addresses that it finds."""
+    running = []
+
+    async def start(own: Announcement) -> asyncio.Queue[str]:
+        discovery = Discovery(own)
+        discovery.open()
+        assert discovery.fault is None
+        found: asyncio.Queue[str] = asyncio.Queue()
+        running.append((discovery, asyncio.ensure_future(discovery.run(found.put_nowait))))
+        return found
+
+    yield start
+    for discovery, task in running:
+        task.cancel()
+        await asyncio.wait({task})
+        await discovery.close()
+
+
+@pytest.mark.usefixtures("_loopback_multicast")
+async def test_two_nodes_of_one_fleet_find_each_other(discover, fleet_name):
+    one = await discover(announcement(ONE, fleet_name, 7101))
+    other = await discover(announcement(OTHER, fleet_name, 7102))
+    async with asyncio.timeout(30):
+        assert await one.get() == "127.0.0.1:7102"
+        assert await other.get() == "127.0.0.1:7101"
+
+
+@pytest.mark.usefixtures("_loopback_multicast")
+async def test_other_fleets_and_oneself_are_not_found(discover, fleet_name):
+    await discover(announcement(OTHER, f"{fleet_name}-2", 7103))
+    own = await discover(announcement(ONE, fleet_name, 7101))
+    await discover(announcement("cc" * 32, fleet_name, 7104))
+    async with asyncio.timeout(30):
+        assert await own.get() == "127.0.0.1:7104"
+    assert own.empty()
+
+
+@pytest.mark.usefixtures("_loopback_multicast")
+async def test_agents_meet_without_a_seed(start_agent):
+    one = await start_agent("a", mdns=True)
+    other = await start_agent("b", mdns=True)
+    assert (one.ready["mdns"], other.ready["mdns"]) == ("on", "on")
+    await one.events.wait_for("peer_joined", node_id=other.node_id)
+    await other.events.wait_for("peer_joined", node_id=one.node_id)
+
+
+async def test_an_interface_that_refuses_is_named_and_costs_nothing_else():
+    discovery = Discovery(Announcement(ONE, "fleet", ("192.0.2.77",), 7101))
+    discovery.open()
+    assert "192.0.2.77" in discovery.fault
+    await discovery.run(lambda address: None)
+    await discovery.close()
+
+
+async def test_an_agent_without_ipv4_says_why_it_is_not_found():
+    discovery = Discovery(Announcement(ONE, "fleet", ("::1",), 7101))
+    discovery.open()
+    assert "IPv4" in discovery.fault
+    await discovery.close()
+
+
+def test_addresses_of_a_bind():
+    assert addresses_of("127.0.0.1") == ("127.0.0.1",)
+    assert addresses_of("::1") == ("::1",)
+    assert "127.0.0.1" in addresses_of("localhost")
+    every = addresses_of("0.0.0.0")
+    assert every
+    assert "0.0.0.0" not in every

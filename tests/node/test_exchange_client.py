@@ -1,0 +1,150 @@
+"""Calls to nodes that answer, lie, hang or are not there: never an exception."""
+
+import asyncio
+import time
+
+import grpc
+import grpc.aio
+import pytest
+
+from fleet.exchange import ExchangeMessage
+from fleet.membership_events import ProbeOutcome
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from node.exchange_client import ExchangeClient
+from node.listening import listen, make_server
+from node.peers import Peers
+
+MESSAGE = ExchangeMessage("ab" * 32, bytes(32), (), ())
+
+
+@pytest.fixture
+async def peers():
+    peers = Peers()
+    yield peers
+    await peers.close()
+
+
+@pytest.fixture
+def client(peers, metrics):
+    return ExchangeClient("default", peers, metrics, time.monotonic)
+
+
+@pytest.fixture
+async def answering():
+    """answering(behaviour): address of a server whose every method is `behaviour(bytes)`."""
+    servers = []
+
+    async def start(behaviour):
+        class Every(grpc.GenericRpcHandler):
+            def service(self, details):
+                return grpc.unary_unary_rpc_method_handler(behaviour)
+
+        server = make_server()
+        server.add_generic_rpc_handlers((Every(),))
+        port = listen(server, "127.0.0.1", 0, 0)
+        await server.start()
+        servers.append(server)
+        return f"127.0.0.1:{port}"
+
+    yield start
+    for server in servers:
+        await server.stop(None)
+
+
+async def test_nobody_there(client, value_of):
+    assert await client.exchange("127.0.0.1:1", MESSAGE, 5) is None
+    assert value_of("kakeya_gossip_exchanges_total", result="unreachable") == 1
+    assert await client.probe("127.0.0.1:1", "ab" * 32, 1) is ProbeOutcome.SILENT
+    assert await client.ping("127.0.0.1:1", "ab" * 32, 1) is None
+
+
+async def test_one_that_hangs_costs_the_timeout(client, answering, value_of):
+    async def hang(request, context):
+        await asyncio.Event().wait()
+
+    address = await answering(hang)
+    before = time.monotonic()
+    assert await client.exchange(address, MESSAGE, 0.3) is None
+    assert 0.25 < time.monotonic() - before < 5
+    assert value_of("kakeya_gossip_exchanges_total", result="timeout") == 1
+
+
+async def test_an_answer_that_does_not_parse(client, answering, value_of):
+    async def garbage(request, context):
+        return b"\xff" * 40
+
+    assert await client.exchange(await answering(garbage), MESSAGE, 5) is None
+    assert value_of("kakeya_gossip_exchanges_total", result="malformed") == 1
+
+
+async def test_a_refusal_is_counted_apart(client, answering, value_of):
+    async def refuse(request, context):
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another fleet")
+
+    assert await client.exchange(await answering(refuse), MESSAGE, 5) is None
+    assert value_of("kakeya_gossip_exchanges_total", result="refused") == 1
+
+
+async def test_a_channel_closed_under_a_call_is_no_cancellation(client, peers, answering):
+    entered = asyncio.Event()
+
+    async def hang(request, context):
+        entered.set()
+        await asyncio.Event().wait()
+
+    address = await answering(hang)
+    calling = asyncio.ensure_future(client.exchange(address, MESSAGE, 30))
+    await entered.wait()
+    await peers.prune((), ())
+    assert await calling is None
+
+
+async def test_a_cancelled_caller_is_cancelled(client, answering):
+    entered = asyncio.Event()
+
+    async def hang(request, context):
+        entered.set()
+        await asyncio.Event().wait()
+
+    calling = asyncio.ensure_future(client.exchange(await answering(hang), MESSAGE, 30))
+    await entered.wait()
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+
+
+async def test_unknown_values_in_an_answer_are_left_out(client, answering, value_of):
+    async def strange(request, context):
+        return capability_pb2.ExchangeCapabilitiesResponse(
+            sender_node_id="cd" * 32,
+            cards=[capability_pb2.SignedCard(card=b"\xff")] * 100,
+            rumours=[
+                capability_pb2.Rumour(node_id="ab" * 32, incarnation=1, liveness=99),
+                capability_pb2.Rumour(node_id="x", incarnation=1, liveness=2),
+                capability_pb2.Rumour(node_id="ab" * 32, incarnation=1, liveness=2),
+            ],
+            digest=[capability_pb2.DigestEntry(node_key=1, liveness=0)],
+        ).SerializeToString()
+
+    answered = await client.exchange(await answering(strange), MESSAGE, 5)
+    assert answered.sender_id == "cd" * 32
+    assert len(answered.cards) == 64
+    assert len(answered.rumours) == 1
+    assert answered.digest == ()
+    assert answered.round_trip_seconds > 0
+    assert value_of("kakeya_rumours_skipped_total", rule="UNKNOWN_LIVENESS") == 1
+
+
+async def test_ping_believes_only_the_node_that_it_asked_for(client, serve, peers):
+    class Other(capability_pb2_grpc.CapabilityServiceServicer):
+        async def GetNode(self, request, context):  # noqa: N802
+            card = capability_pb2.CapabilityCard(node_id="cd" * 32)
+            return capability_pb2.GetNodeResponse(card=card)
+
+    server = make_server()
+    capability_pb2_grpc.add_CapabilityServiceServicer_to_server(Other(), server)
+    address = f"127.0.0.1:{listen(server, '127.0.0.1', 0, 0)}"
+    await server.start()
+    assert await client.ping(address, "cd" * 32, 5) > 0
+    assert await client.ping(address, "ab" * 32, 5) is None
+    await server.stop(None)

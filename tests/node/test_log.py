@@ -1,0 +1,50 @@
+import json
+import logging
+
+import pytest
+import structlog
+
+from node.log import configure_log
+
+
+@pytest.fixture(autouse=True)
+def _restore():
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def test_one_json_line_an_event(capsys):
+    configure_log("info", "json", node_name="mini-1")
+    log = structlog.get_logger("test")
+    log.info("peer_joined", node_id="ab")
+    log.debug("hidden")
+    (line,) = capsys.readouterr().err.splitlines()
+    said = json.loads(line)
+    assert (said["event"], said["node_id"], said["level"]) == ("peer_joined", "ab", "info")
+    assert said["node"] == "mini-1"
+    assert said["timestamp"].endswith("Z")
+
+
+def test_a_traceback_is_one_line_too(capsys):
+    configure_log("info", "json", node_name="mini-1")
+    try:
+        raise KeyError("gone")
+    except KeyError:
+        structlog.get_logger("test").exception("rpc_failed")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "KeyError" in json.loads(line)["exception"]
+
+
+def test_console_is_readable_and_json_is_the_default_without_a_terminal(capsys):
+    configure_log("warning", "console", node_name="mini-1")
+    structlog.get_logger("test").warning("insecure", bind="0.0.0.0:1")
+    assert "insecure" in capsys.readouterr().err
+    configure_log("info", "auto", node_name="mini-1")
+    structlog.get_logger("test").info("ready")
+    assert json.loads(capsys.readouterr().err)["event"] == "ready"
+
+
+def test_libraries_do_not_print_tracebacks_of_their_own():
+    configure_log("info", "json", node_name="mini-1")
+    assert not logging.getLogger("grpc").isEnabledFor(logging.ERROR)

@@ -1,0 +1,47 @@
+import grpc.aio
+import pytest
+
+from node.peers import Peers
+
+
+@pytest.fixture
+async def peers():
+    peers = Peers()
+    yield peers
+    await peers.close()
+
+
+async def test_one_channel_an_address(peers):
+    assert peers.channel("127.0.0.1:1") is peers.channel("127.0.0.1:1")
+    assert peers.channel("127.0.0.1:1") is not peers.channel("127.0.0.1:2")
+
+
+async def test_round_trip_is_the_least_of_the_last_16(peers):
+    assert peers.round_trip("a") is None
+    for seconds in (0.001, *[0.005] * 15):
+        peers.record_round_trip("a", seconds)
+    assert peers.round_trip("a") == 0.001
+    peers.record_round_trip("a", 0.004)
+    assert peers.round_trip("a") == 0.004
+
+
+async def test_an_address_is_kept_until_it_fails(peers):
+    addresses = ("h:1", "h:2", "h:3")
+    assert [peers.choose("a", addresses) for _ in range(2)] == ["h:1", "h:1"]
+    peers.failed("a")
+    assert peers.choose("a", addresses) == "h:2"
+    for _ in range(2):
+        peers.failed("a")
+    assert peers.choose("a", addresses) == "h:1"
+    assert peers.choose("a", ("h:9",)) == "h:9"
+
+
+async def test_prune_closes_and_forgets_all_others(peers):
+    kept, dropped = peers.channel("127.0.0.1:1"), peers.channel("127.0.0.1:2")
+    peers.record_round_trip("a", 0.1)
+    peers.record_round_trip("b", 0.1)
+    await peers.prune({"127.0.0.1:1"}, {"a"})
+    assert kept.get_state() is not grpc.ChannelConnectivity.SHUTDOWN
+    assert dropped.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+    assert peers.channel("127.0.0.1:2") is not dropped
+    assert (peers.round_trip("a"), peers.round_trip("b")) == (0.1, None)

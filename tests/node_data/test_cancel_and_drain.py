@@ -1,0 +1,218 @@
+"""Leaving a stream, draining a node, broken promises, idle sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import grpc
+import grpc.aio
+import pytest
+
+from engine.errors import InvariantViolated
+from kakeya.v1 import runtime_pb2
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = [index * 11 % 96 for index in range(30)]
+
+
+async def settled(client, session):
+    """The session's info once nothing runs in it."""
+    while True:
+        info = await client.info(session)
+        if info.state == runtime_pb2.SESSION_STATE_IDLE:
+            return info
+
+
+def started(client, session, max_tokens=4000, **fields):
+    return client.stub.Generate(
+        runtime_pb2.GenerateRequest(session_id=session, max_tokens=max_tokens, **fields), timeout=60
+    )
+
+
+async def test_leaving_the_stream_stops_the_work_within_one_block(client):
+    session = await client.open()
+    await client.append(session, PROMPT)
+    call = started(client, session)
+    received: list[int] = []
+    async for message in call:
+        received += message.tokens.token_ids
+        if len(received) >= 5:
+            break
+    call.cancel()
+    first = await settled(client, session)
+    committed = first.history_length - len(PROMPT)
+    assert committed < 3900, "the generation ran to its end"
+    # Idle means idle: no forward after that.
+    for _ in range(20):
+        assert (await client.info(session)).forward_count == first.forward_count
+
+    whole = await client.open()
+    await client.append(whole, PROMPT)
+    expected = (await client.generate(whole, committed + 20)).token_ids
+    assert received == expected[: len(received)]
+    rest = await client.generate(session, 20)
+    assert rest.token_ids == expected[committed:]
+
+
+async def test_a_cancelled_stream_frees_the_session_for_the_one_that_waits(client):
+    session = await client.open()
+    await client.append(session, PROMPT)
+    first = started(client, session)
+    await first.read()
+    second = asyncio.create_task(client.generate(session, 10))
+    first.cancel()
+    stream = await asyncio.wait_for(second, timeout=10)
+    assert len(stream.token_ids) == 10
+    assert stream.done.timings.queue_seconds >= 0
+
+
+async def test_a_waiting_generate_that_is_cancelled_does_nothing(client):
+    session = await client.open()
+    await client.append(session, PROMPT)
+    first = started(client, session, 300)
+    await first.read()
+    waiting = started(client, session, 300)
+    with pytest.raises(asyncio.CancelledError):
+        waiting.cancel()
+        await waiting.read()
+    while await first.read() is not grpc.aio.EOF:
+        pass
+    assert (await settled(client, session)).history_length == len(PROMPT) + 300
+
+
+async def test_a_cancelled_append_keeps_all_tokens_and_the_next_operation_computes_them(client):
+    tokens = [index * 13 % 96 for index in range(3000)]
+    session = await client.open()
+    call = client.stub.AppendTokens(
+        runtime_pb2.AppendTokensRequest(session_id=session, token_ids=tokens), timeout=60
+    )
+    while (await client.info(session)).forward_count < 5:
+        pass
+    call.cancel()
+    info = await settled(client, session)
+    assert info.history_length == len(tokens)
+    assert 5 <= info.forward_count < len(tokens) // 16, "the prefill was not stopped"
+
+    whole = await client.open()
+    await client.append(whole, tokens)
+    expected = (await client.generate(whole, 20)).token_ids
+    assert (await client.generate(session, 20)).token_ids == expected
+
+
+async def test_closing_a_session_ends_its_generation_by_name(client, calls):
+    session = await client.open()
+    await client.append(session, PROMPT)
+    call = started(client, session)
+    await call.read()
+    await client.close(session)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    assert calls.refused(caught.value).reason == "SESSION_NOT_FOUND"
+
+
+async def test_a_broken_promise_ends_the_session_and_is_counted(client, verifier, monkeypatch):
+    session = await client.open()
+    await client.append(session, PROMPT)
+
+    def broken(*_arguments):
+        raise InvariantViolated("the cache lost a token", invariant="history_cache_agreement")
+
+    monkeypatch.setattr("engine.session.check_agreement", broken)
+    request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=4)
+    refusal = await client.refusal("Generate", request)
+    assert refusal.code == grpc.StatusCode.FAILED_PRECONDITION
+    assert refusal.reason == "INVARIANT_VIOLATED"
+    assert refusal.metadata["invariant"] == "history_cache_agreement"
+    monkeypatch.undo()
+    refusal = await client.refusal("Generate", request)
+    assert refusal.reason == "SESSION_NOT_FOUND"
+    assert "broken promise" in refusal.text
+    assert verifier.metric("kakeya_invariant_violations_total", kind="history_cache_agreement") == 1
+    assert verifier.metric("kakeya_sessions_total", outcome="invariant_violated") == 1
+
+
+async def test_an_unexpected_failure_is_internal_without_its_text(client, verifier, monkeypatch):
+    session = await client.open()
+
+    def broken(*_arguments, **_named):
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr("engine.session.Session.append", broken)
+    request = runtime_pb2.AppendTokensRequest(session_id=session, token_ids=[1])
+    refusal = await client.refusal("AppendTokens", request)
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_ERROR")
+    assert "secret" not in refusal.text
+    monkeypatch.undo()
+    assert await client.append(session, [1]) == 1
+    assert verifier.metric("kakeya_rpc_errors_total", reason="INTERNAL_ERROR") == 1
+
+
+async def test_draining_ends_generations_and_refuses_new_ones(
+    neighbourhood, checkpoint, calls, nodes
+):
+    node = await neighbourhood.start("leaving", f"verifier={checkpoint}", "proposer=ngram")
+    client = calls.Caller(node.channel)
+    running = await client.open()
+    idle = await client.open()
+    await client.append(running, PROMPT)
+    await client.append(idle, PROMPT)
+    generation = asyncio.create_task(client.generate(running, 4000))
+    await calls.until(lambda: node.roles.load_numbers().generating_count)
+    assert node.roles.load_numbers().generating_count == 1
+    began = asyncio.get_running_loop().time()
+    await node.roles.drain(5.0)
+    assert asyncio.get_running_loop().time() - began < 4.0
+    stream = await generation
+    assert stream.done.stop_reason == runtime_pb2.STOP_REASON_DRAINING
+    assert stream.done.history_length == len(PROMPT) + len(stream.token_ids)
+    assert node.roles.draining
+
+    refusals = [
+        await client.refusal("CreateSession", runtime_pb2.CreateSessionRequest(model_id="random")),
+        await client.refusal(
+            "Generate", runtime_pb2.GenerateRequest(session_id=idle, max_tokens=4)
+        ),
+        await client.refusal("ForkSession", runtime_pb2.ForkSessionRequest(session_id=idle)),
+    ]
+    for refusal in refusals:
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    assert (await client.info(idle)).history_length == len(PROMPT)
+    await node.stop()
+
+
+async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint, calls, nodes):
+    settings = replace(nodes.SETTINGS, session_ttl_seconds=0.3)
+    node = await neighbourhood.start("brief", f"verifier={checkpoint}", settings=settings)
+    client = calls.Caller(node.channel)
+    sweeping = asyncio.create_task(node.roles.run())
+    session = await client.open()
+    await client.append(session, PROMPT)
+    assert node.roles.load_numbers().kv_bytes > 0
+    await calls.until(lambda: not node.roles.load_numbers().session_count)
+    assert node.roles.load_numbers().kv_bytes == 0
+    refusal = await client.refusal(
+        "GetSessionInfo", runtime_pb2.GetSessionInfoRequest(session_id=session)
+    )
+    assert refusal.reason == "SESSION_NOT_FOUND"
+    assert "time to live" in refusal.text
+    assert node.metric("kakeya_session_evictions_total", reason="ttl") == 1
+    sweeping.cancel()
+    await asyncio.wait((sweeping,))
+    await node.stop()
+
+
+async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkpoint, calls, nodes):
+    settings = replace(nodes.SETTINGS, session_ttl_seconds=0.1)
+    node = await neighbourhood.start("busy", f"verifier={checkpoint}", settings=settings)
+    client = calls.Caller(node.channel)
+    sweeping = asyncio.create_task(node.roles.run())
+    session = await client.open()
+    await client.append(session, PROMPT)
+    stream = await client.generate(session, 4000, deadline_seconds=0.5)
+    assert stream.done.timings.total_seconds >= 0.4
+    sweeping.cancel()
+    await asyncio.wait((sweeping,))
+    await node.stop()

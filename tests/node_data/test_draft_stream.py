@@ -1,0 +1,387 @@
+"""ProposerService and the source that speaks to it, against a real ngram node."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import grpc
+import grpc.aio
+import pytest
+
+from engine.errors import DraftFailed, DraftFaultKind
+from engine.history import History
+from engine.proposers.local_source import LocalDraftSource
+from engine.proposers.ngram import NgramProposer
+from kakeya.v1 import proposer_pb2, proposer_pb2_grpc
+from node.remote_draft import RemoteDraftSource
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+REPEATING = [1, 2, 3, 4, 5, 6, 7, 8] * 6
+PROPOSAL = proposer_pb2.DraftProposal
+DRAFTED = proposer_pb2.DRAFT_STATUS_DRAFTED
+STALE = proposer_pb2.DRAFT_STATUS_STALE
+CANCELLED = proposer_pb2.DRAFT_STATUS_CANCELLED
+
+
+def source_to(node, vocabulary_size=96, **options):
+    return RemoteDraftSource(node.channel, "ngram", vocabulary_size, "digest", **options)
+
+
+@pytest.fixture
+def stub(proposer):
+    return proposer_pb2_grpc.ProposerServiceStub(proposer.channel)
+
+
+class Stream:
+    """A draft stream by hand."""
+
+    def __init__(self, stub, **opening):
+        self.call = stub.Draft(timeout=30)
+        self.opening = {"model_id": "ngram", "vocabulary_size": 96, **opening}
+
+    async def open(self):
+        await self.send(open=proposer_pb2.DraftOpen(**self.opening))
+        return self
+
+    async def send(self, **kind):
+        await self.call.write(proposer_pb2.DraftRequest(**kind))
+
+    async def propose(self, block_id, base_length, block_size=4, **fields):
+        await self.send(
+            proposal=PROPOSAL(
+                block_id=block_id, base_length=base_length, block_size=block_size, **fields
+            )
+        )
+
+    async def answer(self):
+        return await asyncio.wait_for(self.call.read(), timeout=10)
+
+
+async def test_the_remote_source_drafts_what_the_local_one_does(proposer):
+    local, remote = LocalDraftSource(NgramProposer()), source_to(proposer)
+    history = History(REPEATING)
+    for step in range(30):
+        assumed = [1, 2, 3][: step % 4]
+        one = await local.draft(history, assumed, 1 + step % 15)
+        two = await remote.draft(history, assumed, 1 + step % 15)
+        assert one.token_ids == two.token_ids
+        assert 0.0 <= two.compute_seconds <= two.round_trip_seconds
+        history.extend([step % 96, *REPEATING[: step % 5]])
+    await remote.close()
+
+
+async def test_several_proposals_in_flight_are_answered_in_order(proposer):
+    source = source_to(proposer)
+    history = History(REPEATING)
+    drafts = [
+        asyncio.ensure_future(source.draft(history.until(len(history)), [1, 2, 3][:count], 4))
+        for count in range(4)
+    ]
+    answers = [draft.token_ids for draft in await asyncio.gather(*drafts)]
+    assert answers == [(1, 2, 3, 4), (2, 3, 4, 5), (3, 4, 5, 6), (4, 5, 6, 7)]
+    await source.close()
+
+
+async def test_a_taken_back_proposal_costs_nothing_later(proposer):
+    source = source_to(proposer)
+    history = History(REPEATING)
+    await source.draft(history, [], 4)
+    for _ in range(100):
+        drafting = asyncio.ensure_future(source.draft(history.until(len(history)), [1], 4))
+        await asyncio.sleep(0)
+        drafting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await drafting
+        # More than the stream may leave unanswered, so that answers must be matched.
+        assert (await source.draft(history, [], 4)).token_ids == (1, 2, 3, 4)
+        history.extend(REPEATING[:8])
+    await source.close()
+
+
+async def test_closing_fails_what_is_in_flight_and_what_comes_later(neighbourhood, liars, calls):
+    await neighbourhood.start_liar("mute", liars.hanging())
+    channel = neighbourhood.directory.channels["mute"]
+    source = RemoteDraftSource(channel, "liar", 96, "")
+    drafting = asyncio.ensure_future(source.draft(History([1]), [], 4))
+    await asyncio.sleep(0)
+    await source.close()
+    for failing in (drafting, source.draft(History([1]), [], 4)):
+        with pytest.raises(DraftFailed) as caught:
+            await failing
+        assert caught.value.kind is DraftFaultKind.UNREACHABLE
+    await source.close()
+
+
+async def test_a_proposer_that_does_not_open_is_given_up():
+    # The kernel takes the connection and nobody says a word: a stopped process.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            source = RemoteDraftSource(channel, "ngram", 96, "", open_timeout=0.3)
+            began = time.monotonic()
+            with pytest.raises(DraftFailed) as caught:
+                await source.draft(History([1]), [], 4)
+            assert caught.value.kind is DraftFaultKind.UNREACHABLE
+            assert 0.2 < time.monotonic() - began < 3.0
+            await source.close()
+
+
+async def test_a_closed_channel_is_a_fault_not_a_crash(proposer):
+    channel = grpc.aio.insecure_channel(proposer.address)
+    source = RemoteDraftSource(channel, "ngram", 96, "")
+    await source.draft(History([1, 2]), [], 4)
+    await channel.close()
+    for _ in range(2):
+        with pytest.raises(DraftFailed) as caught:
+            await source.draft(History([1, 2]), [], 4)
+        assert caught.value.kind is DraftFaultKind.UNREACHABLE
+    await source.close()
+
+
+async def test_an_unknown_model_is_a_fault_that_names_it(proposer):
+    source = RemoteDraftSource(proposer.channel, "nobody", 96, "")
+    with pytest.raises(DraftFailed, match="nobody") as caught:
+        await source.draft(History([1]), [], 4)
+    assert caught.value.kind is DraftFaultKind.UNREACHABLE
+    await source.close()
+
+
+async def test_only_deltas_are_taken_and_a_wrong_base_is_stale(stub):
+    stream = await Stream(stub, prefix_token_ids=REPEATING).open()
+    await stream.propose(1, len(REPEATING))
+    first = await stream.answer()
+    assert (first.block_id, first.status, list(first.token_ids)) == (1, DRAFTED, [1, 2, 3, 4])
+    assert first.base_length == len(REPEATING)
+    assert first.compute_seconds > 0
+
+    await stream.propose(2, len(REPEATING) + 2, committed_token_ids=[1, 2])
+    assert list((await stream.answer()).token_ids) == [3, 4, 5, 6]
+
+    await stream.propose(3, len(REPEATING) + 9, committed_token_ids=[3])
+    stale = await stream.answer()
+    assert (stale.status, stale.base_length) == (STALE, len(REPEATING) + 2)
+    assert not stale.token_ids
+
+    # What was stale was not committed.
+    await stream.propose(4, len(REPEATING) + 3, committed_token_ids=[3])
+    assert list((await stream.answer()).token_ids) == [4, 5, 6, 7]
+    stream.call.cancel()
+
+
+async def test_a_cancelled_proposal_is_answered_as_such_and_its_tokens_stay(stub):
+    stream = await Stream(stub, prefix_token_ids=REPEATING).open()
+    # Written back to back, so that the cancel is read before the draft is made.
+    for block_id in range(1, 9):
+        await stream.propose(block_id, len(REPEATING) + block_id, committed_token_ids=[block_id])
+    await stream.send(cancel=proposer_pb2.DraftCancel(through_block_id=8))
+    await stream.propose(9, len(REPEATING) + 8)
+    answers = [await stream.answer() for _ in range(9)]
+    assert [answer.block_id for answer in answers] == list(range(1, 10))
+    assert {answer.status for answer in answers[:8]} <= {DRAFTED, CANCELLED}
+    assert answers[8].status == DRAFTED
+    assert list(answers[8].token_ids) == [1, 2, 3, 4]
+    # A cancel of the future takes nothing back.
+    await stream.send(cancel=proposer_pb2.DraftCancel(through_block_id=10**6))
+    await stream.propose(10, len(REPEATING) + 8)
+    assert (await stream.answer()).status == DRAFTED
+    stream.call.cancel()
+
+
+REFUSED_STREAMS = {
+    "no open": ([{"proposal": PROPOSAL(block_id=1, block_size=1)}], "BAD_REQUEST"),
+    "two opens": (
+        [
+            {"open": proposer_pb2.DraftOpen(model_id="ngram", vocabulary_size=96)},
+            {"open": proposer_pb2.DraftOpen(model_id="ngram", vocabulary_size=96)},
+        ],
+        "BAD_REQUEST",
+    ),
+    "empty message": ([{}], "BAD_REQUEST"),
+    "no vocabulary": ([{"open": proposer_pb2.DraftOpen(model_id="ngram")}], "BAD_REQUEST"),
+    "unknown model": (
+        [{"open": proposer_pb2.DraftOpen(model_id="x", vocabulary_size=9)}],
+        "MODEL_NOT_FOUND",
+    ),
+    "prefix out of vocabulary": (
+        [
+            {
+                "open": proposer_pb2.DraftOpen(
+                    model_id="ngram", vocabulary_size=9, prefix_token_ids=[9]
+                )
+            }
+        ],
+        "TOKEN_OUT_OF_VOCABULARY",
+    ),
+}
+
+REFUSED_PROPOSALS = {
+    "block 0": (PROPOSAL(block_id=1, block_size=0), "BAD_REQUEST"),
+    "block 65": (PROPOSAL(block_id=1, block_size=65), "BAD_REQUEST"),
+    "id that jumps": (PROPOSAL(block_id=7, block_size=1), "BAD_REQUEST"),
+    "huge base": (PROPOSAL(block_id=1, block_size=1, base_length=2**63), "BAD_REQUEST"),
+    "committed out of vocabulary": (
+        PROPOSAL(block_id=1, block_size=1, committed_token_ids=[96], base_length=1),
+        "TOKEN_OUT_OF_VOCABULARY",
+    ),
+    "assumed out of vocabulary": (
+        PROPOSAL(block_id=1, block_size=1, assumed_token_ids=[2**32 - 1]),
+        "TOKEN_OUT_OF_VOCABULARY",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*REFUSED_STREAMS, *REFUSED_PROPOSALS])
+async def test_a_bad_stream_ends_with_its_reason(stub, calls, proposer, case):
+    if case in REFUSED_STREAMS:
+        requests, reason = REFUSED_STREAMS[case]
+    else:
+        proposal, reason = REFUSED_PROPOSALS[case]
+        opening = proposer_pb2.DraftOpen(model_id="ngram", vocabulary_size=96)
+        requests = [{"open": opening}, {"proposal": proposal}]
+    call = stub.Draft(
+        iter([proposer_pb2.DraftRequest(**request) for request in requests]), timeout=10
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async for _answer in call:
+            pass
+    refusal = calls.refused(caught.value)
+    wanted = {
+        "BAD_REQUEST": grpc.StatusCode.INVALID_ARGUMENT,
+        "TOKEN_OUT_OF_VOCABULARY": grpc.StatusCode.INVALID_ARGUMENT,
+        "MODEL_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    }
+    assert (refusal.reason, refusal.code) == (reason, wanted[reason])
+    assert proposer.roles.load_numbers().draft_stream_count == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"model_id": "x", "committed_token_ids": [1], "block_size": 1}, "MODEL_NOT_FOUND"),
+        ({"model_id": "ngram", "committed_token_ids": [], "block_size": 1}, "BAD_REQUEST"),
+        ({"model_id": "ngram", "committed_token_ids": [1], "block_size": 0}, "BAD_REQUEST"),
+        ({"model_id": "ngram", "committed_token_ids": [1], "block_size": 65}, "BAD_REQUEST"),
+        (
+            {"model_id": "ngram", "committed_token_ids": [2**31], "block_size": 1},
+            "TOKEN_OUT_OF_VOCABULARY",
+        ),
+    ],
+)
+async def test_a_bad_stateless_proposal_is_refused(stub, calls, fields, reason):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.ProposeBlock(proposer_pb2.ProposeBlockRequest(**fields), timeout=10)
+    assert calls.refused(caught.value).reason == reason
+
+
+async def test_a_stateless_proposal_drafts(stub):
+    request = proposer_pb2.ProposeBlockRequest(
+        model_id="ngram", committed_token_ids=REPEATING, block_size=5
+    )
+    response = await stub.ProposeBlock(request, timeout=10)
+    assert list(response.token_ids) == [1, 2, 3, 4, 5]
+    assert response.compute_seconds > 0
+
+
+async def test_a_stream_that_is_left_is_freed_within_a_second(stub, proposer, calls):
+    streams = [await Stream(stub, prefix_token_ids=REPEATING).open() for _ in range(3)]
+    for stream in streams:
+        await stream.propose(1, len(REPEATING))
+        await stream.answer()
+    assert proposer.roles.load_numbers().draft_stream_count == 3
+    assert proposer.metric("kakeya_draft_streams_active") == 3
+    for stream in streams:
+        stream.call.cancel()
+    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count, seconds=1.0)
+
+
+async def test_too_many_streams_are_refused_with_a_retry_hint(neighbourhood, nodes, calls):
+    node = await neighbourhood.start(
+        "crowded", "proposer=ngram", settings=nodes.RoleSettings(draft_stream_limit=2)
+    )
+    stub = proposer_pb2_grpc.ProposerServiceStub(node.channel)
+    streams = [await Stream(stub, prefix_token_ids=REPEATING).open() for _ in range(2)]
+    for stream in streams:
+        await stream.propose(1, len(REPEATING))
+        await stream.answer()
+    third = await Stream(stub).open()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await third.answer()
+    refusal = calls.refused(caught.value)
+    assert (refusal.code, refusal.reason) == (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "TOO_MANY_STREAMS",
+    )
+    assert refusal.retry_seconds
+    # The limit harms no stream that is open.
+    await streams[0].propose(2, len(REPEATING))
+    assert (await streams[0].answer()).status == DRAFTED
+    await node.stop()
+
+
+async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(neighbourhood, calls):
+    node = await neighbourhood.start("draining", "proposer=ngram")
+    stub = proposer_pb2_grpc.ProposerServiceStub(node.channel)
+    stream = await Stream(stub, prefix_token_ids=REPEATING).open()
+    await stream.propose(1, len(REPEATING))
+    await stream.answer()
+    await node.roles.drain(1.0)
+    for draining in (stream, await Stream(stub).open()):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await draining.answer()
+        assert calls.refused(caught.value).reason == "DRAINING"
+    await node.stop()
+
+
+async def test_the_round_trip_on_loopback_is_well_below_a_millisecond(proposer):
+    seconds: list[float] = []
+    source = source_to(proposer, observe=seconds.append)
+    history = History(REPEATING)
+    for index in range(400):
+        await source.draft(history, [], 8)
+        history.extend([index % 96])
+    await source.close()
+    seconds.sort()
+    # 1 ms is five times what an idle machine takes; a call per block or a
+    # thread hop a message takes more.
+    assert seconds[len(seconds) // 2] < 1e-3, f"p50 {seconds[len(seconds) // 2] * 1e6:.0f} us"
+
+
+async def test_a_source_that_rests_frees_the_proposer_and_opens_again(proposer, calls):
+    source = source_to(proposer)
+    history = History(REPEATING)
+    first = await source.draft(history, [], 4)
+    assert proposer.roles.load_numbers().draft_stream_count == 1
+    source.rest()
+    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count, seconds=1.0)
+    assert (await source.draft(history, [], 4)).token_ids == first.token_ids
+    await source.close()
+
+
+async def test_opening_ahead_of_a_dead_proposer_fails_the_draft_alone(proposer):
+    channel = grpc.aio.insecure_channel(proposer.address)
+    source = RemoteDraftSource(channel, "ngram", 96, "")
+    await channel.close()
+    source.open(History([1]))
+    with pytest.raises(DraftFailed):
+        await source.draft(History([1]), [], 4)
+    await source.close()
+
+
+async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stub):
+    """While a hundred thousand tokens are taken in, others still get their blocks."""
+    source = source_to(proposer)
+    await source.draft(History(REPEATING), [], 4)
+    stream = await Stream(stub, prefix_token_ids=REPEATING * 2500).open()
+    await stream.propose(1, len(REPEATING) * 2500)
+    answering = asyncio.ensure_future(stream.answer())
+    meanwhile = 0
+    while not answering.done():
+        await source.draft(History(REPEATING), [], 4)
+        meanwhile += 1
+    assert (await answering).status == DRAFTED
+    assert meanwhile > 3
+    await source.close()
+    stream.call.cancel()

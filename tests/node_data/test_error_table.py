@@ -1,0 +1,47 @@
+"""Every domain error has its line in the one table."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+
+from engine.errors import EngineError, OutOfKvMemory
+from fleet.errors import FleetError
+from node.error_table import STATUS, error_status, status_code
+from node.refusals import Refusal
+
+
+def descendants(kind):
+    return {kind, *(leaf for child in kind.__subclasses__() for leaf in descendants(child))}
+
+
+@pytest.mark.parametrize("base", [EngineError, FleetError, Refusal])
+def test_every_class_of_the_trees_is_in_the_table(base):
+    ours = {kind for kind in descendants(base) if kind.__module__.split(".")[0] != "kakeya"}
+    assert ours <= STATUS.keys()
+
+
+def test_no_error_but_the_bases_says_internal():
+    internal = {kind.__name__ for kind, code in STATUS.items() if code is grpc.StatusCode.INTERNAL}
+    assert internal <= {"EngineError", "FleetError", "NodeError"}
+    assert grpc.StatusCode.UNKNOWN not in STATUS.values()
+
+
+def test_a_class_that_is_not_in_the_table_takes_its_parents_line():
+    class Narrower(OutOfKvMemory):
+        """A session of another kind."""
+
+    assert status_code(Narrower("")) is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_details_stay_below_what_trailers_carry():
+    error = OutOfKvMemory("x" * 100_000, **{f"key_{n}": "v" * 10_000 for n in range(50)})
+    assert error_status(error).ByteSize() < 7000
+
+
+def test_a_retry_hint_of_the_engine_is_passed_on():
+    status = error_status(OutOfKvMemory("full", retry_after_seconds="2.5"))
+    retry = error_details_pb2.RetryInfo()
+    assert any(detail.Unpack(retry) for detail in status.details)
+    assert retry.retry_delay.ToMilliseconds() == 2500

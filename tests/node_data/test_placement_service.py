@@ -1,0 +1,234 @@
+"""Plans over the wire, and sessions where they were planned."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import grpc
+import grpc.aio
+import pytest
+import pytest_asyncio
+
+from engine.errors import DraftFaultKind
+from engine.speculation.breaker import Breaker
+from fleet.liveness import Liveness
+from kakeya.v1 import (
+    capability_pb2,
+    capability_pb2_grpc,
+    placement_pb2,
+    placement_pb2_grpc,
+    runtime_pb2,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = [1, 2, 3, 4, 5, 6, 7, 8] * 6
+
+
+class SelfReport(capability_pb2_grpc.CapabilityServiceServicer):
+    """GetNode of a verifier's node, after a delay."""
+
+    def __init__(self, response, delay_seconds=0.0):
+        self.response = response
+        self.delay_seconds = delay_seconds
+        self.asked = 0
+
+    async def GetNode(self, request, context):  # noqa: N802
+        self.asked += 1
+        await asyncio.sleep(self.delay_seconds)
+        return self.response
+
+    async def _unused(self, request, context):
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+
+    ExchangeCapabilities = ProbePeer = WatchFleet = Leave = _unused
+
+
+async def plan_of(node, **fields):
+    stub = placement_pb2_grpc.PlacementServiceStub(node.channel)
+    request = placement_pb2.PlanRequest(**{"verifier_model": "random", **fields})
+    return (await stub.Plan(request, timeout=20)).plan
+
+
+def reasons(plan):
+    return {
+        (rejection.proposer.node_id, rejection.proposer.model_id): rejection.reason
+        for rejection in plan.rejections
+    }
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def faraway(neighbourhood, verifier):
+    """faraway(report): a node with the verifier's card, which answers GetNode alone."""
+    servers = []
+
+    async def start(report):
+        server = grpc.aio.server()
+        capability_pb2_grpc.add_CapabilityServiceServicer_to_server(report, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        servers.append(server)
+        offer = replace(verifier.roles.offers()[0], model_id="faraway")
+        await neighbourhood.directory.put("faraway", f"127.0.0.1:{port}", (offer,))
+
+    yield start
+    for server in servers:
+        await server.stop(0)
+    neighbourhood.directory.views.pop("faraway", None)
+
+
+async def test_the_own_verifier_is_paired_with_the_proposer_next_door(verifier, proposer):
+    plan = await plan_of(verifier, context_tokens=1000)
+    assert plan.verifier.node_id == "verifier"
+    assert plan.verifier.address == verifier.address
+    assert plan.predicted_alone_tokens_per_second > 0
+    assert plan.kv_bytes > 0
+    assert plan.reasons
+    if plan.HasField("proposer"):
+        assert plan.proposer.node_id == "proposer"
+        assert plan.transport == placement_pb2.TRANSPORT_GRPC
+        assert 1 <= plan.block_size <= 15
+    else:
+        assert ("proposer", "ngram") in reasons(plan)
+
+
+async def test_another_nodes_verifier_is_planned_with_what_it_measured(verifier, proposer, faraway):
+    report = SelfReport(
+        capability_pb2.GetNodeResponse(
+            links=[capability_pb2.PeerLink(node_id="proposer", round_trip_seconds=0.000321)],
+            acceptances=[
+                capability_pb2.MeasuredAcceptance(
+                    verifier_model_id="faraway",
+                    proposer_model_id="ngram",
+                    acceptance_rate=0.9,
+                    drafted_count=1000,
+                )
+            ],
+        )
+    )
+    await faraway(report)
+    plan = await plan_of(
+        proposer, verifier_model="faraway", proposer_model="ngram", proposer_node_id="proposer"
+    )
+    assert report.asked == 1
+    assert plan.round_trip_seconds == pytest.approx(0.000321)
+    assert plan.acceptance_rate == pytest.approx(0.9)
+    assert plan.acceptance_measured
+
+
+async def test_a_node_that_shut_out_a_proposer_is_not_paired_with_it(verifier, proposer, faraway):
+    await faraway(
+        SelfReport(
+            capability_pb2.GetNodeResponse(
+                links=[
+                    capability_pb2.PeerLink(
+                        node_id="proposer", round_trip_seconds=1e-4, breaker_open=True
+                    )
+                ],
+            )
+        )
+    )
+    plan = await plan_of(proposer, verifier_model="faraway")
+    assert not plan.HasField("proposer")
+    assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_BREAKER_OPEN
+
+
+async def test_a_silent_node_is_planned_without_its_measurements_in_time(
+    verifier, proposer, faraway
+):
+    await faraway(SelfReport(capability_pb2.GetNodeResponse(), delay_seconds=60.0))
+    began = time.monotonic()
+    plan = await plan_of(proposer, verifier_model="faraway")
+    assert time.monotonic() - began < 3.0
+    assert not plan.HasField("proposer")
+    assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_UNREACHABLE
+
+
+async def test_a_full_node_takes_no_session(verifier, proposer, faraway):
+    load = capability_pb2.NodeLoad(kv_bytes=1 << 30, kv_budget_bytes=1 << 30)
+    await faraway(SelfReport(capability_pb2.GetNodeResponse(load=load)))
+    stub = placement_pb2_grpc.PlacementServiceStub(proposer.channel)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Plan(placement_pb2.PlanRequest(verifier_model="faraway"), timeout=20)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "reason"),
+    [
+        ({"verifier_model": ""}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST"),
+        ({"block_size": 16}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST"),
+        ({"kv_strategy": 17}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST"),
+        ({"verifier_model": "nobody"}, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
+        ({"verifier_node_id": "x"}, grpc.StatusCode.FAILED_PRECONDITION, "NO_PLACEMENT"),
+        ({"context_tokens": 2**32 - 1}, grpc.StatusCode.FAILED_PRECONDITION, "NO_PLACEMENT"),
+    ],
+)
+async def test_an_impossible_plan_is_refused(verifier, calls, fields, code, reason):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await plan_of(verifier, **fields)
+    refusal = calls.refused(caught.value)
+    assert (refusal.code, refusal.reason) == (code, reason)
+
+
+async def test_a_node_without_the_model_says_who_serves_it(verifier, proposer, calls):
+    caller = calls.Caller(proposer.channel)
+    request = runtime_pb2.CreateSessionRequest(model_id="random")
+    refusal = await caller.refusal("CreateSession", request)
+    assert (refusal.code, refusal.reason) == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "MODEL_SERVED_ELSEWHERE",
+    )
+    assert refusal.metadata == {"address": verifier.address, "node_id": "verifier"}
+
+
+async def test_a_dead_nodes_model_is_not_found(verifier, proposer, calls, neighbourhood):
+    neighbourhood.directory.set_liveness("verifier", Liveness.DEAD)
+    request = runtime_pb2.CreateSessionRequest(model_id="random")
+    refusal = await calls.Caller(proposer.channel).refusal("CreateSession", request)
+    neighbourhood.directory.set_liveness("verifier", Liveness.ALIVE)
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
+
+
+async def test_an_open_breaker_is_in_the_plan(verifier, proposer):
+    book = verifier.roles._breakers
+    book.put(
+        ("proposer", "ngram"), Breaker().after_fault(DraftFaultKind.DEADLINE, time.monotonic())
+    )
+    plan = await plan_of(verifier)
+    assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_BREAKER_OPEN
+    book.put(("proposer", "ngram"), Breaker())
+
+
+async def test_a_proposer_in_the_same_process_drafts_without_a_wire(
+    neighbourhood, checkpoint, calls
+):
+    node = await neighbourhood.start("both", f"verifier={checkpoint}", "proposer=ngram")
+    caller = calls.Caller(node.channel)
+    streams = {}
+    for mode, fields in (
+        ("off", {}),
+        ("local", {"mode": calls.FIXED, "proposer": "ngram", "proposer_node": "both"}),
+        ("remote", {"mode": calls.FIXED, "proposer": "ngram", "proposer_node": "proposer"}),
+    ):
+        session = await caller.open(block_size=7 if fields else 0, **fields)
+        await caller.append(session, PROMPT)
+        plan = (await caller.info(session)).plan
+        streams[mode] = await caller.generate(session, 120)
+        if mode == "local":
+            assert plan.transport == placement_pb2.TRANSPORT_LOCAL
+        if mode == "remote":
+            assert plan.transport == placement_pb2.TRANSPORT_GRPC
+    assert streams["local"].token_ids == streams["remote"].token_ids == streams["off"].token_ids
+    local, remote = (streams[mode].done.speculation for mode in ("local", "remote"))
+    assert local.accepted_count > 0
+    assert remote.accepted_count > 0
+    assert remote.round_trip_seconds_p50 > 0
+    # What was measured is there for the next plan.
+    measured = dict(node.roles.acceptances())["random", "ngram"]
+    assert measured.drafted_count == local.drafted_count + remote.drafted_count
+    assert (await plan_of(node, verifier_node_id="both")).acceptance_measured
+    await node.stop()
+    neighbourhood.directory.set_liveness("both", Liveness.DEAD)

@@ -1,0 +1,81 @@
+"""What a node serves: specs, offers, and what must not be loaded for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from engine.errors import ModelNotFound
+from fleet.card import ModelKind, Role
+from node.metrics import NodeMetrics
+from node.role_spec import BadRoleSpec, RoleSpec, parse_role_spec, parse_role_specs
+from node.roles import Roles, RoleSettings
+
+
+def test_specs_name_role_and_model():
+    assert parse_role_spec("verifier=tiny") == RoleSpec(Role.VERIFIER, "tiny")
+    assert parse_role_spec("proposer=ngram") == RoleSpec(Role.PROPOSER, "ngram")
+    assert parse_role_spec("verifier=/models/a=b") == RoleSpec(Role.VERIFIER, "/models/a=b")
+
+
+@pytest.mark.parametrize("text", ["", "tiny", "verifier", "verifier=", "=tiny", "archive=x", "V=x"])
+def test_a_bad_spec_says_how_to_write_it(text):
+    with pytest.raises(BadRoleSpec, match="write verifier=MODEL or proposer=ngram"):
+        parse_role_spec(text)
+
+
+def test_the_same_spec_twice_is_refused():
+    with pytest.raises(BadRoleSpec, match="twice"):
+        parse_role_specs(["proposer=ngram", "verifier=tiny", "proposer=ngram"])
+
+
+async def test_unknown_models_are_named():
+    roles = Roles(RoleSettings(), NodeMetrics())
+    for spec in ("proposer=nobody", "verifier=/nowhere/at/all"):
+        with pytest.raises(ModelNotFound, match=r"nobody|nowhere"):
+            await roles.load([spec])
+    assert roles.offers() == ()
+    await roles.close()
+
+
+async def test_offers_carry_what_was_measured(checkpoint):
+    roles = Roles(RoleSettings(kv_budget_bytes=1 << 20), NodeMetrics())
+    await roles.load([f"verifier={checkpoint}", "proposer=ngram"])
+    verifier, proposer = roles.offers()
+    assert roles.served() == {Role.VERIFIER, Role.PROPOSER}
+    assert (verifier.model_id, verifier.kind) == ("random", ModelKind.AUTOREGRESSIVE)
+    assert verifier.exact
+    assert len(verifier.tokenizer_digest) == len(verifier.weights_digest) == 64
+    assert verifier.context_length == 4096
+    assert proposer.tokenizer_digest == proposer.weights_digest == ""
+    assert (proposer.kind, proposer.vocabulary_size) == (ModelKind.NGRAM, 0)
+    for offer in (verifier, proposer):
+        counts = [cost.token_count for cost in offer.step_costs]
+        assert counts == sorted(set(counts))
+        assert all(cost.seconds > 0 for cost in offer.step_costs)
+    load = roles.load_numbers()
+    assert (load.session_count, load.kv_budget_bytes) == (0, 1 << 20)
+    await roles.close()
+
+
+def test_a_node_that_serves_ngram_alone_imports_no_tensor_library():
+    program = """
+import asyncio, sys, grpc
+from node.metrics import NodeMetrics
+from node.roles import Roles, RoleSettings
+
+async def main():
+    roles = Roles(RoleSettings(), NodeMetrics())
+    await roles.load(["proposer=ngram"])
+    roles.register(grpc.aio.server(), None)
+    await roles.close()
+
+asyncio.run(main())
+print(sorted(set(sys.modules) & {"torch", "transformers", "safetensors", "mlx"}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == "[]", done.stderr

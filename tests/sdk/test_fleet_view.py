@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+
+import grpc
+import pytest
+
+import kakeya
+from kakeya import AsyncClient, FleetSnapshot, Liveness, NodeChanged, NodeRemoved
+from kakeya.v1 import capability_pb2, model_pb2, placement_pb2
+
+CARD = capability_pb2.CapabilityCard(
+    node_id="aa" * 32,
+    name="mini-1",
+    public_key=b"\x01\x02",
+    addresses=["127.0.0.1:7700", "10.0.0.1:7700"],
+    accelerator=capability_pb2.Accelerator(kind="cpu", name="M4"),
+    memory_total_bytes=16,
+    memory_free_bytes=8,
+    protocol_min=1,
+    protocol_max=1,
+    models=[
+        model_pb2.ModelOffer(
+            model_id="ngram", role=model_pb2.ROLE_PROPOSER, kind=model_pb2.MODEL_KIND_NGRAM
+        )
+    ],
+)
+SELF = capability_pb2.NodeStatus(card=CARD, liveness=capability_pb2.LIVENESS_ALIVE, is_self=True)
+STRANGER = capability_pb2.NodeStatus(
+    card=capability_pb2.CapabilityCard(node_id="bb" * 32),
+    liveness=capability_pb2.LIVENESS_SUSPECT,
+    age_seconds=3,
+    round_trip_seconds=0.5,
+)
+EVENTS = [
+    capability_pb2.WatchFleetResponse(
+        snapshot=capability_pb2.FleetSnapshot(fleet_name="home", nodes=[SELF, STRANGER])
+    ),
+    capability_pb2.WatchFleetResponse(),
+    capability_pb2.WatchFleetResponse(changed=STRANGER),
+    capability_pb2.WatchFleetResponse(removed_node_id="bb" * 32),
+]
+
+
+async def test_nodes_with_and_without_a_card(node):
+    node.fleet_events = EVENTS
+    async with AsyncClient(node.address) as client:
+        known, stranger = await client.fleet.nodes()
+        assert known.name == "mini-1"
+        assert known.address == "127.0.0.1:7700"
+        assert known.liveness is Liveness.ALIVE
+        assert known.is_self
+        assert known.round_trip_seconds is None
+        assert known.models[0].role is kakeya.Role.PROPOSER
+        assert known.card.public_key == "0102"
+        assert stranger.card is None
+        assert (stranger.name, stranger.address, stranger.models) == ("b" * 12, "", ())
+        assert stranger.liveness is Liveness.SUSPECT
+        assert stranger.round_trip_seconds == 0.5
+        json.dumps(dataclasses.asdict(known))
+        # The look does not go on watching.
+        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+
+
+async def test_a_watch_gives_a_snapshot_then_changes_and_ends_when_left(node):
+    node.fleet_events = EVENTS
+    async with AsyncClient(node.address) as client:
+        seen = []
+        async for event in client.fleet.watch():
+            seen.append(event)
+            if len(seen) == 3:
+                break
+        assert isinstance(seen[0], FleetSnapshot)
+        assert seen[0].fleet_name == "home"
+        assert isinstance(seen[1], NodeChanged)
+        assert seen[2] == NodeRemoved("bb" * 32)
+        assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
+
+
+async def test_a_watch_that_falls_behind_says_so(node):
+    node.refuse("WatchFleet", grpc.StatusCode.RESOURCE_EXHAUSTED, reason="WATCHER_TOO_SLOW")
+    async with AsyncClient(node.address) as client:
+        with pytest.raises(kakeya.WatcherTooSlow):
+            await anext(aiter(client.fleet.watch()))
+
+
+async def test_the_node_as_it_sees_itself(node):
+    async with AsyncClient(node.address) as client:
+        await client.create_session("tiny")
+        seen = await client.fleet.node()
+        assert seen.card.name == "mini-1"
+        assert seen.links == (kakeya.PeerLink("bb", 0.001, breaker_open=False),)
+        assert seen.load.session_count == 1
+        assert seen.load.kv_bytes == 7
+        assert not seen.draining
+
+
+async def test_a_plan_is_asked_for_with_all_of_its_fields(node):
+    async with AsyncClient(node.address) as client:
+        plan = await client.fleet.plan(
+            "tiny",
+            proposer_model="ngram",
+            proposer_node_id="bb",
+            verifier_node_id="aa",
+            context_tokens=4096,
+            kv_strategy=kakeya.KvStrategy.FULL,
+            sink_tokens=1,
+            window_tokens=2,
+            block_size=3,
+            without_proposer=True,
+        )
+        assert plan.reasons == ("mini-2 drafts fastest",)
+        assert plan.verifier.node_name == "mini-1"
+        assert node.requests["Plan"] == [
+            placement_pb2.PlanRequest(
+                verifier_model="tiny",
+                proposer_model="ngram",
+                proposer_node_id="bb",
+                verifier_node_id="aa",
+                context_tokens=4096,
+                kv_strategy=placement_pb2.KV_STRATEGY_FULL,
+                sink_tokens=1,
+                window_tokens=2,
+                block_size=3,
+                without_proposer=True,
+            )
+        ]
+        with pytest.raises(kakeya.BadRequest):
+            await client.fleet.plan("tiny", context_tokens=-1)
+
+
+async def test_leave_drains(node):
+    async with AsyncClient(node.address) as client:
+        assert await client.fleet.leave(drain_seconds=2.5) == "aa"
+        assert node.requests["Leave"][0].drain_seconds == 2.5

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kakeya
+
+SDK = Path(__file__).parents[2] / "sdks" / "python"
+README = (SDK / "README.md").read_text()
+
+
+def test_all_is_sorted_and_complete():
+    assert kakeya.__all__ == sorted(kakeya.__all__)
+    public = {
+        name
+        for name, value in vars(kakeya).items()
+        if not name.startswith("_") and not isinstance(value, type(sys))
+    }
+    assert public == set(kakeya.__all__)
+
+
+def test_everything_public_is_documented():
+    for name in kakeya.__all__:
+        value = getattr(kakeya, name)
+        if isinstance(value, type):
+            assert value.__doc__, name
+
+
+def test_importing_the_client_imports_nothing_of_the_node_and_no_model_library():
+    code = "import sys, kakeya;print(*{name.partition('.')[0] for name in sys.modules}, sep='\\n')"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert "grpc" in loaded
+    heavy = {"node", "fleet", "engine", "torch", "transformers", "tokenizers", "numpy"}
+    assert not heavy & set(loaded)
+
+
+def test_the_package_is_typed():
+    assert (SDK / "kakeya" / "py.typed").exists()
+
+
+@pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
+def test_the_examples_of_the_readme_run(threaded_node, example, capsys):
+    assert "127.0.0.1:7700" in example
+    exec(compile(example.replace("127.0.0.1:7700", threaded_node.address), "README", "exec"), {})
+    assert capsys.readouterr().out
+    assert not threaded_node.sessions

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kakeya
+from kakeya import AsyncClient
+from kakeya.retries import RetryBudget, pause_seconds
+
+LOST = {"code": grpc.StatusCode.UNAVAILABLE, "after": True}
+
+
+async def test_an_append_whose_answer_was_lost_is_not_doubled(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([1, 2])
+        node.refuse("AppendTokens", **LOST)
+        assert await session.append([3, 4]) == 4
+        assert node.sessions[session.session_id] == [1, 2, 3, 4] == list(session.history)
+        assert len(node.requests["AppendTokens"]) == 3
+
+
+async def test_an_append_that_never_arrived_is_sent_again(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        node.refuse("AppendTokens", grpc.StatusCode.UNAVAILABLE)
+        node.refuse("AppendTokens", grpc.StatusCode.UNAVAILABLE)
+        assert await session.append([1]) == 1
+        assert node.sessions[session.session_id] == [1]
+
+
+async def test_a_lost_append_onto_another_history_is_still_a_mismatch(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([1])
+        node.sessions[session.session_id] += [7, 7, 7]
+        node.refuse("AppendTokens", grpc.StatusCode.UNAVAILABLE)
+        with pytest.raises(kakeya.HistoryLengthMismatch):
+            await session.append([2])
+        assert session.history == (1,)
+
+
+async def test_a_lost_append_after_an_early_leave_continues_what_arrived(node):
+    node.commits_on_cancel = 2
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([1])
+        async for _ in session.generate(1_000_000):
+            break
+        node.refuse("AppendTokens", grpc.StatusCode.UNAVAILABLE)
+        # As many tokens as the node may have committed unseen: lengths alone prove nothing.
+        await session.append([8, 9])
+        assert node.sessions[session.session_id] == list(session.history)
+        assert session.history[-2:] == (8, 9)
+
+
+async def test_a_create_whose_answer_was_lost_opens_one_session(node):
+    async with AsyncClient(node.address) as client:
+        await client.fleet.node()
+        node.refuse("CreateSession", **LOST)
+        session = await client.create_session("tiny")
+        assert list(node.sessions) == [session.session_id]
+        assert len({item.request_id for item in node.requests["CreateSession"]}) == 1
+
+
+async def test_a_create_without_request_id_is_sent_once(node):
+    async with AsyncClient(node.address) as client:
+        await client.fleet.node()
+        node.refuse("CreateSession", **LOST)
+        with pytest.raises(kakeya.NodeUnreachable):
+            await client.create_session("tiny", request_id="")
+        assert len(node.requests["CreateSession"]) == 1
+
+
+@pytest.mark.parametrize("method", ["CloseSession", "ForkSession", "Leave"])
+async def test_what_is_not_idempotent_is_sent_once(node, method):
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session("tiny")
+        node.refuse(method, grpc.StatusCode.UNAVAILABLE)
+        with pytest.raises(kakeya.NodeUnreachable):
+            match method:
+                case "CloseSession":
+                    await session.close()
+                case "ForkSession":
+                    await session.fork()
+                case "Leave":
+                    await client.fleet.leave()
+        assert len(node.requests[method]) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, "DRAINING"),
+        (grpc.StatusCode.INTERNAL, ""),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "OUT_OF_KV_MEMORY"),
+    ],
+)
+async def test_what_a_node_said_is_not_asked_again(node, code, reason):
+    async with AsyncClient(node.address) as client:
+        await client.fleet.node()
+        node.refuse("CreateSession", code, reason=reason)
+        with pytest.raises(kakeya.KakeyaError):
+            await client.create_session("tiny")
+        assert len(node.requests["CreateSession"]) == 1
+
+
+async def test_a_sick_node_gets_few_retries(node):
+    calls = 60
+    async with AsyncClient(node.address) as client:
+        await client.fleet.node()
+        node.requests.clear()
+        for _ in range(20 * calls):
+            node.refuse("GetNode", grpc.StatusCode.UNAVAILABLE)
+        attempts = 0
+        for _ in range(calls):
+            with pytest.raises(kakeya.NodeUnreachable) as caught:
+                await client.fleet.node()
+            attempts += caught.value.attempts
+        assert attempts == len(node.requests["GetNode"]) <= 1.1 * calls + 10
+
+
+@given(st.lists(st.booleans(), max_size=300))
+def test_the_budget_bounds_retries_to_a_share_of_the_calls(steps):
+    budget = RetryBudget(capacity=3.0, earned_per_call=0.25)
+    calls = retries = 0
+    for is_call in steps:
+        if is_call:
+            calls += 1
+            budget.earn()
+        else:
+            retries += budget.spend()
+        assert retries <= 3 + 0.25 * calls
+
+
+@given(st.integers(0, 1000), st.floats(0, 1))
+def test_pauses_grow_to_two_seconds(retry, chance):
+    assert 0 <= pause_seconds(retry, chance) <= 2
+    assert pause_seconds(retry, 1.0) <= pause_seconds(retry + 1, 1.0)
+    assert pause_seconds(0, 1.0) == 0.1

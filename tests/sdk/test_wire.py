@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+import kakeya
+from kakeya import wire
+from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, runtime_pb2
+
+ENUMS = [
+    (kakeya.KvStrategy, placement_pb2.KvStrategy),
+    (kakeya.Transport, placement_pb2.Transport),
+    (kakeya.RejectionReason, placement_pb2.RejectionReason),
+    (kakeya.Role, model_pb2.Role),
+    (kakeya.ModelKind, model_pb2.ModelKind),
+    (kakeya.Liveness, capability_pb2.Liveness),
+    (kakeya.StopReason, runtime_pb2.StopReason),
+    (kakeya.DropReason, runtime_pb2.DropReason),
+    (kakeya.SessionState, runtime_pb2.SessionState),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), ENUMS, ids=str)
+def test_every_value_of_the_contract_has_its_member(ours, theirs):
+    members = [wire.enum_value(ours, theirs.DESCRIPTOR, number) for number in theirs.values()]
+    assert members[0] is ours.UNKNOWN
+    assert ours.UNKNOWN not in members[1:]
+    assert len(set(members)) == len(members) == len(ours)
+    assert wire.enum_value(ours, theirs.DESCRIPTOR, 10_000) is ours.UNKNOWN
+
+
+def test_statistics_and_timeline_of_a_generation():
+    done = wire.generation_done(
+        runtime_pb2.GenerateDone(
+            stop_reason=runtime_pb2.STOP_REASON_DEADLINE,
+            generated_token_count=5,
+            history_length=9,
+            seed=2**63,
+            timings=runtime_pb2.GenerateTimings(
+                queue_seconds=1, prefill_seconds=2, first_token_seconds=3, total_seconds=4
+            ),
+            speculation=runtime_pb2.SpeculationStatistics(
+                block_count=1,
+                drafted_count=2,
+                accepted_count=3,
+                verify_forward_count=4,
+                acceptance_length=5,
+                round_trip_seconds_p50=6,
+                round_trip_seconds_p99=7,
+                faults=[runtime_pb2.DraftFault(reason=runtime_pb2.DROP_REASON_STALE, count=8)],
+                drop_reason=runtime_pb2.DROP_REASON_DEADLINE,
+                ahead_hit_count=9,
+                ahead_miss_count=10,
+                proposer_node_id="bb",
+                proposer_model_id="ngram",
+            ),
+            timeline=[
+                runtime_pb2.BlockTiming(
+                    first_index=1,
+                    drafted_count=2,
+                    accepted_count=3,
+                    draft_seconds=4,
+                    wire_seconds=5,
+                    wait_seconds=6,
+                    verify_seconds=7,
+                    drafted_ahead=True,
+                    start_seconds=8,
+                )
+            ],
+        )
+    )
+    assert done == kakeya.GenerationDone(
+        stop_reason=kakeya.StopReason.DEADLINE,
+        generated_token_count=5,
+        history_length=9,
+        timings=kakeya.Timings(1, 2, 3, 4),
+        speculation=kakeya.SpeculationStatistics(
+            1,
+            2,
+            3,
+            4,
+            5,
+            6,
+            7,
+            (kakeya.DraftFault(kakeya.DropReason.STALE, 8),),
+            kakeya.DropReason.DEADLINE,
+            9,
+            10,
+            "bb",
+            "ngram",
+        ),
+        timeline=(kakeya.BlockTiming(1, 2, 3, 4, 5, 6, 7, drafted_ahead=True, start_seconds=8),),
+        seed=2**63,
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (kakeya.ModelOffer, model_pb2.ModelOffer),
+        (kakeya.Plan, placement_pb2.Plan),
+        (kakeya.Placement, placement_pb2.Placement),
+        (kakeya.Rejection, placement_pb2.Rejection),
+        (kakeya.SessionInfo, runtime_pb2.SessionInfo),
+        (kakeya.GenerationDone, runtime_pb2.GenerateDone),
+        (kakeya.SpeculationStatistics, runtime_pb2.SpeculationStatistics),
+        (kakeya.BlockTiming, runtime_pb2.BlockTiming),
+        (kakeya.Timings, runtime_pb2.GenerateTimings),
+        (kakeya.Tokens, runtime_pb2.CommittedTokens),
+        (kakeya.NodeLoad, capability_pb2.NodeLoad),
+        (kakeya.PeerLink, capability_pb2.PeerLink),
+        (kakeya.MeasuredAcceptance, capability_pb2.MeasuredAcceptance),
+        (kakeya.Node, capability_pb2.GetNodeResponse),
+    ],
+)
+def test_values_have_the_fields_of_their_messages(value, message):
+    assert set(value.__dataclass_fields__) == set(message.DESCRIPTOR.fields_by_name)
