@@ -27,7 +27,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
         if not single.is_file():
             raise WeightsMismatch(
                 f"{folder} has no {SINGLE_WEIGHTS} and no {WEIGHTS_INDEX}; "
-                "convert the weights to safetensors",
+                "fetch the model's safetensors, or convert its weights",
                 path=str(folder),
             )
         return (single,)

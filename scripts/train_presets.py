@@ -118,13 +118,13 @@ def plan_row(rng: np.random.Generator, stage: Stage, length: int, line_tokens: i
 
 _CURRICULUM = (
     Stage(300, (64, 128), (0.4, 0.6), dense_share=0.75, plain_share=0.1, answer_weight=2.0),
-    Stage(150, (128, 256), (0.3, 0.7), dense_share=0.6, plain_share=0.1, answer_weight=1.0),
-    Stage(250, (256, 512), (0.3, 0.7), dense_share=0.3, plain_share=0.15, answer_weight=1.0),
+    Stage(300, (128, 256), (0.3, 0.7), dense_share=0.6, plain_share=0.1, answer_weight=1.0),
+    Stage(350, (256, 512), (0.3, 0.7), dense_share=0.4, plain_share=0.15, answer_weight=1.0),
     Stage(
-        150,
+        250,
         (256, 512, 1024),
         (0.3, 0.3, 0.4),
-        dense_share=0.15,
+        dense_share=0.25,
         plain_share=0.2,
         answer_weight=1.0,
     ),
@@ -132,7 +132,7 @@ _CURRICULUM = (
         350,
         (256, 512, 1024, 2048),
         (0.2, 0.3, 0.3, 0.2),
-        dense_share=0.1,
+        dense_share=0.15,
         plain_share=0.25,
         answer_weight=0.5,
     ),

@@ -12,6 +12,7 @@ from typing import TypeVar
 from kakeya import AsyncClient, KakeyaError
 from node.cli.failure import CommandFailed, ExitCode
 from node.cli.local_agents import LocalAgent, local_agents
+from node.cli.mends import with_mend
 from node.cli.output import note
 from node.state_directory import default_state
 
@@ -37,7 +38,8 @@ def ask(node: str | None, work: Callable[[AsyncClient], Awaitable[Result]]) -> R
     try:
         return run_interruptible(session())
     except KakeyaError as error:
-        raise CommandFailed(error.reason, str(error), metadata=error.metadata) from error
+        message = with_mend(error.reason, str(error))
+        raise CommandFailed(error.reason, message, metadata=error.metadata) from error
 
 
 def run_interruptible(work: Coroutine[object, object, Result]) -> Result:

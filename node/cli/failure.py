@@ -47,7 +47,7 @@ def report(failure: CommandFailed, *, as_json: bool) -> int:
             "message": failure.message,
             "metadata": failure.metadata,
         }
-        sys.stdout.write(json.dumps({"error": error}, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps({"error": error}) + "\n")
     else:
         sys.stderr.write(f"fleet: {failure.message}\n")
     return int(failure.exit_code)

@@ -85,13 +85,15 @@ def command(config_file: Path | None, *, as_json: bool, no_mdns: bool, **given: 
         flags["mdns"] = False
     from engine.errors import EngineError
     from fleet.errors import FleetError
+    from node.cli.mends import sentence
     from node.errors import NodeError
     from node.refusals import Refusal
 
     try:
         return _run(flags, config_file, as_json=as_json)
     except (NodeError, EngineError, FleetError, Refusal) as error:
-        raise CommandFailed(error.reason, _sentence(error), metadata=error.metadata) from error
+        message = sentence(str(error))
+        raise CommandFailed(error.reason, message, metadata=error.metadata) from error
 
 
 def _run(flags: dict[str, object], config_file: Path | None, *, as_json: bool) -> int:
@@ -112,8 +114,3 @@ def _run(flags: dict[str, object], config_file: Path | None, *, as_json: bool) -
         return asyncio.run(run_agent(config, on_event=view.take))
     finally:
         view.close()
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
@@ -30,6 +31,10 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command and returns its exit code; says expected errors in one sentence."""
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal's encoding lacks is no reason to stop.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         from node.cli.dispatch import dispatch
 

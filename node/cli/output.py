@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def write_json(value: Mapping[str, object]) -> None:
     """Writes one JSON object as one line on stdout, at once."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 

@@ -238,7 +238,7 @@ def test_a_broken_weights_index(tmp_path: Path, index: str, message: str) -> Non
 
 def test_no_weights_at_all(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"old")
-    with pytest.raises(WeightsMismatch, match="convert the weights to safetensors"):
+    with pytest.raises(WeightsMismatch, match="fetch the model's safetensors"):
         weights_digest(tmp_path)
 
 

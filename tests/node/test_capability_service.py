@@ -1,5 +1,7 @@
 """CapabilityService over a real server: bad input, watchers, probes."""
 
+from random import Random
+
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
@@ -178,6 +180,29 @@ async def test_malformed_bytes_to_a_stream(agent, stub, request_of):
     call = agent.channel.unary_stream(METHOD + "WatchFleet")(b"\xff" * 40, timeout=10)
     code, reason = await refused(call.read())
     assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_any_damage_to_a_request_is_answered_by_the_contract(
+    agent, stub, request_of, make_card, make_identity, fleet_name, scrape, seed
+):
+    rng = Random(seed)
+    cards = [signed_to_wire(make_card(make_identity(), fleet_name=fleet_name)) for _ in range(3)]
+    rumours = [capability_pb2.Rumour(node_id=agent.node_id, incarnation=1, liveness=1)]
+    whole = request_of(cards=cards, rumours=rumours, wanted_node_keys=[1]).SerializeToString()
+    call = agent.channel.unary_unary(METHOD + "ExchangeCapabilities")
+    reasons = set()
+    for _ in range(100):
+        damaged = bytearray(whole)
+        for _ in range(rng.randint(1, 8)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            await call(bytes(damaged[: rng.randint(0, len(damaged))]), timeout=30)
+        except grpc.aio.AioRpcError as error:
+            reasons.add(reason_of(error))
+    assert reasons <= {"BAD_REQUEST", "FLEET_MISMATCH", "PROTOCOL_SKEW"}, f"seed {seed}"
+    assert "INTERNAL_ERROR" not in await scrape(agent.ready["metrics_address"])
+    assert (await stub.ExchangeCapabilities(request_of())).sender_node_id
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 11.0, float("nan"), float("inf")])

@@ -216,3 +216,20 @@ async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkp
     sweeping.cancel()
     await asyncio.wait((sweeping,))
     await node.stop()
+
+
+async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
+    client, verifier, proposer, calls, monkeypatch
+):
+    session = await client.open(mode=calls.FIXED, proposer="ngram", block_size=5)
+    await client.append(session, PROMPT * 3)
+    tokens = (await client.generate(session, 40)).token_ids
+    assert proposer.roles.load_numbers().draft_stream_count == 1
+    monkeypatch.setattr("node.session_desk.REST_SECONDS", 0.0)
+    verifier.roles._services.desk.sweep()
+    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
+    again = await client.generate(session, 40)
+    assert again.done.speculation.faults == []
+    whole = await client.open()
+    await client.append(whole, PROMPT * 3)
+    assert (await client.generate(whole, 80)).token_ids == tokens + again.token_ids

@@ -385,3 +385,12 @@ async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stu
     assert meanwhile > 3
     await source.close()
     stream.call.cancel()
+
+
+async def test_a_stream_that_never_opens_is_ended(stub, calls, proposer, monkeypatch):
+    monkeypatch.setattr("node.proposer_service.OPENING_SECONDS", 0.2)
+    call = stub.Draft(timeout=10)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    assert calls.refused(caught.value).reason == "BAD_REQUEST"
+    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count, seconds=1.0)

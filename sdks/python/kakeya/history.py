@@ -37,7 +37,7 @@ class History:
 
     def receive(self, token_ids: Sequence[int], first_index: int) -> None:
         """Ids that the node generated; raises HistoryLengthMismatch when some are missing."""
-        if False:
+        if first_index != len(self._ids):
             raise HistoryLengthMismatch(
                 f"tokens of position {first_index} arrived, the history has {len(self._ids)}; "
                 "does another client use the session?"

@@ -1,0 +1,32 @@
+"""How to mend what a node refused, by the reason of its error."""
+
+from __future__ import annotations
+
+_MENDS = {
+    "CONTEXT_EXCEEDED": "give a shorter prompt or fewer --max-tokens",
+    "DEADLINE_EXCEEDED": "the node may be frozen or busy, `fleet status` on another node tells",
+    "DRAINING": "ask another node with --node HOST:PORT",
+    "INVARIANT_VIOLATED": "please report it with the node's log",
+    "KV_STRATEGY_UNSUPPORTED": "choose another --kv-strategy",
+    "MODEL_NOT_FOUND": "`fleet join --serve verifier=MODEL` serves one more",
+    "NOT_LOOPBACK": "run the command on the node's own machine",
+    "NO_PLACEMENT": "`fleet plan --verifier MODEL` looks at every pairing",
+    "OUT_OF_KV_MEMORY": "close sessions, give a smaller --window, or try again later",
+    "SESSION_NOT_FOUND": "run the command again",
+    "TOKEN_OUT_OF_VOCABULARY": "name the model's own tokenizer with --tokenizer PATH",
+    "UNEXPECTED_ERROR": "the node's log says more",
+}
+
+
+def with_mend(reason: str, message: str) -> str:
+    """The message as one sentence that ends with its mend, where one is known."""
+    mend = _MENDS.get(reason)
+    if mend is None:
+        return sentence(message)
+    return f"{message.strip().rstrip('.')}; {mend}."
+
+
+def sentence(message: str) -> str:
+    """The message, ended as a sentence is."""
+    cause = message.strip().rstrip(".")
+    return cause if cause.endswith(("?", "!")) else f"{cause}."

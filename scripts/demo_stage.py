@@ -1,0 +1,76 @@
+"""Where the demonstration prints, and what it must show."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from io import TextIOWrapper
+
+from kakeya import FleetSnapshot
+from node.cli.fleet_table import COLUMNS, heading, rows
+from node.cli.output import terminal
+from node.cli.tables import plain_table, rich_table
+
+
+class Stage:
+    """Where the demo prints: coloured on a terminal, plain when piped."""
+
+    def __init__(self) -> None:
+        # An encoding without block characters is no reason to stop.
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")
+        self._console = terminal(sys.stdout)
+        self._scenes = 0
+
+    def scene(self, title: str) -> None:
+        """A numbered heading."""
+        self._scenes += 1
+        self._styled(f"\n{self._scenes}  {title}", "bold")
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """A line below the heading."""
+        self._styled(f"   {text}" if text else "", style)
+
+    def block(self, text: str) -> None:
+        """Several lines below the heading."""
+        for each in text.splitlines():
+            self.line(each)
+
+    def raw(self, text: str) -> None:
+        """Text as it streams."""
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def quote(self, prompt: str) -> None:
+        """The prompt, apart from what follows it."""
+        if self._console is None:
+            self.raw(prompt)
+        else:
+            self._console.print(prompt, style="dim", end="", markup=False, soft_wrap=True)
+
+    def fleet(self, snapshot: FleetSnapshot) -> None:
+        """The table of nodes."""
+        if self._console is None:
+            self.block(f"{heading(snapshot)}\n{plain_table(COLUMNS, rows(snapshot.nodes))}")
+        else:
+            self._console.print(rich_table(COLUMNS, rows(snapshot.nodes), title=heading(snapshot)))
+
+    def _styled(self, text: str, style: str) -> None:
+        if self._console is None:
+            self.raw(text + "\n")
+        else:
+            self._console.print(text, style=style or None, markup=False, soft_wrap=True)
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """What must hold, and whether it did."""
+
+    stage: Stage
+    broken: list[str] = field(default_factory=list)
+
+    def check(self, claim: str, *, holds: bool) -> None:
+        """Prints the claim with its verdict, and remembers a broken one."""
+        self.stage.line(f"{'✓' if holds else '✗'} {claim}", "green" if holds else "bold red")
+        if not holds:
+            self.broken.append(claim)

@@ -1,0 +1,75 @@
+"""The demonstration: holds on any model, ends by itself, and leaves no process behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def marked():
+    """An environment by which every process of one demonstration is known."""
+    mark = uuid.uuid4().hex
+    environment = os.environ | {"DEMO_MARK": mark, "COLUMNS": "120"}
+    yield environment
+    for process in living(mark):
+        process.kill()
+
+
+def living(mark):
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("DEMO_MARK") == mark and process.pid != os.getpid():
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def demo(toy, environment):
+    return subprocess.Popen(
+        [sys.executable, "-m", "scripts.demo", "--verifier", str(toy)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def test_everything_holds_and_nothing_is_left(toy, marked):
+    process = demo(toy, marked)
+    out, err = process.communicate(timeout=110)
+    assert process.returncode == 0, out + err
+    assert err == ""
+    assert "✗" not in out
+    assert out.count("✓ identical") == 2
+    for claim in (
+        "through the seed peer",
+        "mini-2 drafts for mini-1",
+        "drafted tokens took part",
+        "the proposer was dropped",
+        "no process is left behind",
+        "everything held",
+    ):
+        assert claim in out
+    assert living(marked["DEMO_MARK"]) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_in_the_middle_it_takes_its_agents_along(toy, marked, number):
+    process = demo(toy, marked)
+    for line in process.stdout:
+        if "mini-2" in line:
+            break
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert living(marked["DEMO_MARK"]) == []

@@ -1,0 +1,404 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleet.card import Card, ModelKind, ModelOffer, Role, StepCost
+from fleet.errors import FleetError, ModelNotFound, NoPlacement
+from fleet.liveness import Liveness
+from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
+from fleet.plan import KvStrategy, Plan, PlanRequest, Rejection, RejectionReason, Transport
+
+MakeCard = Callable[..., Card]
+TINY = PlanRequest("tiny")
+
+
+def alive(card: Card) -> NodeView:
+    return NodeView(card, Liveness.ALIVE)
+
+
+@pytest.fixture
+def pair(
+    make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> list[NodeView]:
+    """Verifier on a, proposer on b."""
+    return [alive(make_card("a", verifier_offer)), alive(make_card("b", ngram_offer))]
+
+
+def way(seconds: float = 0.0005, acceptance: float | None = None) -> Measurements:
+    rates = {} if acceptance is None else {("tiny", "ngram"): MeasuredAcceptance(acceptance, 500)}
+    return Measurements(round_trips={("a", "b"): seconds}, acceptances=rates)
+
+
+def only_rejection(made: Plan) -> Rejection:
+    assert len(made.rejections) == 1
+    return made.rejections[0]
+
+
+def test_a_near_proposer_is_paired_with_the_verifier(pair: list[NodeView]) -> None:
+    made = plan(TINY, pair, way())
+    assert (made.verifier.node_id, made.verifier.address) == ("a", "a.local:7000")
+    assert made.proposer is not None
+    assert (made.proposer.node_id, made.proposer.model_id) == ("b", "ngram")
+    assert made.transport is Transport.GRPC
+    assert made.predicted_alone_tokens_per_second == pytest.approx(100.0)
+    assert made.predicted_tokens_per_second > 100.0
+    assert (made.acceptance_rate, made.acceptance_measured) == (0.4, False)
+    assert made.round_trip_seconds == 0.0005
+    assert made.kv_bytes == 1024 * (4 + 1024 + 16)
+    assert "assumed" in made.reasons[0]
+    assert "0.40" in made.reasons[0]
+    rejected = only_rejection(made)
+    assert (rejected.proposer, rejected.reason) == (None, RejectionReason.SLOWER_THAN_CHOSEN)
+    assert rejected.predicted_tokens_per_second == pytest.approx(100.0)
+
+
+def test_a_far_proposer_is_left_out_and_the_numbers_say_why(pair: list[NodeView]) -> None:
+    made = plan(TINY, pair, way(0.2))
+    assert (made.proposer, made.transport, made.block_size) == (None, None, 0)
+    assert made.predicted_tokens_per_second == made.predicted_alone_tokens_per_second
+    rejected = only_rejection(made)
+    assert rejected.reason is RejectionReason.SLOWER_THAN_ALONE
+    assert 0 < rejected.predicted_tokens_per_second < 100.0
+    assert "200.00 ms" in rejected.explanation
+
+
+def test_measured_acceptance_decides_once_enough_was_drafted(pair: list[NodeView]) -> None:
+    assert plan(TINY, pair, way(acceptance=0.0)).proposer is None
+    good = plan(TINY, pair, way(acceptance=0.9))
+    assert (good.acceptance_rate, good.acceptance_measured) == (0.9, True)
+    assumed = plan(TINY, pair, way())
+    assert good.predicted_tokens_per_second > assumed.predicted_tokens_per_second
+    assert "0.90 measured" in good.reasons[0]
+    unlucky = Measurements(
+        round_trips={("a", "b"): 0.0005},
+        acceptances={("tiny", "ngram"): MeasuredAcceptance(0.0, 5)},
+    )
+    assert plan(TINY, pair, unlucky).acceptance_rate == 0.4
+
+
+def test_a_named_proposer_is_used_although_it_is_slower(pair: list[NodeView]) -> None:
+    for request in (
+        replace(TINY, proposer_model="ngram"),
+        replace(TINY, proposer_node_id="b"),
+    ):
+        made = plan(request, pair, way(0.2))
+        assert made.proposer is not None
+        assert made.predicted_tokens_per_second < made.predicted_alone_tokens_per_second
+        assert any("although" in reason for reason in made.reasons)
+        assert only_rejection(made).reason is RejectionReason.NOT_REQUESTED
+
+
+def test_without_a_proposer_none_is_used(pair: list[NodeView]) -> None:
+    made = plan(replace(TINY, without_proposer=True, proposer_model="ngram"), pair, way())
+    assert made.proposer is None
+    assert only_rejection(made).reason is RejectionReason.NOT_REQUESTED
+
+
+def test_a_proposer_on_the_same_node_needs_no_way(
+    make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> None:
+    made = plan(TINY, [alive(make_card("a", verifier_offer, ngram_offer))], Measurements())
+    assert made.transport is Transport.LOCAL
+    assert made.round_trip_seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (RejectionReason.TOKENIZER_MISMATCH, "uuuuuuuuuuuu"),
+        (RejectionReason.PROTOCOL_SKEW, "7 to 9"),
+        (RejectionReason.NOT_ALIVE, "suspect"),
+        (RejectionReason.CONTEXT_TOO_LONG, "512"),
+        (RejectionReason.NOT_MEASURED, "drafter"),
+        (RejectionReason.UNREACHABLE, "no measured way"),
+        (RejectionReason.BREAKER_OPEN, "circuit breaker"),
+        (RejectionReason.NOT_REQUESTED, "ngram"),
+    ],
+)
+def test_each_reason_against_a_proposer(
+    reason: RejectionReason,
+    said: str,
+    make_card: MakeCard,
+    verifier_offer: ModelOffer,
+    ngram_offer: ModelOffer,
+) -> None:
+    offer = replace(
+        ngram_offer,
+        model_id="drafter",
+        kind=ModelKind.MASKED_DIFFUSION,
+        tokenizer_digest=verifier_offer.tokenizer_digest,
+    )
+    request = replace(TINY, context_tokens=1000)
+    changes: dict[str, int] = {}
+    liveness = Liveness.ALIVE
+    measured = way()
+    match reason:
+        case RejectionReason.TOKENIZER_MISMATCH:
+            offer = replace(offer, tokenizer_digest="u" * 64)
+        case RejectionReason.PROTOCOL_SKEW:
+            changes = {"protocol_min": 7, "protocol_max": 9}
+        case RejectionReason.NOT_ALIVE:
+            liveness = Liveness.SUSPECT
+        case RejectionReason.CONTEXT_TOO_LONG:
+            offer = replace(offer, context_length=512)
+        case RejectionReason.NOT_MEASURED:
+            offer = replace(offer, step_costs=())
+        case RejectionReason.UNREACHABLE:
+            measured = Measurements()
+        case RejectionReason.BREAKER_OPEN:
+            measured = replace(measured, open_breakers=frozenset({("a", "b")}))
+        case _:
+            request = replace(request, proposer_model="ngram")
+    bystander = alive(make_card("c", ngram_offer))
+    nodes = [
+        alive(make_card("a", verifier_offer)),
+        NodeView(make_card("b", offer, **changes), liveness),
+        bystander,
+    ]
+    round_trips = {**measured.round_trips, ("a", "c"): 0.0005}
+    made = plan(request, nodes, replace(measured, round_trips=round_trips))
+    rejected = [line for line in made.rejections if line.proposer and line.proposer.node_id == "b"]
+    assert [line.reason for line in rejected] == [reason]
+    assert said in rejected[0].explanation
+    assert made.proposer is not None
+    assert made.proposer.node_id == "c"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (RejectionReason.NOT_ENOUGH_MEMORY, "1.0 MiB"),
+        (RejectionReason.PROTOCOL_SKEW, "7 to 9"),
+        (RejectionReason.NOT_ALIVE, "suspect"),
+        (RejectionReason.CONTEXT_TOO_LONG, "4096"),
+        (RejectionReason.NOT_MEASURED, "tiny"),
+        (RejectionReason.NOT_REQUESTED, "verifier node z"),
+    ],
+)
+def test_each_reason_against_a_verifier_and_the_error_that_lists_it(
+    reason: RejectionReason,
+    said: str,
+    make_card: MakeCard,
+    verifier_offer: ModelOffer,
+    ngram_offer: ModelOffer,
+) -> None:
+    request, offer, liveness = TINY, verifier_offer, Liveness.ALIVE
+    changes: dict[str, int] = {}
+    match reason:
+        case RejectionReason.NOT_ENOUGH_MEMORY:
+            changes = {"free": 1000}
+        case RejectionReason.PROTOCOL_SKEW:
+            changes = {"protocol_min": 7, "protocol_max": 9}
+        case RejectionReason.NOT_ALIVE:
+            liveness = Liveness.SUSPECT
+        case RejectionReason.CONTEXT_TOO_LONG:
+            request = replace(request, context_tokens=4096)
+        case RejectionReason.NOT_MEASURED:
+            offer = replace(offer, step_costs=())
+        case _:
+            request = replace(request, verifier_node_id="z")
+    bad = NodeView(make_card("a", offer, ngram_offer, **changes), liveness)
+    with pytest.raises(NoPlacement) as caught:
+        plan(request, [bad], Measurements())
+    if reason is not RejectionReason.NOT_REQUESTED:
+        assert said in str(caught.value)
+    assert caught.value.metadata["reasons"] == reason.value
+    if reason is RejectionReason.CONTEXT_TOO_LONG:
+        return
+    good = alive(make_card("z", replace(verifier_offer, step_costs=(StepCost(1, 9.0),))))
+    made = plan(request, [bad, good], Measurements())
+    assert made.verifier.node_id == "z"
+    rejected = [line for line in made.rejections if line.verifier.node_id == "a"]
+    assert [(line.reason, line.proposer) for line in rejected] == [(reason, None)]
+    assert said in rejected[0].explanation
+
+
+def test_measured_memory_overrides_the_card(pair: list[NodeView]) -> None:
+    with pytest.raises(NoPlacement):
+        plan(TINY, pair, replace(way(), free_bytes={"a": 10}))
+
+
+def test_full_context_needs_the_memory_of_the_whole_context(pair: list[NodeView]) -> None:
+    request = replace(TINY, kv_strategy=KvStrategy.FULL, context_tokens=2000)
+    assert plan(request, pair, way()).kv_bytes == 2000 * 1024
+    with pytest.raises(NoPlacement):
+        plan(request, pair, replace(way(), free_bytes={"a": 2000 * 1024 - 1}))
+
+
+def test_an_unknown_model_is_answered_with_the_models_there_are(pair: list[NodeView]) -> None:
+    with pytest.raises(ModelNotFound, match="'huge'; served: tiny") as caught:
+        plan(PlanRequest("huge"), pair, way())
+    assert caught.value.metadata["model_id"] == "huge"
+    with pytest.raises(ModelNotFound, match="proposer 'dream'; served: ngram"):
+        plan(replace(TINY, proposer_model="dream"), pair, way())
+    gone = [NodeView(view.card, Liveness.DEAD) for view in pair]
+    with pytest.raises(ModelNotFound, match="served: none"):
+        plan(TINY, gone, way())
+
+
+def test_a_named_proposer_that_cannot_serve_is_never_replaced(
+    pair: list[NodeView], make_card: MakeCard, ngram_offer: ModelOffer
+) -> None:
+    nodes = [*pair, alive(make_card("c", ngram_offer))]
+    with pytest.raises(NoPlacement, match="no measured way"):
+        plan(replace(TINY, proposer_node_id="c"), nodes, way())
+    with pytest.raises(NoPlacement):
+        plan(replace(TINY, proposer_node_id="nobody"), nodes, way())
+
+
+def test_the_requested_block_size_is_kept_as_far_as_the_verifier_reaches(
+    pair: list[NodeView],
+) -> None:
+    near = way(acceptance=0.9)
+    assert plan(replace(TINY, block_size=3), pair, near).block_size == 3
+    wide = plan(replace(TINY, block_size=40), pair, near)
+    assert wide.block_size == 15
+    assert any("40" in reason for reason in wide.reasons)
+    with pytest.raises(ValueError, match="below 1"):
+        plan(replace(TINY, block_size=0), pair, near)
+
+
+def test_of_equal_candidates_the_lower_ids_win(
+    make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> None:
+    nodes = [alive(make_card(node_id, verifier_offer, ngram_offer)) for node_id in ("c", "a", "b")]
+    measured = Measurements(round_trips={(x, y): 0.0 for x in "abc" for y in "abc"})
+    made = plan(TINY, nodes, measured)
+    assert made.proposer is not None
+    assert (made.verifier.node_id, made.proposer.node_id) == ("a", "a")
+
+
+# One node: its roles, speeds and state, drawn freely.
+node_strategy = st.fixed_dictionaries(
+    {
+        "verifies": st.booleans(),
+        "step": st.sampled_from([0.0, 0.005, 0.01, 0.05]),
+        "free": st.sampled_from([0, 1 << 30]),
+        "liveness": st.sampled_from(Liveness),
+        "protocol_max": st.sampled_from([1, 1, 1, 3]),
+        "kinds": st.lists(st.sampled_from(ModelKind), max_size=3, unique=True),
+        "draft": st.sampled_from([0.0001, 0.002, 0.02]),
+        "tokenizer": st.sampled_from(["t", "u"]),
+    }
+)
+
+
+def build(make_card: MakeCard, index: int, drawn: dict[str, object]) -> NodeView:
+    offers: list[ModelOffer] = []
+    step, draft = float(str(drawn["step"])), float(str(drawn["draft"]))
+    if drawn["verifies"]:
+        costs = (StepCost(1, step), StepCost(16, step * 1.5)) if step else ()
+        offers.append(
+            ModelOffer(
+                "tiny",
+                Role.VERIFIER,
+                ModelKind.AUTOREGRESSIVE,
+                tokenizer_digest="t",
+                kv_bytes_per_token=64,
+                step_costs=costs,
+            )
+        )
+    kinds = drawn["kinds"]
+    assert isinstance(kinds, list)
+    offers += [
+        ModelOffer(
+            str(kind),
+            Role.PROPOSER,
+            kind,
+            tokenizer_digest=str(drawn["tokenizer"]),
+            step_costs=(StepCost(1, draft), StepCost(8, draft * 2)),
+        )
+        for kind in kinds
+    ]
+    card = make_card(
+        f"n{index}",
+        *offers,
+        free=drawn["free"],
+        protocol_min=drawn["protocol_max"],
+        protocol_max=drawn["protocol_max"],
+    )
+    liveness = drawn["liveness"]
+    assert isinstance(liveness, Liveness)
+    return NodeView(card, liveness)
+
+
+requests = st.builds(
+    PlanRequest,
+    verifier_model=st.just("tiny"),
+    proposer_model=st.sampled_from(["", "", "ngram", "dflash"]),
+    proposer_node_id=st.sampled_from(["", "", "n1"]),
+    verifier_node_id=st.sampled_from(["", "", "n0"]),
+    without_proposer=st.sampled_from([False, False, True]),
+    block_size=st.sampled_from([None, 1, 8]),
+)
+
+
+def outcome(request: PlanRequest, nodes: list[NodeView], measured: Measurements) -> Plan | str:
+    try:
+        return plan(request, nodes, measured)
+    except FleetError as error:
+        return f"{error.reason} {error}"
+
+
+@given(
+    request_=requests,
+    drawn=st.lists(node_strategy, min_size=1, max_size=4),
+    ways=st.dictionaries(
+        st.tuples(st.integers(0, 3), st.integers(0, 3)), st.sampled_from([0.0, 0.001, 0.3])
+    ),
+    rate=st.none() | st.floats(0.0, 1.0),
+    seed=st.integers(0, 2**32),
+)
+@settings(
+    deadline=None,
+    max_examples=200,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_every_plan_accounts_for_each_candidate_and_is_no_slower_than_alone(
+    make_card: MakeCard,
+    request_: PlanRequest,
+    drawn: list[dict[str, object]],
+    ways: dict[tuple[int, int], float],
+    rate: float | None,
+    seed: int,
+) -> None:
+    nodes = [build(make_card, index, fields) for index, fields in enumerate(drawn)]
+    measured = Measurements(
+        round_trips={(f"n{x}", f"n{y}"): seconds for (x, y), seconds in ways.items()},
+        acceptances={}
+        if rate is None
+        else {("tiny", str(kind)): MeasuredAcceptance(rate, 1000) for kind in ModelKind},
+    )
+    made = outcome(request_, nodes, measured)
+    shuffled = list(nodes)
+    Random(seed).shuffle(shuffled)
+    assert outcome(request_, shuffled, measured) == made
+    if isinstance(made, str):
+        return
+    named = bool(request_.proposer_model or request_.proposer_node_id)
+    if not named or request_.without_proposer:
+        fastest_alone = max(
+            line.predicted_tokens_per_second for line in made.rejections if line.proposer is None
+        ) if any(line.proposer is None for line in made.rejections) else 0.0  # fmt: skip
+        assert made.predicted_tokens_per_second >= made.predicted_alone_tokens_per_second
+        assert made.predicted_tokens_per_second >= fastest_alone
+    looked_at = [(line.verifier.node_id, line.proposer) for line in made.rejections]
+    looked_at.append((made.verifier.node_id, made.proposer))
+    assert len(looked_at) == len(set(looked_at))
+    unfit = {
+        line.verifier.node_id
+        for line in made.rejections
+        if line.proposer is None and line.predicted_tokens_per_second == 0.0
+    }
+    proposers = sum(len(view.card.offers(Role.PROPOSER)) for view in nodes)
+    verifiers = [view.card.node_id for view in nodes if view.card.offers(Role.VERIFIER)]
+    fit = [node_id for node_id in verifiers if node_id not in unfit]
+    assert len(looked_at) == len(unfit) + len(fit) * (1 + proposers)
+    assert all(line.explanation for line in made.rejections)
+    assert made.reasons
