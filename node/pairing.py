@@ -79,15 +79,16 @@ class Pairing:
 
     @property
     def adaptive(self) -> bool:
-        """Whether measured pace may change the block size and drop the proposer."""
-        return self._choice is SpeculationChoice.AUTO
+        """Whether the measured pace chooses the size of each block, up to `block_size`."""
+        return self._choice is SpeculationChoice.AUTO or self._request.block_size is None
 
     @property
     def block_size(self) -> int:
-        """Tokens to draft at most; 0 for as many as one forward verifies."""
-        if self._request.block_size is not None:
-            return self._request.block_size
-        return 0 if self.adaptive else self._plan.block_size
+        """Tokens to draft at most; 0 for as many as one forward verifies.
+
+        The plan's block size is a prediction; the pace measures.
+        """
+        return self._request.block_size or 0
 
     async def connect(self, history: History) -> tuple[DraftSource | None, SpeculationState | None]:
         """The source for the next generation, None to decode alone.
@@ -159,7 +160,9 @@ class Pairing:
     def _connected(self, placement: Placement) -> _Connection | None:
         around = self._around
         key = (placement.node_id, placement.model_id)
-        state = SharedSpeculationState(around.breakers, key, judging=self.adaptive)
+        state = SharedSpeculationState(
+            around.breakers, key, judging=self._choice is SpeculationChoice.AUTO
+        )
         if placement.node_id == around.fleet.self_id:
             served = around.proposers[placement.model_id]
             source: DraftSource = LocalDraftSource(served.proposer, served.run)
