@@ -170,9 +170,8 @@ def report(run: Run, log: Path, figures: dict[str, float], bar: Bar | None) -> N
 def train(run: Run, options: argparse.Namespace) -> None:
     """Run the remaining steps, or until `--stop-at`, with checkpoints on the way and at the end."""
     run.progress.begin(run.preset.steps, options.workers, options.threads)
-    losses = token_losses(run.model)
-    if options.compile:
-        losses = torch.compile(losses, dynamic=False)
+    plain = token_losses(run.model)
+    compiled = torch.compile(plain, dynamic=False)
     last = min(run.preset.steps, options.stop_at or run.preset.steps)
     window: list[StepFigures] = []
     mark = time.monotonic()
@@ -182,6 +181,7 @@ def train(run: Run, options: argparse.Namespace) -> None:
             step = run.progress.step
             batch = make_batch(run.preset, run.text.form, run.text.training, options.seed, step)
             factor = run.preset.rate_factor(step)
+            losses = compiled if batch.targets.shape[1] <= options.compile_up_to else plain
             window.append(train_step(losses, run.optimizers, batch, factor, run.device, run.team))
             run.progress.step += 1
             run.progress.tokens += batch.targets.numel()
@@ -223,7 +223,12 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--log-every", type=int, default=20)
     parser.add_argument("--recall-every", type=int, default=100)
     parser.add_argument("--export", type=Path, help="write the model folder here, and stop")
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--compile-up-to",
+        type=int,
+        default=512,
+        help="compile the step for rows of at most this many tokens, each length on its own",
+    )
     return parser.parse_args(arguments)
 
 

@@ -29,6 +29,7 @@ from train_checkpoint import CHECKPOINT_NAME  # noqa: E402
 from train_export import file_sha256  # noqa: E402
 from train_presets import PRESETS, TINY  # noqa: E402
 
+NOT_COMPILED = ("--compile-up-to", "0")
 SOURCE = python_corpus.standard_library() / "json"
 
 
@@ -54,7 +55,7 @@ def rng(seed: int = 7) -> np.random.Generator:
 def run(work: Path, *more: str) -> dict[str, torch.Tensor]:
     """Train the test preset and return the weights that it ends with."""
     train_verifier.main(
-        ["--preset", "test", "--work", str(work), "--corpus", str(SOURCE), "--no-compile", *more]
+        ["--preset", "test", "--work", str(work), "--corpus", str(SOURCE), *NOT_COMPILED, *more]
     )
     return torch.load(work / CHECKPOINT_NAME, weights_only=True)["model"]
 
