@@ -7,6 +7,8 @@ the newest: enough to reach nearly all of N nodes; the digests bring the rest
 
 from __future__ import annotations
 
+import heapq
+
 REPEATS = 3
 
 
@@ -33,7 +35,7 @@ class HotRegisters:
     def take(self, count: int, node_count: int) -> list[str]:
         """Up to `count` ids to tell in one message, counted as told."""
         most = REPEATS * node_count.bit_length()
-        chosen = sorted(self._told, key=self._told.__getitem__)[:count]
+        chosen = heapq.nsmallest(count, self._told, key=self._told.__getitem__)
         for node_id in chosen:
             told, heating = self._told[node_id]
             if told + 1 < most:

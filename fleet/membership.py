@@ -91,7 +91,6 @@ def _tick(state: Membership, now: float, rng: Randomness) -> list[Effect]:
     state.ticked_at = now
     if state.awareness.ticked(late):
         # This node stood still: what did not come in that time accuses nobody.
-        state.calls.clear()
         state.probes.clear()
         for suspicion in state.suspicions.values():
             suspicion.since += late

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from fleet.card import Card
 from fleet.liveness import Liveness
 
+# In `Measurements.free_bytes`: whether memory suffices is decided elsewhere.
+UNLIMITED_BYTES = (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
@@ -34,8 +37,9 @@ class Measurements:
 
     `round_trips`: (verifier node, proposer node) -> seconds. `acceptances`:
     (verifier model, proposer model) -> share. `free_bytes`: node -> bytes that
-    a session may take, in place of the card's. `open_breakers`: (verifier node,
-    proposer node) pairs that a circuit breaker holds apart.
+    a session may take, in place of the card's, or `UNLIMITED_BYTES`.
+    `open_breakers`: (verifier node, proposer node) pairs that a circuit breaker
+    holds apart.
     """
 
     round_trips: Mapping[tuple[str, str], float] = field(default_factory=dict)

@@ -83,11 +83,10 @@ def _decide(
     rejections: list[Rejection],
     measured: Measurements,
 ) -> Plan:
-    named = _names_proposer(request)
-    eligible = [pair for pair in fit if pair.proposer is None or named or pair.is_faster_than_alone]
-    if not eligible:
+    if not fit:
         raise _no_placement(request, rejections)
-    chosen = min(eligible, key=lambda pair: pair.preference)
+    # The verifier alone is among them unless a proposer was named: what wins is no slower.
+    chosen = min(fit, key=lambda pair: pair.preference)
     rejections = [*rejections, *(_slower(pair, chosen) for pair in fit if pair is not chosen)]
     card = chosen.verifier.card
     needed = kv_bytes(chosen.verifier.offer, request)

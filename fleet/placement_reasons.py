@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleet.node_view import UNLIMITED_BYTES
 from fleet.plan import PlanRequest
 from fleet.predicted_pair import PredictedPair, Server
 from fleet.quantities import bytes_text, seconds_text
@@ -51,10 +52,12 @@ def plan_reasons(
         reasons.append("The request wants the verifier alone.")
     else:
         reasons.append("No proposer is predicted to be faster than the verifier alone.")
-    reasons.append(
-        f"Keys and values take at most {bytes_text(kv_bytes)} "
-        f"of {bytes_text(free_bytes)} free on {chosen.verifier.card.name}."
+    of_free = (
+        ""
+        if free_bytes >= UNLIMITED_BYTES
+        else f" of {bytes_text(free_bytes)} free on {chosen.verifier.card.name}"
     )
+    reasons.append(f"Keys and values take at most {bytes_text(kv_bytes)}{of_free}.")
     return tuple(reasons)
 
 

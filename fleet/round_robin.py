@@ -14,25 +14,28 @@ class RoundRobin:
 
     def __init__(self) -> None:
         self._order: list[str] = []
+        self._present: set[str] = set()
         self._next = 0
 
     def __len__(self) -> int:
         return len(self._order)
 
     def __contains__(self, node_id: str) -> bool:
-        return node_id in self._order
+        return node_id in self._present
 
     def add(self, node_id: str, rng: Randomness) -> None:
         """Inserts a peer at a random place of what is left of the pass."""
-        if node_id in self._order:
+        if node_id in self._present:
             return
+        self._present.add(node_id)
         left = len(self._order) - self._next
         self._order.insert(self._next + int(rng.random() * (left + 1)), node_id)
 
     def discard(self, node_id: str) -> None:
         """Takes a peer out, if it is there."""
-        if node_id not in self._order:
+        if node_id not in self._present:
             return
+        self._present.remove(node_id)
         index = self._order.index(node_id)
         del self._order[index]
         if index < self._next:

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import structlog
 
+from engine.model_folder import Progress
 from node.config import Config, is_loopback
 from node.error_interceptor import ErrorInterceptor
 from node.fleet_changes import EventSink
@@ -25,17 +26,20 @@ from node.state_directory import StateDirectory
 _log = structlog.get_logger(__name__)
 
 
-async def run_agent(config: Config, *, on_event: EventSink) -> int:
+async def run_agent(
+    config: Config, *, on_event: EventSink, on_progress: Progress | None = None
+) -> int:
     """Runs a node until SIGTERM, SIGINT or Leave.
 
     A second signal, or one while models are loaded, ends the process at once.
 
-    The first event is "ready". Returns the exit status. Raises `NodeError`,
+    The first event is "ready"; before it `on_progress` hears of (done bytes,
+    total bytes) of downloads, from any thread. Returns the exit status. Raises `NodeError`,
     `engine.errors.ModelUnusable` and the refusals of `node.roles`, each a
     sentence for people.
     """
     configure_log(config.log_level, config.log_format, node_name=config.name)
-    agent = Agent(config, on_event)
+    agent = Agent(config, on_event, on_progress)
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
@@ -57,9 +61,12 @@ async def run_agent(config: Config, *, on_event: EventSink) -> int:
 class Agent:
     """One node. `run` once; `leave` from the same event loop."""
 
-    def __init__(self, config: Config, on_event: EventSink) -> None:
+    def __init__(
+        self, config: Config, on_event: EventSink, on_progress: Progress | None = None
+    ) -> None:
         self._config = config
         self._on_event = on_event
+        self._on_progress = on_progress
         self._leaving = asyncio.Event()
         self._drain_seconds = config.drain_seconds
         self._is_serving = False
@@ -118,7 +125,7 @@ class Agent:
         """Loads the roles; False when the node was asked to leave meanwhile."""
         if self._config.serve:
             _log.info("loading", serve=self._config.serve)
-        loading = asyncio.ensure_future(roles.load(self._config.serve))
+        loading = asyncio.ensure_future(roles.load(self._config.serve, progress=self._on_progress))
         leaving = asyncio.ensure_future(self._leaving.wait())
         try:
             await asyncio.wait({loading, leaving}, return_when=asyncio.FIRST_COMPLETED)

@@ -16,7 +16,7 @@ import numpy as np
 from recall_words import WORDS
 from transformers import PreTrainedTokenizerBase
 
-IGNORED, TEXT, ANSWER = 0, 1, 2
+IGNORED, TEXT, ANSWER, REPEATED = 0, 1, 2, 3
 """What a position's token is worth as a prediction target."""
 
 # A question is placed at the end of the row this often, else anywhere after its fact.
@@ -59,7 +59,7 @@ class TrainingRow:
     tokens: np.ndarray
     """Ids, int64 of shape (length + 1,)."""
     targets: np.ndarray
-    """IGNORED, TEXT or ANSWER per token, int64 of shape (length + 1,)."""
+    """IGNORED, TEXT, ANSWER or REPEATED per token, int64 of shape (length + 1,)."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,14 @@ def training_row(
     lines = _random_lines(rng, form, facts, questions)
     tokens, targets, _ = _compose(form, stretch, lines)
     return TrainingRow(tokens, targets)
+
+
+def repeated_row(rng: np.random.Generator, code: np.ndarray, length: int) -> TrainingRow:
+    """A row of `length` + 1 tokens: a random stretch of `code`, and the same once more."""
+    half = (length + 2) // 2
+    stretch = _stretch(rng, code, half)
+    tokens = np.concatenate([stretch, stretch])[: length + 1]
+    return TrainingRow(tokens, np.where(np.arange(length + 1) < half, TEXT, REPEATED))
 
 
 def recall_case(

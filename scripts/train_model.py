@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as functional
-from recall_task import ANSWER, TEXT, RecallFormat, training_row
+from recall_task import ANSWER, REPEATED, TEXT, RecallFormat, repeated_row, training_row
 from torch import nn
 from train_presets import Preset, Shape, plan_row
 from train_workers import Team
@@ -24,7 +24,7 @@ class Batch:
     tokens: torch.Tensor
     """Ids, int64 of shape (rows, length + 1)."""
     targets: torch.Tensor
-    """`recall_task`'s IGNORED, TEXT or ANSWER per predicted token, (rows, length)."""
+    """`recall_task`'s IGNORED, TEXT, ANSWER or REPEATED per predicted token, (rows, length)."""
     answer_weight: float
     """The weight of the answers' mean loss."""
 
@@ -39,6 +39,8 @@ class StepFigures:
     """Mean nats per answer; NaN where the batch had none."""
     answer_accuracy: float
     """The share of answers that were the likeliest token; NaN where the batch had none."""
+    repeat_loss: float
+    """Mean nats per token of a stretch's second copy; NaN where the batch had none."""
 
 
 def build_model(shape: Shape, seed: int, end_of_text: int) -> Qwen3ForCausalLM:
@@ -90,7 +92,10 @@ def make_batch(preset: Preset, form: RecallFormat, code: np.ndarray, seed: int, 
     rows = []
     for _ in range(max(1, preset.tokens_per_step // length)):
         plan = plan_row(rng, stage, length, form.line_tokens)
-        rows.append(training_row(rng, form, code, length, plan.facts, plan.questions))
+        if plan.is_repeated:
+            rows.append(repeated_row(rng, code, length))
+        else:
+            rows.append(training_row(rng, form, code, length, plan.facts, plan.questions))
     targets = np.stack([row.targets[1:] for row in rows])
     return Batch(
         tokens=torch.from_numpy(np.stack([row.tokens for row in rows])),
@@ -124,16 +129,17 @@ def train_step(
 ) -> StepFigures:
     """One forward, backward and update at `rate_factor` times the peak learning rates.
 
-    loss = sum(text losses) / tokens in the batch + answer_weight * mean(answer losses), so that a
-    batch with little code does not weigh that code more. Each worker takes its share of the rows;
-    the figures are of this worker's share.
+    loss = sum(text and repeat losses) / tokens in the batch + answer_weight * mean(answer losses),
+    so that a batch with little code does not weigh that code more. Each worker takes its share of
+    the rows; the figures are of this worker's share.
     """
     answer_count = int((batch.targets == ANSWER).sum())
     tokens = batch.tokens[team.rank :: team.size].to(device)
     targets = batch.targets[team.rank :: team.size].to(device)
     with torch.autocast(device.type, torch.bfloat16):
         each, is_likeliest = losses(tokens[:, :-1], tokens[:, 1:])
-    text, answers = each[targets == TEXT], each[targets == ANSWER]
+    answers = each[targets == ANSWER]
+    text = each[(targets == TEXT) | (targets == REPEATED)]
     loss = text.sum() / batch.targets.numel()
     loss = loss + batch.answer_weight * answers.sum() / max(1, answer_count)
     loss.backward()
@@ -145,5 +151,10 @@ def train_step(
             group["lr"] = group["peak_rate"] * rate_factor
         optimizer.step()
         optimizer.zero_grad()
-    accuracy = is_likeliest[targets == ANSWER].float().mean()
-    return StepFigures(text.detach().mean().item(), answers.detach().mean().item(), accuracy.item())
+    each = each.detach()
+    return StepFigures(
+        text_loss=each[targets == TEXT].mean().item(),
+        answer_loss=each[targets == ANSWER].mean().item(),
+        answer_accuracy=is_likeliest[targets == ANSWER].float().mean().item(),
+        repeat_loss=each[targets == REPEATED].mean().item(),
+    )

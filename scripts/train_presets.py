@@ -42,6 +42,8 @@ class Stage:
     """The share of rows that are code alone; the rest holds a few facts."""
     answer_weight: float
     """The mean loss of answers counts this much beside that of text."""
+    repeat_share: float = 0.0
+    """The share of rows that are a stretch of code twice over: what recall needs, at each token."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class RowPlan:
 
     facts: int
     questions: int
+    is_repeated: bool = False
 
 
 def plan_row(rng: np.random.Generator, stage: Stage, length: int, line_tokens: int) -> RowPlan:
@@ -112,29 +115,41 @@ def plan_row(rng: np.random.Generator, stage: Stage, length: int, line_tokens: i
         # At most 120 facts: they take two words each, of 256.
         facts = min(120, max(1, int(lines * rng.uniform(0.25, 0.5))))
         return RowPlan(facts, lines - facts)
+    if kind < stage.plain_share + stage.dense_share + stage.repeat_share:
+        return RowPlan(0, 0, is_repeated=True)
     facts = int(rng.integers(1, max(1, min(16, length // 32)) + 1))
     return RowPlan(facts, int(rng.integers((facts + 1) // 2, facts + 1)))
 
 
 _CURRICULUM = (
     Stage(300, (64, 128), (0.4, 0.6), dense_share=0.75, plain_share=0.1, answer_weight=2.0),
-    Stage(300, (128, 256), (0.3, 0.7), dense_share=0.6, plain_share=0.1, answer_weight=1.0),
-    Stage(350, (256, 512), (0.3, 0.7), dense_share=0.4, plain_share=0.15, answer_weight=1.0),
+    Stage(100, (128, 256), (0.3, 0.7), dense_share=0.6, plain_share=0.1, answer_weight=1.0),
     Stage(
-        250,
-        (256, 512, 1024),
-        (0.3, 0.3, 0.4),
-        dense_share=0.25,
-        plain_share=0.2,
+        300,
+        (64, 128, 256),
+        (0.3, 0.4, 0.3),
+        dense_share=0.35,
+        plain_share=0.1,
+        repeat_share=0.4,
         answer_weight=1.0,
     ),
     Stage(
-        350,
+        150,
+        (256, 512),
+        (0.4, 0.6),
+        dense_share=0.35,
+        plain_share=0.15,
+        repeat_share=0.2,
+        answer_weight=1.0,
+    ),
+    Stage(
+        220,
         (256, 512, 1024, 2048),
-        (0.2, 0.3, 0.3, 0.2),
-        dense_share=0.15,
+        (0.2, 0.3, 0.35, 0.15),
+        dense_share=0.2,
         plain_share=0.25,
-        answer_weight=0.5,
+        repeat_share=0.1,
+        answer_weight=0.7,
     ),
 )
 

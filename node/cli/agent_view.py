@@ -117,6 +117,8 @@ class TerminalView:
         if roles:
             self._bar = self._bars.add_task(f"loading {', '.join(roles)}", total=None)
             self._bars.start()
+            # A second Ctrl-C ends the process at once; it must not take the cursor along.
+            self._console.show_cursor()
 
     def progress(self, done_bytes: int, total_bytes: int) -> None:
         """Moves the bar."""

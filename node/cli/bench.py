@@ -90,12 +90,13 @@ async def _measure(
 
     results: dict[str, list[Comparison]] = {prompt: [] for prompt in CODE_PROMPTS}
     for turn in range(rounds + 1):
-        note(f"round {turn} of {rounds}" if turn else "warming up")
-        for prompt in CODE_PROMPTS:
+        for number, prompt in enumerate(CODE_PROMPTS):
             question = Question(
                 model=model, prompt=prompt, max_tokens=max_tokens, stop_at_eos=False
             )
             picked = choice or await choose_proposer(client, question)
+            if number == 0:
+                note(f"round {turn} of {rounds}" if turn else "warming up")
             result = await compare(client, question, words, picked, alone_first=turn % 2 == 1)
             if turn:
                 results[prompt].append(result)

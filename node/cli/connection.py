@@ -7,6 +7,8 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from threading import Timer
+from types import FrameType
 from typing import TypeVar
 
 from kakeya import AsyncClient, KakeyaError
@@ -43,30 +45,52 @@ def ask(node: str | None, work: Callable[[AsyncClient], Awaitable[Result]]) -> R
 
 
 def run_interruptible(work: Coroutine[object, object, Result]) -> Result:
-    """Runs a coroutine; Ctrl-C cancels it, and ends the process if that takes too long."""
+    """Runs a coroutine; Ctrl-C cancels it, and ends the process if that takes too long.
+
+    The time runs in a thread, because the loop may be blocked: by a download,
+    or by a pipe that nobody reads. Raises KeyboardInterrupt.
+    """
+    interruption = Interruption()
 
     async def supervised() -> Result:
-        loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(work)
-        interrupted = False
-
-        def interrupt() -> None:
-            nonlocal interrupted
-            interrupted = True
-            task.cancel()
-            loop.call_later(GOODBYE_SECONDS, os._exit, int(ExitCode.INTERRUPTED))
-
-        loop.add_signal_handler(signal.SIGINT, interrupt)
+        interruption.cancels(task.cancel)
         try:
             return await task
         except asyncio.CancelledError:
-            if interrupted:
+            if interruption.came:
                 raise KeyboardInterrupt from None
             raise
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
 
-    return asyncio.run(supervised())
+    before = signal.signal(signal.SIGINT, interruption.take)
+    try:
+        return asyncio.run(supervised())
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Interruption:
+    """What Ctrl-C does to a task."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._cancel: Callable[[], object] | None = None
+
+    def cancels(self, cancel: Callable[[], object]) -> None:
+        """Names what cancels the task. Called from the task's loop."""
+        self._loop = asyncio.get_running_loop()
+        self._cancel = cancel
+
+    def take(self, _number: int, _frame: FrameType | None) -> None:
+        """The signal handler."""
+        if self._loop is None or self._cancel is None:
+            raise KeyboardInterrupt
+        self.came = True
+        last_resort = Timer(GOODBYE_SECONDS, os._exit, (int(ExitCode.INTERRUPTED),))
+        last_resort.daemon = True
+        last_resort.start()
+        self._loop.call_soon_threadsafe(self._cancel)
 
 
 def agents_here() -> list[LocalAgent]:

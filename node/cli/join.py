@@ -111,6 +111,6 @@ def _run(flags: dict[str, object], config_file: Path | None, *, as_json: bool) -
         config = dataclasses.replace(config, log_level="warning")
     view.loading(config.serve)
     try:
-        return asyncio.run(run_agent(config, on_event=view.take))
+        return asyncio.run(run_agent(config, on_event=view.take, on_progress=view.progress))
     finally:
         view.close()

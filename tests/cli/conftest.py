@@ -40,6 +40,8 @@ class Terminal:
             "XDG_STATE_HOME": str(home / "state"),
             "XDG_CONFIG_HOME": str(home / "config"),
             "HF_HUB_OFFLINE": "1",
+            # Several agents on two busy cores: more threads only wait for each other.
+            "OMP_NUM_THREADS": "1",
             "COLUMNS": "100",
         }
 

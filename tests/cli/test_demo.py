@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def marked():
     """An environment by which every process of one demonstration is known."""
     mark = uuid.uuid4().hex
-    environment = os.environ | {"DEMO_MARK": mark, "COLUMNS": "120"}
+    environment = os.environ | {"DEMO_MARK": mark, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
     yield environment
     for process in living(mark):
         process.kill()
@@ -33,20 +33,23 @@ def living(mark):
     return found
 
 
-def demo(toy, environment):
-    return subprocess.Popen(
+@pytest.fixture
+def demo(toy, marked):
+    process = subprocess.Popen(
         [sys.executable, "-m", "scripts.demo", "--verifier", str(toy)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=marked,
     )
+    with process:
+        yield process
+        process.kill()
 
 
-def test_everything_holds_and_nothing_is_left(toy, marked):
-    process = demo(toy, marked)
-    out, err = process.communicate(timeout=110)
-    assert process.returncode == 0, out + err
+def test_everything_holds_and_nothing_is_left(demo, marked):
+    out, err = demo.communicate(timeout=110)
+    assert demo.returncode == 0, out + err
     assert err == ""
     assert "✗" not in out
     assert out.count("✓ identical") == 2
@@ -63,13 +66,12 @@ def test_everything_holds_and_nothing_is_left(toy, marked):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_in_the_middle_it_takes_its_agents_along(toy, marked, number):
-    process = demo(toy, marked)
-    for line in process.stdout:
+def test_stopped_in_the_middle_it_takes_its_agents_along(demo, marked, number):
+    for line in demo.stdout:
         if "mini-2" in line:
             break
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    demo.send_signal(number)
+    _, err = demo.communicate(timeout=60)
+    assert demo.returncode == 130
     assert "Traceback" not in err
     assert living(marked["DEMO_MARK"]) == []

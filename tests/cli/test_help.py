@@ -44,7 +44,7 @@ def test_help_lists_every_command_in_the_order_of_a_first_use(fleet):
 def test_every_command_has_an_example_json_and_help_in_full_sentences(fleet, name):
     done = fleet.run(name, "--help")
     assert done.code == 0
-    assert re.search(rf"Example:\n +.*fleet {name}", done.out), done.out
+    assert re.search(rf"Example:\n( +.*\n)?.*fleet {name}", done.out), done.out
     assert "--json" in done.out
     assert not re.search(r"^ +--\S+( [A-Z]\S*)?$(?!\n {10,})", done.out, re.M), (
         "an option is silent"

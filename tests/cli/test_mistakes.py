@@ -2,6 +2,10 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -135,10 +139,9 @@ def test_of_several_agents_here_the_first_by_name_is_asked_and_the_others_named(
 
 
 def test_a_closed_pipe_is_no_traceback(fleet):
-    process = fleet.start("--help")
-    process.stdout.close()
-    err = process.stderr.read()
-    process.wait(timeout=30)
+    with fleet.start("--help") as process:
+        process.stdout.close()
+        err = process.stderr.read()
     assert "Traceback" not in err
     assert "Exception ignored" not in err
 
@@ -154,4 +157,27 @@ def test_ctrl_c_is_answered_at_once_though_the_node_says_nothing(
         done, seconds = interrupt(process)
     assert done.code == 130
     assert "Traceback" not in done.err
+    assert seconds < 0.5
+
+
+def test_ctrl_c_is_answered_at_once_though_nobody_reads_the_pipe():
+    """The loop is blocked in a write; only the last resort can answer."""
+    program = (
+        "import sys, asyncio\n"
+        "from node.cli.connection import run_interruptible\n"
+        "async def work():\n"
+        "    print('begun', file=sys.stderr, flush=True)\n"
+        "    while True: sys.stdout.write('x' * 65536)\n"
+        "run_interruptible(work())\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stderr.readline()
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    code = process.wait(20)
+    seconds = time.monotonic() - started
+    process.communicate()
+    assert code == 130
     assert seconds < 0.5

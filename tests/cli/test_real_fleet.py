@@ -16,7 +16,8 @@ PROMPT = "abcabcabcabc"
 @pytest.fixture(scope="session")
 def agents(tmp_path_factory, toy):
     with LocalFleet("cli-tests", directory=tmp_path_factory.mktemp("agents")) as local:
-        verifier = local.start("mini-1", serve=[f"verifier={toy}"])
+        one_thread = {"OMP_NUM_THREADS": "1"}
+        verifier = local.start("mini-1", serve=[f"verifier={toy}"], environment=one_thread)
         proposer = local.start("mini-2", serve=["proposer=ngram"], peers=[verifier.address])
         verifier.wait_for("peer_joined")
         proposer.wait_for("peer_joined")

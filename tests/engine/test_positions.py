@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.positions import SLOT_MULTIPLE, attends, resident_count, ring_layout, round_up
@@ -56,6 +56,8 @@ def test_held_is_the_latest_position_of_a_slot(sink: int, window: int, end: int)
         assert layout.held(slot, end) == latest.get(slot)
 
 
+# 3 + 46 + 15 slots are needed and 64 are there: none to spare.
+@example(sink=3, window=46, blocks=[(16, 16)] * 6 + [(16, 0), (1, 1), (16, 5), (3, 3)] * 3)
 @given(
     sink=SMALL,
     window=WINDOWS,

@@ -292,3 +292,34 @@ def test_a_call_whose_answer_was_lost_does_not_shield_the_node() -> None:
     node = Node(peers=1)
     called = [bool(node.tick(float(second))) for second in range(10)]
     assert sum(called) >= 3
+
+
+def test_the_helper_that_reached_a_node_is_asked_again() -> None:
+    for seed in range(5):
+        node = Node(peers=12)
+        node.rng = Random(seed)
+        probes = silence(node, 1, 0.0)
+        node.feed(ProbeDone(node_id(1), probes[-1].via, ProbeOutcome.REACHED))
+        node.feed(ExchangeFailed(node_id(1)))
+        ticked = node.state.ticked_at
+        assert ticked is not None
+        again = silence(node, 1, ticked + 1.0)
+        assert probes[-1].via in {probe.via for probe in again}
+        assert len({probe.via for probe in again}) == 3
+
+
+@pytest.mark.parametrize(
+    ("outcome", "confirmation_count"), [(ProbeOutcome.UNREACHED, 1), (ProbeOutcome.SILENT, 0)]
+)
+def test_only_helpers_that_answer_confirm_a_suspicion(
+    outcome: ProbeOutcome, confirmation_count: int
+) -> None:
+    node = Node(peers=5)
+    for _ in range(2):
+        second = 0.0 if node.state.ticked_at is None else node.state.ticked_at + 1.0
+        node.state.awareness.silence = 0
+        for probe in silence(node, 1, second):
+            node.feed(ProbeDone(node_id(1), probe.via, outcome))
+        node.feed(ExchangeFailed(node_id(1)))
+        assert node.liveness(1) is Liveness.SUSPECT
+    assert node.state.suspicions[node_id(1)].confirmation_count == confirmation_count

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fleet.card import Card, ModelKind, ModelOffer, Role, StepCost
 from fleet.errors import FleetError, ModelNotFound, NoPlacement
 from fleet.liveness import Liveness
+from fleet.node_view import UNLIMITED_BYTES
 from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from fleet.plan import KvStrategy, Plan, PlanRequest, Rejection, RejectionReason, Transport
 
@@ -222,6 +223,10 @@ def test_each_reason_against_a_verifier_and_the_error_that_lists_it(
 def test_measured_memory_overrides_the_card(pair: list[NodeView]) -> None:
     with pytest.raises(NoPlacement):
         plan(TINY, pair, replace(way(), free_bytes={"a": 10}))
+    limited = plan(TINY, pair, replace(way(), free_bytes={"a": 1 << 21}))
+    assert "1.0 MiB of 2.0 MiB free" in limited.reasons[-1]
+    unlimited = plan(TINY, pair, replace(way(), free_bytes={"a": UNLIMITED_BYTES}))
+    assert unlimited.reasons[-1] == "Keys and values take at most 1.0 MiB."
 
 
 def test_full_context_needs_the_memory_of_the_whole_context(pair: list[NodeView]) -> None:
