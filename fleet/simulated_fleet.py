@@ -11,6 +11,7 @@ import hashlib
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 
 from fleet.card import Accelerator, Card, SignedCard
@@ -349,9 +350,9 @@ class SimulatedFleet:
 
             self._send(via, subject, ping)
             helper = self.nodes[via]
-            give_up = lambda: settle(ProbeOutcome.UNREACHED)  # noqa: E731
+            give_up = partial(settle, ProbeOutcome.UNREACHED)
             self._after(timeout, lambda: self._at_node(helper, give_up))
 
         self._send(caller.node_id, via, help_out)
-        silent = lambda: conclude(ProbeOutcome.SILENT)  # noqa: E731
+        silent = partial(conclude, ProbeOutcome.SILENT)
         self._after(2 * timeout, lambda: self._at_node(caller, silent))

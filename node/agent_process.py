@@ -157,6 +157,10 @@ class AgentProcess:
         if self.running:
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Waits until it has left; its exit status. Kills it when it takes too long."""
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

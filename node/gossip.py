@@ -186,8 +186,9 @@ class Gossip:
         if answered is None or answered.sender_id != effect.node_id:
             parts.peers.failed(effect.node_id)
             self._feed(ExchangeFailed(effect.node_id))
-            return
-        await self._take(address, answered, effect.timeout_seconds)
+        # Whoever answers at that address is alive, also when it is another node by now.
+        if answered is not None and answered.sender_id != parts.membership.registry.own_id:
+            await self._take(address, answered, effect.timeout_seconds)
 
     async def _dial(self, effect: DialAddress) -> None:
         parts = self._parts

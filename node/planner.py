@@ -11,6 +11,7 @@ import grpc.aio
 from fleet.card import Role
 from fleet.errors import FleetError
 from fleet.liveness import Liveness
+from fleet.node_view import UNLIMITED_BYTES
 from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from fleet.plan import Plan, PlanRequest
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
@@ -86,7 +87,7 @@ class Planner:
         """
         nodes = self._fleet.nodes()
         collected = self._own_side(nodes)
-        collected.free_bytes[self._fleet.self_id] = (1 << 63) - 1
+        collected.free_bytes[self._fleet.self_id] = UNLIMITED_BYTES
         return plan(request, nodes, collected.measurements())
 
     def _own_side(self, nodes: list[NodeView]) -> _Collected:

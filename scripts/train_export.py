@@ -17,6 +17,7 @@ import torch
 import transformers
 from train_card import write_card
 from train_checkpoint import Progress
+from train_presets import Preset
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 WEIGHTS_NAME = "model.safetensors"
@@ -27,6 +28,7 @@ def export(
     folder: Path,
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
+    preset: Preset,
     progress: Progress,
     corpus: dict[str, object],
 ) -> None:
@@ -41,7 +43,7 @@ def export(
         rounded.save_pretrained(staging)
         tokenizer.model_max_length = model.config.max_position_embeddings
         tokenizer.save_pretrained(staging)
-        manifest = build_manifest(staging, model, progress, corpus)
+        manifest = build_manifest(staging, model, preset, progress, corpus)
         text = json.dumps(manifest, indent=2) + "\n"
         (staging / MANIFEST_NAME).write_text(text, encoding="utf-8")
         names = sorted(path.name for path in staging.iterdir())
@@ -52,7 +54,11 @@ def export(
 
 
 def build_manifest(
-    folder: Path, model: Qwen3ForCausalLM, progress: Progress, corpus: dict[str, object]
+    folder: Path,
+    model: Qwen3ForCausalLM,
+    preset: Preset,
+    progress: Progress,
+    corpus: dict[str, object],
 ) -> dict[str, Any]:
     """What was trained, how, on what, and the digests of the files in `folder`."""
     run = dataclasses.asdict(progress)
@@ -70,6 +76,7 @@ def build_manifest(
             **corpus,
         },
         "run": run,
+        "preset": dataclasses.asdict(preset),
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,

@@ -242,7 +242,14 @@ def work_on(team: Team, arguments: list[str]) -> None:
     if options.export is None:
         train(run, options)
     else:
-        export(options.export, run.model, run.text.tokenizer, run.progress, run.text.summary)
+        export(
+            options.export,
+            run.model,
+            run.text.tokenizer,
+            run.preset,
+            run.progress,
+            run.text.summary,
+        )
 
 
 def main(arguments: list[str] | None = None) -> None:

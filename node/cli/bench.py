@@ -126,7 +126,8 @@ def _print(
             }
         )
         return
-    say(f"{pair_text(last.drafted.plan)}; {rounds} rounds, {max_tokens} tokens, greedy")
+    turns = f"{rounds} round{'' if rounds == 1 else 's'}"
+    say(f"{pair_text(last.drafted.plan)}; {turns}, {max_tokens} tokens, greedy")
     columns = [
         Column("prompt"),
         Column("with proposer", right=True),

@@ -199,8 +199,8 @@ async def _show(
 
 
 def _end_line(printer: Printer) -> None:
-    """Statistics begin on a line of their own where text and statistics share a terminal."""
-    if sys.stdout.isatty() and not "".join(printer.parts).endswith("\n"):
+    """Statistics begin on a line of their own, where text and statistics share a screen too."""
+    if not "".join(printer.parts).endswith("\n"):
         sys.stderr.write("\n")
 
 

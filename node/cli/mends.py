@@ -10,7 +10,6 @@ _MENDS = {
     "KV_STRATEGY_UNSUPPORTED": "choose another --kv-strategy",
     "MODEL_NOT_FOUND": "`fleet join --serve verifier=MODEL` serves one more",
     "NOT_LOOPBACK": "run the command on the node's own machine",
-    "NO_PLACEMENT": "`fleet plan --verifier MODEL` looks at every pairing",
     "OUT_OF_KV_MEMORY": "close sessions, give a smaller --window, or try again later",
     "SESSION_NOT_FOUND": "run the command again",
     "TOKEN_OUT_OF_VOCABULARY": "name the model's own tokenizer with --tokenizer PATH",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kakeya import Placement, Plan, Rejection
+from kakeya import Placement, Plan, Rejection, RejectionReason
 from node.cli.quantities import bytes_text, ratio_text, seconds_text, speed_text
 
 
@@ -55,6 +55,8 @@ def _place(place: Placement) -> str:
 def _rejected(rejection: Rejection) -> list[str]:
     if rejection.proposer is None:
         pair = f"{rejection.verifier.model_id} on {rejection.verifier.node_name}"
+        if rejection.reason is RejectionReason.SLOWER_THAN_CHOSEN:
+            pair += " alone"
     else:
         pair = (
             f"{rejection.proposer.model_id} on {rejection.proposer.node_name} "

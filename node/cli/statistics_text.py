@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kakeya import DropReason, GenerationDone, Plan, StopReason
+from kakeya import DraftFault, DropReason, GenerationDone, Plan, StopReason
 from node.cli.quantities import seconds_text, share_text, speed_text
 
 _DROPPED = {
@@ -14,6 +14,8 @@ _DROPPED = {
     DropReason.SLOWER_THAN_ALONE: "drafting was measured to be slower than decoding alone",
     DropReason.UNKNOWN: "for a reason that this version does not know",
 }
+
+_SLOW = DropReason.SLOWER_THAN_ALONE
 
 _STOPPED = {
     StopReason.MAX_TOKENS: "as many tokens as asked for",
@@ -74,12 +76,16 @@ def drafts_text(done: GenerationDone, plan: Plan) -> str:
 
 def fault_lines(done: GenerationDone) -> list[str]:
     """What the proposer did wrong, and why it was dropped; empty when nothing happened."""
-    lines = [
-        f"fault of the proposer: {fault.reason.value}, {fault.count} time"
-        f"{'' if fault.count == 1 else 's'}"
-        for fault in done.speculation.faults
-    ]
+    lines = [_fault_line(fault) for fault in done.speculation.faults]
     if done.speculation.drop_reason is not None:
         why = _DROPPED[done.speculation.drop_reason]
         lines.append(f"the proposer was dropped: {why}; the verifier went on alone")
     return lines
+
+
+def _fault_line(fault: DraftFault) -> str:
+    reason = fault.reason.value.replace("_", " ")
+    times = "once" if fault.count == 1 else f"{fault.count} times"
+    # Being slow is measured, not wrong.
+    what = "drafting paused" if fault.reason is _SLOW else "fault of the proposer"
+    return f"{what}: {reason}, {times}"

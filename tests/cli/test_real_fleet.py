@@ -5,9 +5,11 @@ import json
 import os
 import re
 import signal
+import time
 
 import pytest
 
+from kakeya import Client
 from node.agent_process import LocalFleet
 
 PROMPT = "abcabcabcabc"
@@ -226,7 +228,7 @@ def test_a_node_that_does_not_serve_the_model_leads_to_the_one_that_does(ask, to
     assert ask("generate", *words, node=1).out == ask("generate", *words, node=0).out
 
 
-def test_ctrl_c_in_mid_answer_is_at_once_and_leaves_no_session_behind(
+def test_ctrl_c_in_mid_answer_is_at_once_and_stops_the_work_on_the_node(
     fleet, agents, toy, interrupt
 ):
     words = ["--verifier", str(toy), PROMPT, "--max-tokens", "1000000", "--json"]
@@ -237,6 +239,10 @@ def test_ctrl_c_in_mid_answer_is_at_once_and_leaves_no_session_behind(
     assert done.code == 130
     assert "Traceback" not in done.err
     assert seconds < 0.5
+    deadline = time.monotonic() + 10
+    with Client(agents[0].address) as client:
+        while client.fleet.node().load.generating_count:
+            assert time.monotonic() < deadline, "the node still generates"
 
 
 def test_verify_finds_both_streams_identical_and_shows_both_hashes(ask, toy, tmp_path):

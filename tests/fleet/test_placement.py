@@ -2,14 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from fleet.card import Card, ModelKind, ModelOffer, Role, StepCost
-from fleet.errors import FleetError, ModelNotFound, NoPlacement
+from fleet.card import Card, ModelKind, ModelOffer, StepCost
+from fleet.errors import ModelNotFound, NoPlacement
 from fleet.liveness import Liveness
 from fleet.node_view import UNLIMITED_BYTES
 from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
@@ -277,133 +274,3 @@ def test_of_equal_candidates_the_lower_ids_win(
     made = plan(TINY, nodes, measured)
     assert made.proposer is not None
     assert (made.verifier.node_id, made.proposer.node_id) == ("a", "a")
-
-
-# One node: its roles, speeds and state, drawn freely.
-node_strategy = st.fixed_dictionaries(
-    {
-        "verifies": st.booleans(),
-        "step": st.sampled_from([0.0, 0.005, 0.01, 0.05]),
-        "free": st.sampled_from([0, 1 << 30]),
-        "liveness": st.sampled_from(Liveness),
-        "protocol_max": st.sampled_from([1, 1, 1, 3]),
-        "kinds": st.lists(st.sampled_from(ModelKind), max_size=3, unique=True),
-        "draft": st.sampled_from([0.0001, 0.002, 0.02]),
-        "tokenizer": st.sampled_from(["t", "u"]),
-    }
-)
-
-
-def build(make_card: MakeCard, index: int, drawn: dict[str, object]) -> NodeView:
-    offers: list[ModelOffer] = []
-    step, draft = float(str(drawn["step"])), float(str(drawn["draft"]))
-    if drawn["verifies"]:
-        costs = (StepCost(1, step), StepCost(16, step * 1.5)) if step else ()
-        offers.append(
-            ModelOffer(
-                "tiny",
-                Role.VERIFIER,
-                ModelKind.AUTOREGRESSIVE,
-                tokenizer_digest="t",
-                kv_bytes_per_token=64,
-                step_costs=costs,
-            )
-        )
-    kinds = drawn["kinds"]
-    assert isinstance(kinds, list)
-    offers += [
-        ModelOffer(
-            str(kind),
-            Role.PROPOSER,
-            kind,
-            tokenizer_digest=str(drawn["tokenizer"]),
-            step_costs=(StepCost(1, draft), StepCost(8, draft * 2)),
-        )
-        for kind in kinds
-    ]
-    card = make_card(
-        f"n{index}",
-        *offers,
-        free=drawn["free"],
-        protocol_min=drawn["protocol_max"],
-        protocol_max=drawn["protocol_max"],
-    )
-    liveness = drawn["liveness"]
-    assert isinstance(liveness, Liveness)
-    return NodeView(card, liveness)
-
-
-requests = st.builds(
-    PlanRequest,
-    verifier_model=st.just("tiny"),
-    proposer_model=st.sampled_from(["", "", "ngram", "dflash"]),
-    proposer_node_id=st.sampled_from(["", "", "n1"]),
-    verifier_node_id=st.sampled_from(["", "", "n0"]),
-    without_proposer=st.sampled_from([False, False, True]),
-    block_size=st.sampled_from([None, 1, 8]),
-)
-
-
-def outcome(request: PlanRequest, nodes: list[NodeView], measured: Measurements) -> Plan | str:
-    try:
-        return plan(request, nodes, measured)
-    except FleetError as error:
-        return f"{error.reason} {error}"
-
-
-@given(
-    request_=requests,
-    drawn=st.lists(node_strategy, min_size=1, max_size=4),
-    ways=st.dictionaries(
-        st.tuples(st.integers(0, 3), st.integers(0, 3)), st.sampled_from([0.0, 0.001, 0.3])
-    ),
-    rate=st.none() | st.floats(0.0, 1.0),
-    seed=st.integers(0, 2**32),
-)
-@settings(
-    deadline=None,
-    max_examples=200,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-def test_every_plan_accounts_for_each_candidate_and_is_no_slower_than_alone(
-    make_card: MakeCard,
-    request_: PlanRequest,
-    drawn: list[dict[str, object]],
-    ways: dict[tuple[int, int], float],
-    rate: float | None,
-    seed: int,
-) -> None:
-    nodes = [build(make_card, index, fields) for index, fields in enumerate(drawn)]
-    measured = Measurements(
-        round_trips={(f"n{x}", f"n{y}"): seconds for (x, y), seconds in ways.items()},
-        acceptances={}
-        if rate is None
-        else {("tiny", str(kind)): MeasuredAcceptance(rate, 1000) for kind in ModelKind},
-    )
-    made = outcome(request_, nodes, measured)
-    shuffled = list(nodes)
-    Random(seed).shuffle(shuffled)
-    assert outcome(request_, shuffled, measured) == made
-    if isinstance(made, str):
-        return
-    named = bool(request_.proposer_model or request_.proposer_node_id)
-    if not named or request_.without_proposer:
-        fastest_alone = max(
-            line.predicted_tokens_per_second for line in made.rejections if line.proposer is None
-        ) if any(line.proposer is None for line in made.rejections) else 0.0  # fmt: skip
-        assert made.predicted_tokens_per_second >= made.predicted_alone_tokens_per_second
-        assert made.predicted_tokens_per_second >= fastest_alone
-    looked_at = [(line.verifier.node_id, line.proposer) for line in made.rejections]
-    looked_at.append((made.verifier.node_id, made.proposer))
-    assert len(looked_at) == len(set(looked_at))
-    unfit = {
-        line.verifier.node_id
-        for line in made.rejections
-        if line.proposer is None and line.predicted_tokens_per_second == 0.0
-    }
-    proposers = sum(len(view.card.offers(Role.PROPOSER)) for view in nodes)
-    verifiers = [view.card.node_id for view in nodes if view.card.offers(Role.VERIFIER)]
-    fit = [node_id for node_id in verifiers if node_id not in unfit]
-    assert len(looked_at) == len(unfit) + len(fit) * (1 + proposers)
-    assert all(line.explanation for line in made.rejections)
-    assert made.reasons

@@ -87,4 +87,4 @@ async def test_a_leaving_verifier_ends_its_streams_by_name(
         assert received == whole.token_ids[: len(received)]
     left = staying.wait_for("peer_left")
     assert left["node_id"] == leaving.node_id
-    assert leaving.stop() == 0
+    assert leaving.wait() == 0

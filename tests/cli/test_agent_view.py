@@ -1,0 +1,91 @@
+import io
+import re
+
+from rich.console import Console
+
+from node.cli.agent_view import JsonView, PlainView, TerminalView, event_lines
+
+READY = {
+    "event": "ready",
+    "node_id": "a" * 64,
+    "name": "mini-1",
+    "address": "127.0.0.1:7600",
+    "metrics_address": "127.0.0.1:9100",
+    "fleet_name": "home",
+    "models": [],
+    "mdns": "on",
+    "state": "/state",
+}
+JOINED = {"event": "peer_joined", "node_id": "b" * 64, "name": "mini-2", "address": "10.0.0.2:1"}
+
+
+def test_the_ready_block_names_the_address_and_the_next_commands():
+    text = "\n".join(event_lines(READY, ["verifier=/models/my model"]))
+    assert "mini-1 is ready" in text
+    assert "http://127.0.0.1:9100/metrics" in text
+    assert "in another terminal" in text
+    assert "fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:7600" in text
+    assert "fleet generate --verifier '/models/my model' " in text
+
+
+def test_a_proposer_is_told_to_find_a_verifier():
+    text = "\n".join(event_lines(READY | {"name": "box"}, ["proposer=ngram"]))
+    assert "fleet join --name box-2 --serve verifier=tiny" in text
+    assert "fleet generate" not in text
+
+
+def test_an_address_that_others_reach_points_to_the_other_machine():
+    text = "\n".join(event_lines(READY | {"address": "192.168.1.20:7600"}, []))
+    assert "on the other machine" in text
+
+
+def test_peers_are_told_in_words():
+    for event, words in {
+        "peer_joined": "joined",
+        "peer_suspect": "suspect",
+        "peer_dead": "dead",
+        "peer_left": "left",
+    }.items():
+        (line,) = event_lines(JOINED | {"event": event}, [])
+        assert re.match(r"\d\d:\d\d:\d\d  mini-2 \(10\.0\.0\.2:1\) ", line)
+        assert words in line
+
+
+def test_a_peer_without_a_card_is_told_by_its_id():
+    (line,) = event_lines({"event": "peer_suspect", "node_id": "b" * 64}, [])
+    assert "b" * 12 in line
+
+
+def test_an_event_that_is_newer_than_this_view_is_told_as_it_is():
+    (line,) = event_lines({"event": "ring_promoted", "peer": "mini-2"}, [])
+    assert line.endswith("ring promoted: peer mini-2")
+
+
+def test_json_begins_with_ready_whatever_loads(capsys):
+    view = JsonView()
+    view.loading(["verifier=tiny"])
+    view.progress(1, 2)
+    view.take(READY)
+    assert capsys.readouterr().out.startswith('{"event": "ready", ')
+
+
+def test_plain_lines_say_what_loads_once(capsys):
+    view = PlainView()
+    view.loading(["verifier=tiny"])
+    view.progress(1, 2)
+    view.progress(2, 2)
+    assert capsys.readouterr().out == "loading verifier=tiny\n"
+
+
+def test_a_terminal_shows_the_download_and_gives_the_cursor_back():
+    screen = io.StringIO()
+    view = TerminalView(Console(file=screen, force_terminal=True, highlight=False, width=100))
+    view.loading(["verifier=some/model"])
+    view.progress(3 * 1024**2, 12 * 1024**2)
+    view.take(READY)
+    view.take(JOINED)
+    view.close()
+    text = screen.getvalue()
+    assert "downloading 3.00 / 12.0 MiB" in text
+    assert "mini-1 is ready" in text
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")

@@ -1,0 +1,46 @@
+import hashlib
+
+import pytest
+
+from kakeya import GenerationDone, Placement, Plan, SpeculationStatistics, StopReason, Timings
+from node.cli.answer import Answer, digest_of
+from node.cli.comparison import Comparison
+from node.cli.mends import with_mend
+
+NUMBERS = SpeculationStatistics(0, 0, 0, 1, 1.0, 0.0, 0.0, (), None, 0, 0, "", "")
+DONE = GenerationDone(StopReason.MAX_TOKENS, 3, 4, Timings(0, 0, 0, 1), NUMBERS, (), 0)
+ALONE = Plan(Placement("v", "n", "a:1", "m"), None, None, 0, 0, 0, 0, 0, False, 0, (), ())
+
+
+def comparison(drafted, alone):
+    return Comparison("x", *(Answer(tuple(ids), DONE, ALONE, 1.0) for ids in (drafted, alone)))
+
+
+@pytest.mark.parametrize(
+    ("drafted", "alone", "first"),
+    [
+        ([1, 2, 3], [1, 2, 3], None),
+        ([], [], None),
+        ([1, 2, 3], [1, 9, 3], 1),
+        ([1, 2], [1, 2, 3], 2),
+        ([1, 2, 3], [], 0),
+    ],
+)
+def test_streams_are_compared_by_every_id_and_by_their_length(drafted, alone, first):
+    result = comparison(drafted, alone)
+    assert result.first_difference == first
+    assert result.identical is (first is None)
+    assert (result.drafted.digest == result.alone.digest) is (first is None)
+
+
+def test_the_digest_is_over_the_ids_as_32_bits_little_endian():
+    assert digest_of([1, 256]) == hashlib.sha256(b"\1\0\0\0\0\1\0\0").hexdigest()
+    assert digest_of([1, 256]) != digest_of([256, 1])
+
+
+def test_a_refusal_ends_with_its_mend():
+    assert with_mend("DRAINING", "mini-1 is leaving.") == (
+        "mini-1 is leaving; ask another node with --node HOST:PORT."
+    )
+    assert with_mend("BAD_REQUEST", "top_p is 7") == "top_p is 7."
+    assert with_mend("NODE_UNREACHABLE", "is it running?") == "is it running?"

@@ -1,0 +1,90 @@
+from kakeya import Card, FleetSnapshot, Liveness, ModelKind, ModelOffer, NodeStatus, Role
+from node.cli.fleet_table import COLUMNS, heading, rows
+from node.cli.tables import plain_table
+
+GIB = 1024**3
+
+
+def offer(model_id, role):
+    return ModelOffer(model_id, role, ModelKind.NGRAM, "", "", "", "", 0, 0, 0, (), False)
+
+
+def card(name, **changes):
+    facts = {
+        "node_id": name * 8,
+        "name": name,
+        "fleet_name": "default",
+        "boot_id": "b",
+        "incarnation": 1,
+        "sequence": 0,
+        "public_key": "",
+        "addresses": ("10.0.0.1:7600",),
+        "platform": "linux/x86_64",
+        "accelerator_kind": "cpu",
+        "accelerator_name": "x",
+        "memory_total_bytes": 16 * GIB,
+        "memory_free_bytes": 12 * GIB,
+        "software_version": "0.1.0",
+        "protocol_min": 1,
+        "protocol_max": 1,
+        "models": (),
+        "ring_address": "",
+        "announced_at_unix": 0.0,
+        "ttl_seconds": 60.0,
+    }
+    return Card(**(facts | changes))
+
+
+def status(name, liveness=Liveness.ALIVE, *, age=0.4, trip=0.00031, is_self=False, **changes):
+    return NodeStatus(name * 8, liveness, age, trip, is_self, card(name, **changes))
+
+
+def line(node, **more):
+    return plain_table(COLUMNS, rows([node], **more)).splitlines()[1]
+
+
+def test_a_node_is_told_with_role_and_model_memory_liveness_age_and_round_trip():
+    models = (offer("tiny", Role.VERIFIER), offer("ngram", Role.PROPOSER))
+    text = line(status("mini-2", models=models))
+    assert "verifier=tiny, proposer=ngram" in text
+    assert "4.00 / 16.0 GiB" in text
+    assert "alive, 0.4 s ago" in text
+    assert "0.31 ms" in text
+    assert text.endswith("10.0.0.1:7600")
+
+
+def test_the_asked_node_is_marked_and_has_neither_age_nor_round_trip():
+    text = line(status("mini-1", is_self=True, trip=None))
+    assert text.startswith("mini-1 *")
+    assert "alive, here" in text
+    assert " - " in text
+
+
+def test_ages_grow_while_nothing_is_told():
+    assert "2.9 s ago" in line(status("a"), waited_seconds=2.5)
+    assert "1 min 40 s ago" in line(status("a", Liveness.DEAD, age=100))
+
+
+def test_a_node_that_only_a_rumour_names_has_no_facts():
+    rumour = NodeStatus("0123456789abcdef", Liveness.SUSPECT, 3.0, None, False, None)
+    assert line(rumour).split() == [
+        "0123456789ab",
+        "-",
+        "-",
+        "suspect,",
+        "3.0",
+        "s",
+        "ago",
+        "-",
+        "-",
+    ]
+
+
+def test_more_free_than_total_memory_is_nothing_in_use():
+    assert "0.00 / 16.0 GiB" in line(status("a", memory_free_bytes=17 * GIB))
+
+
+def test_the_heading_counts_who_is_alive():
+    nodes = (status("a"), status("b", Liveness.LEFT), status("c", Liveness.SUSPECT))
+    assert heading(FleetSnapshot("home", nodes)) == 'fleet "home": 3 nodes, 1 alive'
+    assert heading(FleetSnapshot("home", nodes[:1])) == 'fleet "home": 1 node, 1 alive'

@@ -1,0 +1,60 @@
+import dataclasses
+
+from kakeya import Placement, Plan, Rejection, RejectionReason, Transport
+from node.cli.plan_text import pair_text, plan_lines, prediction_text
+
+VERIFIER = Placement("v" * 64, "mini-1", "127.0.0.1:1", "tiny")
+PROPOSER = Placement("p" * 64, "mini-2", "127.0.0.1:2", "ngram")
+PAIR = Plan(
+    VERIFIER,
+    PROPOSER,
+    Transport.GRPC,
+    8,
+    412.0,
+    179.0,
+    0.00042,
+    0.61,
+    True,
+    13_000_000,
+    ("why",),
+    (),
+)
+ALONE = Plan(VERIFIER, None, None, 0, 179.0, 179.0, 0.0, 0.0, False, 13_000_000, (), ())
+
+
+def test_a_pair_is_told_with_everything_that_the_prediction_stands_on():
+    text = "\n".join(plan_lines(PAIR))
+    for words in (
+        "tiny on mini-1 (127.0.0.1:1)",
+        "ngram on mini-2 (127.0.0.1:2)",
+        "grpc, round trip 0.42 ms",
+        "8 drafted tokens",
+        "0.61 a drafted token, measured",
+        "412 tok/s, 2.30x the verifier alone (179 tok/s)",
+        "12.4 MiB at most",
+        "- why",
+    ):
+        assert words in text
+
+
+def test_alone_nothing_is_said_of_drafts():
+    text = "\n".join(plan_lines(ALONE))
+    assert "none: the verifier decodes alone" in text
+    assert "block size" not in text
+    assert prediction_text(ALONE) == "179 tok/s, alone"
+    assert pair_text(ALONE) == "tiny on mini-1, alone"
+
+
+def test_every_rejection_is_told_with_its_pair_its_reason_and_its_numbers():
+    rejections = (
+        Rejection(VERIFIER, PROPOSER, RejectionReason.SLOWER_THAN_ALONE, "90.1 against 179.", 90.1),
+        Rejection(VERIFIER, None, RejectionReason.NOT_ENOUGH_MEMORY, "2 GiB of 1 GiB.", 0.0),
+    )
+    lines = plan_lines(dataclasses.replace(ALONE, rejections=rejections))
+    assert lines[-5:] == [
+        "rejected",
+        "  - ngram on mini-2 for mini-1: slower than alone",
+        "    90.1 against 179.",
+        "  - tiny on mini-1: not enough memory",
+        "    2 GiB of 1 GiB.",
+    ]

@@ -1,0 +1,103 @@
+import dataclasses
+
+import pytest
+
+from kakeya import (
+    DraftFault,
+    DropReason,
+    GenerationDone,
+    Placement,
+    Plan,
+    SpeculationStatistics,
+    StopReason,
+    Timings,
+)
+from node.cli.statistics_text import (
+    drafts_text,
+    fault_lines,
+    forwards_per_token,
+    statistics_lines,
+    tokens_per_second,
+)
+
+NUMBERS = SpeculationStatistics(
+    25, 180, 171, 29, 6.9, 0.00042, 0.0011, (), None, 20, 5, "p" * 64, "ngram"
+)
+DONE = GenerationDone(StopReason.MAX_TOKENS, 200, 260, Timings(0.5, 1.5, 1.6, 3.0), NUMBERS, (), 0)
+PLAN = Plan(
+    Placement("v" * 64, "mini-1", "a:1", "tiny"),
+    Placement("p" * 64, "mini-2", "a:2", "ngram"),
+    None, 8, 0.0, 0.0, 0.0, 0.0, False, 0, (), (),
+)  # fmt: skip
+
+
+def done(**changes):
+    return dataclasses.replace(DONE, speculation=dataclasses.replace(NUMBERS, **changes))
+
+
+def test_speed_leaves_out_waiting_and_prefill():
+    assert tokens_per_second(DONE) == pytest.approx(200.0)
+
+
+def test_speed_of_nothing_is_not_known():
+    nothing = dataclasses.replace(
+        DONE, generated_token_count=0, timings=Timings(0.0, 0.0, 0.0, 0.0)
+    )
+    assert tokens_per_second(nothing) == 0.0
+    assert forwards_per_token(nothing) == 0.0
+
+
+def test_statistics_name_every_figure_that_people_compare():
+    text = "\n".join(statistics_lines(DONE, PLAN))
+    for words in (
+        "200 tokens in 3.00 s, 200 tok/s",
+        "first token after 1.60 s",
+        "acceptance length 6.90, forwards per token 0.14",
+        "ngram on mini-2: 171 of 180 drafted accepted (95 %)",
+        "round trip p50 0.42 ms p99 1.10 ms",
+    ):
+        assert words in text
+    assert "seed" not in text
+
+
+def test_a_drawn_seed_is_told():
+    assert "seed 77" in statistics_lines(dataclasses.replace(DONE, seed=77), PLAN)
+
+
+def test_without_drafts_nothing_is_made_up():
+    assert drafts_text(done(proposer_model_id=""), PLAN) == "no proposer"
+    assert "drafted nothing" in drafts_text(done(drafted_count=0), PLAN)
+
+
+def test_a_proposer_that_the_plan_does_not_name_is_told_by_its_id():
+    assert "q" * 12 in drafts_text(done(proposer_node_id="q" * 64), PLAN)
+
+
+def test_a_fault_and_its_end_are_told_one_line_each():
+    lines = fault_lines(
+        done(
+            faults=(DraftFault(DropReason.DEADLINE, 1), DraftFault(DropReason.STALE, 2)),
+            drop_reason=DropReason.UNREACHABLE,
+        )
+    )
+    assert lines == [
+        "fault of the proposer: deadline, once",
+        "fault of the proposer: stale, 2 times",
+        "the proposer was dropped: it cannot be reached; the verifier went on alone",
+    ]
+
+
+def test_being_slow_is_not_called_a_fault():
+    slow = DraftFault(DropReason.SLOWER_THAN_ALONE, 1)
+    assert fault_lines(done(faults=(slow,))) == ["drafting paused: slower than alone, once"]
+
+
+@pytest.mark.parametrize("reason", list(DropReason))
+def test_every_reason_to_drop_has_words(reason):
+    (line,) = fault_lines(done(drop_reason=reason))
+    assert line.startswith("the proposer was dropped: ")
+
+
+@pytest.mark.parametrize("reason", list(StopReason))
+def test_every_reason_to_stop_has_words(reason):
+    assert "stopped: " in statistics_lines(dataclasses.replace(DONE, stop_reason=reason), PLAN)[0]
