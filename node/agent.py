@@ -12,14 +12,14 @@ import structlog
 
 from engine.model_folder import Progress
 from node.config import Config, is_loopback
-from node.error_interceptor import ErrorInterceptor
-from node.fleet_changes import EventSink
-from node.identity import load_or_create
-from node.listening import listen, make_server
 from node.log import configure_log
 from node.machine import memory_free_bytes
+from node.membership.fleet_changes import EventSink
+from node.membership.identity import load_or_create
 from node.metrics import NodeMetrics
 from node.roles import Roles, RoleSettings
+from node.rpc.error_interceptor import ErrorInterceptor
+from node.rpc.listening import listen, make_server
 from node.running_node import NodeParts, RunningNode
 from node.state_directory import StateDirectory
 

@@ -15,7 +15,7 @@ from fleet.errors import FleetMismatch, ProtocolSkew
 from fleet.exchange import ExchangeMessage
 from fleet.reconciliation import MAX_CARDS_A_MESSAGE, MAX_RUMOURS_A_MESSAGE, MAX_WANTED_KEYS
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.capability_wire import (
+from node.membership.capability_wire import (
     change_to_wire,
     digest_to_wire,
     is_node_id,
@@ -23,14 +23,14 @@ from node.capability_wire import (
     rumours_to_wire,
     snapshot_to_wire,
 )
-from node.card_wire import received_from_wire, signed_to_wire
-from node.fleet_watch import FleetWatch
-from node.gossip import Gossip
-from node.grpc_settings import CONTROL_MESSAGE_BYTES, PROBE_TIMEOUT_SECONDS
-from node.known_fleet import KnownFleet
+from node.membership.card_wire import received_from_wire, signed_to_wire
+from node.membership.fleet_watch import FleetWatch
+from node.membership.gossip import Gossip
+from node.membership.known_fleet import KnownFleet
 from node.metrics import NodeMetrics
 from node.node_report import NodeReport
-from node.refusals import MalformedMessage, NotLoopback
+from node.rpc.grpc_settings import CONTROL_MESSAGE_BYTES, PROBE_TIMEOUT_SECONDS
+from node.rpc.refusals import MalformedMessage, NotLoopback
 
 if TYPE_CHECKING:
     from typing import TypeAlias, TypeVar

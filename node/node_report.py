@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kakeya.v1 import capability_pb2
-from node.card_wire import card_to_wire
-from node.known_fleet import KnownFleet
 from node.machine import memory_free_bytes
+from node.membership.card_wire import card_to_wire
+from node.membership.known_fleet import KnownFleet
 from node.roles import Roles
 
 

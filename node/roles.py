@@ -30,23 +30,23 @@ from kakeya.v1 import (
     runtime_pb2_grpc,
     tensor_pb2_grpc,
 )
-from node.acceptance_ledger import AcceptanceLedger
-from node.breaker_book import BreakerBook
-from node.fleet_view import FleetView
-from node.generations import Generations
+from node.drafting.proposer_loading import load_served_proposer
+from node.drafting.proposer_service import ProposerServicer
+from node.drafting.served_proposer import ServedProposer
 from node.metrics import NodeMetrics
-from node.pairing import Surroundings
-from node.placement_service import PlacementServicer
-from node.planner import OwnMeasurements, Planner
-from node.proposer_loading import load_served_proposer
-from node.proposer_service import ProposerServicer
+from node.planning.acceptance_ledger import AcceptanceLedger
+from node.planning.fleet_view import FleetView
+from node.planning.placement_service import PlacementServicer
+from node.planning.planner import OwnMeasurements, Planner
 from node.role_spec import RoleSpec, parse_role_specs
-from node.runtime_service import RuntimeServicer
-from node.served_proposer import ServedProposer
-from node.served_verifier import ServedVerifier
-from node.session_desk import SessionDesk
+from node.sessions.breaker_book import BreakerBook
+from node.sessions.generations import Generations
+from node.sessions.pairing import Surroundings
+from node.sessions.runtime_service import RuntimeServicer
+from node.sessions.served_verifier import ServedVerifier
+from node.sessions.session_desk import SessionDesk
+from node.sessions.verifier_loading import StoreSettings, load_served_verifier
 from node.tensor_service import TensorServicer
-from node.verifier_loading import StoreSettings, load_served_verifier
 
 __all__ = ["Progress", "RoleLoad", "RoleSettings", "Roles"]
 
@@ -165,7 +165,7 @@ class Roles:
     def register(self, server: grpc.aio.Server, fleet: FleetView) -> tuple[str, ...]:
         """Adds the four services to the server, and returns their full names.
 
-        The server needs `node.error_interceptor.ErrorInterceptor`.
+        The server needs `node.rpc.error_interceptor.ErrorInterceptor`.
         """
         planner = Planner(fleet, self._own_measurements)
         around = Surroundings(

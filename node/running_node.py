@@ -22,25 +22,25 @@ from fleet.membership_state import Membership
 from fleet.registry import Registry
 from kakeya.v1 import capability_pb2_grpc
 from node.capability_service import SERVICE_NAME, CapabilityServicer
-from node.card_maker import CardFacts, CardMaker
 from node.config import Config, is_loopback, join_address
-from node.discovery import Announcement, Discovery
 from node.errors import NodeError
-from node.exchange_client import ExchangeClient
-from node.fleet_changes import EventSink, FleetChanges
-from node.fleet_watch import FleetWatch
-from node.gossip import Clocks, Gossip, GossipParts
-from node.grpc_settings import LEAVE_SECONDS, STOP_SECONDS
-from node.health import HEALTH_SERVICE, Health
-from node.identity import Identity, verifies
-from node.known_fleet import KnownFleet
 from node.machine import machine, memory_free_bytes
+from node.membership.card_maker import CardFacts, CardMaker
+from node.membership.discovery import Announcement, Discovery
+from node.membership.exchange_client import ExchangeClient
+from node.membership.fleet_changes import EventSink, FleetChanges
+from node.membership.fleet_watch import FleetWatch
+from node.membership.gossip import Clocks, Gossip, GossipParts
+from node.membership.identity import Identity, verifies
+from node.membership.known_fleet import KnownFleet
+from node.membership.network import addresses_of
+from node.membership.peer_memory import PeerMemory
+from node.membership.peers import Peers
 from node.metrics import MetricsServer, NodeMetrics, serve_metrics
-from node.network import addresses_of
 from node.node_report import NodeReport
-from node.peer_memory import PeerMemory
-from node.peers import Peers
 from node.roles import Roles
+from node.rpc.grpc_settings import LEAVE_SECONDS, STOP_SECONDS
+from node.rpc.health import HEALTH_SERVICE, Health
 from node.state_directory import StateDirectory
 
 _log = structlog.get_logger(__name__)

@@ -1,6 +1,6 @@
 """What a node must remember: one directory, one agent, atomic and durable writes.
 
-identity.key   private key, see `node.identity`
+identity.key   private key, see `node.membership.identity`
 incarnation    the durable counter, raised at every start and to refute
 peers          last known addresses of other nodes; a cache, rebuilt from peers
 port           last used port, tried first at the next start

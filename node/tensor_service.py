@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import grpc.aio
 
 from kakeya.v1 import tensor_pb2, tensor_pb2_grpc
-from node.refusals import LinkUnsupported
+from node.rpc.refusals import LinkUnsupported
 
 
 def _refusal() -> LinkUnsupported:

@@ -41,7 +41,7 @@ from node.cli.statistics_text import (
 )
 from node.cli.timeline import draw_timeline
 from node.cli.tokenizer import TextStream, TextTokenizer, model_id_of, open_tokenizer
-from node.network import multicast_fault
+from node.membership.network import multicast_fault
 from scripts.demo_stage import Stage, Verdicts
 
 PROMPT = '''class Header:

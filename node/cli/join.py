@@ -88,7 +88,7 @@ def command(config_file: Path | None, *, as_json: bool, no_mdns: bool, **given: 
     from fleet.errors import FleetError
     from node.cli.mends import sentence
     from node.errors import NodeError
-    from node.refusals import Refusal
+    from node.rpc.refusals import Refusal
 
     try:
         return _run(flags, config_file, as_json=as_json)

@@ -28,11 +28,11 @@ import pytest
 
 from fleet.card import Accelerator, Card, SignedCard
 from node.agent import Agent
-from node.card_wire import sign_card
 from node.config import build
-from node.identity import Identity, load_or_create
-from node.listening import listen, make_server
+from node.membership.card_wire import sign_card
+from node.membership.identity import Identity, load_or_create
 from node.metrics import NodeMetrics
+from node.rpc.listening import listen, make_server
 
 # Long enough for two busy cores, short enough to fail inside a test's limit.
 PATIENCE_SECONDS = 60.0

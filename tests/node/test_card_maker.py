@@ -4,10 +4,10 @@ from fleet.card import Accelerator, ModelKind, ModelOffer, Role
 from fleet.card_rules import check_card
 from fleet.record import version_of
 from fleet.signed_message import card_message, left_message
-from node.card_maker import CardFacts, CardMaker
 from node.errors import StateUnwritable
-from node.identity import verifies
 from node.machine import Machine, machine, memory_free_bytes
+from node.membership.card_maker import CardFacts, CardMaker
+from node.membership.identity import verifies
 from node.state_directory import StateDirectory
 
 NGRAM = ModelOffer("ngram", Role.PROPOSER, ModelKind.NGRAM)

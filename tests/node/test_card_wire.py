@@ -9,7 +9,7 @@ from fleet.card import ModelKind, ModelOffer, Role, StepCost
 from fleet.card_rules import CardRule
 from fleet.errors import CardRejected
 from kakeya.v1 import capability_pb2
-from node.card_wire import (
+from node.membership.card_wire import (
     card_from_wire,
     card_to_wire,
     offer_from_wire,
@@ -18,7 +18,7 @@ from node.card_wire import (
     signed_from_wire,
     signed_to_wire,
 )
-from node.identity import verifies
+from node.membership.identity import verifies
 
 OFFER = ModelOffer(
     model_id="tiny",

@@ -10,9 +10,9 @@ import pytest
 from fleet.exchange import ExchangeMessage
 from fleet.membership_events import ProbeOutcome
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.exchange_client import ExchangeClient
-from node.listening import listen, make_server
-from node.peers import Peers
+from node.membership.exchange_client import ExchangeClient
+from node.membership.peers import Peers
+from node.rpc.listening import listen, make_server
 
 MESSAGE = ExchangeMessage("ab" * 32, bytes(32), (), ())
 

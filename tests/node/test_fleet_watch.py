@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from fleet.liveness import Liveness
-from node.fleet_watch import WATCH_QUEUE, FleetWatch, NodeState, Removed
-from node.refusals import WatcherTooSlow
+from node.membership.fleet_watch import WATCH_QUEUE, FleetWatch, NodeState, Removed
+from node.rpc.refusals import WatcherTooSlow
 
 
 def state(number: int) -> NodeState:

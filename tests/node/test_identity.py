@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from node.errors import IdentityCorrupt, StateExposed
-from node.identity import load_or_create, verifies
+from node.membership.identity import load_or_create, verifies
 
 
 @pytest.fixture

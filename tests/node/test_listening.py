@@ -4,7 +4,7 @@ import time
 import pytest
 
 from node.errors import PortInUse
-from node.listening import listen, make_server
+from node.rpc.listening import listen, make_server
 
 
 async def test_a_port_in_use_is_named_at_once():

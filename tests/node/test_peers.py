@@ -1,7 +1,7 @@
 import grpc.aio
 import pytest
 
-from node.peers import Peers
+from node.membership.peers import Peers
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from fleet.errors import NodeNotFound
 from fleet.liveness import Liveness
 from fleet.placement import NodeView
 from kakeya.v1 import proposer_pb2_grpc
-from node.error_interceptor import ErrorInterceptor
-from node.grpc_settings import client_options, server_options
 from node.metrics import NodeMetrics
 from node.roles import Roles, RoleSettings
+from node.rpc.error_interceptor import ErrorInterceptor
+from node.rpc.grpc_settings import client_options, server_options
 
 SETTINGS = RoleSettings(kv_budget_bytes=64 << 20, draft_deadline_seconds=1.0)
 ROUND_TRIP_SECONDS = 2e-4

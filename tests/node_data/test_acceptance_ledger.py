@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.acceptance_ledger import KEPT_SECONDS, AcceptanceLedger
+from node.planning.acceptance_ledger import KEPT_SECONDS, AcceptanceLedger
 
 PAIR = ("verifier", "proposer")
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from kakeya.v1 import placement_pb2, runtime_pb2
-from node.grpc_settings import DATA_MESSAGE_BYTES
+from node.rpc.grpc_settings import DATA_MESSAGE_BYTES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

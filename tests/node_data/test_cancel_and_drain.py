@@ -225,7 +225,7 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     await client.append(session, PROMPT * 3)
     tokens = (await client.generate(session, 40)).token_ids
     assert proposer.roles.load_numbers().draft_stream_count == 1
-    monkeypatch.setattr("node.session_desk.REST_SECONDS", 0.0)
+    monkeypatch.setattr("node.sessions.session_desk.REST_SECONDS", 0.0)
     verifier.roles._services.desk.sweep()
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
     again = await client.generate(session, 40)

@@ -12,10 +12,10 @@ from engine.proposers.contract import Draft
 from engine.proposers.ngram import NgramProposer
 from fleet.card import ModelKind, ModelOffer, Role
 from kakeya.v1 import proposer_pb2
-from node.draft_session import MAX_WAITING, DraftSession
-from node.refusals import TokenizerDiffers
-from node.served_proposer import ServedProposer
-from node.worker import ModelWorker
+from node.drafting.draft_session import MAX_WAITING, DraftSession
+from node.drafting.served_proposer import ServedProposer
+from node.rpc.refusals import TokenizerDiffers
+from node.sessions.worker import ModelWorker
 
 OPENING = proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=[1, 2, 3] * 4)
 

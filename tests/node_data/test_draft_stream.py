@@ -15,7 +15,7 @@ from engine.history import History
 from engine.proposers.local_source import LocalDraftSource
 from engine.proposers.ngram import NgramProposer
 from kakeya.v1 import proposer_pb2, proposer_pb2_grpc
-from node.remote_draft import RemoteDraftSource
+from node.drafting.remote_draft import RemoteDraftSource
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -388,7 +388,7 @@ async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stu
 
 
 async def test_a_stream_that_never_opens_is_ended(stub, calls, proposer, monkeypatch):
-    monkeypatch.setattr("node.proposer_service.OPENING_SECONDS", 0.2)
+    monkeypatch.setattr("node.drafting.proposer_service.OPENING_SECONDS", 0.2)
     call = stub.Draft(timeout=10)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call.read()

@@ -8,8 +8,8 @@ from google.rpc import error_details_pb2
 
 from engine.errors import EngineError, OutOfKvMemory
 from fleet.errors import FleetError
-from node.error_table import STATUS, error_status, status_code
-from node.refusals import Refusal
+from node.rpc.error_table import STATUS, error_status, status_code
+from node.rpc.refusals import Refusal
 
 
 def descendants(kind):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node import plan_wire, report_wire
+from node.planning import plan_wire
+from node.sessions import report_wire
 
 TABLES = {
     "rejections": plan_wire._REJECTION_REASONS,

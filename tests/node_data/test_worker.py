@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from node.worker import ModelWorker, WorkerClosed
+from node.sessions.worker import ModelWorker, WorkerClosed
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from engine.errors import DraftFailed, DraftFaultKind
 from engine.proposers.contract import Draft
 from kakeya.v1 import proposer_pb2 as wire
 from kakeya.v1 import proposer_pb2_grpc
-from node.draft_stream import DraftStream
+from node.drafting.draft_stream import DraftStream
 
 # A proposer that is there answers an open within its connect and one round
 # trip; a frozen one would hold the call for ever.

@@ -18,10 +18,10 @@ from fleet.card import Role
 from fleet.errors import ModelNotFound
 from fleet.liveness import Liveness
 from node.metrics import NodeMetrics
-from node.pairing import Pairing, Surroundings
-from node.refusals import Draining, ForkBeyondHistory, ModelServedElsewhere
-from node.runtime_wire import SessionSpec, check_for_model
-from node.served_verifier import ServedVerifier
+from node.rpc.refusals import Draining, ForkBeyondHistory, ModelServedElsewhere
+from node.sessions.pairing import Pairing, Surroundings
+from node.sessions.runtime_wire import SessionSpec, check_for_model
+from node.sessions.served_verifier import ServedVerifier
 
 SESSION_ID_BYTES = 16
 # Ids of ended sessions that are remembered, to say how they ended.

@@ -14,7 +14,7 @@ from engine.generation_report import (
 from engine.session_store import Activity, SessionRecord
 from fleet.plan import KvStrategy, Placement, Plan
 from kakeya.v1 import runtime_pb2 as wire
-from node.plan_wire import kv_strategy_to_wire, plan_to_wire
+from node.planning.plan_wire import kv_strategy_to_wire, plan_to_wire
 
 _STOP_REASONS: dict[StopReason, wire.StopReason.ValueType] = {
     StopReason.MAX_TOKENS: wire.STOP_REASON_MAX_TOKENS,

@@ -16,7 +16,7 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from fleet.card import PROTOCOL_MAX
 from node.config import join_address
-from node.network import multicast_fault
+from node.membership.network import multicast_fault
 
 SERVICE = "_kakeya._tcp.local."
 # A network can name more services than a fleet has nodes: the rest waits for the next answer.

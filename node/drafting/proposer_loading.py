@@ -9,7 +9,7 @@ from engine.proposers.contract import Proposer
 from engine.proposers.loading import load_proposer
 from engine.proposers.local_source import run_inline
 from fleet.card import ModelKind, ModelOffer, Role, StepCost
-from node.served_proposer import ServedProposer
+from node.drafting.served_proposer import ServedProposer
 
 MEASURED_BLOCK_SIZES = (1, 4, 8, 15)
 _REPEATS = 9

@@ -3,7 +3,7 @@
 Every error carries google.rpc.Status with ErrorInfo(reason, "kakeya", metadata)
 in the trailing metadata `grpc-status-details-bin` (AIP-193); what passes with
 time also carries RetryInfo. Servicers raise domain errors, and
-`node.error_interceptor` answers them from this table.
+`node.rpc.error_interceptor` answers them from this table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 from engine import errors as engine_errors
 from fleet import errors as fleet_errors
 from node import errors as node_errors
-from node import refusals
+from node.rpc import refusals
 
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[object, object]

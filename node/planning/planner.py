@@ -15,7 +15,7 @@ from fleet.node_view import UNLIMITED_BYTES
 from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from fleet.plan import Plan, PlanRequest
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.fleet_view import FleetView
+from node.planning.fleet_view import FleetView
 
 # A verifier on another node is asked for its own measurements; one that does
 # not answer within this is planned without them.

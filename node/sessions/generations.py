@@ -12,10 +12,10 @@ from engine.generation import GenerationParameters, generate
 from engine.generation_report import Committed, Done, DropReason
 from engine.session_store import Activity
 from fleet.plan import Placement
-from node.acceptance_ledger import AcceptanceLedger
 from node.metrics import NodeMetrics
-from node.runtime_wire import GenerationSpec
-from node.session_desk import OpenSession, SessionDesk
+from node.planning.acceptance_ledger import AcceptanceLedger
+from node.sessions.runtime_wire import GenerationSpec
+from node.sessions.session_desk import OpenSession, SessionDesk
 
 # A generation whose time was up while it waited for its turn still has to say so.
 _NO_TIME_SECONDS = 1e-9

@@ -13,10 +13,10 @@ from engine.errors import BadParameters, EngineError
 from fleet.errors import ModelNotFound
 from kakeya.v1 import proposer_pb2 as wire
 from kakeya.v1 import proposer_pb2_grpc
-from node.draft_session import DraftSession, check_block_size, check_ids, propose_once
+from node.drafting.draft_session import DraftSession, check_block_size, check_ids, propose_once
+from node.drafting.served_proposer import ServedProposer
 from node.metrics import NodeMetrics
-from node.refusals import Draining, TooManyStreams
-from node.served_proposer import ServedProposer
+from node.rpc.refusals import Draining, TooManyStreams
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from fleet.digest import DigestEntry
 from fleet.liveness import Liveness, Rumour
 from kakeya.v1 import capability_pb2
-from node.card_wire import card_to_wire
-from node.fleet_watch import Change, NodeState, Removed
+from node.membership.card_wire import card_to_wire
+from node.membership.fleet_watch import Change, NodeState, Removed
 from node.metrics import NodeMetrics
 
 

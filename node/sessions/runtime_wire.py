@@ -14,13 +14,13 @@ from engine.sampling import SamplingParameters
 from engine.verifier import VerifierInfo
 from fleet.plan import KvStrategy, PlanRequest
 from kakeya.v1 import runtime_pb2 as wire
-from node.plan_wire import (
+from node.planning.plan_wire import (
     DEFAULT_SINK_TOKENS,
     DEFAULT_WINDOW_TOKENS,
     MAX_DRAFTED_TOKENS,
     kv_strategy_from_wire,
 )
-from node.refusals import BadPageToken
+from node.rpc.refusals import BadPageToken
 
 MAX_GENERATED_TOKENS = 1 << 20
 MAX_NAME_CHARACTERS = 128

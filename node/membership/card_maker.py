@@ -8,9 +8,9 @@ from importlib.metadata import version
 
 from fleet.card import PROTOCOL_MAX, PROTOCOL_MIN, Card, ModelOffer, SignedCard
 from fleet.signed_message import left_message
-from node.card_wire import sign_card
-from node.identity import Identity
 from node.machine import Machine
+from node.membership.card_wire import sign_card
+from node.membership.identity import Identity
 from node.state_directory import StateDirectory
 
 CARD_TTL_SECONDS = 86_400.0

@@ -11,8 +11,8 @@ from functools import partial
 from engine.errors import BadParameters, TokenOutOfVocabulary
 from engine.proposers.contract import MAX_BLOCK_SIZE, Draft, DraftState
 from kakeya.v1 import proposer_pb2 as wire
-from node.refusals import TokenizerDiffers
-from node.served_proposer import ServedProposer
+from node.drafting.served_proposer import ServedProposer
+from node.rpc.refusals import TokenizerDiffers
 
 # Tokens of one stream's history. Beyond every model's positions, and 64 MB of
 # Python integers at most.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fleet.card import Card
 from fleet.liveness import Liveness
 from node.metrics import NodeMetrics
-from node.refusals import WatcherTooSlow
+from node.rpc.refusals import WatcherTooSlow
 
 WATCH_QUEUE = 256
 

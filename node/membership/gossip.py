@@ -36,13 +36,13 @@ from fleet.membership_events import (
     Tick,
 )
 from fleet.membership_state import Membership
-from node.card_maker import CardMaker
 from node.errors import CloneYields, StateUnwritable
-from node.exchange_client import Answered, ExchangeClient
-from node.fleet_changes import FleetChanges
-from node.known_fleet import KnownFleet
+from node.membership.card_maker import CardMaker
+from node.membership.exchange_client import Answered, ExchangeClient
+from node.membership.fleet_changes import FleetChanges
+from node.membership.known_fleet import KnownFleet
+from node.membership.peers import Peers
 from node.metrics import NodeMetrics
-from node.peers import Peers
 
 _log = structlog.get_logger(__name__)
 

@@ -13,9 +13,9 @@ from engine.model_folder import Progress, resolve
 from engine.session_store import EndReason, SessionStore
 from engine.verifier import Verifier
 from fleet.card import ModelKind, ModelOffer, Role, StepCost
-from node.served_verifier import ServedVerifier
-from node.session_desk import new_session_id
-from node.worker import ModelWorker
+from node.sessions.served_verifier import ServedVerifier
+from node.sessions.session_desk import new_session_id
+from node.sessions.worker import ModelWorker
 
 
 @dataclass(frozen=True, slots=True)

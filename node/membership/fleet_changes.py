@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from fleet.liveness import Liveness
-from node.fleet_watch import FleetWatch, NodeState, Removed
-from node.known_fleet import KnownFleet
+from node.membership.fleet_watch import FleetWatch, NodeState, Removed
+from node.membership.known_fleet import KnownFleet
 
 EventSink = Callable[[Mapping[str, object]], None]
 

@@ -18,7 +18,7 @@ from fleet.errors import CardRejected
 from fleet.membership_events import ReceivedCard
 from fleet.signed_message import card_message
 from kakeya.v1 import capability_pb2, model_pb2
-from node.identity import Identity
+from node.membership.identity import Identity
 
 Value = TypeVar("Value")
 

@@ -17,10 +17,10 @@ from fleet.liveness import Rumour
 from fleet.membership_events import ProbeOutcome, ReceivedCard
 from fleet.reconciliation import MAX_CARDS_A_MESSAGE, MAX_RUMOURS_A_MESSAGE
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.capability_wire import digest_from_wire, rumours_from_wire, rumours_to_wire
-from node.card_wire import received_from_wire, signed_to_wire
+from node.membership.capability_wire import digest_from_wire, rumours_from_wire, rumours_to_wire
+from node.membership.card_wire import received_from_wire, signed_to_wire
+from node.membership.peers import Peers
 from node.metrics import NodeMetrics
-from node.peers import Peers
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

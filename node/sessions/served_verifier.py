@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine.session_store import SessionStore
 from engine.verifier import Verifier
 from fleet.card import ModelOffer
-from node.worker import ModelWorker
+from node.sessions.worker import ModelWorker
 
 
 @dataclass(frozen=True, slots=True)

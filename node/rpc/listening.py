@@ -8,7 +8,7 @@ import grpc.aio
 
 from node.config import join_address
 from node.errors import PortInUse
-from node.grpc_settings import CONCURRENT_CALLS, server_options
+from node.rpc.grpc_settings import CONCURRENT_CALLS, server_options
 
 
 def make_server(*interceptors: grpc.aio.ServerInterceptor) -> grpc.aio.Server:

@@ -15,12 +15,12 @@ from engine.speculation.state import SpeculationState
 from engine.verifier import VerifierInfo
 from fleet.errors import FleetError, ModelNotFound, NoPlacement
 from fleet.plan import Placement, Plan
-from node.breaker_book import BreakerBook, SharedSpeculationState
-from node.fleet_view import FleetView
-from node.planner import Planner
-from node.remote_draft import RemoteDraftSource
-from node.runtime_wire import SessionSpec, SpeculationChoice
-from node.served_proposer import ServedProposer
+from node.drafting.remote_draft import RemoteDraftSource
+from node.drafting.served_proposer import ServedProposer
+from node.planning.fleet_view import FleetView
+from node.planning.planner import Planner
+from node.sessions.breaker_book import BreakerBook, SharedSpeculationState
+from node.sessions.runtime_wire import SessionSpec, SpeculationChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,17 @@ from engine.session_store import Activity
 from fleet.plan import Plan
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya.v1 import runtime_pb2_grpc
-from node.card_wire import offer_to_wire
-from node.generations import Finished, Generations
+from node.membership.card_wire import offer_to_wire
 from node.metrics import NodeMetrics
-from node.plan_wire import plan_to_wire
-from node.report_wire import committed_to_wire, done_to_wire, session_to_wire
-from node.runtime_wire import (
+from node.planning.plan_wire import plan_to_wire
+from node.sessions.generations import Finished, Generations
+from node.sessions.report_wire import committed_to_wire, done_to_wire, session_to_wire
+from node.sessions.runtime_wire import (
     generation_spec_from_wire,
     page_from_wire,
     session_spec_from_wire,
 )
-from node.session_desk import OpenSession, SessionDesk
+from node.sessions.session_desk import OpenSession, SessionDesk
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -10,13 +10,13 @@ from fleet.errors import NodeNotFound
 from fleet.liveness import Liveness
 from fleet.placement import NodeView
 from fleet.registry import Registry
-from node.fleet_watch import NodeState
+from node.membership.fleet_watch import NodeState
+from node.membership.peers import Peers
 from node.metrics import NodeMetrics
-from node.peers import Peers
 
 
 class KnownFleet:
-    """Implements `node.fleet_view.FleetView`. `clock` gives monotonic seconds."""
+    """Implements `node.planning.fleet_view.FleetView`. `clock` gives monotonic seconds."""
 
     def __init__(self, registry: Registry, peers: Peers, clock: Callable[[], float]) -> None:
         self._registry = registry

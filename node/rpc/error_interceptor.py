@@ -1,4 +1,4 @@
-"""Answers the errors of every servicer in one place, from `node.error_table`.
+"""Answers the errors of every servicer in one place, from `node.rpc.error_table`.
 
 A domain error becomes its status and ErrorInfo; bytes that do not parse become
 INVALID_ARGUMENT; anything else becomes INTERNAL with one line in the log and
@@ -16,9 +16,9 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from node.error_table import DOMAIN_ERRORS, INTERNAL_REASON, DomainError, abort, abort_internal
 from node.metrics import NodeMetrics
-from node.refusals import MalformedMessage
+from node.rpc.error_table import DOMAIN_ERRORS, INTERNAL_REASON, DomainError, abort, abort_internal
+from node.rpc.refusals import MalformedMessage
 
 if TYPE_CHECKING:
     # gRPC hands the interceptor handlers of every service: their message types

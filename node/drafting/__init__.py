@@ -1,0 +1,1 @@
+"""The draft stream, both sides of it, and the proposer role."""
