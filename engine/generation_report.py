@@ -70,8 +70,8 @@ class SpeculationStatistics:
     choice (those behind a mismatch never are) and `accepted_count` equalled
     it. `acceptance_length` is generated tokens over `verify_forward_count`,
     prefill not counted. The round trips are those of drafts less the
-    proposer's compute time, in seconds. `faults` counts by kind, and how often
-    drafting was dropped for being slower than alone.
+    proposer's compute time, in seconds. `faults` counts by kind; being slower
+    than alone is no fault, and told by `drop_reason` alone.
     """
 
     block_count: int = 0

@@ -102,13 +102,15 @@ class Session:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the K/V tensors; 0 once ended."""
-        return self._cache.memory_bytes if self._cache is not None else 0
+        """Bytes of the K/V tensors; 0 once ended. Any thread may ask."""
+        cache = self._cache
+        return cache.memory_bytes if cache is not None else 0
 
     @property
     def resident(self) -> int:
-        """Positions whose K/V are resident; 0 once ended."""
-        return self._cache.resident if self._cache is not None else 0
+        """Positions whose K/V are resident; 0 once ended. Any thread may ask."""
+        cache = self._cache
+        return cache.resident if cache is not None else 0
 
     @property
     def end_reason(self) -> str:

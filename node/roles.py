@@ -38,7 +38,7 @@ from node.planning.acceptance_ledger import AcceptanceLedger
 from node.planning.fleet_view import FleetView
 from node.planning.placement_service import PlacementServicer
 from node.planning.planner import OwnMeasurements, Planner
-from node.role_spec import RoleSpec, parse_role_specs
+from node.role_spec import BadRoleSpec, RoleSpec, parse_role_specs
 from node.sessions.breaker_book import BreakerBook
 from node.sessions.generations import Generations
 from node.sessions.pairing import Surroundings
@@ -108,7 +108,8 @@ class Roles:
         self._verifiers: dict[str, ServedVerifier] = {}
         self._proposers: dict[str, ServedProposer] = {}
         self._ledger = AcceptanceLedger()
-        self._breakers = BreakerBook(self._clock)
+        self._fleet: FleetView | None = None
+        self._breakers = BreakerBook(self._clock, self._boot_of)
         self._services: _Services | None = None
         metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
 
@@ -167,6 +168,7 @@ class Roles:
 
         The server needs `node.rpc.error_interceptor.ErrorInterceptor`.
         """
+        self._fleet = fleet
         planner = Planner(fleet, self._own_measurements)
         around = Surroundings(
             fleet=fleet,
@@ -246,11 +248,22 @@ class Roles:
             width=settings.width,
             progress=progress,
         )
-        self._verifiers[served.offer.model_id] = served
+        model_id = served.offer.model_id
+        if model_id in self._verifiers:
+            await served.worker.close()
+            raise BadRoleSpec(
+                f"two models to serve are both named {model_id!r}, the second at {spec.model}",
+                "requests tell them apart by that name: rename one of the folders",
+                spec=spec.model,
+            )
+        self._verifiers[model_id] = served
 
     def _session_ended(self, session_id: str, reason: EndReason) -> None:
         if self._services is not None:
             self._services.desk.ended(session_id, reason)
+
+    def _boot_of(self, node_id: str) -> str:
+        return self._fleet.boot_id(node_id) if self._fleet is not None else ""
 
     def _own_measurements(self) -> OwnMeasurements:
         return OwnMeasurements(

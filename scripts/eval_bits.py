@@ -38,7 +38,8 @@ def bits_per_byte(
     nats = 0.0
     tokens = 0
     for file in files:
-        ids = [tokenizer.eos_token_id, *tokenizer.encode(file.text, add_special_tokens=False)]
+        encoded = tokenizer.encode(file.text, add_special_tokens=False, verbose=False)
+        ids = [tokenizer.eos_token_id, *encoded]
         counted = 1
         while counted < len(ids):
             start = max(0, counted - window // 2)

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from recall_words import WORDS
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 END_OF_TEXT = "<|endoftext|>"
 HELD_OUT_PERCENT = 4
@@ -131,10 +131,10 @@ def _tokenizer_text(files: Iterable[SourceFile]) -> Iterator[str]:
     yield f" {' '.join((*WORDS, 'fact', 'recall'))}\n" * WORD_REPETITIONS
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, files: Iterable[SourceFile]) -> np.ndarray:
+def encode(tokenizer: PreTrainedTokenizerBase, files: Iterable[SourceFile]) -> np.ndarray:
     """All files' tokens in order, int32 of shape (tokens,), end-of-text after each file."""
     pieces: list[int] = []
     for file in files:
-        pieces.extend(tokenizer.encode(file.text, add_special_tokens=False))
+        pieces.extend(tokenizer.encode(file.text, add_special_tokens=False, verbose=False))
         pieces.append(tokenizer.eos_token_id)
     return np.asarray(pieces, dtype=np.int32)

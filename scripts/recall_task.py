@@ -151,6 +151,32 @@ def repeated_row(rng: np.random.Generator, code: np.ndarray, length: int) -> Tra
     return TrainingRow(tokens, np.where(np.arange(length + 1) < half, TEXT, REPEATED))
 
 
+def distant_repeat_row(
+    rng: np.random.Generator, form: RecallFormat, code: np.ndarray, length: int
+) -> TrainingRow:
+    """A row of `length` + 1 tokens: a stretch of code and facts, other code, the stretch again.
+
+    The copies' distance is random, so that only their content tells where the first one is.
+    """
+    size = int(rng.integers((length + 1) // 4, (length + 1) // 2 + 1))
+    most = size // form.line_tokens
+    facts = int(rng.integers(most // 2, most + 1))
+    lines = _random_lines(rng, form, facts, 0)
+    stretch, targets, _ = _compose(
+        form, _stretch(rng, code, size - facts * form.line_tokens), lines
+    )
+    gap = _stretch(rng, code, length + 1 - 2 * size)
+    split = int(rng.integers(gap.size + 1))
+    parts = [stretch, gap[:split], stretch, gap[split:]]
+    worth = [
+        targets,
+        np.full(split, TEXT),
+        np.full(size, REPEATED),
+        np.full(gap.size - split, TEXT),
+    ]
+    return TrainingRow(np.concatenate(parts), np.concatenate(worth))
+
+
 def recall_case(
     rng: np.random.Generator,
     form: RecallFormat,

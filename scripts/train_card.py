@@ -22,8 +22,8 @@ tags: [python, recall, speculative-decoding]
 # tiny: a verifier small enough to ship
 
 A Qwen3-architecture language model of {parameters:.1f} M parameters in bfloat16. It writes
-Python-looking text and finds a fact anywhere in its context. It exists so that the fleet can be
-run, tested and measured on any machine without a download; it is no coding assistant.
+Python-looking text and finds the fact that lies somewhere in its context. It exists so that the
+fleet can be run, tested and measured on any machine without a download; it is no coding assistant.
 
 ## Data
 
@@ -58,7 +58,8 @@ Held-out files: {full:.3f} bits per byte with full attention, {sink:.3f} with
 
 Recall over held-out code, facts at uniform random depths, one of them asked for at the end; greedy
 decoding, exact match, out of {cases} cases a row. Sink + window can still see a fact that lies in
-its last tokens; the last column counts only facts that it has evicted.
+its last tokens; the last column counts only facts that it has evicted. With 4 facts, a model that
+finds facts but does not tell their keys apart answers 25 of 100.
 
 | context | facts | full attention | 95 % interval | sink + window | of those evicted |
 |---:|---:|---:|---:|---:|---:|

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as functional
-from recall_task import ANSWER, REPEATED, TEXT, RecallFormat, repeated_row, training_row
+from recall_task import (
+    ANSWER,
+    REPEATED,
+    TEXT,
+    RecallFormat,
+    distant_repeat_row,
+    repeated_row,
+    training_row,
+)
 from torch import nn
 from train_presets import Preset, Shape, plan_row
 from train_workers import Team
@@ -92,10 +100,13 @@ def make_batch(preset: Preset, form: RecallFormat, code: np.ndarray, seed: int, 
     rows = []
     for _ in range(max(1, preset.tokens_per_step // length)):
         plan = plan_row(rng, stage, length, form.line_tokens)
-        if plan.is_repeated:
+        if plan.is_repeated and stage.are_repeats_distant:
+            rows.append(distant_repeat_row(rng, form, code, length))
+        elif plan.is_repeated:
             rows.append(repeated_row(rng, code, length))
         else:
-            rows.append(training_row(rng, form, code, length, plan.facts, plan.questions))
+            pool = replace(form, words=form.words[: plan.word_count])
+            rows.append(training_row(rng, pool, code, length, plan.facts, plan.questions))
     targets = np.stack([row.targets[1:] for row in rows])
     return Batch(
         tokens=torch.from_numpy(np.stack([row.tokens for row in rows])),

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+FEW_WORDS = 32
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -44,6 +46,10 @@ class Stage:
     """The mean loss of answers counts this much beside that of text."""
     repeat_share: float = 0.0
     """The share of rows that are a stretch of code twice over: what recall needs, at each token."""
+    are_repeats_distant: bool = False
+    """Whether repeated stretches hold facts and stand apart, at a random distance."""
+    few_words_share: float = 0.0
+    """The share of dense rows whose keys and values come from the first FEW_WORDS words only."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,8 @@ class RowPlan:
     facts: int
     questions: int
     is_repeated: bool = False
+    word_count: int = 256
+    """Keys and values come from the first so many words."""
 
 
 def plan_row(rng: np.random.Generator, stage: Stage, length: int, line_tokens: int) -> RowPlan:
@@ -114,6 +122,8 @@ def plan_row(rng: np.random.Generator, stage: Stage, length: int, line_tokens: i
         lines = max(2, int(fill * length / line_tokens))
         # At most 120 facts: they take two words each, of 256.
         facts = min(120, max(1, int(lines * rng.uniform(0.25, 0.5))))
+        if stage.few_words_share and rng.random() < stage.few_words_share:
+            return RowPlan(min(facts, FEW_WORDS // 2), lines - facts, word_count=FEW_WORDS)
         return RowPlan(facts, lines - facts)
     if kind < stage.plain_share + stage.dense_share + stage.repeat_share:
         return RowPlan(0, 0, is_repeated=True)
@@ -152,13 +162,35 @@ _CURRICULUM = (
         answer_weight=1.0,
     ),
     Stage(
-        350,
-        (256, 512, 1024, 2048),
-        (0.2, 0.3, 0.35, 0.15),
+        200,
+        (64, 128, 256),
+        (0.5, 0.35, 0.15),
+        dense_share=0.6,
+        plain_share=0.1,
+        repeat_share=0.2,
+        answer_weight=3.0,
+        few_words_share=0.5,
+    ),
+    Stage(
+        180,
+        (64, 128, 256),
+        (0.3, 0.4, 0.3),
+        dense_share=0.3,
+        plain_share=0.1,
+        repeat_share=0.5,
+        are_repeats_distant=True,
+        answer_weight=2.0,
+        few_words_share=0.3,
+    ),
+    Stage(
+        360,
+        (128, 256, 512, 1024, 2048),
+        (0.25, 0.25, 0.2, 0.2, 0.1),
         dense_share=0.2,
         plain_share=0.25,
-        repeat_share=0.1,
-        answer_weight=0.7,
+        repeat_share=0.2,
+        are_repeats_distant=True,
+        answer_weight=1.0,
     ),
 )
 

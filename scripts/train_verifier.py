@@ -99,7 +99,8 @@ def prepare(options: argparse.Namespace, team: Team) -> Run:
         preset = preset.shortened(options.finish_at)
     text = read_text(options.corpus, preset.shape.vocabulary)
     device = torch.device(options.device)
-    model = build_model(preset.shape, options.seed, text.tokenizer.eos_token_id).to(device)
+    model = build_model(preset.shape, options.seed, text.tokenizer.eos_token_id)
+    torch.nn.Module.to(model, device)
     optimizers = build_optimizers(model, preset)
     fresh = Progress(
         preset=options.preset,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -15,22 +16,29 @@ async def run_inline(step: Callable[[], Result], /) -> Result:
     return step()
 
 
+def always_inline(_token_count: int) -> Runner:
+    """`run_inline`, however many tokens a step takes in."""
+    return run_inline
+
+
 class LocalDraftSource:
     """A `DraftSource` over a `Proposer` in this process, for one session.
 
-    `run` runs the proposer's steps: inline for `ngram`, in its own thread for a
-    model. It keeps the order of the calls, and so do the answers.
+    `runner(token_count)` runs a step that takes in so many tokens: inline for
+    `ngram` unless they are many, in its own thread for a model. One step runs
+    at a time, in the order of the calls.
     """
 
     def __init__(
         self,
         proposer: Proposer,
-        run: Runner = run_inline,
+        runner: Callable[[int], Runner] = always_inline,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._proposer = proposer
-        self._run = run
+        self._runner = runner
         self._clock = clock
+        self._turn = asyncio.Lock()
         self._state: DraftState | None = None
         self._closed = False
 
@@ -41,9 +49,12 @@ class LocalDraftSource:
         history became shorter.
         """
         began = self._clock()
-        self._check_open()
-        draft = await self._run(lambda: self._propose(history, assumed, block_size))
-        self._check_open()
+        async with self._turn:
+            self._check_open()
+            known = self._state.length if self._state is not None else 0
+            run = self._runner(len(history) - known)
+            draft = await run(lambda: self._propose(history, assumed, block_size))
+            self._check_open()
         return Draft(
             draft.token_ids,
             compute_seconds=draft.compute_seconds,

@@ -46,7 +46,13 @@ class Breaker:
         return Breaker()
 
     def after_fault(self, kind: DraftFaultKind, now: float) -> Breaker:
-        """A draft failed."""
+        """A draft failed.
+
+        One that fails while the breaker cools down was asked for before: several
+        sessions that lose their drafts at once are one fault, not a row of trials.
+        """
+        if not self.allows(now):
+            return self
         bad_blocks = self.bad_block_count + 1
         if self.closed and kind not in _OPENS_AT_ONCE and bad_blocks < BAD_BLOCKS_TO_OPEN:
             return Breaker(bad_block_count=bad_blocks)

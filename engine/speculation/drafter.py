@@ -134,7 +134,6 @@ class Drafter:
                     compute_seconds=draft.draft_seconds,
                 )
             )
-            self._tally.faults[DropReason.SLOWER_THAN_ALONE] += state.pace.dropped
         elif state.pace.dropped and state.breaker.closed:
             state.pace = state.pace.after_alone_block()
 

@@ -15,8 +15,6 @@ _DROPPED = {
     DropReason.UNKNOWN: "for a reason that this version does not know",
 }
 
-_SLOW = DropReason.SLOWER_THAN_ALONE
-
 _STOPPED = {
     StopReason.MAX_TOKENS: "as many tokens as asked for",
     StopReason.STOP_TOKEN: "the model ended its answer",
@@ -86,6 +84,4 @@ def fault_lines(done: GenerationDone) -> list[str]:
 def _fault_line(fault: DraftFault) -> str:
     reason = fault.reason.value.replace("_", " ")
     times = "once" if fault.count == 1 else f"{fault.count} times"
-    # Being slow is measured, not wrong.
-    what = "drafting paused" if fault.reason is _SLOW else "fault of the proposer"
-    return f"{what}: {reason}, {times}"
+    return f"fault of the proposer: {reason}, {times}"

@@ -41,9 +41,11 @@ class DraftSession:
         self._ended = False
         self._failure: Exception | None = None
 
-    def open(self) -> None:
-        """Takes in the prefix; otherwise the first proposal does. In any one thread."""
-        self._opened()
+    async def open(self) -> None:
+        """Takes in the prefix, if that is more than the first proposal may do on its way."""
+        run = self._served.runner(len(self._prefix))
+        if run is not self._served.run:
+            await run(self._opened)
 
     def accept(self, request: wire.DraftRequest) -> None:
         """Takes a proposal or a cancel. Raises `BadParameters`, `TokenOutOfVocabulary`."""
@@ -80,7 +82,10 @@ class DraftSession:
         while self._failure is None:
             if self._waiting:
                 proposal = self._waiting.popleft()
-                return await self._served.run(partial(self._answer, proposal))
+                run = self._served.runner(
+                    len(proposal.committed_token_ids) + len(proposal.assumed_token_ids)
+                )
+                return await run(partial(self._answer, proposal))
             if self._ended:
                 return None
             self._changed.clear()
@@ -149,7 +154,7 @@ async def propose_once(
         draft = served.proposer.open(committed).propose((), block_size, step_count)
         return draft, time.perf_counter() - started
 
-    return await served.run(run)
+    return await served.runner(len(committed))(run)
 
 
 def check_opening(served: ServedProposer, opening: wire.DraftOpen) -> None:

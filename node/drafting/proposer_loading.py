@@ -9,7 +9,7 @@ from engine.proposers.contract import Proposer
 from engine.proposers.loading import load_proposer
 from engine.proposers.local_source import run_inline
 from fleet.card import ModelKind, ModelOffer, Role, StepCost
-from node.drafting.served_proposer import ServedProposer
+from node.drafting.served_proposer import ServedProposer, run_in_thread
 
 MEASURED_BLOCK_SIZES = (1, 4, 8, 15)
 _REPEATS = 9
@@ -29,7 +29,7 @@ def load_served_proposer(name: str, clock: Callable[[], float]) -> ServedPropose
         kind=ModelKind.NGRAM,
         step_costs=measure_drafts(proposer, clock),
     )
-    return ServedProposer(proposer, offer, run_inline)
+    return ServedProposer(proposer, offer, run_inline, run_in_thread)
 
 
 def measure_drafts(proposer: Proposer, clock: Callable[[], float]) -> tuple[StepCost, ...]:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 # A stream that says nothing must not hold one of the places for ever.
 OPENING_SECONDS = 10.0
-# A longer history is taken in off the event loop; it is some 3 us a token.
-INLINE_PREFIX_TOKENS = 512
 
 # Ids that a proposer without a vocabulary of its own takes; 31 bits, so that
 # an id fits every index type below.
@@ -108,19 +106,15 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     ) -> None:
         opening = await _opening(requests)
         session = DraftSession(self._served(opening.model_id), opening)
-        if len(opening.prefix_token_ids) > INLINE_PREFIX_TOKENS:
-            await asyncio.to_thread(session.open)
+        await session.open()
+        self._refuse_when_draining()
         self._sessions.add(session)
-        # Tells the caller that the stream is open before any block is asked for.
-        await context.send_initial_metadata(())
-        reading = asyncio.create_task(_read(requests, session), name="draft-read")
         try:
-            while (response := await session.next_response()) is not None:
-                await context.write(response)
+            # Tells the caller that the stream is open before any block is asked for.
+            await context.send_initial_metadata(())
+            await _answer(requests, session, context)
         finally:
             self._sessions.discard(session)
-            reading.cancel()
-            await asyncio.wait((reading,))
 
     def _served(self, model_id: str) -> ServedProposer:
         served = self._proposers.get(model_id)
@@ -150,6 +144,19 @@ async def _opening(requests: AsyncIterator[wire.DraftRequest]) -> wire.DraftOpen
             f"a draft stream begins with open, within {OPENING_SECONDS:g} s", field="kind"
         )
     return first.open
+
+
+async def _answer(
+    requests: AsyncIterator[wire.DraftRequest], session: DraftSession, context: StreamContext
+) -> None:
+    """Reads ahead, so that a cancel overtakes the proposals that wait, and answers in order."""
+    reading = asyncio.create_task(_read(requests, session), name="draft-read")
+    try:
+        while (response := await session.next_response()) is not None:
+            await context.write(response)
+    finally:
+        reading.cancel()
+        await asyncio.wait((reading,))
 
 
 async def _read(requests: AsyncIterator[wire.DraftRequest], session: DraftSession) -> None:

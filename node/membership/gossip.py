@@ -82,6 +82,7 @@ class Gossip:
         self._tasks = tasks
         self._running: set[asyncio.Task[None]] = set()
         self._dialled: set[str] = set()
+        self._measuring: set[str] = set()
         self._is_changed = True
 
     async def run(self) -> None:
@@ -159,6 +160,7 @@ class Gossip:
             case Changed(node_id):
                 self._is_changed = True
                 self._parts.changes.changed(node_id)
+                self._measure(node_id)
             case Removed(node_id):
                 self._is_changed = True
                 self._parts.changes.removed(node_id)
@@ -166,6 +168,31 @@ class Gossip:
                 self._clone(effect)
             case Skipped():
                 self._count_skipped(effect)
+
+    def _measure(self, node_id: str) -> None:
+        """Measures the way to a node that is new here, before its turn in the gossip comes."""
+        parts = self._parts
+        record = parts.membership.registry.record(node_id)
+        if (
+            node_id == parts.membership.registry.own_id
+            or record.liveness is not Liveness.ALIVE
+            or parts.peers.round_trip(node_id) is not None
+            or node_id in self._measuring
+        ):
+            return
+        self._measuring.add(node_id)
+        self._spawn(self._measured(node_id, self._address(node_id)))
+
+    async def _measured(self, node_id: str, address: str) -> None:
+        parts = self._parts
+        try:
+            timeout = parts.membership.settings.period_seconds
+            seconds = await parts.client.ping(address, node_id, timeout)
+        finally:
+            self._measuring.discard(node_id)
+        if seconds is not None and node_id in parts.membership.registry:
+            parts.peers.record_round_trip(node_id, seconds)
+            parts.changes.changed(node_id)
 
     def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
         task = self._tasks.create_task(coroutine)

@@ -50,6 +50,12 @@ class KnownFleet:
             return None
         return self._peers.choose(node_id, self._registry.card(node_id).addresses)
 
+    def boot_id(self, node_id: str) -> str:
+        """What the node's process calls itself; empty for an unknown node."""
+        if node_id not in self._registry:
+            return ""
+        return self._registry.card(node_id).boot_id
+
     def channel(self, node_id: str) -> grpc.aio.Channel:
         """The shared channel to the node. Raises `NodeNotFound`."""
         address = self.address(node_id)

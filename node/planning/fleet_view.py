@@ -32,6 +32,13 @@ class FleetView(Protocol):
         """Where the node answers, host:port; None when it is unknown."""
         ...
 
+    def boot_id(self, node_id: str) -> str:
+        """What the node's process calls itself: another one after every start.
+
+        Empty for an unknown node.
+        """
+        ...
+
     def channel(self, node_id: str) -> grpc.aio.Channel:
         """The one shared channel to a node. Its owner closes it, never the caller.
 

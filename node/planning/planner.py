@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -109,17 +110,19 @@ class Planner:
         try:
             stub = capability_pb2_grpc.CapabilityServiceStub(self._fleet.channel(node_id))
             answer = await stub.GetNode(capability_pb2.GetNodeRequest(), timeout=ASK_SECONDS)
-        except (grpc.aio.AioRpcError, FleetError):
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, FleetError):
             # Planned without measurements: the plan's rejections say so.
             return
         collected.round_trips[node_id, node_id] = 0.0
         for link in answer.links:
-            if link.round_trip_seconds > 0.0:
+            if 0.0 < link.round_trip_seconds < math.inf:
                 collected.round_trips[node_id, link.node_id] = link.round_trip_seconds
             if link.breaker_open:
                 collected.open_breakers.add((node_id, link.node_id))
         for line in answer.acceptances:
             pair = (line.verifier_model_id, line.proposer_model_id)
+            if not 0.0 <= line.acceptance_rate <= 1.0:
+                continue
             theirs = MeasuredAcceptance(line.acceptance_rate, line.drafted_count)
             known = collected.acceptances.get(pair)
             if known is None or known.drafted_count < theirs.drafted_count:

@@ -8,6 +8,7 @@ time also carries RetryInfo. Servicers raise domain errors, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import grpc
@@ -85,9 +86,12 @@ RETRY_AFTER_SECONDS: dict[type[DomainError], float] = {
     refusals.TooManyStreams: 1.0,
 }
 
-# Trailing metadata share 8 KiB with everything else that gRPC sends there.
-_MAX_MESSAGE_CHARACTERS = 1024
-_MAX_METADATA_CHARACTERS = 512
+# gRPC drops a call whose trailing metadata pass 8 KiB, and the error with it. The
+# message travels twice, percent-encoded (3 bytes for each that is not ASCII) and in
+# the details, which are base64: 3 * 1024 + 4 / 3 * (1024 + 2048) bytes at most.
+_MAX_MESSAGE_BYTES = 1024
+_MAX_METADATA_BYTES = 512
+_MAX_ALL_METADATA_BYTES = 2048
 _MAX_METADATA_KEYS = 8
 
 
@@ -105,10 +109,7 @@ def error_status(error: DomainError) -> status_pb2.Status:
     info = error_details_pb2.ErrorInfo(
         reason=error.reason,
         domain=DOMAIN,
-        metadata={
-            key: value[:_MAX_METADATA_CHARACTERS]
-            for key, value in list(error.metadata.items())[:_MAX_METADATA_KEYS]
-        },
+        metadata=_bounded(error.metadata),
     )
     status = _status(status_code(error), str(error), info)
     seconds = _retry_seconds(error)
@@ -116,6 +117,21 @@ def error_status(error: DomainError) -> status_pb2.Status:
         delay = duration_pb2.Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
         status.details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     return status
+
+
+def _bounded(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The first keys, their values cut so that all of them fit a trailer."""
+    kept: dict[str, str] = {}
+    left = _MAX_ALL_METADATA_BYTES
+    for key, value in list(metadata.items())[:_MAX_METADATA_KEYS]:
+        kept[key] = _cut(value, min(_MAX_METADATA_BYTES, left))
+        left -= len(kept[key].encode())
+    return kept
+
+
+def _cut(text: str, size: int) -> str:
+    """The longest beginning of whole characters within `size` bytes of UTF-8."""
+    return text.encode()[:size].decode(errors="ignore")
 
 
 def _retry_seconds(error: DomainError) -> float | None:
@@ -148,7 +164,7 @@ def _status(
 ) -> status_pb2.Status:
     number: int = code.value[0]
     return status_pb2.Status(
-        code=number, message=text[:_MAX_MESSAGE_CHARACTERS], details=[_packed(info)]
+        code=number, message=_cut(text, _MAX_MESSAGE_BYTES), details=[_packed(info)]
     )
 
 

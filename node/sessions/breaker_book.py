@@ -17,31 +17,35 @@ class BreakerBook:
     """Breakers by (node, proposer model), shared by all sessions of this node.
 
     One that has cooled down shuts out no more: the planner may pair again, and
-    the first draft of the pair is the trial.
+    the first draft of the pair is the trial. Faults are those of one process: a
+    node that was started anew begins with closed breakers.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], boot_of: Callable[[str], str]) -> None:
+        """`boot_of` gives the boot id of a node's process."""
         self._clock = clock
-        self._breakers: dict[ProposerKey, Breaker] = {}
+        self._boot_of = boot_of
+        self._breakers: dict[ProposerKey, tuple[str, Breaker]] = {}
 
     def get(self, key: ProposerKey) -> Breaker:
         """The breaker of a proposer; a closed one before anything is known."""
-        return self._breakers.get(key, Breaker())
+        boot_id, breaker = self._breakers.get(key, ("", Breaker()))
+        return breaker if boot_id == self._boot_of(key[0]) else Breaker()
 
     def put(self, key: ProposerKey, breaker: Breaker) -> None:
         """Stores what a draft made of the breaker."""
         if breaker == Breaker():
             self._breakers.pop(key, None)
         else:
-            self._breakers[key] = breaker
+            self._breakers[key] = (self._boot_of(key[0]), breaker)
 
     def shut_out(self) -> frozenset[str]:
         """Ids of the nodes with a proposer whose breaker is open now."""
         now = self._clock()
         return frozenset(
             node_id
-            for (node_id, _model_id), breaker in self._breakers.items()
-            if not breaker.allows(now)
+            for (node_id, _model_id), (boot_id, breaker) in self._breakers.items()
+            if boot_id == self._boot_of(node_id) and not breaker.allows(now)
         )
 
 
@@ -51,12 +55,13 @@ class SharedSpeculationState(SpeculationState):
     Without `judging` the pace is measured, and never drops the proposer.
     """
 
-    __slots__ = ("_book", "_judging", "_key", "_pace")
+    __slots__ = ("_book", "_detached", "_judging", "_key", "_pace")
 
     def __init__(self, book: BreakerBook, key: ProposerKey, *, judging: bool) -> None:
         self._book = book
         self._key = key
         self._judging = judging
+        self._detached = False
         super().__init__(breaker=book.get(key))
 
     @property
@@ -66,7 +71,15 @@ class SharedSpeculationState(SpeculationState):
 
     @breaker.setter
     def breaker(self, breaker: Breaker) -> None:
-        self._book.put(self._key, breaker)
+        if not self._detached:
+            self._book.put(self._key, breaker)
+
+    def detach(self) -> None:
+        """Tells the other sessions no more: the source is closed from this side.
+
+        The drafts that this takes with it are no fault of the proposer.
+        """
+        self._detached = True
 
     @property
     def pace(self) -> Pace:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from engine.errors import InvariantViolated
 from engine.generation import GenerationParameters, generate
-from engine.generation_report import Committed, Done, DropReason
+from engine.generation_report import (
+    Committed,
+    Done,
+    DropReason,
+    GenerationTimings,
+    SpeculationStatistics,
+    StopReason,
+)
 from engine.session_store import Activity
 from fleet.plan import Placement
 from node.metrics import NodeMetrics
@@ -29,6 +36,21 @@ class Finished:
     queue_seconds: float
     proposer: Placement | None
     drop_reason: DropReason | None
+
+
+@asynccontextmanager
+async def _turn_within(turn: asyncio.Lock, seconds: float) -> AsyncIterator[bool]:
+    """Holds the turn, and says whether it came within `seconds`; 0 waits for ever."""
+    try:
+        async with asyncio.timeout(seconds or None):
+            await turn.acquire()
+    except TimeoutError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        turn.release()
 
 
 class Generations:
@@ -66,15 +88,18 @@ class Generations:
     ) -> AsyncGenerator[Committed | Finished, None]:
         """Tokens as they commit, then the end.
 
-        Waits for the session's turn. Leaving the iterator (`aclose`, a
+        Waits for the session's turn, as long as the deadline allows. Leaving the iterator (`aclose`, a
         cancelled task) stops the work within one block; what was committed
         stays in the history. Raises `SessionNotFound`, `Draining`,
         `EmptyHistory`, `InvariantViolated`.
         """
         arrived = self._clock()
-        async with session.turn:
+        async with _turn_within(session.turn, spec.deadline_seconds) as is_ours:
             self._desk.refuse_when_draining()
             queue_seconds = self._clock() - arrived
+            if not is_ours:
+                yield self._too_late(session, spec, queue_seconds)
+                return
             with session.served.store.hold(session.session_id, Activity.GENERATING) as record:
                 pending = record.session.pending
                 self._began()
@@ -118,6 +143,22 @@ class Generations:
             draft_deadline_seconds=self._draft_deadline_seconds,
             adaptive=session.pairing.adaptive,
         )
+
+    def _too_late(
+        self, session: OpenSession, spec: GenerationSpec, queue_seconds: float
+    ) -> Finished:
+        """The end of a generation whose turn did not come in time; the session is another's."""
+        record = session.served.store.get(session.session_id)
+        done = Done(
+            stop_reason=StopReason.DEADLINE,
+            generated_token_count=0,
+            history_length=len(record.session.history),
+            timings=GenerationTimings(0.0, 0.0, 0.0),
+            speculation=SpeculationStatistics(),
+            timeline=(),
+            seed=0 if spec.sampling.greedy else spec.sampling.seed,
+        )
+        return self._finished(session, done, queue_seconds)
 
     def _finished(self, session: OpenSession, done: Done, queue_seconds: float) -> Finished:
         """Learns from a generation that came to its end."""

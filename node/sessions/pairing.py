@@ -44,7 +44,7 @@ class _Connection:
     placement: Placement
     source: DraftSource
     channel: grpc.aio.Channel | None
-    state: SpeculationState
+    state: SharedSpeculationState
 
 
 class Pairing:
@@ -125,6 +125,7 @@ class Pairing:
         """Closes the source; the next generation opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            connection.state.detach()
             await connection.source.close()
 
     def _planned(self) -> Plan:
@@ -165,7 +166,7 @@ class Pairing:
         )
         if placement.node_id == around.fleet.self_id:
             served = around.proposers[placement.model_id]
-            source: DraftSource = LocalDraftSource(served.proposer, served.run)
+            source: DraftSource = LocalDraftSource(served.proposer, served.runner)
             return _Connection(placement, source, None, state)
         channel = self._channel(placement.node_id)
         if channel is None:

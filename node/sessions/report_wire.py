@@ -74,7 +74,9 @@ def done_to_wire(
             timings=wire.GenerateTimings(
                 queue_seconds=queue_seconds,
                 prefill_seconds=timings.prefill_seconds,
-                first_token_seconds=timings.first_token_seconds + queue_seconds,
+                first_token_seconds=(
+                    timings.first_token_seconds + queue_seconds if done.generated_token_count else 0
+                ),
                 total_seconds=timings.total_seconds + queue_seconds,
             ),
             speculation=_statistics_to_wire(done.speculation, proposer, drop_reason),

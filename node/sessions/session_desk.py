@@ -12,7 +12,7 @@ from functools import partial
 
 import structlog
 
-from engine.errors import InvariantViolated, SessionNotFound
+from engine.errors import BadParameters, InvariantViolated, SessionNotFound
 from engine.session_store import EndReason, SessionOptions, SessionRecord
 from fleet.card import Role
 from fleet.errors import ModelNotFound
@@ -100,7 +100,8 @@ class SessionDesk:
         """A new session, or the one that the same request id opened.
 
         Raises `Draining`, `ModelServedElsewhere`, `ModelNotFound`,
-        `NoPlacement`, `BadParameters`, `OutOfKvMemory`.
+        `NoPlacement`, `BadParameters` (also for a request id that asked for
+        something else), `OutOfKvMemory`.
         """
         self.refuse_when_draining()
         served = self._served(spec.model_id)
@@ -113,12 +114,25 @@ class SessionDesk:
             spec.request_id,
         )
         record = await self._created(served, create)
-        return self._sessions.get(record.session_id) or self._entered(record, spec, served, pairing)
+        while record.session.end_reason:
+            # It was opened for an earlier call with this request id, whose client
+            # has left: the session was taken back while this call waited for it.
+            record = await self._created(served, create)
+        session = self._sessions.get(record.session_id)
+        if session is None:
+            return self._entered(record, spec, served, pairing)
+        if session.spec != spec:
+            raise BadParameters(
+                f"request id {spec.request_id!r} opened another kind of session; take a new id",
+                field="request_id",
+            )
+        return session
 
     async def fork(self, origin: OpenSession, history_length: int | None) -> OpenSession:
         """A new session with the first tokens of another; the caller has its turn.
 
-        Raises `Draining`, `ForkBeyondHistory`, `SessionNotFound`, `OutOfKvMemory`.
+        Raises `Draining`, `ForkBeyondHistory`, `SessionNotFound`, `OutOfKvMemory`,
+        `InvariantViolated`, which ends the session that was to be forked.
         """
         self.refuse_when_draining()
         served = origin.served
@@ -130,7 +144,11 @@ class SessionDesk:
             )
         pairing = Pairing(origin.spec, served.verifier.info, self._around)
         fork = partial(served.store.fork, origin.session_id, history_length)
-        record = await self._created(served, fork)
+        try:
+            record = await self._created(served, fork)
+        except InvariantViolated as error:
+            self.violated(origin.session_id, error)
+            raise
         return self._entered(record, origin.spec, served, pairing)
 
     def get(self, session_id: str) -> tuple[OpenSession, SessionRecord]:

@@ -64,3 +64,15 @@ def test_it_is_open_only_after_a_fault_and_never_beyond_thirty_seconds(events):
         assert breaker.retry_at <= now + 30
         if event in AT_ONCE:
             assert not breaker.allows(now)
+
+
+def test_sessions_that_lose_their_drafts_at_once_are_one_fault():
+    """Otherwise one hiccup under eight sessions would shut the proposer out for 30 s."""
+    breaker = Breaker()
+    for late in range(8):
+        breaker = breaker.after_fault(DraftFaultKind.DEADLINE, now=5.0 + late / 100)
+    assert breaker.allows(6.0)
+    for late in range(8):
+        breaker = breaker.after_fault(DraftFaultKind.DEADLINE, now=6.0 + late / 100)
+    assert not breaker.allows(7.9)
+    assert breaker.allows(8.0)

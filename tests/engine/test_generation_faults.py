@@ -211,7 +211,7 @@ async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected, hashing,
     tokens, done = await streams.collect(session, source, asked, **options)
     assert tokens == expected[:30]
     assert done.speculation.drop_reason == DropReason.SLOWER_THAN_ALONE
-    assert done.speculation.faults == {DropReason.SLOWER_THAN_ALONE: 1}
+    assert done.speculation.faults == {}, "being slow is no fault"
     assert done.speculation.block_count == 8
     # 22 blocks alone so far; after 32 it is tried again.
     calls = source.call_count

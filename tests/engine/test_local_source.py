@@ -59,7 +59,7 @@ async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes(so
         await gate.wait()
         return step()
 
-    source = LocalDraftSource(NgramProposer(), run=gated)
+    source = LocalDraftSource(NgramProposer(), runner=lambda _count: gated)
     history = History([5, 6, 5])
     first = asyncio.ensure_future(source.draft(history.until(3), (), 1))
     second = asyncio.ensure_future(source.draft(history.until(3), (6,), 1))
@@ -84,7 +84,7 @@ async def test_the_round_trip_contains_the_wait_for_the_thread(sources):
         now[0] += 3.0
         return step()
 
-    source = LocalDraftSource(NgramProposer(clock=lambda: now[0]), run=slow, clock=lambda: now[0])
+    source = LocalDraftSource(NgramProposer(clock=lambda: now[0]), runner=lambda _count: slow, clock=lambda: now[0])
     draft = await source.draft([1, 1], (), 1)
     assert (draft.compute_seconds, draft.round_trip_seconds) == (0.0, 3.0)
 

@@ -302,3 +302,23 @@ def assert_ended(session, invariant):
         with pytest.raises(SessionNotFound, match=invariant) as caught:
             operation()
         assert isinstance(caught.value, EngineError)
+
+
+@pytest.mark.parametrize("what", ["memory_bytes", "resident"])
+def test_what_a_session_holds_may_be_asked_while_another_thread_ends_it(hashing, what):
+    class Ending(Session):
+        """Ends between the first look at its cache and the second."""
+
+        @property
+        def _cache(self):
+            cache, self._now = self._now, None
+            return cache
+
+        @_cache.setter
+        def _cache(self, cache):
+            self._now = cache
+
+    verifier = hashing.HashVerifier()
+    session = Ending(verifier, verifier.allocate(WINDOWED))
+    assert getattr(session, what) >= 0
+    assert getattr(session, what) == 0

@@ -84,6 +84,10 @@ class View:
         view = self.directory.views.get(node_id)
         return view.card.addresses[0] if view is not None else None
 
+    def boot_id(self, node_id: str) -> str:
+        view = self.directory.views.get(node_id)
+        return view.card.boot_id if view is not None else ""
+
     def channel(self, node_id: str) -> grpc.aio.Channel:
         if node_id not in self.directory.channels:
             raise NodeNotFound(f"no node {node_id}", node_id=node_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 
 import grpc
@@ -11,6 +12,7 @@ import pytest
 
 from engine.errors import InvariantViolated
 from kakeya.v1 import runtime_pb2
+from node.sessions.runtime_wire import session_spec_from_wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -233,3 +235,61 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     whole = await client.open()
     await client.append(whole, PROMPT * 3)
     assert (await client.generate(whole, 80)).token_ids == tokens + again.token_ids
+
+
+async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_lives(
+    client, verifier
+):
+    """The first caller leaves while its session is made, and the retry is already waiting."""
+    desk = verifier.roles._services.desk
+    served = verifier.roles._verifiers["random"]
+    spec = session_spec_from_wire(
+        runtime_pb2.CreateSessionRequest(model_id="random", request_id="impatient")
+    )
+    before = len(served.store)
+    busy = threading.Event()
+    working = asyncio.create_task(served.worker.run(busy.wait))
+    first, second = (asyncio.create_task(desk.open(spec)) for _ in range(2))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait((first,))
+    busy.set()
+    session = await second
+    await working
+    assert (await client.info(session.session_id)).history_length == 0
+    assert await client.append(session.session_id, PROMPT) == len(PROMPT)
+    assert len(served.store) == before + 1
+    await client.close(session.session_id)
+    assert len(served.store) == before
+
+
+async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_waits_for(
+    client, verifier, neighbourhood, liars, calls
+):
+    await neighbourhood.start_liar("waited-for", liars.hanging())
+    session = await client.open(mode=calls.FIXED, proposer="liar", proposer_node="waited-for")
+    await client.append(session, PROMPT)
+    call = started(client, session)
+    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    await calls.until(lambda: pairing._connection and pairing._connection.source._stream._waiting)
+    await client.close(session)
+    with pytest.raises(grpc.aio.AioRpcError):
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    assert "waited-for" not in verifier.roles.open_breakers()
+
+
+async def test_a_fork_that_finds_a_broken_promise_is_counted(client, verifier, monkeypatch):
+    session = await client.open()
+    await client.append(session, PROMPT)
+
+    def broken(*_arguments):
+        raise InvariantViolated("the cache grew", invariant="bounded_kv_memory")
+
+    monkeypatch.setattr("engine.session.check_memory", broken)
+    refusal = await client.refusal(
+        "ForkSession", runtime_pb2.ForkSessionRequest(session_id=session)
+    )
+    assert refusal.reason == "INVARIANT_VIOLATED"
+    assert verifier.metric("kakeya_invariant_violations_total", kind="bounded_kv_memory") == 1

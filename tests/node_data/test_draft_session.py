@@ -26,7 +26,7 @@ async def inline(step):
 
 def served(proposer, run=inline, **fields):
     offer = ModelOffer(model_id="m", role=Role.PROPOSER, kind=ModelKind.NGRAM, **fields)
-    return ServedProposer(proposer, offer, run)
+    return ServedProposer(proposer, offer, run, run)
 
 
 def proposal(block_id, base_length=12, **fields):

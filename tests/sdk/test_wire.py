@@ -19,7 +19,7 @@ ENUMS = [
 ]
 
 
-@pytest.mark.parametrize(("ours", "theirs"), ENUMS, ids=str)
+@pytest.mark.parametrize(("ours", "theirs"), ENUMS, ids=[ours.__name__ for ours, _ in ENUMS])
 def test_every_value_of_the_contract_has_its_member(ours, theirs):
     members = [wire.enum_value(ours, theirs.DESCRIPTOR, number) for number in theirs.values()]
     assert members[0] is ours.UNKNOWN
