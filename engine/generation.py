@@ -67,6 +67,10 @@ def _never() -> bool:
     return False
 
 
+def _ignore(_timing: BlockTiming) -> None:
+    return
+
+
 async def prefill(session: Session, *, run: Runner) -> None:
     """Computes all pending K/V, one forward a step, so that other sessions take turns."""
     while session.pending:
@@ -82,12 +86,15 @@ async def generate(
     clock: Callable[[], float],
     state: SpeculationState | None = None,
     should_stop: Callable[[], bool] = _never,
+    on_block: Callable[[BlockTiming], None] = _ignore,
 ) -> AsyncGenerator[Committed | Done, None]:
     """Continues the session's history; yields tokens as they commit, then one `Done`.
 
     `run` runs the verifier's steps, `clock` gives monotonic seconds.
-    `should_stop` is asked between blocks and ends with DRAINING. `state` keeps
-    what earlier generations learned of the same source; the source stays open.
+    `should_stop` is asked between blocks and ends with DRAINING. `on_block` hears
+    of every block, also of those that `Done` no longer has, or never comes to
+    tell. `state` keeps what earlier generations learned of the same source; the
+    source stays open.
 
     The tokens are the verifier's own choices whatever the source does. Leaving
     the iterator (`aclose`, cancellation) stops the work within one block, leaves
@@ -101,6 +108,7 @@ async def generate(
         stop = await generation.prefill(run, should_stop)
         while stop is None:
             committed, stop = await generation.block(run)
+            on_block(generation.last_block)
             yield committed
             stop = stop or generation.stop_reason(should_stop)
         await generation.close()
@@ -142,6 +150,11 @@ class _Generation:
                 adaptive=parameters.adaptive,
             )
             self._drafter = Drafter(source, state, limits, self._tally, clock)
+
+    @property
+    def last_block(self) -> BlockTiming:
+        """Where the seconds of the latest block went."""
+        return self._tally.timeline[-1]
 
     async def prefill(self, run: Runner, should_stop: Callable[[], bool]) -> StopReason | None:
         """Computes pending K/V; a reason when there is nothing to generate after it."""

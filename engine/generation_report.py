@@ -60,6 +60,11 @@ class BlockTiming:
     drafted_ahead: bool
     start_seconds: float
 
+    @property
+    def tried_count(self) -> int:
+        """Drafted tokens that were compared: those accepted and one mismatch."""
+        return min(self.accepted_count + 1, self.drafted_count)
+
 
 @dataclass(frozen=True, slots=True)
 class SpeculationStatistics:

@@ -35,9 +35,15 @@ Software Foundation.
 
 ## Training
 
-`python scripts/train_verifier.py --preset {preset} --seed {seed} --work WORK`, {steps:,} steps,
-{tokens:.1f} M tokens, {minutes:.0f} minutes on {cores} cores ({processor}). The tokenizer is a
-byte-level BPE of 4,096 entries with single digits, trained on the same files.
+```sh
+python scripts/train_verifier.py --preset {preset} --seed {seed} \\
+  --workers {workers} --threads {threads} --work WORK
+```
+
+{steps:,} steps, {tokens:.1f} M tokens, {minutes:.0f} minutes on {cores} cores ({processor}) shared
+with other work. `training.json` lists the stages that ran; later ones were chosen while earlier
+ones ran, at the {resumes} resumptions that it records. The tokenizer is a byte-level BPE of 4,096
+entries with single digits, trained on the same files.
 
 ## Recall
 
@@ -59,7 +65,8 @@ Held-out files: {full:.3f} bits per byte with full attention, {sink:.3f} with
 Recall over held-out code, facts at uniform random depths, one of them asked for at the end; greedy
 decoding, exact match, out of {cases} cases a row. Sink + window can still see a fact that lies in
 its last tokens; the last column counts only facts that it has evicted. With 4 facts, a model that
-finds facts but does not tell their keys apart answers 25 of 100.
+finds facts but does not tell their keys apart answers 25 of 100; these weights answer
+{several_hits} at {several_context:,} tokens.
 
 | context | facts | full attention | 95 % interval | sink + window | of those evicted |
 |---:|---:|---:|---:|---:|---:|
@@ -97,6 +104,9 @@ def _head(manifest: dict[str, Any]) -> str:
         held_out_count=len(corpus["held_out_files"]),
         preset=run["preset"],
         seed=run["seed"],
+        workers=run["workers"],
+        threads=run["threads"],
+        resumes=len(run["resumes"]),
         steps=run["step"],
         tokens=run["tokens"] / 1e6,
         minutes=run["wall_seconds"] / 60,
@@ -118,7 +128,10 @@ def _figures(evaluation: dict[str, Any]) -> str:
         )
         bands = (f" {band['hits']} / {band['cases']} |" for band in full["by_depth"])
         depth_rows.append(label + "".join(bands))
+    several = [rung for rung in evaluation["recall"] if rung["facts"] == 4][-1]
     return _EVALUATION.format(
+        several_hits=several["full"]["hits"],
+        several_context=several["context_tokens"],
         full=evaluation["held_out"]["full"]["bits_per_byte"],
         sink=evaluation["held_out"]["sink_window"]["bits_per_byte"],
         sink_tokens=evaluation["sink_tokens"],

@@ -95,7 +95,7 @@ def build_optimizers(model: nn.Module, preset: Preset) -> list[torch.optim.Optim
 def make_batch(preset: Preset, form: RecallFormat, code: np.ndarray, seed: int, step: int) -> Batch:
     """The batch of `step`, a function of the arguments alone."""
     rng = np.random.Generator(np.random.Philox(key=[seed, step]))
-    stage = preset.stage_at(step)
+    stage, _ = preset.place(step)
     length = int(rng.choice(stage.lengths, p=stage.length_weights))
     rows = []
     for _ in range(max(1, preset.tokens_per_step // length)):

@@ -48,6 +48,8 @@ class Stage:
     """The share of rows that are a stretch of code twice over: what recall needs, at each token."""
     are_repeats_distant: bool = False
     """Whether repeated stretches hold facts and stand apart, at a random distance."""
+    decays: bool = False
+    """Whether the learning rates fall linearly from their peaks to zero over this stage."""
     few_words_share: float = 0.0
     """The share of dense rows whose keys and values come from the first FEW_WORDS words only."""
 
@@ -58,7 +60,7 @@ class Preset:
 
     shape: Shape
     stages: tuple[Stage, ...]
-    """In order. The learning rate falls linearly to zero over the last, and only there."""
+    """In order. The last one decays."""
     tokens_per_step: int
     matrix_rate: float
     """Peak learning rate of Muon, for the hidden matrices."""
@@ -71,17 +73,18 @@ class Preset:
         """Optimizer steps in all."""
         return sum(stage.steps for stage in self.stages)
 
-    def stage_at(self, step: int) -> Stage:
-        """The stage that `step` (from 0) falls in; the last one from its start on."""
-        for stage in self.stages:
+    def place(self, step: int) -> tuple[Stage, int]:
+        """The stage that `step` (from 0) falls in, and the steps done in it."""
+        for stage in self.stages[:-1]:
             if step < stage.steps:
-                return stage
+                return stage, step
             step -= stage.steps
-        return self.stages[-1]
+        return self.stages[-1], step
 
     def rate_factor(self, step: int) -> float:
-        """The learning rates' factor at `step`: linear warm-up, constant, linear decay to 0."""
-        remaining = (self.steps - step) / max(1, self.stages[-1].steps)
+        """The learning rates' factor at `step`: linear warm-up, 1, linear decay in some stages."""
+        stage, done = self.place(step)
+        remaining = (stage.steps - done) / stage.steps if stage.decays else 1.0
         return min(1.0, (step + 1) / self.warmup_steps, remaining)
 
     def shortened(self, steps: int) -> Preset:
@@ -191,6 +194,16 @@ _CURRICULUM = (
         repeat_share=0.2,
         are_repeats_distant=True,
         answer_weight=1.0,
+        decays=True,
+    ),
+    Stage(
+        400,
+        (256, 512, 1024),
+        (0.6, 0.3, 0.1),
+        dense_share=0.05,
+        plain_share=0.6,
+        answer_weight=0.5,
+        decays=True,
     ),
 )
 
@@ -217,7 +230,15 @@ TEST = Preset(
     ),
     stages=(
         Stage(4, (64,), (1.0,), dense_share=0.7, plain_share=0.1, answer_weight=1.0),
-        Stage(4, (64, 128), (0.5, 0.5), dense_share=0.3, plain_share=0.2, answer_weight=0.5),
+        Stage(
+            4,
+            (64, 128),
+            (0.5, 0.5),
+            dense_share=0.3,
+            plain_share=0.2,
+            answer_weight=0.5,
+            decays=True,
+        ),
     ),
     tokens_per_step=512,
     matrix_rate=0.02,

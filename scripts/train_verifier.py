@@ -172,7 +172,7 @@ def train(run: Run, options: argparse.Namespace) -> None:
     """Run the remaining steps, or until `--stop-at`, with checkpoints on the way and at the end."""
     run.progress.begin(run.preset.steps, options.workers, options.threads)
     plain = token_losses(run.model)
-    compiled = torch.compile(plain, dynamic=False)
+    compiled = torch.compile(plain, dynamic=False) if options.compile_up_to else plain
     last = min(run.preset.steps, options.stop_at or run.preset.steps)
     window: list[StepFigures] = []
     mark = time.monotonic()

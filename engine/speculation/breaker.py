@@ -8,7 +8,7 @@ half-open --any fault--> open, with twice the cool-down, 30 s at most
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.errors import DraftFaultKind
 
@@ -24,13 +24,15 @@ class Breaker:
     """Whether a proposer may be asked. A value: events return the next one.
 
     `opened_by` is the fault that opened it, None while closed; `retry_at` the
-    time, in the caller's monotonic seconds, from which one draft may be tried.
+    time, in the caller's monotonic seconds, from which one draft may be tried,
+    and `tried_until` the time until which that one may still be under way.
     """
 
     bad_block_count: int = 0
     opened_by: DraftFaultKind | None = None
     cool_down_seconds: float = 0.0
     retry_at: float = 0.0
+    tried_until: float = 0.0
 
     @property
     def closed(self) -> bool:
@@ -38,8 +40,12 @@ class Breaker:
         return self.opened_by is None
 
     def allows(self, now: float) -> bool:
-        """Whether a draft may be asked for: closed, or open and cooled down."""
-        return self.closed or now >= self.retry_at
+        """Whether a draft may be asked for: closed, or cooled down and not being tried."""
+        return self.closed or now >= max(self.retry_at, self.tried_until)
+
+    def after_asking(self, now: float, patience: float) -> Breaker:
+        """A draft is asked for, and waited for as long as `patience` seconds."""
+        return self if self.closed else replace(self, tried_until=now + patience)
 
     def after_success(self) -> Breaker:
         """A well-formed draft came in time."""
@@ -51,7 +57,7 @@ class Breaker:
         One that fails while the breaker cools down was asked for before: several
         sessions that lose their drafts at once are one fault, not a row of trials.
         """
-        if not self.allows(now):
+        if not self.closed and now < self.retry_at:
             return self
         bad_blocks = self.bad_block_count + 1
         if self.closed and kind not in _OPENS_AT_ONCE and bad_blocks < BAD_BLOCKS_TO_OPEN:

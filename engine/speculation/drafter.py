@@ -161,6 +161,8 @@ class Drafter:
     async def _fresh(
         self, history: History, most: int, seconds_left: float
     ) -> tuple[Draft, tuple[int, ...], bool] | None:
+        state, patience = self._state, self._limits.deadline_seconds
+        state.breaker = state.breaker.after_asking(self._clock(), patience)
         request = self._request(history, (), self._block_size(most))
         draft = await self._received(request, seconds_left)
         return None if draft is None else (draft, draft.token_ids, False)

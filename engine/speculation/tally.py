@@ -44,7 +44,7 @@ class Tally:
         self._forward_count += 1
         self._block_count += timing.drafted_count > 0
         self._drafted_count += timing.drafted_count
-        self._tried_count += min(timing.accepted_count + 1, timing.drafted_count)
+        self._tried_count += timing.tried_count
         self._accepted_count += timing.accepted_count
 
     def statistics(self, drop_reason: DropReason | None) -> SpeculationStatistics:

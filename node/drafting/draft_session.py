@@ -11,7 +11,7 @@ from functools import partial
 from engine.errors import BadParameters, TokenOutOfVocabulary
 from engine.proposers.contract import MAX_BLOCK_SIZE, Draft, DraftState
 from kakeya.v1 import proposer_pb2 as wire
-from node.drafting.served_proposer import ServedProposer
+from node.drafting.served_proposer import INLINE_TOKENS, ServedProposer
 from node.rpc.refusals import TokenizerDiffers
 
 # Tokens of one stream's history. Beyond every model's positions, and 64 MB of
@@ -42,10 +42,9 @@ class DraftSession:
         self._failure: Exception | None = None
 
     async def open(self) -> None:
-        """Takes in the prefix, if that is more than the first proposal may do on its way."""
-        run = self._served.runner(len(self._prefix))
-        if run is not self._served.run:
-            await run(self._opened)
+        """Takes in a long prefix; a short one is left to the first proposal."""
+        if len(self._prefix) > INLINE_TOKENS:
+            await self._served.run_long(self._opened)
 
     def accept(self, request: wire.DraftRequest) -> None:
         """Takes a proposal or a cancel. Raises `BadParameters`, `TokenOutOfVocabulary`."""

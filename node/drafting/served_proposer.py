@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from engine.proposers.contract import Proposer
@@ -21,7 +22,10 @@ async def run_in_thread(step: Callable[[], Result], /) -> Result:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         # It cannot be taken back, and nobody may touch its state before it ended.
-        await asyncio.wait((running,))
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((running,))
+        running.exception()
         raise
 
 

@@ -25,7 +25,7 @@ class _Entry:
 class AcceptanceLedger:
     """Exponentially weighted acceptance rate of each (verifier, proposer) pair.
 
-    rate = sum(w_i * accepted_i) / sum(w_i * tried_i) over generations i, where
+    rate = sum(w_i * accepted_i) / sum(w_i * tried_i) over blocks i, where
     tried tokens are those compared with the verifier's choice (none behind a
     mismatch is), and a weight w_i halves with every `half_life_tokens` drafted
     after it. Times are the caller's monotonic seconds.
@@ -44,7 +44,7 @@ class AcceptanceLedger:
         accepted_count: int,
         now: float,
     ) -> None:
-        """Adds one generation of (verifier model, proposer model)."""
+        """Adds one block of (verifier model, proposer model)."""
         if tried_count <= 0:
             return
         entry = self._entries.setdefault(pair, _Entry())

@@ -113,6 +113,15 @@ class Planner:
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, FleetError):
             # Planned without measurements: the plan's rejections say so.
             return
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The channel was closed under the call: the node moved or has gone.
+            return
+        # gRPC gives None for bytes that do not parse.
+        if not isinstance(answer, capability_pb2.GetNodeResponse):
+            return
         collected.round_trips[node_id, node_id] = 0.0
         for link in answer.links:
             if 0.0 < link.round_trip_seconds < math.inf:

@@ -80,11 +80,9 @@ STATUS: dict[type[DomainError], grpc.StatusCode] = {
     refusals.NotLoopback: _Code.PERMISSION_DENIED,
 }
 
-# Seconds after which a retry may find room: sessions idle out, streams end.
-RETRY_AFTER_SECONDS: dict[type[DomainError], float] = {
-    engine_errors.OutOfKvMemory: 5.0,
-    refusals.TooManyStreams: 1.0,
-}
+# Seconds after which a retry may find room, unless the error itself says
+# `retry_after_seconds`: a session that never fits says none.
+RETRY_AFTER_SECONDS: dict[type[DomainError], float] = {refusals.TooManyStreams: 1.0}
 
 # gRPC drops a call whose trailing metadata pass 8 KiB, and the error with it. The
 # message travels twice, percent-encoded (3 bytes for each that is not ASCII) and in
@@ -136,10 +134,8 @@ def _cut(text: str, size: int) -> str:
 
 def _retry_seconds(error: DomainError) -> float | None:
     """Seconds after which a retry may succeed; None when no retry will."""
-    seconds = RETRY_AFTER_SECONDS.get(type(error))
-    if seconds is None:
-        return None
-    return float(error.metadata.get("retry_after_seconds", seconds))
+    said = error.metadata.get("retry_after_seconds")
+    return float(said) if said is not None else RETRY_AFTER_SECONDS.get(type(error))
 
 
 async def abort(context: Context, error: DomainError) -> NoReturn:

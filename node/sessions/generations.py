@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from engine.errors import InvariantViolated
 from engine.generation import GenerationParameters, generate
 from engine.generation_report import (
+    BlockTiming,
     Committed,
     Done,
     DropReason,
@@ -88,9 +90,9 @@ class Generations:
     ) -> AsyncGenerator[Committed | Finished, None]:
         """Tokens as they commit, then the end.
 
-        Waits for the session's turn, as long as the deadline allows. Leaving the iterator (`aclose`, a
-        cancelled task) stops the work within one block; what was committed
-        stays in the history. Raises `SessionNotFound`, `Draining`,
+        Waits for the session's turn, as long as the deadline allows. Leaving
+        the iterator (`aclose`, a cancelled task) stops the work within one
+        block; what was committed stays in the history. Raises `SessionNotFound`, `Draining`,
         `EmptyHistory`, `InvariantViolated`.
         """
         arrived = self._clock()
@@ -113,6 +115,7 @@ class Generations:
                         clock=self._clock,
                         state=state,
                         should_stop=lambda: self._desk.draining,
+                        on_block=partial(self._learn, session),
                     )
                     async with aclosing(generation):
                         async for event in generation:
@@ -160,25 +163,29 @@ class Generations:
         )
         return self._finished(session, done, queue_seconds)
 
-    def _finished(self, session: OpenSession, done: Done, queue_seconds: float) -> Finished:
-        """Learns from a generation that came to its end."""
+    def _learn(self, session: OpenSession, block: BlockTiming) -> None:
+        """Counts a block, whether its client stays to the end or not."""
+        metrics = self._metrics
+        metrics.verify_seconds.observe(block.verify_seconds)
+        metrics.draft_tokens.inc(block.drafted_count)
+        metrics.accepted_tokens.inc(block.accepted_count)
         proposer = session.pairing.plan.proposer
-        statistics = done.speculation
         if proposer is not None:
             self._ledger.record(
                 (session.spec.model_id, proposer.model_id),
-                drafted_count=statistics.drafted_count,
-                tried_count=statistics.tried_count,
-                accepted_count=statistics.accepted_count,
+                drafted_count=block.drafted_count,
+                tried_count=block.tried_count,
+                accepted_count=block.accepted_count,
                 now=self._clock(),
             )
+
+    def _finished(self, session: OpenSession, done: Done, queue_seconds: float) -> Finished:
+        """Counts what a generation that came to its end says of the whole of it."""
+        proposer = session.pairing.plan.proposer
+        statistics = done.speculation
         metrics = self._metrics
-        metrics.draft_tokens.inc(statistics.drafted_count)
-        metrics.accepted_tokens.inc(statistics.accepted_count)
         for reason, count in statistics.faults.items():
             metrics.draft_faults.labels(kind=reason.value).inc(count)
-        for block in done.timeline:
-            metrics.verify_seconds.observe(block.verify_seconds)
         if done.generated_token_count:
             metrics.time_to_first_token_seconds.observe(
                 queue_seconds + done.timings.first_token_seconds

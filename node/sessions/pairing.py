@@ -55,15 +55,26 @@ class Pairing:
     dropped, is planned anew at its next generation.
     """
 
-    def __init__(self, spec: SessionSpec, info: VerifierInfo, around: Surroundings) -> None:
-        """Plans. Raises `NoPlacement`."""
+    def __init__(
+        self,
+        spec: SessionSpec,
+        info: VerifierInfo,
+        around: Surroundings,
+        *,
+        inherited: Plan | None = None,
+    ) -> None:
+        """Plans; takes the `inherited` plan, of a session that runs, when nothing can be planned.
+
+        Raises `NoPlacement`.
+        """
         self._info = info
         self._around = around
         self._choice = spec.speculation.choice
         self._request = spec.plan_request(around.fleet.self_id, info)
-        self._plan = self._planned()
+        self._plan = self._planned(inherited)
         self._connection: _Connection | None = None
         self._addressless = False
+        self._closed = False
 
     @property
     def plan(self) -> Plan:
@@ -105,7 +116,10 @@ class Pairing:
             return None, None
         connection = self._connection
         if connection is None or not self._stands(connection):
-            await self.close()
+            await self._disconnect()
+            if self._closed:
+                # The session ended meanwhile: what opens now, nobody would close.
+                return None, None
             connection = self._connected(placement)
             self._connection = connection
         self._addressless = connection is None
@@ -122,16 +136,25 @@ class Pairing:
             connection.source.rest()
 
     async def close(self) -> None:
+        """Closes the source, for good."""
+        self._closed = True
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
         """Closes the source; the next generation opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.state.detach()
             await connection.source.close()
 
-    def _planned(self) -> Plan:
+    def _planned(self, inherited: Plan | None) -> Plan:
         try:
             return self._around.planner.plan_here(self._request)
-        except ModelNotFound as error:
+        except (ModelNotFound, NoPlacement) as error:
+            if inherited is not None:
+                return inherited
+            if isinstance(error, NoPlacement):
+                raise
             # The verifier is here: what nobody serves is the named proposer.
             raise NoPlacement(
                 f"the proposer {self._request.proposer_model!r} cannot draft here: {error}",
@@ -147,7 +170,7 @@ class Pairing:
             # The verifier is here and runs: the old plan stands.
             return
         if plan.proposer is not None and plan.proposer != self._plan.proposer:
-            await self.close()
+            await self._disconnect()
             self._plan = plan
 
     def _stands(self, connection: _Connection) -> bool:

@@ -142,13 +142,18 @@ class SessionDesk:
                 f"the history has {length} tokens, a fork cannot keep {history_length}",
                 history_length=str(length),
             )
-        pairing = Pairing(origin.spec, served.verifier.info, self._around)
+        # A proposer that fails just now costs the origin speed alone, and the fork too.
+        pairing = Pairing(
+            origin.spec, served.verifier.info, self._around, inherited=origin.pairing.plan
+        )
         fork = partial(served.store.fork, origin.session_id, history_length)
         try:
             record = await self._created(served, fork)
         except InvariantViolated as error:
             self.violated(origin.session_id, error)
             raise
+        # Evicted already, it would stay on the desk for ever.
+        record = served.store.get(record.session_id)
         return self._entered(record, origin.spec, served, pairing)
 
     def get(self, session_id: str) -> tuple[OpenSession, SessionRecord]:

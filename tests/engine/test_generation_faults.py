@@ -244,3 +244,26 @@ async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected, hashin
     assert source.call_count == 2
     assert source.in_flight == 0
     assert items[-1].speculation.faults == {}
+
+
+async def test_sessions_that_share_a_breaker_do_not_all_wait_for_the_one_trial(
+    expected, hashing, sources, streams
+):
+    """Two generations begin when a proposer that answers nothing has cooled down."""
+    clock, state = StandingClock(), SpeculationState()
+    state.breaker = state.breaker.after_fault(DraftFaultKind.DEADLINE, clock.now)
+    clock.now += 1.5
+    asked = streams.parameters(5, draft_deadline_seconds=0.02)
+    silent = [
+        sources.FaultySource(expected, hashing.VOCABULARY, DraftFaultKind.DEADLINE)
+        for _ in range(2)
+    ]
+    generations = (
+        streams.collect(
+            opened(hashing), source, asked, run=sources.yielding, state=state, clock=clock
+        )
+        for source in silent
+    )
+    for tokens, _done in await asyncio.gather(*generations):
+        assert tokens == expected[:5]
+    assert sum(source.call_count for source in silent) == 1

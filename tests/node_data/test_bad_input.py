@@ -6,9 +6,16 @@ import random
 from dataclasses import replace
 
 import grpc
+import grpc.aio
 import pytest
 
-from kakeya.v1 import placement_pb2, runtime_pb2
+from kakeya.v1 import (
+    placement_pb2,
+    placement_pb2_grpc,
+    proposer_pb2,
+    proposer_pb2_grpc,
+    runtime_pb2,
+)
 from node.rpc.grpc_settings import DATA_MESSAGE_BYTES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -173,6 +180,11 @@ async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(
     assert refusal.retry_seconds is not None
     assert refusal.retry_seconds > 0
     assert int(refusal.metadata["needed_bytes"]) > int(refusal.metadata["free_bytes"])
+    never = runtime_pb2.CreateSessionRequest(model_id="random", window_tokens=4000)
+    refusal = await client.refusal("CreateSession", never)
+    assert (refusal.code, refusal.reason) == (Code.RESOURCE_EXHAUSTED, "OUT_OF_KV_MEMORY")
+    assert "never fits" in refusal.text
+    assert refusal.retry_seconds is None, "no retry will find room"
     assert (await client.info(session)).history_length == len(PROMPT)
     assert small.roles.load_numbers().kv_bytes <= 100_000
     await small.stop()
@@ -314,3 +326,39 @@ async def test_errors_are_counted_by_reason(client, verifier):
     await client.refusal("GetSessionInfo", runtime_pb2.GetSessionInfoRequest(session_id=ANYONE))
     after = verifier.metric("kakeya_rpc_errors_total", reason="SESSION_NOT_FOUND")
     assert after == before + 1
+
+
+LONG = "\N{GRINNING FACE}" * 5000
+
+
+async def test_a_long_name_of_no_ascii_is_refused_by_its_reason(client, calls, verifier):
+    """Percent-encoded and in base64 it would not fit a trailer, and gRPC would drop the error."""
+    plan = placement_pb2.PlanRequest(verifier_model=LONG)
+    propose = proposer_pb2.ProposeBlockRequest(committed_token_ids=[1], block_size=1, model_id=LONG)
+    placement = placement_pb2_grpc.PlacementServiceStub(verifier.channel)
+    proposers = proposer_pb2_grpc.ProposerServiceStub(verifier.channel)
+    for call in (placement.Plan(plan, timeout=10), proposers.ProposeBlock(propose, timeout=10)):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        refusal = calls.refused(caught.value)
+        assert (refusal.code, refusal.reason) == (Code.NOT_FOUND, "MODEL_NOT_FOUND")
+    refusal = await client.refusal(
+        "CreateSession",
+        runtime_pb2.CreateSessionRequest(
+            model_id="random",
+            speculation=runtime_pb2.Speculation(
+                mode=calls.FIXED, proposer_model_id=LONG, proposer_node_id=LONG
+            ),
+        ),
+    )
+    assert (refusal.code, refusal.reason) == (Code.FAILED_PRECONDITION, "NO_PLACEMENT")
+
+
+async def test_a_request_id_that_asked_for_another_proposer_is_refused(client):
+    await client.open(request_id="alone")
+    request = runtime_pb2.CreateSessionRequest(
+        model_id="random", request_id="alone", window_tokens=32
+    )
+    refusal = await client.refusal("CreateSession", request)
+    assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "BAD_REQUEST")
+    assert refusal.metadata["field"] == "request_id"

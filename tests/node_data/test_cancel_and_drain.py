@@ -293,3 +293,76 @@ async def test_a_fork_that_finds_a_broken_promise_is_counted(client, verifier, m
     )
     assert refusal.reason == "INVARIANT_VIOLATED"
     assert verifier.metric("kakeya_invariant_violations_total", kind="bounded_kv_memory") == 1
+
+
+async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client):
+    session = await client.open()
+    await client.append(session, PROMPT)
+    first = started(client, session)
+    await first.read()
+    began = asyncio.get_running_loop().time()
+    stream = await client.generate(session, 10, deadline_seconds=0.05, temperature=1.0, seed=5)
+    assert asyncio.get_running_loop().time() - began < 1.0
+    assert first.done() is False, "the first one was over before its time"
+    assert stream.done.stop_reason == runtime_pb2.STOP_REASON_DEADLINE
+    assert stream.token_ids == []
+    assert stream.done.seed == 5
+    assert stream.done.history_length > len(PROMPT)
+    assert stream.done.timings.queue_seconds >= 0.05
+    assert stream.done.timings.total_seconds == stream.done.timings.queue_seconds
+    assert stream.done.timings.first_token_seconds == 0, "there was no first token"
+    first.cancel()
+    await settled(client, session)
+    assert len((await client.generate(session, 5)).token_ids) == 5
+
+
+async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
+    client, verifier, proposer, neighbourhood, calls, monkeypatch
+):
+    """The proposer has a new channel, and the old stream is slow to close."""
+    session = await client.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
+    await client.append(session, PROMPT)
+    await client.generate(session, 10)
+    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    source = pairing._connection.source
+    closing, gate = asyncio.Event(), asyncio.Event()
+    close = source.close
+
+    async def slow():
+        closing.set()
+        await gate.wait()
+        await close()
+
+    monkeypatch.setattr(source, "close", slow)
+    await neighbourhood.directory.put("proposer", proposer.address, proposer.roles.offers())
+    request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=10)
+    generating = asyncio.create_task(client.refusal("Generate", request))
+    await closing.wait()
+    await client.close(session)
+    gate.set()
+    assert (await generating).reason == "SESSION_NOT_FOUND"
+    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
+    assert pairing._connection is None
+
+
+async def test_what_was_measured_counts_although_the_client_left_before_the_end(
+    neighbourhood, checkpoint, calls
+):
+    node = await neighbourhood.start("left", f"verifier={checkpoint}", "proposer=ngram")
+    client = calls.Caller(node.channel)
+    session = await client.open(mode=calls.FIXED, proposer="ngram", proposer_node="left")
+    await client.append(session, PROMPT)
+    call = started(client, session)
+    received = 0
+    while received < 600:
+        received += len((await call.read()).tokens.token_ids)
+    call.cancel()
+    await settled(client, session)
+    blocks = node.metric("kakeya_verify_seconds_count")
+    assert blocks > 256 / 4, "only the timeline was counted"
+    accepted = node.metric("kakeya_spec_decode_num_accepted_tokens_total")
+    drafted = node.metric("kakeya_spec_decode_num_draft_tokens_total")
+    assert 0 < accepted <= drafted
+    assert received <= blocks + accepted
+    assert dict(node.roles.acceptances())["random", "ngram"].drafted_count == drafted
+    await node.stop()

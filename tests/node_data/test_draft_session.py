@@ -9,11 +9,14 @@ import pytest
 
 from engine.errors import BadParameters
 from engine.proposers.contract import Draft
+from engine.proposers.local_source import LocalDraftSource
 from engine.proposers.ngram import NgramProposer
 from fleet.card import ModelKind, ModelOffer, Role
 from kakeya.v1 import proposer_pb2
-from node.drafting.draft_session import MAX_WAITING, DraftSession
-from node.drafting.served_proposer import ServedProposer
+from node.drafting.draft_session import MAX_WAITING, DraftSession, propose_once
+from node.drafting.proposer_service import ProposerServicer
+from node.drafting.served_proposer import ServedProposer, run_in_thread
+from node.metrics import NodeMetrics
 from node.rpc.refusals import TokenizerDiffers
 from node.sessions.worker import ModelWorker
 
@@ -123,3 +126,99 @@ async def test_the_tokenizers_must_be_equal_unless_any_will_do(own, theirs, fits
     else:
         with pytest.raises(TokenizerDiffers):
             DraftSession(proposer, opening)
+
+
+class ThreadNoting:
+    """A proposer that notes the thread of every step."""
+
+    model_id = "m"
+
+    def __init__(self):
+        self.steps = []
+        self.length = 0
+
+    def _note(self, what):
+        self.steps.append((what, threading.current_thread() is threading.main_thread()))
+
+    def open(self, prefix):
+        self.commit(prefix)
+        self._note("open")
+        return self
+
+    def commit(self, token_ids):
+        self.length += len(token_ids)
+
+    def propose(self, assumed, block_size, step_count):
+        self._note("propose")
+        return Draft((7,))
+
+
+@pytest.mark.parametrize("field", ["committed_token_ids", "assumed_token_ids"])
+@pytest.mark.parametrize(("count", "on_the_loop"), [(512, True), (513, False)])
+async def test_what_takes_in_many_tokens_leaves_the_event_loop(field, count, on_the_loop):
+    proposer = ThreadNoting()
+    lookup = ServedProposer(proposer, served(proposer).offer, inline, run_in_thread)
+    session = DraftSession(lookup, OPENING)
+    await session.open()
+    base_length = 12 + (count if field == "committed_token_ids" else 0)
+    session.accept(proposal(1, base_length, **{field: [1] * count}))
+    await session.next_response()
+    assert proposer.steps[-1] == ("propose", on_the_loop)
+
+    proposer.steps.clear()
+    await propose_once(lookup, [1] * count, 2, 0)
+    assert proposer.steps == [("open", on_the_loop), ("propose", on_the_loop)]
+
+    proposer.length = 0
+    proposer.steps.clear()
+    await LocalDraftSource(proposer, lookup.runner).draft([1] * count, (), 1)
+    assert proposer.steps == [("open", on_the_loop), ("propose", on_the_loop)]
+
+    proposer.steps.clear()
+    await DraftSession(lookup, opening_with([1] * count)).open()
+    assert proposer.steps == ([] if on_the_loop else [("open", False)])
+
+
+def opening_with(prefix):
+    return proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=prefix)
+
+
+async def test_a_step_in_a_thread_is_waited_for_by_its_cancelled_caller():
+    began, gate = threading.Event(), threading.Event()
+
+    def step():
+        began.set()
+        assert gate.wait(timeout=10)
+        ended.append(True)
+
+    ended = []
+    running = asyncio.create_task(run_in_thread(step))
+    await asyncio.to_thread(began.wait)
+    running.cancel()
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.sleep(0)
+    assert not running.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert ended
+
+
+async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind():
+    """Otherwise each such stream would keep its history and index for ever."""
+
+    class Gone:
+        async def send_initial_metadata(self, _metadata):
+            raise asyncio.CancelledError
+
+    async def requests():
+        yield proposer_pb2.DraftRequest(open=OPENING)
+
+    proposer = NgramProposer()
+    lookup = served(proposer)
+    servicer = ProposerServicer({"m": lookup}, NodeMetrics(), stream_limit=2)
+    with pytest.raises(asyncio.CancelledError):
+        await servicer.Draft(requests(), Gone())
+    assert servicer.stream_count == 0
+    assert not servicer._sessions

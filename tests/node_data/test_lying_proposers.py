@@ -223,3 +223,18 @@ async def test_auto_takes_another_proposer_when_its_own_died(
     assert info.plan.proposer.node_id in servers.keys() - {chosen}
     assert info.drop_reason == runtime_pb2.DROP_REASON_UNSPECIFIED
     assert tokens == wanted
+
+
+async def test_a_session_whose_fixed_proposer_fails_can_be_forked(
+    client, neighbourhood, liars, expected, verifier
+):
+    wanted = await expected()
+    session = await paired(client, neighbourhood, liars.too_many(), "failing")
+    await client.generate(session, 12)
+    assert "failing" in verifier.roles.open_breakers()
+    fork = await client.stub.ForkSession(
+        runtime_pb2.ForkSessionRequest(session_id=session), timeout=10
+    )
+    rest = await client.generate(fork.session_id, TOKENS - 12)
+    assert rest.token_ids == wanted[12:]
+    assert (await client.info(fork.session_id)).plan.proposer.node_id == "failing"

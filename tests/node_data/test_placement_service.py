@@ -232,3 +232,65 @@ async def test_a_proposer_in_the_same_process_drafts_without_a_wire(
     assert (await plan_of(node, verifier_node_id="both")).acceptance_measured
     await node.stop()
     neighbourhood.directory.set_liveness("both", Liveness.DEAD)
+
+
+@pytest.mark.parametrize("figure", [float("nan"), float("inf"), -0.5])
+async def test_figures_that_are_none_are_not_planned_with(verifier, proposer, faraway, figure):
+    report = SelfReport(
+        capability_pb2.GetNodeResponse(
+            links=[capability_pb2.PeerLink(node_id="proposer", round_trip_seconds=figure)],
+            acceptances=[
+                capability_pb2.MeasuredAcceptance(
+                    verifier_model_id="faraway",
+                    proposer_model_id="ngram",
+                    acceptance_rate=figure,
+                    drafted_count=1000,
+                )
+            ],
+        )
+    )
+    await faraway(report)
+    plan = await plan_of(proposer, verifier_model="faraway")
+    assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_UNREACHABLE
+    report.response.links[0].round_trip_seconds = 0.001
+    named = await plan_of(proposer, verifier_model="faraway", proposer_model="ngram")
+    assert not named.acceptance_measured
+    assert 0.0 < named.acceptance_rate < 1.0
+
+
+async def test_a_node_that_moves_while_it_is_asked_does_not_take_the_plan_with_it(
+    verifier, proposer, faraway, neighbourhood, calls
+):
+    """Its old channel is closed under the question, which gRPC tells as a cancellation."""
+    report = SelfReport(capability_pb2.GetNodeResponse(), delay_seconds=60.0)
+    await faraway(report)
+    planning = asyncio.create_task(plan_of(proposer, verifier_model="faraway"))
+    await calls.until(lambda: report.asked)
+    view = neighbourhood.directory.views["faraway"]
+    await neighbourhood.directory.put("faraway", "127.0.0.1:1", view.card.models)
+    plan = await planning
+    assert plan.verifier.node_id == "faraway"
+
+
+async def test_a_node_that_answers_with_bytes_that_are_none_is_planned_without(
+    verifier, proposer, neighbourhood
+):
+    async def garbage(_request, _context):
+        return b"\xff\xff"
+
+    method = "/kakeya.v1.CapabilityService/GetNode"
+
+    class Garbage(grpc.GenericRpcHandler):
+        def service(self, call):
+            return grpc.unary_unary_rpc_method_handler(garbage) if call.method == method else None
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Garbage(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    offer = replace(verifier.roles.offers()[0], model_id="garbled")
+    await neighbourhood.directory.put("garbled", f"127.0.0.1:{port}", (offer,))
+    plan = await plan_of(proposer, verifier_model="garbled")
+    assert plan.verifier.node_id == "garbled"
+    await server.stop(0)
+    neighbourhood.directory.views.pop("garbled")

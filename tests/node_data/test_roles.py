@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -79,3 +81,21 @@ print(sorted(set(sys.modules) & {"torch", "transformers", "safetensors", "mlx"})
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.strip() == "[]", done.stderr
+
+
+async def test_two_verifiers_of_one_name_are_refused(checkpoint, tmp_path):
+    """Requests name a model: the second one would quietly take the first one's place."""
+    twin = tmp_path / checkpoint.name
+    shutil.copytree(checkpoint, twin)
+    roles = Roles(RoleSettings(kv_budget_bytes=1 << 20), NodeMetrics())
+    before = workers()
+    with pytest.raises(BadRoleSpec, match="rename"):
+        await roles.load([f"verifier={checkpoint}", f"verifier={twin}"])
+    assert len(roles.offers()) == 1
+    assert workers() == before + 1
+    await roles.close()
+    assert workers() == before
+
+
+def workers():
+    return sum(thread.name == "verifier-random" for thread in threading.enumerate())

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,12 @@ from recall_measure import Budget, attention_mask, greedy_hits, wilson_interval 
 from recall_task import (  # noqa: E402
     ANSWER,
     IGNORED,
+    REPEATED,
     RecallFormat,
+    distant_repeat_row,
     recall_case,
     recall_format,
+    repeated_row,
     training_row,
 )
 from train_checkpoint import CHECKPOINT_NAME  # noqa: E402
@@ -31,6 +35,15 @@ from train_presets import PRESETS, TINY  # noqa: E402
 
 NOT_COMPILED = ("--compile-up-to", "0")
 SOURCE = python_corpus.standard_library() / "json"
+
+
+@pytest.fixture(autouse=True)
+def torch_settings() -> Iterator[None]:
+    """Undo what training sets for the whole process."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(mode=False)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +110,8 @@ def test_rates_warm_up_hold_and_fall_to_zero(name: str) -> None:
     rates = [preset.rate_factor(step) for step in range(preset.steps + 1)]
     assert rates[preset.warmup_steps] == 1.0 == max(rates)
     assert rates[-1] == 0.0
-    assert rates.count(1.0) >= len(rates) - preset.warmup_steps - preset.stages[-1].steps - 1
+    decaying = sum(stage.steps for stage in preset.stages if stage.decays)
+    assert rates.count(1.0) >= preset.steps - preset.warmup_steps - decaying
 
 
 def test_a_shortened_preset_keeps_its_decay_whole() -> None:
@@ -131,6 +145,23 @@ def test_a_training_row_asks_only_for_facts_that_came_before(
             assert (row.targets[earlier[0] : earlier[0] + fact.size] == IGNORED).all()
     with pytest.raises(ValueError, match="do not fit"):
         training_row(generator, form, code, length=20, facts=2, questions=2)
+
+
+def test_the_second_copy_of_a_stretch_is_marked_wherever_it_stands(
+    form: RecallFormat, code: np.ndarray
+) -> None:
+    generator = rng()
+    row = repeated_row(generator, code, 63)
+    assert (row.targets == REPEATED).sum() == 32
+    assert np.array_equal(row.tokens[row.targets == REPEATED], row.tokens[:32])
+    distances = set()
+    for _ in range(20):
+        row = distant_repeat_row(generator, form, code, 128)
+        again = np.flatnonzero(row.targets == REPEATED)
+        assert row.tokens.shape == row.targets.shape == (129,)
+        assert np.array_equal(row.tokens[again], row.tokens[: again.size])
+        distances.add(int(again[0]))
+    assert len(distances) > 5
 
 
 @pytest.mark.parametrize(("context", "facts"), [(64, 1), (1000, 1), (1000, 4)])

@@ -54,7 +54,7 @@ class ProposerServiceServicer(object):
     def ProposeBlock(self, request, context):
         """Drafts one block after a whole history; keeps no state. Errors:
         NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
-        TOKEN_OUT_OF_VOCABULARY).
+        TOKEN_OUT_OF_VOCABULARY), UNAVAILABLE (DRAINING).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -67,7 +67,8 @@ class ProposerServiceServicer(object):
         proposal cancelled before it was drafted is answered as cancelled, one
         whose base_length is not the stream's history as stale. Errors:
         NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
-        TOKEN_OUT_OF_VOCABULARY), RESOURCE_EXHAUSTED (TOO_MANY_STREAMS).
+        TOKEN_OUT_OF_VOCABULARY), RESOURCE_EXHAUSTED (TOO_MANY_STREAMS),
+        UNAVAILABLE (DRAINING).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,7 @@ class ProposerServiceStub:
     ProposeBlock: _grpc.UnaryUnaryMultiCallable[_proposer_pb2.ProposeBlockRequest, _proposer_pb2.ProposeBlockResponse]
     """Drafts one block after a whole history; keeps no state. Errors:
     NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
-    TOKEN_OUT_OF_VOCABULARY).
+    TOKEN_OUT_OF_VOCABULARY), UNAVAILABLE (DRAINING).
     """
     Draft: _grpc.StreamStreamMultiCallable[_proposer_pb2.DraftRequest, _proposer_pb2.DraftResponse]
     """A draft stream for one session: the first request opens it with a model
@@ -45,7 +45,8 @@ class ProposerServiceStub:
     proposal cancelled before it was drafted is answered as cancelled, one
     whose base_length is not the stream's history as stale. Errors:
     NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
-    TOKEN_OUT_OF_VOCABULARY), RESOURCE_EXHAUSTED (TOO_MANY_STREAMS).
+    TOKEN_OUT_OF_VOCABULARY), RESOURCE_EXHAUSTED (TOO_MANY_STREAMS),
+    UNAVAILABLE (DRAINING).
     """
 
 @_typing.type_check_only
@@ -56,7 +57,7 @@ class ProposerServiceAsyncStub(ProposerServiceStub):
     ProposeBlock: _aio.UnaryUnaryMultiCallable[_proposer_pb2.ProposeBlockRequest, _proposer_pb2.ProposeBlockResponse]  # type: ignore[assignment]
     """Drafts one block after a whole history; keeps no state. Errors:
     NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
-    TOKEN_OUT_OF_VOCABULARY).
+    TOKEN_OUT_OF_VOCABULARY), UNAVAILABLE (DRAINING).
     """
     Draft: _aio.StreamStreamMultiCallable[_proposer_pb2.DraftRequest, _proposer_pb2.DraftResponse]  # type: ignore[assignment]
     """A draft stream for one session: the first request opens it with a model
@@ -65,7 +66,8 @@ class ProposerServiceAsyncStub(ProposerServiceStub):
     proposal cancelled before it was drafted is answered as cancelled, one
     whose base_length is not the stream's history as stale. Errors:
     NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
-    TOKEN_OUT_OF_VOCABULARY), RESOURCE_EXHAUSTED (TOO_MANY_STREAMS).
+    TOKEN_OUT_OF_VOCABULARY), RESOURCE_EXHAUSTED (TOO_MANY_STREAMS),
+    UNAVAILABLE (DRAINING).
     """
 
 class ProposerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -79,7 +81,7 @@ class ProposerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_proposer_pb2.ProposeBlockResponse, _abc.Awaitable[_proposer_pb2.ProposeBlockResponse]]:
         """Drafts one block after a whole history; keeps no state. Errors:
         NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
-        TOKEN_OUT_OF_VOCABULARY).
+        TOKEN_OUT_OF_VOCABULARY), UNAVAILABLE (DRAINING).
         """
 
     @_abc_1.abstractmethod
@@ -94,7 +96,8 @@ class ProposerServiceServicer(metaclass=_abc_1.ABCMeta):
         proposal cancelled before it was drafted is answered as cancelled, one
         whose base_length is not the stream's history as stale. Errors:
         NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
-        TOKEN_OUT_OF_VOCABULARY), RESOURCE_EXHAUSTED (TOO_MANY_STREAMS).
+        TOKEN_OUT_OF_VOCABULARY), RESOURCE_EXHAUSTED (TOO_MANY_STREAMS),
+        UNAVAILABLE (DRAINING).
         """
 
 def add_ProposerServiceServicer_to_server(servicer: ProposerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

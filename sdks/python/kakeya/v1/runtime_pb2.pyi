@@ -383,7 +383,7 @@ class GenerateRequest(_message.Message):
     """
     deadline_seconds: _builtins.float
     """Stop after this many seconds, with STOP_REASON_DEADLINE; 0 for no limit
-    but the call's own deadline.
+    but the call's own deadline. Waiting for earlier operations counts.
     """
     def __init__(
         self,
@@ -565,7 +565,9 @@ class SpeculationStatistics(_message.Message):
     """Model of the proposer; empty without one."""
     @_builtins.property
     def faults(self) -> _containers.RepeatedCompositeFieldContainer[Global___DraftFault]:
-        """Faults of the proposer, by kind."""
+        """Faults of the proposer, by kind. Being slower than alone is none: see
+        drop_reason.
+        """
 
     def __init__(
         self,
@@ -607,7 +609,7 @@ class GenerateTimings(_message.Message):
     prefill_seconds: _builtins.float
     """Keys and values of tokens not computed yet, in seconds."""
     first_token_seconds: _builtins.float
-    """From the request to the first committed token, in seconds."""
+    """From the request to the first committed token, in seconds; 0 without one."""
     total_seconds: _builtins.float
     """The whole generation, in seconds."""
     def __init__(

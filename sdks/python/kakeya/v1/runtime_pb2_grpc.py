@@ -83,8 +83,9 @@ class RuntimeServiceServicer(object):
         (MODEL_NOT_FOUND: no live node serves the model), FAILED_PRECONDITION
         (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask there;
         NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
-        (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo),
-        UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED), UNAVAILABLE (DRAINING).
+        (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo unless
+        the session can never fit), UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED),
+        UNAVAILABLE (DRAINING).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,8 +105,10 @@ class RuntimeServiceServicer(object):
     def Generate(self, request, context):
         """Continues the history. Tokens arrive as they commit, then one done.
         Cancelling stops the work within a block; what was committed stays in the
-        history and the session lives. Errors: those of AppendTokens, and
-        FAILED_PRECONDITION (EMPTY_HISTORY).
+        history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
+        when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
+        FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
+        session), UNAVAILABLE (DRAINING).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -120,7 +123,7 @@ class RuntimeServiceServicer(object):
 
     def ListSessions(self, request, context):
         """All sessions of this node, by page. Errors: INVALID_ARGUMENT
-        (BAD_PAGE_TOKEN).
+        (BAD_PAGE_TOKEN, BAD_REQUEST).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,8 +40,9 @@ class RuntimeServiceStub:
     (MODEL_NOT_FOUND: no live node serves the model), FAILED_PRECONDITION
     (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask there;
     NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
-    (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo),
-    UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED), UNAVAILABLE (DRAINING).
+    (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo unless
+    the session can never fit), UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED),
+    UNAVAILABLE (DRAINING).
     """
     AppendTokens: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.AppendTokensRequest, _runtime_pb2.AppendTokensResponse]
     """Appends tokens to the history and computes their keys and values. Errors:
@@ -53,14 +54,16 @@ class RuntimeServiceStub:
     Generate: _grpc.UnaryStreamMultiCallable[_runtime_pb2.GenerateRequest, _runtime_pb2.GenerateResponse]
     """Continues the history. Tokens arrive as they commit, then one done.
     Cancelling stops the work within a block; what was committed stays in the
-    history and the session lives. Errors: those of AppendTokens, and
-    FAILED_PRECONDITION (EMPTY_HISTORY).
+    history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
+    when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
+    FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
+    session), UNAVAILABLE (DRAINING).
     """
     GetSessionInfo: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.GetSessionInfoRequest, _runtime_pb2.GetSessionInfoResponse]
     """The state of one session. Errors: NOT_FOUND (SESSION_NOT_FOUND)."""
     ListSessions: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.ListSessionsRequest, _runtime_pb2.ListSessionsResponse]
     """All sessions of this node, by page. Errors: INVALID_ARGUMENT
-    (BAD_PAGE_TOKEN).
+    (BAD_PAGE_TOKEN, BAD_REQUEST).
     """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.CloseSessionRequest, _runtime_pb2.CloseSessionResponse]
     """Ends a session and frees its memory. Errors: NOT_FOUND
@@ -84,8 +87,9 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     (MODEL_NOT_FOUND: no live node serves the model), FAILED_PRECONDITION
     (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask there;
     NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
-    (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo),
-    UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED), UNAVAILABLE (DRAINING).
+    (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo unless
+    the session can never fit), UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED),
+    UNAVAILABLE (DRAINING).
     """
     AppendTokens: _aio.UnaryUnaryMultiCallable[_runtime_pb2.AppendTokensRequest, _runtime_pb2.AppendTokensResponse]  # type: ignore[assignment]
     """Appends tokens to the history and computes their keys and values. Errors:
@@ -97,14 +101,16 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     Generate: _aio.UnaryStreamMultiCallable[_runtime_pb2.GenerateRequest, _runtime_pb2.GenerateResponse]  # type: ignore[assignment]
     """Continues the history. Tokens arrive as they commit, then one done.
     Cancelling stops the work within a block; what was committed stays in the
-    history and the session lives. Errors: those of AppendTokens, and
-    FAILED_PRECONDITION (EMPTY_HISTORY).
+    history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
+    when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
+    FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
+    session), UNAVAILABLE (DRAINING).
     """
     GetSessionInfo: _aio.UnaryUnaryMultiCallable[_runtime_pb2.GetSessionInfoRequest, _runtime_pb2.GetSessionInfoResponse]  # type: ignore[assignment]
     """The state of one session. Errors: NOT_FOUND (SESSION_NOT_FOUND)."""
     ListSessions: _aio.UnaryUnaryMultiCallable[_runtime_pb2.ListSessionsRequest, _runtime_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """All sessions of this node, by page. Errors: INVALID_ARGUMENT
-    (BAD_PAGE_TOKEN).
+    (BAD_PAGE_TOKEN, BAD_REQUEST).
     """
     CloseSession: _aio.UnaryUnaryMultiCallable[_runtime_pb2.CloseSessionRequest, _runtime_pb2.CloseSessionResponse]  # type: ignore[assignment]
     """Ends a session and frees its memory. Errors: NOT_FOUND
@@ -131,8 +137,9 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         (MODEL_NOT_FOUND: no live node serves the model), FAILED_PRECONDITION
         (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask there;
         NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
-        (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo),
-        UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED), UNAVAILABLE (DRAINING).
+        (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo unless
+        the session can never fit), UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED),
+        UNAVAILABLE (DRAINING).
         """
 
     @_abc_1.abstractmethod
@@ -156,8 +163,10 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_runtime_pb2.GenerateResponse], _abc.AsyncIterator[_runtime_pb2.GenerateResponse]]:
         """Continues the history. Tokens arrive as they commit, then one done.
         Cancelling stops the work within a block; what was committed stays in the
-        history and the session lives. Errors: those of AppendTokens, and
-        FAILED_PRECONDITION (EMPTY_HISTORY).
+        history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
+        when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
+        FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
+        session), UNAVAILABLE (DRAINING).
         """
 
     @_abc_1.abstractmethod
@@ -175,7 +184,7 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_runtime_pb2.ListSessionsResponse, _abc.Awaitable[_runtime_pb2.ListSessionsResponse]]:
         """All sessions of this node, by page. Errors: INVALID_ARGUMENT
-        (BAD_PAGE_TOKEN).
+        (BAD_PAGE_TOKEN, BAD_REQUEST).
         """
 
     @_abc_1.abstractmethod
