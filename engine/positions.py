@@ -80,13 +80,15 @@ class RingLayout:
         return position if position >= self.sink else None
 
 
-def ring_layout(sink: int, window: int, width: int, context_length: int) -> RingLayout:
+def ring_layout(
+    sink: int, window: int, width: int, context_length: int, multiple: int = SLOT_MULTIPLE
+) -> RingLayout:
     """The layout for queries in forwards of at most `width` tokens.
 
-    `sink` and `window` beyond `context_length` take no slots: no position is
-    ever there.
+    The slots are a multiple of `multiple`. `sink` and `window` beyond
+    `context_length` take no slots: no position is ever there.
     """
     kept_sink = min(sink, context_length)
     kept_window = min(window, context_length)
-    slots = round_up(kept_sink + kept_window + width - 1, SLOT_MULTIPLE)
+    slots = round_up(kept_sink + kept_window + width - 1, multiple)
     return RingLayout(sink=kept_sink, window=kept_window, ring=slots - kept_sink)

@@ -78,8 +78,9 @@ class SessionRecord:
 
     @property
     def activity(self) -> Activity:
-        """What the latest holder does."""
-        return self.activities[-1] if self.activities else Activity.IDLE
+        """What the latest holder does. Any thread may ask."""
+        latest = self.activities[-1:]
+        return latest[0] if latest else Activity.IDLE
 
     def idle_seconds(self, now: float) -> float:
         """Seconds since its last operation ended; 0 while one runs."""

@@ -87,6 +87,8 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
                 try:
                     length = await worker.run(partial(record.session.append, token_ids, expected))
                     while record.session.pending:
+                        # Otherwise the server's stop would end it, without a reason.
+                        self._desk.refuse_when_draining()
                         before = record.session.pending
                         await worker.run(record.session.prefill_step)
                         self._metrics.tokens_prefilled.inc(before - record.session.pending)

@@ -258,3 +258,15 @@ def test_all_can_be_closed(room):
     room.store.close_all()
     assert len(room.store) == room.store.kv_bytes == 0
     assert room.store.ends[EndReason.CLOSED] == 2
+
+
+def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room):
+    class Leaving(list):
+        """Counts the holder that another thread takes away just then."""
+
+        def __len__(self):
+            return 1
+
+    record = room.store.create(SPEC)
+    record.activities = Leaving()
+    assert record.activity is Activity.IDLE

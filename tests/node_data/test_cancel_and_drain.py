@@ -366,3 +366,19 @@ async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     assert received <= blocks + accepted
     assert dict(node.roles.acceptances())["random", "ngram"].drafted_count == drafted
     await node.stop()
+
+
+async def test_draining_ends_a_long_append_by_name(neighbourhood, checkpoint, calls):
+    node = await neighbourhood.start("reading", f"verifier={checkpoint}")
+    client = calls.Caller(node.channel)
+    session = await client.open()
+    tokens = [index * 13 % 96 for index in range(4000)]
+    request = runtime_pb2.AppendTokensRequest(session_id=session, token_ids=tokens)
+    appending = asyncio.create_task(client.refusal("AppendTokens", request))
+    while (await client.info(session)).forward_count < 5:
+        pass
+    await node.roles.drain(5.0)
+    refusal = await appending
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    assert (await client.info(session)).forward_count < len(tokens) // 16
+    await node.stop()

@@ -68,13 +68,29 @@ class ContiguousSlots:
         )
 
 
+RING_SEGMENT_KEYS = (128, 192, 256)
+"""Keys of a segment of `sink_window`, when its slots do not fit in one segment."""
+
+
+def ring_segment(slots: int) -> int:
+    """The segment that holds `slots`, or else the one that wastes the fewest slots."""
+    if slots <= max(RING_SEGMENT_KEYS):
+        return slots
+    return min(reversed(RING_SEGMENT_KEYS), key=lambda keys: round_up(slots, keys))
+
+
 class RingSlots:
-    """Sink slots, then a ring; see `engine.positions.RingLayout` for why it is exact."""
+    """Sink slots, then a ring; see `engine.positions.RingLayout` for why it is exact.
+
+    Until the ring wraps, position p is in slot p, and the segments behind the
+    history hold nothing: they are left out, as those of `contiguous` are.
+    """
 
     def __init__(self, shape: KvShape, sink: int, window: int) -> None:
-        self.layout: RingLayout = ring_layout(sink, window, shape.width, shape.context_length)
+        size = (sink, window, shape.width, shape.context_length)
+        self.segment = ring_segment(ring_layout(*size).slots)
+        self.layout: RingLayout = ring_layout(*size, multiple=self.segment)
         self.slots = self.layout.slots
-        self.segment = self.layout.slots
         self._shape = shape
         self._slot = torch.arange(self.slots)
 
@@ -84,14 +100,17 @@ class RingSlots:
         return torch.tensor([slot(position) for position in range(start, start + count)])
 
     def biases(self, queries: Tensor, end: int) -> tuple[Tensor, ...]:
-        """The mask of the one segment."""
+        """The masks of the segments that hold keys below `end`."""
         sink, window, ring = self.layout.sink, self.layout.window, self.layout.ring
         # `RingLayout.held` for all slots at once; in the sink a slot is its position.
         held = end - 1 - (end - 1 - self._slot) % ring
         query = queries[:, None]
         in_ring = (held >= sink) & (held <= query) & (held > query - window)
         in_ring[:, :sink] = self._slot[:sink] <= query
-        return (_bias(in_ring, self._shape),)
+        used = range(0, min(end, self.slots), self.segment)
+        return tuple(
+            _bias(in_ring[:, first : first + self.segment], self._shape) for first in used
+        )
 
 
 def _bias(attended: Tensor, shape: KvShape) -> Tensor:

@@ -96,7 +96,8 @@ class RuntimeServiceServicer(object):
         NOT_FOUND (SESSION_NOT_FOUND), INVALID_ARGUMENT (EMPTY_APPEND,
         TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
         (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
-        OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended).
+        OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
+        (DRAINING, with the tokens appended and their computation stopped).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,7 +49,8 @@ class RuntimeServiceStub:
     NOT_FOUND (SESSION_NOT_FOUND), INVALID_ARGUMENT (EMPTY_APPEND,
     TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
     (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
-    OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended).
+    OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
+    (DRAINING, with the tokens appended and their computation stopped).
     """
     Generate: _grpc.UnaryStreamMultiCallable[_runtime_pb2.GenerateRequest, _runtime_pb2.GenerateResponse]
     """Continues the history. Tokens arrive as they commit, then one done.
@@ -96,7 +97,8 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     NOT_FOUND (SESSION_NOT_FOUND), INVALID_ARGUMENT (EMPTY_APPEND,
     TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
     (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
-    OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended).
+    OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
+    (DRAINING, with the tokens appended and their computation stopped).
     """
     Generate: _aio.UnaryStreamMultiCallable[_runtime_pb2.GenerateRequest, _runtime_pb2.GenerateResponse]  # type: ignore[assignment]
     """Continues the history. Tokens arrive as they commit, then one done.
@@ -152,7 +154,8 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         NOT_FOUND (SESSION_NOT_FOUND), INVALID_ARGUMENT (EMPTY_APPEND,
         TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
         (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
-        OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended).
+        OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
+        (DRAINING, with the tokens appended and their computation stopped).
         """
 
     @_abc_1.abstractmethod
