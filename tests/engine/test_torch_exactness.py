@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -106,6 +107,33 @@ def test_logits_and_kv_are_the_same_however_the_history_is_cut(
         cache.truncate(kept)
         assert got[: len(chunk)].tobytes() == expected[start:kept].tobytes(), start
     assert_same_kv(expected_cache, cache, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_ring_of_several_segments_is_exact_until_it_wraps_and_after(
+    random_checkpoint: Callable[..., Path], dtype: str, seed: int
+) -> None:
+    verifier = load_verifier(ModelFolder(random_checkpoint(), "random"), dtype=dtype)
+    wide = CacheSpec(CacheKind.SINK_WINDOW, sink=4, window=250)
+    straight, cut = verifier.allocate(wide), verifier.allocate(wide)
+    assert len(straight.biases(torch.arange(16), 16)) == 1
+    assert len(straight.biases(torch.arange(900, 916), 916)) == 2
+    rng = random.Random(seed)
+    history = [rng.randrange(96) for _ in range(900)]
+    expected = [verifier.forward(straight, [token], want_logits=True) for token in history]
+    while cut.length < len(history):
+        start = cut.length
+        right = history[start : start + rng.randint(1, 16)]
+        wrong = [rng.randrange(96) for _ in range(rng.randint(0, 16 - len(right)))]
+        wrong = wrong[: len(history) - start - len(right)]
+        got = verifier.forward(cut, right + wrong, want_logits=True)
+        kept = start + len(right)
+        cut.truncate(kept)
+        assert got[: len(right)].tobytes() == np.concatenate(expected[start:kept]).tobytes(), (
+            f"seed {seed}, position {start}"
+        )
+    assert_same_kv(straight, cut, 1)
 
 
 @pytest.fixture
