@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.errors import BadParameters, EmptyHistory
 from engine.generation_report import (
@@ -18,7 +19,13 @@ from engine.proposers.contract import DraftSource
 from engine.running import Runner
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session, Step
-from engine.speculation.drafter import NO_DRAFT, BlockDraft, Drafter, DraftingLimits
+from engine.speculation.drafter import (
+    NO_DRAFT,
+    BlockDraft,
+    Drafter,
+    DraftingLimits,
+    taken_back,
+)
 from engine.speculation.state import SpeculationState
 from engine.speculation.tally import Tally
 
@@ -142,6 +149,7 @@ class _Generation:
         # Besides the last committed token, which every forward begins with.
         self._widest = min(parameters.block_size or info.width - 1, info.width - 1)
         self._drafter: Drafter | None = None
+        self._asked: asyncio.Future[BlockDraft] | None = None
         if source is not None and self._widest > 0:
             limits = DraftingLimits(
                 block_size=self._widest,
@@ -170,9 +178,8 @@ class _Generation:
         session, parameters = self._session, self._parameters
         started = self._elapsed()
         limit = self._remaining()
-        draft = NO_DRAFT
-        if self._drafter is not None and limit > 1:
-            draft = await self._drafter.next_draft(session.history, limit - 1, self._seconds_left())
+        draft = await self._next_draft()
+        if self._drafter is not None:
             behind = limit - len(draft.token_ids) - 1
             self._drafter.draft_ahead(session.history, draft.token_ids, behind - 1)
 
@@ -185,6 +192,11 @@ class _Generation:
 
         step, verify_seconds = await run(verify)
         self._record(draft, step, verify_seconds, started)
+        if not step.stopped:
+            self._ask()
+            # Two turns of the event loop bring the request on its way before the tokens.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
         committed = Committed(step.committed, step.first_index, step.accepted_count)
         return committed, StopReason.STOP_TOKEN if step.stopped else None
 
@@ -199,9 +211,32 @@ class _Generation:
         return StopReason.DRAINING if should_stop() else None
 
     async def close(self) -> None:
-        """Takes back the draft in flight."""
+        """Takes back the drafts in flight."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            await taken_back(asked)
         if self._drafter is not None:
             await self._drafter.close()
+
+    def _ask(self) -> None:
+        """Asks for the next draft now, so that its way is hidden behind handing out tokens."""
+        if self._drafter is not None and self._remaining() > 1:
+            asking = self._drafter.next_draft(
+                self._session.history, self._remaining() - 1, self._seconds_left()
+            )
+            self._asked = asyncio.ensure_future(asking)
+
+    async def _next_draft(self) -> BlockDraft:
+        """The draft for this block, with the seconds that the verifier waits for it."""
+        if self._asked is None:
+            self._ask()
+        asked = self._asked
+        if asked is None:
+            return NO_DRAFT
+        began = self._clock()
+        await asyncio.wait({asked})
+        self._asked = None
+        return replace(asked.result(), wait_seconds=self._clock() - began)
 
     def done(self, stop: StopReason) -> Done:
         """The report of the end."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from engine.errors import DraftFailed, DraftFaultKind
 from engine.generation_report import DropReason
@@ -22,6 +23,9 @@ from engine.speculation.checks import check_draft
 from engine.speculation.pace import BlockMeasurement
 from engine.speculation.state import SpeculationState
 from engine.speculation.tally import Tally
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +100,12 @@ class Drafter:
         if ready is None and self._may_ask():
             ready = await self._fresh(history, most, seconds_left - (self._clock() - began))
         if ready is None:
-            return BlockDraft(wait_seconds=self._clock() - began)
+            return NO_DRAFT
         draft, token_ids, ahead = ready
         return BlockDraft(
             token_ids=token_ids,
             draft_seconds=draft.compute_seconds,
             wire_seconds=_wire_seconds(draft),
-            wait_seconds=self._clock() - began,
             ahead=ahead,
             received=True,
         )
@@ -141,7 +144,7 @@ class Drafter:
         """Takes back the draft in flight; no task is left when this returns."""
         request, self._ahead = self._ahead, None
         if request is not None:
-            await _cancelled(request.task)
+            await taken_back(request.task)
 
     def _may_ask(self) -> bool:
         if self._limits.adaptive and self._state.pace.dropped:
@@ -178,11 +181,11 @@ class Drafter:
         if may_fit(request.assumed, committed) or request.task.done():
             draft = await self._received(request, seconds_left)
         else:
-            await _cancelled(request.task)
+            await taken_back(request.task)
             draft = None
         if draft is not None:
             rest = usable_suffix((*request.assumed, *draft.token_ids), committed)
-            if rest is not None:
+            if rest:
                 self._tally.ahead_hit_count += 1
                 return draft, rest[: min(most, self._limits.block_size)], True
         self._tally.ahead_miss_count += 1
@@ -215,10 +218,10 @@ async def _within(task: asyncio.Task[Draft], seconds: float) -> Draft | None:
     try:
         finished, _ = await asyncio.wait({task}, timeout=max(0.0, seconds))
     except asyncio.CancelledError:
-        await _cancelled(task)
+        await taken_back(task)
         raise
     if not finished:
-        await _cancelled(task)
+        await taken_back(task)
         return None
     if task.cancelled():
         # Nobody here did it: the source was closed under the draft.
@@ -226,7 +229,7 @@ async def _within(task: asyncio.Task[Draft], seconds: float) -> Draft | None:
     return task.result()
 
 
-async def _cancelled(task: asyncio.Task[Draft]) -> None:
+async def taken_back(task: asyncio.Future[Result]) -> None:
     """Cancels the task and waits for its end; raises what is no fault of a proposer."""
     task.cancel()
     await asyncio.wait({task})

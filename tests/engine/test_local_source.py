@@ -84,7 +84,9 @@ async def test_the_round_trip_contains_the_wait_for_the_thread(sources):
         now[0] += 3.0
         return step()
 
-    source = LocalDraftSource(NgramProposer(clock=lambda: now[0]), runner=lambda _count: slow, clock=lambda: now[0])
+    source = LocalDraftSource(
+        NgramProposer(clock=lambda: now[0]), runner=lambda _count: slow, clock=lambda: now[0]
+    )
     draft = await source.draft([1, 1], (), 1)
     assert (draft.compute_seconds, draft.round_trip_seconds) == (0.0, 3.0)
 

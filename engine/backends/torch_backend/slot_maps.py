@@ -108,9 +108,7 @@ class RingSlots:
         in_ring = (held >= sink) & (held <= query) & (held > query - window)
         in_ring[:, :sink] = self._slot[:sink] <= query
         used = range(0, min(end, self.slots), self.segment)
-        return tuple(
-            _bias(in_ring[:, first : first + self.segment], self._shape) for first in used
-        )
+        return tuple(_bias(in_ring[:, first : first + self.segment], self._shape) for first in used)
 
 
 def _bias(attended: Tensor, shape: KvShape) -> Tensor:
