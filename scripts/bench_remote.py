@@ -186,7 +186,7 @@ def machine() -> dict[str, str | int | None]:
     return {
         "processor": model,
         "cores": os.cpu_count(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,

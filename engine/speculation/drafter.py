@@ -24,7 +24,6 @@ from engine.speculation.pace import BlockMeasurement
 from engine.speculation.state import SpeculationState
 from engine.speculation.tally import Tally
 
-
 Result = TypeVar("Result")
 
 
