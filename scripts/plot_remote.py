@@ -40,7 +40,7 @@ def draw(report: dict[str, dict[str, dict[str, float]]], target: Path) -> None:
             f"{speed:.0f}", (index, speed), ha="center", va="bottom", fontsize=12, weight="bold"
         )
         axes.annotate(
-            f"{figures['tokens_per_forward']:.2f} tokens a forward",
+            f"{figures['tokens_per_forward']:.2f} tokens\na forward",
             (index, speed / 2),
             ha="center",
             va="center",
