@@ -15,11 +15,11 @@ def test_a_window_takes_the_same_at_any_context(verifier_offer: ModelOffer) -> N
                 sink_tokens=4,
                 window_tokens=64,
             )
-            assert kv_bytes(verifier_offer, request) == 1024 * (4 + 64 + 16)
+            assert kv_bytes(verifier_offer, request) == 1024 * 256
 
 
 def test_full_takes_the_whole_context(verifier_offer: ModelOffer) -> None:
     request = PlanRequest("tiny", context_tokens=1000, kv_strategy=KvStrategy.FULL)
-    assert kv_bytes(verifier_offer, request) == 1024 * 1000
+    assert kv_bytes(verifier_offer, request) == 1024 * 1024
     unknown = PlanRequest("tiny", kv_strategy=KvStrategy.FULL)
     assert kv_bytes(verifier_offer, unknown) == 1024 * 2048

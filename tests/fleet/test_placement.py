@@ -48,7 +48,7 @@ def test_a_near_proposer_is_paired_with_the_verifier(pair: list[NodeView]) -> No
     assert made.predicted_tokens_per_second > 100.0
     assert (made.acceptance_rate, made.acceptance_measured) == (0.4, False)
     assert made.round_trip_seconds == 0.0005
-    assert made.kv_bytes == 1024 * (4 + 1024 + 16)
+    assert made.kv_bytes == 1024 * 5 * 256
     assert "assumed" in made.reasons[0]
     assert "0.40" in made.reasons[0]
     rejected = only_rejection(made)
@@ -171,7 +171,7 @@ def test_each_reason_against_a_proposer(
 @pytest.mark.parametrize(
     ("reason", "said"),
     [
-        (RejectionReason.NOT_ENOUGH_MEMORY, "1.0 MiB"),
+        (RejectionReason.NOT_ENOUGH_MEMORY, "1.2 MiB"),
         (RejectionReason.PROTOCOL_SKEW, "7 to 9"),
         (RejectionReason.NOT_ALIVE, "suspect"),
         (RejectionReason.CONTEXT_TOO_LONG, "4096"),
@@ -221,16 +221,16 @@ def test_measured_memory_overrides_the_card(pair: list[NodeView]) -> None:
     with pytest.raises(NoPlacement):
         plan(TINY, pair, replace(way(), free_bytes={"a": 10}))
     limited = plan(TINY, pair, replace(way(), free_bytes={"a": 1 << 21}))
-    assert "1.0 MiB of 2.0 MiB free" in limited.reasons[-1]
+    assert "1.2 MiB of 2.0 MiB free" in limited.reasons[-1]
     unlimited = plan(TINY, pair, replace(way(), free_bytes={"a": UNLIMITED_BYTES}))
-    assert unlimited.reasons[-1] == "Keys and values take at most 1.0 MiB."
+    assert unlimited.reasons[-1] == "Keys and values take at most 1.2 MiB."
 
 
 def test_full_context_needs_the_memory_of_the_whole_context(pair: list[NodeView]) -> None:
     request = replace(TINY, kv_strategy=KvStrategy.FULL, context_tokens=2000)
-    assert plan(request, pair, way()).kv_bytes == 2000 * 1024
+    assert plan(request, pair, way()).kv_bytes == 2048 * 1024
     with pytest.raises(NoPlacement):
-        plan(request, pair, replace(way(), free_bytes={"a": 2000 * 1024 - 1}))
+        plan(request, pair, replace(way(), free_bytes={"a": 2048 * 1024 - 1}))
 
 
 def test_an_unknown_model_is_answered_with_the_models_there_are(pair: list[NodeView]) -> None:

@@ -1,0 +1,48 @@
+"""The bytes that a plan says a session takes at most are never fewer than are allocated."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.backends import load_verifier
+from engine.cache import CacheKind, CacheSpec
+from engine.model_folder import ModelFolder
+from engine.verifier import Verifier
+from fleet.card import ModelKind, ModelOffer, Role
+from fleet.kv_memory import kv_bytes
+from fleet.plan import KvStrategy, PlanRequest
+
+
+@pytest.fixture(scope="module")
+def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
+    path = random_checkpoint(max_position_embeddings=8192)
+    return load_verifier(ModelFolder(path, "random"))
+
+
+@pytest.fixture(scope="module")
+def offer(verifier: Verifier) -> ModelOffer:
+    return ModelOffer(
+        model_id="random",
+        role=Role.VERIFIER,
+        kind=ModelKind.AUTOREGRESSIVE,
+        context_length=verifier.info.context_length,
+        kv_bytes_per_token=verifier.info.kv_bytes_per_token,
+    )
+
+
+@pytest.mark.parametrize("sink", [0, 4, 200])
+@pytest.mark.parametrize("window", [1, 44, 64, 241, 250, 300, 1000, 1024, 4096])
+def test_of_sink_and_window(verifier: Verifier, offer: ModelOffer, sink: int, window: int) -> None:
+    spec = CacheSpec(CacheKind.SINK_WINDOW, sink=sink, window=window)
+    request = PlanRequest("random", sink_tokens=sink, window_tokens=window)
+    planned = kv_bytes(offer, request)
+    assert verifier.bytes_needed(spec) == verifier.allocate(spec).memory_bytes <= planned
+
+
+@pytest.mark.parametrize("capacity", [1, 255, 256, 257, 2000, 8192])
+def test_of_the_full_context(verifier: Verifier, offer: ModelOffer, capacity: int) -> None:
+    spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=capacity)
+    request = PlanRequest("random", kv_strategy=KvStrategy.FULL, context_tokens=capacity)
+    planned = kv_bytes(offer, request)
+    assert verifier.bytes_needed(spec) == verifier.allocate(spec).memory_bytes <= planned
