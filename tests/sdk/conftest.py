@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterator
@@ -113,6 +114,8 @@ class ScriptedNode(
         self.requests: dict[str, list[object]] = defaultdict(list)
         self.refusals: dict[str, deque[Refusal]] = defaultdict(deque)
         self.sessions: dict[str, list[int]] = {}
+        # Never used again: a closed session leaves its number behind.
+        self.session_numbers = itertools.count()
         self.by_request: dict[str, str] = {}
         self.streams: list[Stream] = []
         # Tokens that commit on the node when a generation is cancelled, unsent.
@@ -181,7 +184,7 @@ class ScriptedNode(
 
     async def CreateSession(self, request, context):  # noqa: N802
         refusal = await self._enter("CreateSession", request, context)
-        session_id = self.by_request.get(request.request_id) or f"s{len(self.sessions)}"
+        session_id = self.by_request.get(request.request_id) or f"s{next(self.session_numbers)}"
         if request.request_id:
             self.by_request[request.request_id] = session_id
         self.sessions.setdefault(session_id, [])
