@@ -61,8 +61,10 @@ class Health(health_pb2_grpc.HealthServicer):
         """The status now, then each change; SERVICE_UNKNOWN for an unknown name."""
         while True:
             changed = self._changed
-            yield self._status(request.service)
-            if self._closed:
+            told = self._status(request.service)
+            yield told
+            # The last change is told before the end.
+            if self._closed and told == self._status(request.service):
                 return
             await changed.wait()
 
