@@ -221,16 +221,18 @@ async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkp
 
 
 async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
-    client, verifier, proposer, calls, monkeypatch
+    neighbourhood, checkpoint, calls, monkeypatch
 ):
-    session = await client.open(mode=calls.FIXED, proposer="ngram", block_size=5)
+    # Nodes of its own: streams and breakers of other tests' sessions are not counted.
+    verifier = await neighbourhood.start("restful", f"verifier={checkpoint}")
+    proposer = await neighbourhood.start("drafter", "proposer=ngram")
+    client = calls.Caller(verifier.channel)
+    session = await client.open(
+        mode=calls.FIXED, proposer="ngram", proposer_node="drafter", block_size=5
+    )
     await client.append(session, PROMPT * 3)
-    # A channel or a breaker that an earlier test disturbed may cost the first drafts.
-    tokens: list[int] = []
-    while not proposer.roles.load_numbers().draft_stream_count:
-        await calls.until(lambda: not verifier.roles.open_breakers())
-        tokens += (await client.generate(session, 40)).token_ids
-    assert proposer.roles.load_numbers().draft_stream_count == 1
+    tokens = (await client.generate(session, 40)).token_ids
+    await calls.until(lambda: proposer.roles.load_numbers().draft_stream_count == 1)
     monkeypatch.setattr("node.sessions.session_desk.REST_SECONDS", 0.0)
     verifier.roles._services.desk.sweep()
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
@@ -238,8 +240,9 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     assert again.done.speculation.faults == []
     whole = await client.open()
     await client.append(whole, PROMPT * 3)
-    expected = await client.generate(whole, len(tokens) + 40)
-    assert expected.token_ids == tokens + again.token_ids
+    assert (await client.generate(whole, 80)).token_ids == tokens + again.token_ids
+    await verifier.stop()
+    await proposer.stop()
 
 
 async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_lives(
