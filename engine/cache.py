@@ -9,9 +9,14 @@ i attends to j exactly when `engine.positions.attends(i, j, sink, window)`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
+
+from engine.slab_pool import Slab
+
+Array = TypeVar("Array")
 
 
 class CacheKind(StrEnum):
@@ -36,6 +41,19 @@ class CacheSpec:
     window: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class KvViews(Generic[Array]):
+    """A layer's valid keys and values, without a copy, in slot order.
+
+    `keys[s]` and `values[s]` are [kv_heads, n, head_dim]; `positions[s]` names
+    the absolute position of each of the n.
+    """
+
+    keys: tuple[Array, ...]
+    values: tuple[Array, ...]
+    positions: tuple[tuple[int, ...], ...]
+
+
 class KvCache(Protocol):
     """One session's keys and values, all layers. Owned by one thread at a time."""
 
@@ -56,7 +74,30 @@ class KvCache(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the K/V tensors allocated, summed over the tensors themselves."""
+        """Bytes of the tensors that hold this cache, summed over the tensors themselves.
+
+        Those shared with another cache count in both.
+        """
+        ...
+
+    @property
+    def slabs(self) -> Sequence[Slab[Any]]:
+        """What it holds of the pool: what caches free together, they alone may not."""
+        ...
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that the pool gets back when this cache is released now."""
+        ...
+
+    @property
+    def widest(self) -> int:
+        """The most tokens of one forward into this cache."""
+        ...
+
+    @property
+    def forkable_from(self) -> int:
+        """The shortest prefix whose keys and values are all still there."""
         ...
 
     def truncate(self, length: int) -> None:
@@ -65,4 +106,49 @@ class KvCache(Protocol):
         Exact for every length from the last forward's start to `self.length`;
         raises `ValueError` outside that range.
         """
+        ...
+
+    def fork(self, length: int) -> KvCache:
+        """A cache of the first `length` positions that shares what neither will change.
+
+        What either will write is shared until then. Raises `ValueError` outside
+        `forkable_from` to `self.length`, `OutOfKvMemory` with nothing taken.
+        """
+        ...
+
+    def fork_bytes(self, length: int) -> int:
+        """Bytes that `fork(length)` takes or reserves from the pool."""
+        ...
+
+    def fill(self, count: int, seed: int) -> None:
+        """Makes an empty cache one of `count` positions with random keys and values.
+
+        As if a history had been read, in the time of writing it down: for
+        measuring and checking. Raises `ContextExceeded`, or `ValueError` when it
+        is not empty.
+        """
+        ...
+
+    def release(self) -> None:
+        """Gives the memory back to the pool; the cache must not be used again.
+
+        A second release does nothing.
+        """
+        ...
+
+
+class LayeredCache(KvCache, Protocol[Array]):
+    """What a back end's caches offer below the model: one layer's keys at a time."""
+
+    def update(self, layer: int, keys: Array, values: Array) -> KvViews[Array]:
+        """Writes keys and values [kv_heads, n, head_dim] at positions `length` onwards.
+
+        Returns the layer's valid ones, those included. Positions are counted
+        by `advance`, once a forward. Raises `ContextExceeded` with nothing
+        written when they do not fit.
+        """
+        ...
+
+    def advance(self, count: int) -> None:
+        """Counts `count` positions that every layer has written, provisionally."""
         ...

@@ -8,6 +8,7 @@ history alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 SLOT_MULTIPLE = 64
 """Key slots come in multiples of this: with fewer, kernels change their rounding."""
@@ -92,3 +93,140 @@ def ring_layout(
     kept_window = min(window, context_length)
     slots = round_up(kept_sink + kept_window + width - 1, multiple)
     return RingLayout(sink=kept_sink, window=kept_window, ring=slots - kept_sink)
+
+
+WIDTH = 16
+"""Queries of one verify forward: the last committed token and up to 15 drafted ones."""
+
+FINE_SEGMENT = 256
+COARSE_SEGMENT = 1024
+FINE_SLOTS = 2048
+"""Slots below this lie in fine segments, those above in coarse ones.
+
+A short history then reads few slots that hold nothing, and a long one takes few
+products. The borders are at fixed slots, so that the segments that a query
+meets, and with them its rounding, are a function of its position.
+"""
+FINE_RING_SEGMENTS = (128, 192, 256)
+COARSE_RING_SEGMENTS = (512, 768, 1024)
+WIDE_WINDOW = 512
+WIDE_BLOCK = 64
+"""Windows from `WIDE_WINDOW` on leave room to prefill `WIDE_BLOCK` tokens a forward."""
+
+
+class Placement(Protocol):
+    """Where a cache keeps which position, and in which segments attention reads it."""
+
+    @property
+    def slots(self) -> int:
+        """Slots allocated."""
+        ...
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """Slots of each segment, in slot order; their sum is `slots`."""
+        ...
+
+    @property
+    def widest(self) -> int:
+        """The most tokens of one forward, so that nothing needed is written over."""
+        ...
+
+    def slot(self, position: int) -> int:
+        """The slot of `position`."""
+        ...
+
+    def used(self, end: int) -> int:
+        """Segments that hold the positions below `end`: the first so many."""
+        ...
+
+    def forkable_from(self, written: int) -> int:
+        """The shortest history whose keys are still there once `written` were written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ContiguousPlacement:
+    """Position p is in slot p, and stays there."""
+
+    segments: tuple[int, ...]
+
+    @property
+    def slots(self) -> int:
+        """Slots allocated."""
+        return sum(self.segments)
+
+    @property
+    def widest(self) -> int:
+        """Nothing is ever written over."""
+        return self.slots
+
+    def slot(self, position: int) -> int:
+        """The slot of `position`."""
+        return position
+
+    def used(self, end: int) -> int:
+        """Segments that hold the positions below `end`."""
+        fine = -(-min(end, FINE_SLOTS) // FINE_SEGMENT)
+        return fine + max(0, -(-(end - FINE_SLOTS) // COARSE_SEGMENT))
+
+    def forkable_from(self, written: int) -> int:  # noqa: ARG002 - of no influence here
+        """Every prefix is there."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class RingPlacement:
+    """Sink slots, then a ring; see `RingLayout` for why it is exact.
+
+    Until the ring wraps, position p is in slot p, and the segments behind the
+    history hold nothing. `reach` is the sliding window of a layer whose own is
+    shorter than `sink` + history: it hides the sink once that is further away.
+    """
+
+    layout: RingLayout
+    segments: tuple[int, ...]
+    reach: int | None = None
+
+    @property
+    def slots(self) -> int:
+        """Slots allocated."""
+        return self.layout.slots
+
+    @property
+    def widest(self) -> int:
+        """Bound of the proof in `RingLayout`: ring >= window + width - 1."""
+        return self.layout.ring - self.layout.window + 1
+
+    def slot(self, position: int) -> int:
+        """The slot of `position`."""
+        return self.layout.slot(position)
+
+    def used(self, end: int) -> int:
+        """Segments that hold the positions below `end`."""
+        return min(-(-end // self.segments[0]), len(self.segments))
+
+    def forkable_from(self, written: int) -> int:
+        """The bound of the proof in `RingLayout`, with `written` as its last position's end."""
+        return max(0, written + self.layout.window - 1 - self.layout.ring)
+
+
+def contiguous_placement(capacity: int) -> ContiguousPlacement:
+    """Room for `capacity` >= 1 positions, in whole segments."""
+    fine = -(-min(capacity, FINE_SLOTS) // FINE_SEGMENT)
+    coarse = max(0, -(-(capacity - FINE_SLOTS) // COARSE_SEGMENT))
+    return ContiguousPlacement((FINE_SEGMENT,) * fine + (COARSE_SEGMENT,) * coarse)
+
+
+def ring_placement(
+    sink: int, window: int, context_length: int, *, reach: int | None = None
+) -> RingPlacement:
+    """Room for `sink` and `window` and the blocks of a forward, in equal segments."""
+    width = WIDE_BLOCK if min(window, context_length) >= WIDE_WINDOW else WIDTH
+    slots = ring_layout(sink, window, width, context_length).slots
+    segment = slots
+    if slots > max(FINE_RING_SEGMENTS):
+        sizes = FINE_RING_SEGMENTS if slots <= FINE_SLOTS else COARSE_RING_SEGMENTS
+        segment = min(reversed(sizes), key=lambda keys: round_up(slots, keys))
+    layout = ring_layout(sink, window, width, context_length, multiple=segment)
+    return RingPlacement(layout, (segment,) * (layout.slots // segment), reach)

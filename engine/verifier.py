@@ -1,22 +1,25 @@
 """The contract of verifiers: what a back end offers to the rest of the engine.
 
-Every forward has one fixed query width, so that one kernel, and with it one
-rounding, serves a token whatever block it comes in: the K/V and the logits of
-a position are then a function of the history alone, bit for bit.
+The K/V and the logits of a position are a function of the history alone, bit
+for bit: of its tokens, not of the blocks they came in, nor of the sessions that
+share a forward. `Verifier.row_counts` is how a back end keeps that promise, and
+`engine.exactness` finds the counts for which it does on this machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.cache import CacheSpec, KvCache
+from engine.slab_pool import SlabPool
 
 Logits = NDArray[np.float32]
+Features = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,11 @@ class VerifierInfo:
     """What a loaded verifier is.
 
     `context_length` is the longest history in tokens; `kv_bytes_per_token` the
-    K/V bytes of one resident position over all layers; `width` the queries of
-    every forward, so that a block holds at most `width - 1` drafted tokens.
+    K/V bytes of one resident position in the layers that see all of the
+    history, `kv_fixed_bytes` those that a cache takes besides at most (sliding
+    windows, recurrent states); `width` the most tokens of a verified block, so
+    that it holds at most `width - 1` drafted ones; `layer_count` and
+    `hidden_size` shape the hidden states that can be tapped.
     """
 
     model_id: str
@@ -38,6 +44,35 @@ class VerifierInfo:
     context_length: int
     kv_bytes_per_token: int
     width: int
+    kv_fixed_bytes: int = 0
+    layer_count: int = 0
+    hidden_size: int = 0
+    backend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One session's part of a forward: tokens at positions `cache.length` onwards.
+
+    `taps` are indices of layers, from 0, whose outputs are wanted.
+    """
+
+    cache: KvCache
+    token_ids: Sequence[int]
+    want_logits: bool
+    taps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a forward says of one feed of n tokens.
+
+    `logits` [n, vocabulary_size] when wanted, else None; `features` [n, taps,
+    hidden_size], the output of each tapped layer, None without taps.
+    """
+
+    logits: Logits | None
+    features: Features | None = None
 
 
 class Verifier(Protocol):
@@ -48,12 +83,26 @@ class Verifier(Protocol):
         """What it is."""
         ...
 
-    def allocate(self, spec: CacheSpec) -> KvCache:
-        """A new, empty cache. Raises `KvStrategyUnsupported` or `BadParameters`."""
+    @property
+    def pool(self) -> SlabPool[Any]:
+        """Where its caches take their memory from."""
         ...
 
-    def clone(self, cache: KvCache) -> KvCache:
-        """An independent copy with the same contents."""
+    @property
+    def row_counts(self) -> tuple[int, ...]:
+        """Ascending: a forward has as many rows as the smallest that holds its tokens."""
+        ...
+
+    def use_row_counts(self, row_counts: Sequence[int]) -> None:
+        """Restricts forwards to these, some of the counts it was loaded with."""
+        ...
+
+    def allocate(self, spec: CacheSpec) -> KvCache:
+        """A new, empty cache.
+
+        Raises `KvStrategyUnsupported`, `BadParameters`, or `OutOfKvMemory` when
+        the pool's budget does not hold it.
+        """
         ...
 
     def bytes_needed(self, spec: CacheSpec) -> int:
@@ -63,11 +112,15 @@ class Verifier(Protocol):
     def forward(
         self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
     ) -> Logits | None:
-        """Runs 1 to `width` tokens at positions `cache.length` onwards.
+        """`forward_batch` of one feed without taps; its logits."""
+        ...
 
-        Their K/V are written provisionally. Returns float32 logits
-        [len(token_ids), vocabulary_size] when wanted, else None. Raises
-        `ContextExceeded` with nothing written when the positions or the
-        cache's capacity do not hold them.
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
+        """Runs the tokens of all feeds, of different caches, in one forward.
+
+        A feed has 1 to `cache.widest` tokens, all together at most
+        `row_counts[-1]`. Their K/V are written provisionally. Raises, with
+        nothing written for any feed, `BadParameters`, `TokenOutOfVocabulary`,
+        or `ContextExceeded` when the positions or a cache do not hold them.
         """
         ...

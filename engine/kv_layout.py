@@ -1,0 +1,154 @@
+"""What a model keeps of its history, layer by layer, and how positions are placed.
+
+Pure: both back ends make their caches from this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import BadParameters, KvStrategyUnsupported
+from engine.positions import Placement, contiguous_placement, ring_placement
+
+
+SINK_ALLOWANCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionLayer:
+    """A layer with keys and values of its own.
+
+    `groups` query heads share each of `kv_heads`. With `sliding_window` a query
+    sees that many positions, its own included; None sees all.
+    """
+
+    kv_heads: int
+    groups: int
+    head_dim: int
+    sliding_window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLayer:
+    """A layer that attends to the keys and values of layer `source`, an earlier one."""
+
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentLayer:
+    """A layer with a state of `state_bytes` instead of keys; rolled back by a snapshot.
+
+    `state_bytes` are all bytes that a cache keeps for it, snapshots included.
+    """
+
+    state_bytes: int
+
+
+Layer = AttentionLayer | SharedLayer | RecurrentLayer
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Attention layers that are placed alike. `layers` are indices into the model's."""
+
+    layers: tuple[int, ...]
+    shape: AttentionLayer
+
+    def bytes_per_slot(self, item_bytes: int) -> int:
+        """Bytes of one position's keys and values over these layers."""
+        return 2 * len(self.layers) * self.shape.kv_heads * self.shape.head_dim * item_bytes
+
+
+@dataclass(frozen=True)
+class KvLayout:
+    """All layers of a model, its positions, and the bytes of a number in its K/V."""
+
+    layers: tuple[Layer, ...]
+    context_length: int
+    item_bytes: int
+
+    @cached_property
+    def groups(self) -> tuple[LayerGroup, ...]:
+        """The attention layers by shape, in the order of their first layer."""
+        found: dict[AttentionLayer, list[int]] = {}
+        for index, layer in enumerate(self.layers):
+            if isinstance(layer, AttentionLayer):
+                found.setdefault(layer, []).append(index)
+        return tuple(LayerGroup(tuple(layers), shape) for shape, layers in found.items())
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the recurrent layers' states in one cache."""
+        return sum(layer.state_bytes for layer in self.layers if isinstance(layer, RecurrentLayer))
+
+    @property
+    def bytes_per_token(self) -> int:
+        """K/V bytes of one position in the layers that see all of the history."""
+        return sum(
+            group.bytes_per_slot(self.item_bytes)
+            for group in self.groups
+            if group.shape.sliding_window is None
+        )
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes that a cache takes besides: sliding windows and states.
+
+        An upper bound for caches of up to `SINK_ALLOWANCE` sink positions.
+        """
+        return self.state_bytes + sum(
+            self._sliding_slots(group.shape.sliding_window) * group.bytes_per_slot(self.item_bytes)
+            for group in self.groups
+            if group.shape.sliding_window is not None
+        )
+
+    def _sliding_slots(self, sliding_window: int) -> int:
+        """The most slots of a layer that sees `sliding_window` positions."""
+        ring = ring_placement(SINK_ALLOWANCE, sliding_window, self.context_length)
+        whole = contiguous_placement(min(sliding_window, self.context_length))
+        return max(ring.slots, whole.slots)
+
+    def check(self, spec: CacheSpec) -> None:
+        """Raises `BadParameters` or `KvStrategyUnsupported` for a cache that cannot be."""
+        if spec.kind is CacheKind.CONTIGUOUS:
+            if not 1 <= spec.capacity <= self.context_length:
+                raise BadParameters(
+                    f"capacity {spec.capacity} is outside 1..{self.context_length}, "
+                    "the model's positions",
+                    capacity=str(spec.capacity),
+                )
+        elif spec.kind is CacheKind.SINK_WINDOW:
+            if spec.sink < 0 or spec.window < 1:
+                raise BadParameters(
+                    f"sink {spec.sink} and window {spec.window}: sink must be at least 0, "
+                    "window at least 1",
+                    sink=str(spec.sink),
+                    window=str(spec.window),
+                )
+        else:
+            raise KvStrategyUnsupported(f"there is no cache {spec.kind!r}", kind=str(spec.kind))
+
+    def placement(self, group: LayerGroup, spec: CacheSpec) -> Placement:
+        """Where `group` keeps which position in a cache of `spec`; see `check` for errors."""
+        self.check(spec)
+        sliding = group.shape.sliding_window
+        if spec.kind is CacheKind.CONTIGUOUS:
+            if sliding is None or sliding >= spec.capacity:
+                return contiguous_placement(spec.capacity)
+            return ring_placement(0, sliding, self.context_length)
+        if sliding is None:
+            return ring_placement(spec.sink, spec.window, self.context_length)
+        if sliding <= spec.window:
+            return ring_placement(0, sliding, self.context_length)
+        return ring_placement(spec.sink, spec.window, self.context_length, reach=sliding)
+
+    def bytes_needed(self, spec: CacheSpec) -> int:
+        """Bytes of all tensors of a cache of `spec`."""
+        self.check(spec)
+        return self.state_bytes + sum(
+            self.placement(group, spec).slots * group.bytes_per_slot(self.item_bytes)
+            for group in self.groups
+        )
