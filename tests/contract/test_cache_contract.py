@@ -66,7 +66,7 @@ def test_truncation_at_every_position_is_as_if_never_written(
     straight = fill(verifier, spec, HISTORY[:start])
     wrong = [95 - token for token in HISTORY[start : start + 16]]
     for kept in range(17):
-        cache = verifier.clone(straight)
+        cache = straight.fork(straight.length)
         verifier.forward(cache, HISTORY[start : start + kept] + wrong[kept:], want_logits=False)
         cache.truncate(start + kept)
         assert cache.length == start + kept
@@ -95,10 +95,10 @@ def test_truncation_reaches_back_to_the_last_forward_only(
 
 def test_a_clone_is_equal_and_independent(verifier: Verifier, spec: CacheSpec) -> None:
     original = fill(verifier, spec, HISTORY[:50])
-    copy = verifier.clone(original)
+    copy = original.fork(original.length)
     assert (copy.length, copy.resident, copy.spec) == (50, original.resident, spec)
     assert copy.memory_bytes == original.memory_bytes
-    expected = verifier.forward(verifier.clone(original), HISTORY[50:60], want_logits=True)
+    expected = verifier.forward(original.fork(original.length), HISTORY[50:60], want_logits=True)
     for _ in range(8):
         verifier.forward(copy, [1] * 16, want_logits=False)
     assert original.length == 50
@@ -120,7 +120,7 @@ def test_caches_share_nothing(verifier: Verifier, spec: CacheSpec) -> None:
 def test_a_full_contiguous_cache_refuses_and_stays_as_it_was(verifier: Verifier) -> None:
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=20)
     cache = fill(verifier, spec, HISTORY[:16])
-    untouched = verifier.clone(cache)
+    untouched = cache.fork(cache.length)
     with pytest.raises(ContextExceeded):
         verifier.forward(cache, HISTORY[16:21], want_logits=False)
     assert cache.length == 16

@@ -28,6 +28,7 @@ def offer(verifier: Verifier) -> ModelOffer:
         kind=ModelKind.AUTOREGRESSIVE,
         context_length=verifier.info.context_length,
         kv_bytes_per_token=verifier.info.kv_bytes_per_token,
+        kv_fixed_bytes=verifier.info.kv_fixed_bytes,
     )
 
 

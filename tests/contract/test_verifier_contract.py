@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import BadParameters, ContextExceeded, TokenOutOfVocabulary
-from engine.verifier import Logits, Verifier
+from engine.recomputing import RecomputingVerifier
+from engine.verifier import Feed, Logits, Verifier
 
 HISTORY = [(11 * index + index * index // 7) % 96 for index in range(320)]
 """Twenty times the sink and window of the suite's `sink_window`."""
@@ -41,7 +42,7 @@ def test_logits_come_when_wanted_one_row_a_token(verifier: Verifier, spec: Cache
     ("tokens", "error"),
     [
         ([], BadParameters),
-        ([1] * 17, BadParameters),
+        ([1] * 2000, BadParameters),
         ([1, 96], TokenOutOfVocabulary),
         ([-1], TokenOutOfVocabulary),
         ([1 << 40], TokenOutOfVocabulary),
@@ -52,7 +53,7 @@ def test_bad_tokens_are_refused_with_nothing_written(
 ) -> None:
     cache = verifier.allocate(spec)
     verifier.forward(cache, HISTORY[:10], want_logits=False)
-    untouched = verifier.clone(cache)
+    untouched = cache.fork(cache.length)
     with pytest.raises(error):
         verifier.forward(cache, tokens, want_logits=True)
     assert cache.length == 10
@@ -111,3 +112,109 @@ def test_logits_are_a_function_of_the_history_bit_for_bit(
         kept = start + len(chunk)
         cache.truncate(kept)
         assert got[: len(chunk)].tobytes() == single_steps[start:kept].tobytes(), start
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    starts=st.lists(st.integers(0, 250), min_size=2, max_size=6),
+    counts=st.lists(st.integers(1, 10), min_size=6, max_size=6),
+    wanted=st.lists(st.booleans(), min_size=6, max_size=6),
+)
+def test_sessions_that_share_a_forward_get_the_bits_that_each_gets_alone(
+    verifier: Verifier,
+    spec: CacheSpec,
+    single_steps: Logits,
+    starts: list[int],
+    counts: list[int],
+    wanted: list[bool],
+) -> None:
+    feeds: list[Feed] = []
+    for start, count, want in zip(starts, counts, wanted, strict=False):
+        cache = verifier.allocate(spec)
+        while cache.length < start:
+            block = HISTORY[cache.length : min(start, cache.length + 16)]
+            verifier.forward(cache, block, want_logits=False)
+        if sum(len(feed.token_ids) for feed in feeds) + count <= verifier.row_counts[-1]:
+            feeds.append(Feed(cache, HISTORY[start : start + count], want))
+    for feed, output, start in zip(feeds, verifier.forward_batch(feeds), starts, strict=False):
+        end = start + len(feed.token_ids)
+        assert feed.cache.length == end
+        assert (output.logits is not None) == feed.want_logits
+        assert output.features is None
+        if output.logits is not None:
+            assert output.logits.tobytes() == single_steps[start:end].tobytes()
+        rest = verifier.forward(feed.cache, HISTORY[end : end + 3], want_logits=True)
+        assert rest.tobytes() == single_steps[end : end + 3].tobytes()
+        feed.cache.release()
+
+
+def test_a_bad_feed_costs_the_others_nothing(verifier: Verifier, spec: CacheSpec) -> None:
+    good, bad = verifier.allocate(spec), verifier.allocate(spec)
+    for cache in (good, bad):
+        verifier.forward(cache, HISTORY[:10], want_logits=False)
+    for tokens, error in (([1, 96], TokenOutOfVocabulary), ([], BadParameters)):
+        with pytest.raises(error):
+            verifier.forward_batch([Feed(good, [3], True), Feed(bad, tokens, True)])
+    with pytest.raises(BadParameters, match="same cache"):
+        verifier.forward_batch([Feed(good, [3], True), Feed(good, [4], True)])
+    with pytest.raises(BadParameters, match="taps"):
+        verifier.forward_batch([Feed(good, [3], True, (2,))])
+    assert (good.length, bad.length) == (10, 10)
+    got = verifier.forward(good, HISTORY[10:12], want_logits=True)
+    assert np.array_equal(got, verifier.forward(bad, HISTORY[10:12], want_logits=True))
+
+
+def test_taps_are_the_outputs_of_layers_and_do_not_depend_on_the_cut(
+    verifier: Verifier, spec: CacheSpec
+) -> None:
+    whole, single = verifier.allocate(spec), verifier.allocate(spec)
+    output = verifier.forward_batch([Feed(whole, HISTORY[:9], False, (1, 0))])[0]
+    assert output.logits is None
+    assert output.features is not None
+    assert output.features.shape == (9, 2, verifier.info.hidden_size)
+    assert output.features.dtype == np.float32
+    assert not np.array_equal(output.features[:, 0], output.features[:, 1])
+    for position in range(9):
+        feed = Feed(single, HISTORY[position : position + 1], True, (0, 1))
+        features = verifier.forward_batch([feed])[0].features
+        assert features is not None
+        assert np.array_equal(features[0, ::-1], output.features[position])
+
+
+def test_row_counts_can_be_narrowed_and_change_no_bits(
+    verifier: Verifier, spec: CacheSpec, single_steps: Logits
+) -> None:
+    loaded = verifier.row_counts
+    assert loaded == tuple(sorted(set(loaded)))
+    assert loaded[-1] >= verifier.info.width
+    try:
+        verifier.use_row_counts([count for count in loaded if count >= verifier.info.width])
+        cache = verifier.allocate(spec)
+        for first in range(0, 48, 3):
+            got = verifier.forward(cache, HISTORY[first : first + 3], want_logits=True)
+            assert got.tobytes() == single_steps[first : first + 3].tobytes()
+        for wrong in ([3], [], [1 << 20]):
+            with pytest.raises(BadParameters, match="row counts"):
+                verifier.use_row_counts(wrong)
+    finally:
+        verifier.use_row_counts(loaded)
+
+
+def test_recomputing_the_history_gives_the_bits_of_the_cache(
+    verifier: Verifier, spec: CacheSpec, single_steps: Logits
+) -> None:
+    oracle = RecomputingVerifier(verifier)
+    used = verifier.pool.used_bytes
+    cache = oracle.allocate(spec)
+    assert oracle.info == verifier.info
+    for count in (5, 16, 1, 7):
+        start = cache.length
+        got = oracle.forward(cache, HISTORY[start : start + count], want_logits=True)
+        assert got.tobytes() == single_steps[start : start + count].tobytes()
+        cache.truncate(start + (count + 1) // 2)
+    fork = cache.fork(3)
+    got = oracle.forward(fork, HISTORY[3:5], want_logits=True)
+    assert got.tobytes() == single_steps[3:5].tobytes()
+    assert (cache.memory_bytes, verifier.pool.used_bytes) == (0, used)
+    with pytest.raises(ValueError, match="cannot keep"):
+        cache.truncate(0)

@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 
 from engine.backends import load_verifier
 from engine.backends.torch_backend.activation import PiecewiseActivation
+from engine.backends.torch_backend.group_store import GroupStore
 from engine.backends.torch_backend.kv_cache import TorchKvCache
 from engine.backends.torch_backend.torch_verifier import TorchVerifier
 from engine.cache import CacheKind, CacheSpec
 from engine.model_folder import ModelFolder
+from engine.positions import ring_placement
+from engine.slab_pool import Slab
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=600)
@@ -117,8 +120,8 @@ def test_a_ring_of_several_segments_is_exact_until_it_wraps_and_after(
     verifier = load_verifier(ModelFolder(random_checkpoint(), "random"), dtype=dtype)
     wide = CacheSpec(CacheKind.SINK_WINDOW, sink=4, window=250)
     straight, cut = verifier.allocate(wide), verifier.allocate(wide)
-    assert len(straight.biases(torch.arange(16), 16)) == 1
-    assert len(straight.biases(torch.arange(900, 916), 916)) == 2
+    placement = ring_placement(4, 250, 1024)
+    assert (placement.used(16), placement.used(900)) == (1, 2)
     rng = random.Random(seed)
     history = [rng.randrange(96) for _ in range(900)]
     expected = [verifier.forward(straight, [token], want_logits=True) for token in history]
@@ -179,14 +182,14 @@ def test_layers_keep_their_own_keys_and_values(random_checkpoint: Callable[..., 
     for first, second in itertools.combinations(held, 2):
         assert not torch.equal(first[0], second[0])
         assert not torch.equal(first[1], second[1])
-    slots = torch.tensor([7])
     ones = torch.ones(2, 1, 16)
-    cache.write(1, slots, ones, ones)
+    cache.update(1, ones, ones)
     for layer in (0, 2):
         assert torch.equal(cache.held(layer, 7)[0], held[layer][0])
         assert torch.equal(cache.held(layer, 7)[1], held[layer][1])
-    assert torch.equal(cache.held(1, 7)[0], ones[:, 0])
-    assert torch.equal(cache.held(1, 6)[0], verifier.clone(cache).held(1, 6)[0])
+        assert not torch.count_nonzero(cache.held(layer, 16)[0])
+    assert torch.equal(cache.held(1, 16)[0], ones[:, 0])
+    assert torch.equal(cache.held(1, 6)[0], cache.fork(cache.length).held(1, 6)[0])
 
 
 def test_padding_rows_write_nothing_and_are_finite(
@@ -231,7 +234,9 @@ def tensors_of(root: object) -> dict[int, torch.Tensor]:
                 found[item.untyped_storage().data_ptr()] = item
         elif isinstance(item, tuple | list):
             waiting.extend(item)
-        elif isinstance(item, TorchKvCache):
+        elif isinstance(item, Slab):
+            waiting.append(item.payload)
+        elif isinstance(item, TorchKvCache | GroupStore):
             waiting.extend(vars(item).values())
     return found
 

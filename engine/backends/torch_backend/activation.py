@@ -9,9 +9,13 @@ is applied to pieces that one thread takes alone and that vectors divide.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 VECTOR_ELEMENTS = 64
 """A multiple of the elements of an unrolled vector step, for all dtypes and processors."""
@@ -20,8 +24,19 @@ PIECE_ELEMENTS = 32768 - VECTOR_ELEMENTS
 """Below at::internal::GRAIN_SIZE (32,768), torch does not divide work among threads."""
 
 
+def piecewise(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+    """The elementwise `function` of `values`, any shape, piece by piece."""
+    count = values.numel()
+    if count <= PIECE_ELEMENTS and count % VECTOR_ELEMENTS == 0 and values.is_contiguous():
+        return function(values)
+    flat = values.reshape(-1)
+    flat = functional.pad(flat, (0, -count % VECTOR_ELEMENTS))
+    pieces = [function(piece) for piece in torch.split(flat, PIECE_ELEMENTS)]
+    return torch.cat(pieces)[:count].view(values.shape)
+
+
 class PiecewiseActivation(nn.Module):
-    """Applies the elementwise function `inner` to a contiguous tensor, piece by piece."""
+    """Applies the elementwise function `inner` to a tensor, piece by piece."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -29,21 +44,47 @@ class PiecewiseActivation(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """`inner` of each element of `values`, any shape."""
-        count = values.numel()
-        if count <= PIECE_ELEMENTS and count % VECTOR_ELEMENTS == 0:
-            return self._inner(values)
-        flat = values.reshape(-1)
-        flat = functional.pad(flat, (0, -count % VECTOR_ELEMENTS))
-        pieces = [self._inner(piece) for piece in torch.split(flat, PIECE_ELEMENTS)]
-        return torch.cat(pieces)[:count].view(values.shape)
+        return piecewise(self.inner, values)
 
-    def _inner(self, values: Tensor) -> Tensor:
-        result: Tensor = self.inner(values)
-        return result
+
+class PiecewiseFunctions(TorchFunctionMode):
+    """While it is entered, the library's gates are applied piece by piece too.
+
+    They are calls of functions, not modules that could be wrapped.
+    """
+
+    GATES = (torch.sigmoid, functional.silu)
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],  # noqa: ARG002 - the mode's signature
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """`func(*args, **kwargs)`, of pieces if it is one of `GATES`."""
+        options = kwargs or {}
+        if func in self.GATES:
+            values = cast(Tensor, args[0])
+            return piecewise(lambda piece: cast(Tensor, func(piece, *args[1:], **options)), values)
+        return func(*args, **options)
+
+
+class PiecewiseGates(nn.Module):
+    """Runs the module `inner` with its gates applied piece by piece."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """`inner(*args, **kwargs)`."""
+        with PiecewiseFunctions():
+            return self.inner(*args, **kwargs)
 
 
 def fix_activations(model: nn.Module) -> None:
-    """Wraps each feed-forward layer's `act_fn` in place."""
+    """Wraps each `act_fn` of `model` in place: of feed-forward layers and their like."""
     for module in list(model.modules()):
         activation = getattr(module, "act_fn", None)
         if isinstance(activation, nn.Module) and not isinstance(activation, PiecewiseActivation):

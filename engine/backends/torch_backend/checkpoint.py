@@ -14,6 +14,7 @@ from engine.backends.torch_backend.activation import fix_activations
 from engine.backends.torch_backend.architectures import Architecture
 from engine.backends.torch_backend.attention import ATTENTION_NAME
 from engine.backends.torch_backend.packed_linear import can_pack, pack_linears
+from engine.backends.torch_backend.recurrent_mixing import fix_recurrent
 from engine.digests import weight_files
 from engine.errors import ArchitectureUnsupported, OutOfMemory, WeightsMismatch
 
@@ -28,9 +29,10 @@ NAMED_KEYS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Where a tensor is stored, and its shape."""
+    """Where a tensor is stored, under which name, and its shape."""
 
     file: Path
+    name: str
     shape: tuple[int, ...]
     dtype: str
 
@@ -38,17 +40,22 @@ class _Stored:
 def load_model(
     folder: Path, architecture: Architecture, *, dtype: torch.dtype, rows: int, available_bytes: int
 ) -> PreTrainedModel:
-    """The model in `folder` with all weights in `dtype`, for forwards of `rows` tokens.
+    """The text model in `folder` with all weights in `dtype`, for forwards of `rows` tokens.
 
     Raises `WeightsMismatch` naming missing, unexpected, mis-shaped and
     unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
     Both before a weight is read, except for a file that breaks off.
     """
-    stored = _stored_tensors(folder)
+    stored = _stored_tensors(folder, architecture)
     config = architecture.config
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(
             config, attn_implementation=ATTENTION_NAME, dtype=dtype
+        )
+    if type(model).__name__ != architecture.family.text_model:
+        raise ArchitectureUnsupported(
+            f"this transformers version makes a {type(model).__name__} of {architecture.name}",
+            architecture=architecture.name,
         )
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     tied = bool(config.tie_word_embeddings)
@@ -61,33 +68,36 @@ def load_model(
     if tied:
         _tie(folder, weights)
     model.load_state_dict(weights, strict=True, assign=True)
-    # Its buffers are computed from the config, and were computed on no device above.
-    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    _compute_buffers(model)
     _check_complete(architecture.name, model)
     del weights
-    fix_activations(model)
     model.requires_grad_(requires_grad=False)
+    fix_activations(model)
+    fix_recurrent(model, dtype)
     if can_pack(dtype):
         pack_linears(model, rows)
     return model.eval()
 
 
-def _stored_tensors(folder: Path) -> dict[str, _Stored]:
-    """The tensors of all files, from their headers alone."""
+def _stored_tensors(folder: Path, architecture: Architecture) -> dict[str, _Stored]:
+    """The text model's tensors of all files, by its names, from the headers alone."""
     stored: dict[str, _Stored] = {}
     for path in weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118 - not a dict
-                    if name.endswith(DERIVED_SUFFIX):
+                for stored_name in file.keys():  # noqa: SIM118 - not a dict
+                    name = architecture.text_name(stored_name)
+                    if name is None or name.endswith(DERIVED_SUFFIX):
                         continue
                     if name in stored:
                         raise WeightsMismatch(
                             f"{name} is in {stored[name].file.name} and in {path.name}",
                             path=str(folder),
                         )
-                    part = file.get_slice(name)
-                    stored[name] = _Stored(path, tuple(part.get_shape()), part.get_dtype())
+                    part = file.get_slice(stored_name)
+                    stored[name] = _Stored(
+                        path, stored_name, tuple(part.get_shape()), part.get_dtype()
+                    )
         except (SafetensorError, OSError) as error:
             raise WeightsMismatch(
                 f"{path.name} is truncated or not safetensors ({error}); fetch it again",
@@ -155,7 +165,7 @@ def _read(
             with safe_open(path, framework="pt") as file:
                 for name in (name for name in expected if stored[name].file == path):
                     # A copy: the file's mapping is not aligned to vectors, and can change.
-                    weights[name] = file.get_tensor(name).to(dtype, copy=True)
+                    weights[name] = file.get_tensor(stored[name].name).to(dtype, copy=True)
         except (SafetensorError, OSError) as error:
             raise WeightsMismatch(
                 f"{path.name} cannot be read ({error}); fetch it again", path=str(path)
@@ -174,6 +184,15 @@ def _tie(folder: Path, weights: dict[str, Tensor]) -> None:
             unexpected=HEAD,
         )
     weights[HEAD] = weights[EMBEDDING]
+
+
+def _compute_buffers(model: PreTrainedModel) -> None:
+    """Makes the buffers that the config determines; on no device they were made without values."""
+    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+    for module in model.modules():
+        scale = getattr(module, "scalar_embed_scale", None)
+        if scale is not None:
+            module.embed_scale = torch.tensor(scale)
 
 
 def _check_complete(name: str, model: PreTrainedModel) -> None:

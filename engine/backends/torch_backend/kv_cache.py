@@ -1,80 +1,76 @@
-"""One session's keys and values as torch tensors, and one forward's way into them."""
+"""One session's keys and values as torch tensors, in slabs of the verifier's pool."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.kv_shape import KvShape
-from engine.backends.torch_backend.slot_maps import ContiguousSlots, RingSlots, SlotMap
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, ContextExceeded, KvStrategyUnsupported
+from engine.backends.torch_backend.attention import FeedSegments, Masks
+from engine.backends.torch_backend.group_store import GroupStore, Payload, TorchPool, Write
+from engine.backends.torch_backend.masks import biases, cut
+from engine.backends.torch_backend.recurrent import RecurrentState
+from engine.cache import CacheKind, CacheSpec, KvViews
+from engine.errors import ContextExceeded
+from engine.kv_layout import KvLayout, LayerGroup
 from engine.positions import resident_count
-
-
-def slot_map(shape: KvShape, spec: CacheSpec) -> SlotMap:
-    """How `spec` places positions. Raises `KvStrategyUnsupported` or `BadParameters`."""
-    if spec.kind is CacheKind.CONTIGUOUS:
-        if not 1 <= spec.capacity <= shape.context_length:
-            raise BadParameters(
-                f"capacity {spec.capacity} is outside 1..{shape.context_length}, "
-                "the model's positions",
-                capacity=str(spec.capacity),
-            )
-        return ContiguousSlots(shape, spec.capacity)
-    if spec.kind is CacheKind.SINK_WINDOW:
-        if spec.sink < 0 or spec.window < 1:
-            raise BadParameters(
-                f"sink {spec.sink} and window {spec.window}: sink must be at least 0, "
-                "window at least 1",
-                sink=str(spec.sink),
-                window=str(spec.window),
-            )
-        return RingSlots(shape, spec.sink, spec.window)
-    raise KvStrategyUnsupported(f"this back end has no cache {spec.kind!r}", kind=str(spec.kind))
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSegments:
-    """What attention reads of one layer: its segments that hold keys, and their masks.
-
-    `keys[s]` is [kv_heads, head_dim, segment] (a transposed view), `values[s]`
-    [kv_heads, segment, head_dim], `biases[s]` [groups * width, segment].
-    """
-
-    keys: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
-    biases: tuple[Tensor, ...]
+from engine.slab_pool import Slab
 
 
 class TorchKvCache:
-    """Keys and values of all layers in one tensor [layers, 2, kv_heads, slots, head_dim]."""
+    """Keys and values of all attention layers, and the states of recurrent ones."""
 
     def __init__(
-        self, shape: KvShape, spec: CacheSpec, slots: SlotMap, storage: Tensor | None = None
+        self,
+        layout: KvLayout,
+        spec: CacheSpec,
+        pool: TorchPool,
+        stores: list[GroupStore],
+        states: Slab[Payload] | None,
     ) -> None:
-        self._shape = shape
+        self._layout = layout
         self._spec = spec
-        self._slots = slots
+        self._pool = pool
+        self._stores = stores
+        self._states = states
         self._length = 0
+        self._written = 0
         self._truncatable_from = 0
-        if storage is None:
-            # Zeros and not uninitialised: a masked key's weight is 0, and 0 * NaN is NaN.
-            storage = torch.zeros(
-                (shape.layers, 2, shape.kv_heads, slots.slots, shape.head_dim), dtype=shape.dtype
-            )
-        self._storage = storage
-        self._keys = tuple(layer[0] for layer in storage)
-        self._values = tuple(layer[1] for layer in storage)
-        self._key_segments = tuple(
-            tuple(piece.transpose(1, 2) for piece in keys.split(slots.segment, dim=1))
-            for keys in self._keys
-        )
-        self._value_segments = tuple(
-            tuple(values.split(slots.segment, dim=1)) for values in self._values
-        )
+        self._places = {
+            layer: (store, index)
+            for store in stores
+            for index, layer in enumerate(store.group.layers)
+        }
+
+    @classmethod
+    def allocate(
+        cls,
+        layout: KvLayout,
+        spec: CacheSpec,
+        dtype: torch.dtype,
+        pool: TorchPool,
+        new_states: Callable[[], dict[int, RecurrentState]],
+    ) -> TorchKvCache:
+        """A new, empty cache; `new_states` makes the recurrent layers' by index.
+
+        Raises `OutOfKvMemory` with nothing taken, `BadParameters` or
+        `KvStrategyUnsupported` for a `spec` that cannot be.
+        """
+        layout.check(spec)
+        stores: list[GroupStore] = []
+        states: Slab[Payload] | None = None
+        try:
+            for group in layout.groups:
+                placement = layout.placement(group, spec)
+                stores.append(GroupStore.take(group, placement, dtype, pool))
+            if layout.state_bytes:
+                states = pool.take("states", layout.state_bytes, new_states)
+        except BaseException:
+            for store in stores:
+                store.release()
+            raise
+        return cls(layout, spec, pool, stores, states)
 
     @property
     def spec(self) -> CacheSpec:
@@ -95,8 +91,38 @@ class TorchKvCache:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the storage allocated."""
-        return self._storage.nbytes
+        """Bytes of the tensors that hold this cache; shared ones count too."""
+        keys = sum(
+            store.tensor(segment).nbytes
+            for store in self._stores
+            for segment in range(len(store.slabs))
+        )
+        return keys + sum(state.memory_bytes for state in self.states.values())
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that the pool gets back when this cache is released now."""
+        freed = sum(self._pool.freed_by(slab) for store in self._stores for slab in store.slabs)
+        return freed + (self._states.nbytes if self._states else 0)
+
+    @property
+    def widest(self) -> int:
+        """The most tokens of one forward into this cache."""
+        return min(store.placement.widest for store in self._stores)
+
+    @property
+    def states(self) -> dict[int, RecurrentState]:
+        """The recurrent layers' states by layer."""
+        payload = self._states.payload if self._states is not None else {}
+        if isinstance(payload, Tensor):
+            raise TypeError("the states' slab holds states")
+        return payload
+
+    @property
+    def forkable_from(self) -> int:
+        """The shortest prefix whose keys, values and states are all still there."""
+        ends = [store.placement.forkable_from(self._written) for store in self._stores]
+        return max([*ends, self._truncatable_from if self._states else 0])
 
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions; `ValueError` outside the last forward's range."""
@@ -104,11 +130,13 @@ class TorchKvCache:
             raise ValueError(
                 f"cannot keep {length} positions: only {self._truncatable_from} to {self._length}"
             )
+        for state in self.states.values():
+            state.truncate(length - self._truncatable_from)
         self._length = length
 
     def check_room(self, count: int) -> None:
         """Raises `ContextExceeded` unless `count` more positions fit."""
-        limit = self._shape.context_length
+        limit = self._layout.context_length
         if self._spec.kind is CacheKind.CONTIGUOUS:
             limit = self._spec.capacity
         if self._length + count > limit:
@@ -118,66 +146,166 @@ class TorchKvCache:
                 limit=str(limit),
             )
 
-    def commit(self, count: int) -> None:
-        """Counts the `count` positions that a forward has written."""
+    def advance(self, count: int) -> None:
+        """Counts the `count` positions that every layer has written."""
         self._truncatable_from = self._length
         self._length += count
+        self._written = max(self._written, self._length)
 
-    def clone(self) -> TorchKvCache:
-        """An independent copy with the same contents."""
-        copy = TorchKvCache(self._shape, self._spec, self._slots, self._storage.clone())
-        copy._length = self._length
-        copy._truncatable_from = self._truncatable_from
-        return copy
+    def fork_bytes(self, length: int) -> int:
+        """Bytes that `fork(length)` takes or reserves from the pool."""
+        written_from = self._truncatable_from
+        return self._layout.state_bytes + sum(
+            store.fork_bytes(length, written_from) for store in self._stores
+        )
+
+    def fork(self, length: int) -> TorchKvCache:
+        """A cache of the first `length` positions that shares what neither will change."""
+        if not self.forkable_from <= length <= self._length:
+            raise ValueError(
+                f"cannot fork {length} positions: only {self.forkable_from} to {self._length}"
+            )
+        stores: list[GroupStore] = []
+        states: Slab[Payload] | None = None
+        try:
+            for store in self._stores:
+                stores.append(store.fork(length, self._truncatable_from))  # noqa: PERF401
+            if self._states is not None:
+                states = self._pool.take("states", self._states.nbytes, self._forked_states)
+        except BaseException:
+            for store in stores:
+                store.release()
+            raise
+        forked = TorchKvCache(self._layout, self._spec, self._pool, stores, states)
+        forked._length = self._length
+        forked._written = self._written
+        forked._truncatable_from = self._truncatable_from
+        if length < self._length and states is not None:
+            forked.truncate(length)
+        forked._length = forked._truncatable_from = length
+        for state in forked.states.values():
+            state.settle()
+        return forked
+
+    def fill(self, count: int, seed: int) -> None:
+        """Makes an empty cache one of `count` positions with random keys and values."""
+        if self._length:
+            raise ValueError(f"the cache holds {self._length} positions already")
+        self.check_room(count)
+        generator = torch.Generator().manual_seed(seed)
+        for store in self._stores:
+            store.fill(count, generator)
+        self._length = self._written = self._truncatable_from = count
+
+    def release(self) -> None:
+        """Gives the memory back to the pool."""
+        for store in self._stores:
+            store.release()
+        if self._states is not None:
+            self._pool.give_back(self._states, keep=False)
+            self._states = None
+
+    def update(self, layer: int, keys: Tensor, values: Tensor) -> KvViews[Tensor]:
+        """Writes keys and values [kv_heads, n, head_dim] at positions `length` onwards.
+
+        Returns views [kv_heads, m, head_dim] of those that a query among the n
+        may attend to. Raises `ContextExceeded` with nothing written, and
+        `ValueError` for shapes that are not the layer's.
+        """
+        store, index = self._place(layer)
+        count = keys.shape[1]
+        shape = (store.group.shape.kv_heads, count, store.group.shape.head_dim)
+        if tuple(keys.shape) != shape or tuple(values.shape) != shape:
+            raise ValueError(f"layer {layer} takes keys and values of {shape}")
+        if not 1 <= count <= store.placement.widest:
+            raise ValueError(f"1 to {store.placement.widest} tokens at once, not {count}")
+        self.check_room(count)
+        store.write(index, self.prepare(count)[store.group], keys, values)
+        return self._views(store, index, self._length, self._length + count)
+
+    def prepare(self, count: int) -> dict[LayerGroup, list[Write]]:
+        """Where the next `count` positions go, in slabs of this cache's own."""
+        found = {}
+        for store in self._stores:
+            found[store.group] = store.writes(self._length, count)
+            store.make_writable(found[store.group])
+        return found
+
+    def masks(self, layer_group: LayerGroup, first_row: int, count: int, queries: int) -> Masks:
+        """What the next `count` queries see, for products of `queries` of them."""
+        store = next(store for store in self._stores if store.group == layer_group)
+        end = self._length + count
+        # Rows beyond the real ones repeat the last position, so that they see something.
+        positions = torch.arange(self._length, self._length + queries).clamp_(max=end - 1)
+        seen = biases(store.placement, positions, end)
+        return Masks(
+            first_row=first_row,
+            count=count,
+            queries=queries,
+            chunks=cut(store.chunks, len(seen)),
+            biases=seen,
+        )
+
+    def write(
+        self, layer: int, writes: dict[LayerGroup, list[Write]], keys: Tensor, values: Tensor
+    ) -> None:
+        """Stores keys and values [kv_heads, count, head_dim] of one layer."""
+        store, index = self._place(layer)
+        store.write(index, writes[store.group], keys, values)
+
+    def read(self, layer: int, masks: dict[LayerGroup, Masks]) -> FeedSegments:
+        """One layer's segments, without a copy."""
+        store, index = self._place(layer)
+        return store.read(index, masks[store.group])
 
     def held(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
         """Copies of the key and value [kv_heads, head_dim] in the slot of `position`."""
-        slot = int(self._slots.indices(position, 1)[0])
-        return self._keys[layer][:, slot].clone(), self._values[layer][:, slot].clone()
+        store, index = self._place(layer)
+        (place,) = store.writes(position, 1)
+        tensor = store.tensor(place.segment)[index, :, :, place.slot]
+        return tensor[0].clone(), tensor[1].clone()
 
-    def step(self, queries: Tensor, count: int) -> ForwardStep:
-        """The next forward's way into this cache; `queries` [width] are its positions."""
-        end = self._length + count
-        return ForwardStep(self, self._slots.indices(self._length, count), count, queries, end)
+    @property
+    def groups(self) -> tuple[LayerGroup, ...]:
+        """The groups of layers that are placed alike."""
+        return tuple(store.group for store in self._stores)
 
-    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Stores keys and values [kv_heads, count, head_dim] of one layer in `slots`."""
-        self._keys[layer].index_copy_(1, slots, keys)
-        self._values[layer].index_copy_(1, slots, values)
+    def _forked_states(self) -> Payload:
+        return {layer: state.fork() for layer, state in self.states.items()}
 
-    def biases(self, queries: Tensor, end: int) -> tuple[Tensor, ...]:
-        """The masks of the segments that hold keys below `end`; see `SlotMap.biases`."""
-        return self._slots.biases(queries, end)
+    def _place(self, layer: int) -> tuple[GroupStore, int]:
+        if layer not in self._places:
+            raise ValueError(
+                f"layer {layer} has no keys of its own; layers {sorted(self._places)} have"
+            )
+        return self._places[layer]
 
-    def read(self, layer: int, biases: tuple[Tensor, ...]) -> LayerSegments:
-        """The first `len(biases)` segments of one layer, without a copy."""
-        used = len(biases)
-        return LayerSegments(
-            self._key_segments[layer][:used], self._value_segments[layer][:used], biases
-        )
+    def _views(self, store: GroupStore, index: int, start: int, end: int) -> KvViews[Tensor]:
+        seen = biases(store.placement, torch.arange(start, end), end)
+        newest = {store.placement.slot(position): position for position in range(end)}
+        first = 0
+        keys: list[Tensor] = []
+        values: list[Tensor] = []
+        positions: list[tuple[int, ...]] = []
+        for segment, size in enumerate(store.placement.segments[: len(seen)]):
+            bias = seen[segment]
+            attended = [True] * size if bias is None else (bias == 0).any(dim=0).tolist()
+            valid = [slot for slot in range(size) if attended[slot] and first + slot in newest]
+            tensor = store.tensor(segment)[index]
+            for low, high in _runs(valid):
+                keys.append(tensor[0, :, low:high])
+                values.append(tensor[1, :, low:high])
+                positions.append(tuple(newest[first + slot] for slot in range(low, high)))
+            first += size
+        return KvViews(tuple(keys), tuple(values), tuple(positions))
 
 
-class ForwardStep:
-    """What transformers' attention layers see as their cache during one forward.
-
-    Its `update` writes the real queries' keys and values (padding rows write
-    nothing) and hands back the layer's segments, which only this engine's own
-    attention function can read. The library's layers pass them through.
-    """
-
-    def __init__(
-        self, cache: TorchKvCache, slots: Tensor, count: int, queries: Tensor, end: int
-    ) -> None:
-        self._cache = cache
-        self._slots = slots
-        self._count = count
-        self._biases = cache.biases(queries, end)
-
-    def update(
-        self, keys: Tensor, values: Tensor, layer_idx: int, *_: object, **__: object
-    ) -> tuple[LayerSegments, LayerSegments]:
-        """Writes keys and values [1, kv_heads, width, head_dim] of one layer."""
-        count = self._count
-        self._cache.write(layer_idx, self._slots, keys[0, :, :count], values[0, :, :count])
-        segments = self._cache.read(layer_idx, self._biases)
-        return segments, segments
+def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:
+    """Consecutive numbers as (first, last + 1)."""
+    runs: list[tuple[int, int]] = []
+    for slot in slots:
+        if runs and runs[-1][1] == slot:
+            runs[-1] = (runs[-1][0], slot + 1)
+        else:
+            runs.append((slot, slot + 1))
+    return runs

@@ -1,26 +1,36 @@
-"""A verifier on torch: fixed-width forwards over this engine's own caches."""
+"""A verifier on torch: forwards over this engine's own caches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import psutil
 import torch
-from transformers import PreTrainedModel
+from torch import Tensor
 
 from engine.backends.torch_backend.architectures import read_architecture
 from engine.backends.torch_backend.checkpoint import load_model
-from engine.backends.torch_backend.kv_cache import TorchKvCache, slot_map
-from engine.backends.torch_backend.kv_shape import KvShape
+from engine.backends.torch_backend.dtypes import torch_dtype
+from engine.backends.torch_backend.forward_step import ForwardStep
+from engine.backends.torch_backend.group_store import TorchPool, torch_pool
+from engine.backends.torch_backend.kv_cache import TorchKvCache
+from engine.backends.torch_backend.layer_plan import kv_layout, new_states
+from engine.backends.torch_backend.packed_linear import can_pack
+from engine.backends.torch_backend.tapped import TappedLayers
+from engine.backends.torch_backend.text_model import TextModel
 from engine.cache import CacheSpec, KvCache
 from engine.digests import tokenizer_digest, weights_digest
 from engine.errors import BadParameters, TokenOutOfVocabulary
+from engine.kv_layout import KvLayout
 from engine.model_folder import ModelFolder
-from engine.verifier import Logits, VerifierInfo
+from engine.positions import WIDTH
+from engine.verifier import Feed, Logits, Output, VerifierInfo
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-WIDTHS = (16, 32, 48, 64)
-"""Multiples of 16, so that a row of any forward fills whole vectors."""
+ROW_COUNTS = (2, 4, 8, 16, 32, 64)
+"""One row takes another kernel than more do, and is no faster: the weights are read once."""
+PLAIN_ROW_COUNTS = (WIDTH,)
+"""Without packed products each number of rows may take a kernel of its own."""
 PADDING_TOKEN = 0
 """Any id serves: a padding row's keys are not written and its output is dropped."""
 
@@ -28,108 +38,161 @@ PADDING_TOKEN = 0
 class TorchVerifier:
     """A loaded model. Holds no session's state: that is all in the caches."""
 
-    def __init__(self, model: PreTrainedModel, info: VerifierInfo, shape: KvShape) -> None:
-        self._body = model.model
-        self._head = model.lm_head
+    def __init__(self, model: TextModel, info: VerifierInfo, layout: KvLayout) -> None:
+        self._model = model
         self._info = info
-        self._shape = shape
+        self._layout = layout
+        self._dtype = torch_dtype(info.dtype)
+        self._pool = torch_pool()
+        self._loaded_counts = ROW_COUNTS if can_pack(self._dtype) else PLAIN_ROW_COUNTS
+        self._row_counts: tuple[int, ...] = self._loaded_counts
 
     @property
     def info(self) -> VerifierInfo:
         """What it is."""
         return self._info
 
-    def allocate(self, spec: CacheSpec) -> TorchKvCache:
-        """A new, empty cache. Raises `KvStrategyUnsupported` or `BadParameters`."""
-        return TorchKvCache(self._shape, spec, slot_map(self._shape, spec))
+    @property
+    def pool(self) -> TorchPool:
+        """Where its caches take their memory from."""
+        return self._pool
 
-    def clone(self, cache: KvCache) -> TorchKvCache:
-        """An independent copy with the same contents."""
-        return _own(cache).clone()
+    @property
+    def row_counts(self) -> tuple[int, ...]:
+        """Ascending: a forward has as many rows as the smallest that holds its tokens."""
+        return self._row_counts
+
+    def use_row_counts(self, row_counts: Sequence[int]) -> None:
+        """Restricts forwards to these, some of those loaded with. Raises `BadParameters`."""
+        chosen = tuple(sorted(set(row_counts)))
+        if not set(chosen) <= set(self._loaded_counts) or chosen[-1:] < (self._info.width,):
+            raise BadParameters(
+                f"row counts {chosen} are not some of {self._loaded_counts}, the last at least"
+                f" {self._info.width}"
+            )
+        self._row_counts = chosen
+
+    def allocate(self, spec: CacheSpec) -> TorchKvCache:
+        """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""
+        return TorchKvCache.allocate(
+            self._layout,
+            spec,
+            self._dtype,
+            self._pool,
+            partial(new_states, self._model, self._layout),
+        )
 
     def bytes_needed(self, spec: CacheSpec) -> int:
         """`memory_bytes` that `allocate(spec)` would have, without allocating."""
-        return slot_map(self._shape, spec).slots * self._shape.bytes_per_slot
+        return self._layout.bytes_needed(spec)
 
-    @torch.inference_mode()
     def forward(
         self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
     ) -> Logits | None:
-        """Runs 1 to `width` tokens at positions `cache.length` onwards.
+        """`forward_batch` of one feed without taps; its logits."""
+        return self.forward_batch([Feed(cache, token_ids, want_logits)])[0].logits
 
-        Float32 logits [len(token_ids), vocabulary_size] if wanted. Raises, with
-        nothing written, `BadParameters`, `TokenOutOfVocabulary` or
-        `ContextExceeded`.
-        """
-        own = _own(cache)
-        count = len(token_ids)
-        self._check(token_ids)
-        own.check_room(count)
-        width = self._shape.width
-        ids = torch.tensor([[*token_ids, *[PADDING_TOKEN] * (width - count)]])
-        # Padding rows repeat the last position: it attends at least to itself, so that
-        # no row is masked altogether and no softmax divides by zero.
-        start = own.length
-        last = start + count - 1
-        positions = torch.tensor([min(start + row, last) for row in range(width)])
-        hidden = self._body(
-            input_ids=ids,
-            position_ids=positions[None],
-            past_key_values=own.step(positions, count),
-            use_cache=False,
-        ).last_hidden_state
-        own.commit(count)
-        if not want_logits:
-            return None
-        logits: Logits = self._head(hidden)[0, :count].to(torch.float32).numpy()
-        return logits
+    @torch.inference_mode()
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
+        """Runs the tokens of all feeds in one forward; see the contract for errors."""
+        caches = self._checked(feeds)
+        counts = [len(feed.token_ids) for feed in feeds]
+        rows = next(rows for rows in self._row_counts if rows >= sum(counts))
+        ids: list[int] = []
+        positions: list[int] = []
+        for feed, cache, count in zip(feeds, caches, counts, strict=True):
+            ids += feed.token_ids
+            positions += range(cache.length, cache.length + count)
+        ids += [PADDING_TOKEN] * (rows - len(ids))
+        positions += positions[-1:] * (rows - len(positions))
+        step = ForwardStep(caches, counts, self._row_counts)
+        with TappedLayers(
+            self._model.layers, {tap for feed in feeds for tap in feed.taps}
+        ) as tapped:
+            hidden = self._model.hidden(torch.tensor([ids]), torch.tensor([positions]), step)
+        for cache, count in zip(caches, counts, strict=True):
+            cache.advance(count)
+        logits = self._logits(hidden, feeds)
+        outputs: list[Output] = []
+        first = 0
+        for feed, own, count in zip(feeds, logits, counts, strict=True):
+            outputs.append(Output(own, tapped.features(feed.taps, slice(first, first + count))))
+            first += count
+        return outputs
 
-    def _check(self, token_ids: Sequence[int]) -> None:
-        if not 1 <= len(token_ids) <= self._shape.width:
-            raise BadParameters(
-                f"a forward takes 1 to {self._shape.width} tokens, not {len(token_ids)}"
-            )
+    def _logits(self, hidden: Tensor, feeds: Sequence[Feed]) -> list[Logits | None]:
+        """The logits of each feed that wants them, from hidden [1, rows, hidden_size]."""
+        counts = [len(feed.token_ids) for feed in feeds]
+        wanted: list[int] = []
+        first = 0
+        for feed, count in zip(feeds, counts, strict=True):
+            if feed.want_logits:
+                wanted += range(first, first + count)
+            first += count
+        if not wanted:
+            return [None] * len(feeds)
+        if len(wanted) < first:
+            rows = next(rows for rows in self._row_counts if rows >= len(wanted))
+            chosen = wanted + wanted[-1:] * (rows - len(wanted))
+            hidden = hidden[:, torch.tensor(chosen)]
+        values = self._model.logits(hidden)[0, : len(wanted)].to(torch.float32).numpy()
+        found: list[Logits | None] = []
+        first = 0
+        for feed, count in zip(feeds, counts, strict=True):
+            found.append(values[first : first + count] if feed.want_logits else None)
+            first += count if feed.want_logits else 0
+        return found
+
+    def _checked(self, feeds: Sequence[Feed]) -> list[TorchKvCache]:
+        """The feeds' caches. Raises as `forward_batch` does, with nothing written."""
+        caches = [_own(feed.cache) for feed in feeds]
+        total = sum(len(feed.token_ids) for feed in feeds)
+        if not 1 <= total <= self._row_counts[-1]:
+            raise BadParameters(f"a forward takes 1 to {self._row_counts[-1]} tokens, not {total}")
+        if len({id(cache) for cache in caches}) < len(caches):
+            raise BadParameters("two feeds of one forward are of the same cache")
         size = self._info.vocabulary_size
-        for token_id in token_ids:
-            if not 0 <= token_id < size:
-                raise TokenOutOfVocabulary(
-                    f"token id {token_id} is outside 0..{size - 1}", token_id=str(token_id)
+        for feed, cache in zip(feeds, caches, strict=True):
+            if not 1 <= len(feed.token_ids) <= cache.widest:
+                raise BadParameters(
+                    f"a feed takes 1 to {cache.widest} tokens, not {len(feed.token_ids)}"
                 )
+            for token_id in feed.token_ids:
+                if not 0 <= token_id < size:
+                    raise TokenOutOfVocabulary(
+                        f"token id {token_id} is outside 0..{size - 1}", token_id=str(token_id)
+                    )
+            if any(not 0 <= tap < self._info.layer_count for tap in feed.taps):
+                raise BadParameters(
+                    f"taps {feed.taps} are not among the {self._info.layer_count} layers"
+                )
+            cache.check_room(len(feed.token_ids))
+        return caches
 
 
 def load_verifier(
     folder: ModelFolder,
     *,
     dtype: str = "float32",
-    width: int = 16,
+    width: int = WIDTH,
     available_bytes: int | None = None,
 ) -> TorchVerifier:
     """The model in `folder` on the CPU; see `engine.backends.load_verifier`."""
-    if dtype not in DTYPES:
-        raise BadParameters(f"no dtype {dtype!r}; there are: {', '.join(DTYPES)}")
-    if width not in WIDTHS:
-        raise BadParameters(f"no width {width}; there are: {', '.join(map(str, WIDTHS))}")
+    if width != WIDTH:
+        raise BadParameters(f"width {width} is not {WIDTH}")
+    number = torch_dtype(dtype)
     architecture = read_architecture(folder.path)
     if available_bytes is None:
         available_bytes = psutil.virtual_memory().available
     model = load_model(
         folder.path,
         architecture,
-        dtype=DTYPES[dtype],
-        rows=width,
+        dtype=number,
+        rows=WIDTH,
         available_bytes=available_bytes,
     )
-    config = architecture.config
-    heads = config.num_attention_heads
-    shape = KvShape(
-        layers=config.num_hidden_layers,
-        kv_heads=config.num_key_value_heads,
-        groups=heads // config.num_key_value_heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        width=width,
-        context_length=config.max_position_embeddings,
-        dtype=DTYPES[dtype],
-    )
+    layout = kv_layout(architecture, number)
+    text = TextModel(architecture, model)
     info = VerifierInfo(
         model_id=folder.model_id,
         architecture=architecture.name,
@@ -137,12 +200,16 @@ def load_verifier(
         tokenizer_digest=tokenizer_digest(folder.path),
         quantization="",
         dtype=dtype,
-        vocabulary_size=config.vocab_size,
-        context_length=config.max_position_embeddings,
-        kv_bytes_per_token=shape.bytes_per_slot,
-        width=width,
+        vocabulary_size=architecture.config.vocab_size,
+        context_length=layout.context_length,
+        kv_bytes_per_token=layout.bytes_per_token,
+        kv_fixed_bytes=layout.fixed_bytes,
+        width=WIDTH,
+        layer_count=len(layout.layers),
+        hidden_size=architecture.config.hidden_size,
+        backend="torch",
     )
-    return TorchVerifier(model, info, shape)
+    return TorchVerifier(text, info, layout)
 
 
 def _own(cache: KvCache) -> TorchKvCache:

@@ -1,0 +1,75 @@
+"""What transformers' layers see as their cache during one forward over several feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine.backends.torch_backend.attention import LayerSegments, Masks
+from engine.backends.torch_backend.group_store import Write
+from engine.backends.torch_backend.kv_cache import TorchKvCache
+from engine.backends.torch_backend.recurrent import RecurrentState
+from engine.kv_layout import LayerGroup
+
+LEAST_PRODUCT_ROWS = 4
+"""Products of fewer rows take other kernels, and with them another rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One feed's rows, and where its keys and values go."""
+
+    cache: TorchKvCache
+    rows: slice
+    writes: dict[LayerGroup, list[Write]]
+    masks: dict[LayerGroup, Masks]
+
+
+class ForwardStep:
+    """One forward's way into the caches of its feeds.
+
+    `update` writes the real rows' keys and values (padding rows write nothing)
+    and hands back the layer's segments, which only this engine's own attention
+    function can read. The library's layers pass them through.
+    """
+
+    def __init__(
+        self, caches: Sequence[TorchKvCache], counts: Sequence[int], row_counts: Sequence[int]
+    ) -> None:
+        """The next `counts[i]` tokens of `caches[i]`, in rows one feed after the other.
+
+        `row_counts`, ascending, are those that products may have for a query head.
+        """
+        self._parts: list[_Part] = []
+        first = 0
+        for cache, count in zip(caches, counts, strict=True):
+            masks = {
+                group: cache.masks(group, first, count, _queries(group, count, row_counts))
+                for group in cache.groups
+            }
+            rows = slice(first, first + count)
+            self._parts.append(_Part(cache, rows, cache.prepare(count), masks))
+            first += count
+
+    def update(
+        self, keys: Tensor, values: Tensor, layer_idx: int, *_: object, **__: object
+    ) -> tuple[LayerSegments, LayerSegments]:
+        """Writes keys and values [1, kv_heads, rows, head_dim] of one layer."""
+        segments: LayerSegments = []
+        for part in self._parts:
+            of = part.rows
+            part.cache.write(layer_idx, part.writes, keys[0, :, of], values[0, :, of])
+            segments.append(part.cache.read(layer_idx, part.masks))
+        return segments, segments
+
+    def recurrent(self, layer_idx: int) -> list[tuple[slice, RecurrentState]]:
+        """Each feed's rows and its state of a recurrent layer."""
+        return [(part.rows, part.cache.states[layer_idx]) for part in self._parts]
+
+
+def _queries(group: LayerGroup, count: int, row_counts: Sequence[int]) -> int:
+    """Rows of a query head in a product: enough for `count`, and for a kernel that agrees."""
+    least = max(count, -(-LEAST_PRODUCT_ROWS // group.shape.groups))
+    return next(rows for rows in row_counts if rows >= least)

@@ -1,0 +1,205 @@
+"""The slabs of the layers that are placed alike, and the views that a forward reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.backends.torch_backend.attention import FeedSegments, Masks
+from engine.backends.torch_backend.masks import chunks
+from engine.backends.torch_backend.recurrent import RecurrentState
+from engine.kv_layout import LayerGroup
+from engine.positions import Placement
+from engine.slab_pool import Slab, SlabPool
+
+Payload = Tensor | dict[int, RecurrentState]
+"""A segment's tensor [layers, 2, kv_heads, keys, head_dim], or the recurrent layers' states."""
+
+TorchPool = SlabPool[Payload]
+
+
+def torch_pool(budget_bytes: int | None = None) -> TorchPool:
+    """A pool whose slabs are zeroed before they are taken again.
+
+    Zeros and not what was there: a masked key's weight is 0, and 0 * NaN is NaN.
+    """
+
+    def clean(payload: Payload) -> None:
+        if isinstance(payload, Tensor):
+            payload.zero_()
+
+    return SlabPool(clean, budget_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Consecutive slots of one segment that take consecutive tokens of a forward."""
+
+    segment: int
+    slot: int
+    token: int
+    count: int
+
+
+class GroupStore:
+    """The slabs of the layers that are placed alike, one a segment."""
+
+    def __init__(
+        self,
+        group: LayerGroup,
+        placement: Placement,
+        dtype: torch.dtype,
+        pool: TorchPool,
+        slabs: list[Slab[Payload]],
+    ) -> None:
+        self.group = group
+        self.placement = placement
+        self.slabs = slabs
+        self.chunks = chunks(placement.segments)
+        self._dtype = dtype
+        self._pool = pool
+        self._keys: list[list[Tensor]] = [[] for _ in group.layers]
+        self._values: list[list[Tensor]] = [[] for _ in group.layers]
+        for segment in range(len(slabs)):
+            self._view(segment)
+
+    @classmethod
+    def take(
+        cls, group: LayerGroup, placement: Placement, dtype: torch.dtype, pool: TorchPool
+    ) -> GroupStore:
+        """A store of clean slabs. Raises `OutOfKvMemory` with nothing taken."""
+        store = cls(group, placement, dtype, pool, [])
+        try:
+            for keys in placement.segments:
+                store.slabs.append(store._take(keys))
+                store._view(len(store.slabs) - 1)
+        except BaseException:
+            store.release()
+            raise
+        return store
+
+    def read(self, layer: int, masks: Masks) -> FeedSegments:
+        """One layer's segments without a copy; `layer` counts within the group."""
+        return FeedSegments(masks, self._keys[layer], self._values[layer])
+
+    def tensor(self, segment: int) -> Tensor:
+        """The tensor of one segment."""
+        payload = self.slabs[segment].payload
+        if not isinstance(payload, Tensor):
+            raise TypeError("a segment's slab holds a tensor")
+        return payload
+
+    def writes(self, start: int, count: int) -> list[Write]:
+        """Where `count` positions from `start` go."""
+        found: list[Write] = []
+        borders = self.placement.segments
+        for token in range(count):
+            slot, segment = self.placement.slot(start + token), 0
+            while slot >= borders[segment]:
+                slot -= borders[segment]
+                segment += 1
+            last = found[-1] if found else None
+            if last and last.segment == segment and last.slot + last.count == slot:
+                found[-1] = Write(segment, last.slot, last.token, last.count + 1)
+            else:
+                found.append(Write(segment, slot, token, 1))
+        return found
+
+    def make_writable(self, writes: Sequence[Write]) -> None:
+        """Parts with the holders of shared slabs that are about to be written."""
+        for segment in {write.segment for write in writes}:
+            old = self.slabs[segment]
+            new = self._pool.writable(old, self._maker(self.placement.segments[segment]), _copy)
+            if new is not old:
+                self.slabs[segment] = new
+                self._view(segment)
+
+    def write(self, layer: int, writes: Sequence[Write], keys: Tensor, values: Tensor) -> None:
+        """Stores keys and values [kv_heads, count, head_dim]; `layer` counts within the group."""
+        for segment, slot, token, count in ((w.segment, w.slot, w.token, w.count) for w in writes):
+            to = slice(slot, slot + count)
+            of = slice(token, token + count)
+            self._keys[layer][segment][:, :, to] = keys[:, of].transpose(1, 2)
+            self._values[layer][segment][:, to] = values[:, of]
+
+    def unshared_segments(self, length: int, written_from: int) -> tuple[int, int, int]:
+        """Of a fork at `length`: segments to share for reading, to copy, and in use.
+
+        Segments below the first border are never written again: neither here
+        from `written_from` on, nor by the fork. What is in use above is copied.
+        """
+        fixed, end = 0, 0
+        stays = self.placement.forkable_from(1 << 62) == 0
+        for keys in self.placement.segments:
+            end += keys
+            if not stays or end > min(length, written_from):
+                break
+            fixed += 1
+        used = self.placement.used(length) if stays else len(self.placement.segments)
+        return fixed, max(0, used - fixed), used
+
+    def fork_bytes(self, length: int, written_from: int) -> int:
+        """Bytes that `fork` takes or reserves."""
+        fixed, _, _ = self.unshared_segments(length, written_from)
+        return sum(slab.nbytes for slab in self.slabs[fixed:])
+
+    def fork(self, length: int, written_from: int) -> GroupStore:
+        """A store of the positions below `length`; see `unshared_segments`."""
+        fixed, _, used = self.unshared_segments(length, written_from)
+        ring = self.placement.forkable_from(1 << 62) > 0
+        store = GroupStore(self.group, self.placement, self._dtype, self._pool, [])
+        try:
+            for segment, (slab, keys) in enumerate(
+                zip(self.slabs, self.placement.segments, strict=True)
+            ):
+                if segment < fixed:
+                    store.slabs.append(self._pool.share(slab, will_write=False))
+                elif ring:
+                    store.slabs.append(self._pool.share(slab, will_write=True))
+                else:
+                    store.slabs.append(self._take(keys))
+                    if segment < used:
+                        store.tensor(segment).copy_(self.tensor(segment))
+                store._view(segment)
+        except BaseException:
+            store.release()
+            raise
+        return store
+
+    def fill(self, end: int, generator: torch.Generator) -> None:
+        """Random numbers in all segments that hold positions below `end`."""
+        for segment in range(self.placement.used(end)):
+            self.tensor(segment).normal_(generator=generator)
+
+    def release(self) -> None:
+        """Gives the slabs back."""
+        while self.slabs:
+            self._pool.give_back(self.slabs.pop())
+
+    def _shape(self, keys: int) -> tuple[int, ...]:
+        shape = self.group.shape
+        return (len(self.group.layers), 2, shape.kv_heads, keys, shape.head_dim)
+
+    def _maker(self, keys: int) -> Callable[[], Payload]:
+        return lambda: torch.zeros(self._shape(keys), dtype=self._dtype)
+
+    def _take(self, keys: int) -> Slab[Payload]:
+        shape = self._shape(keys)
+        nbytes = torch.Size(shape).numel() * self._dtype.itemsize
+        return self._pool.take((shape, self._dtype), nbytes, self._maker(keys))
+
+    def _view(self, segment: int) -> None:
+        """Slices the segment's tensor once, so that a forward need not."""
+        tensor = self.tensor(segment)
+        for layer, (keys, values) in enumerate(zip(self._keys, self._values, strict=True)):
+            keys[segment : segment + 1] = [tensor[layer, 0].transpose(1, 2)]
+            values[segment : segment + 1] = [tensor[layer, 1]]
+
+
+def _copy(target: Payload, source: Payload) -> None:
+    if not isinstance(target, Tensor) or not isinstance(source, Tensor):
+        raise TypeError("only tensors are copied on write")
+    target.copy_(source)

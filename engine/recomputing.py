@@ -1,0 +1,167 @@
+"""A verifier that keeps no keys: every forward reads the whole history again.
+
+The oracle that caches are tested against, and the slow side of the benchmark of
+what they save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.cache import CacheSpec, KvCache
+from engine.slab_pool import SlabPool
+from engine.verifier import Feed, Logits, Output, Verifier, VerifierInfo
+
+
+class RecomputingCache:
+    """The tokens of a history, and no keys or values between forwards."""
+
+    def __init__(self, spec: CacheSpec, widest: int) -> None:
+        """For at most `widest` tokens a forward."""
+        self._spec = spec
+        self._widest = widest
+        self._tokens: list[int] = []
+        self._truncatable_from = 0
+
+    @property
+    def spec(self) -> CacheSpec:
+        """What each forward allocates anew."""
+        return self._spec
+
+    @property
+    def tokens(self) -> list[int]:
+        """The history."""
+        return self._tokens
+
+    @property
+    def length(self) -> int:
+        """Positions fed, provisional ones included."""
+        return len(self._tokens)
+
+    @property
+    def resident(self) -> int:
+        """Nothing stays."""
+        return 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Nothing stays."""
+        return 0
+
+    @property
+    def freed_bytes(self) -> int:
+        """Nothing stays."""
+        return 0
+
+    @property
+    def widest(self) -> int:
+        """The most tokens of one forward."""
+        return self._widest
+
+    @property
+    def forkable_from(self) -> int:
+        """Tokens are all kept."""
+        return 0
+
+    def truncate(self, length: int) -> None:
+        """Keeps the first `length` positions; `ValueError` outside the last forward's range."""
+        if not self._truncatable_from <= length <= self.length:
+            raise ValueError(
+                f"cannot keep {length} positions: only {self._truncatable_from} to {self.length}"
+            )
+        del self._tokens[length:]
+
+    def extend(self, token_ids: Sequence[int]) -> None:
+        """Adds the tokens of a forward."""
+        self._truncatable_from = self.length
+        self._tokens.extend(token_ids)
+
+    def fork(self, length: int) -> RecomputingCache:
+        """A cache of the first `length` positions."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot fork {length} positions of {self.length}")
+        forked = RecomputingCache(self._spec, self._widest)
+        forked.extend(self._tokens[:length])
+        forked._truncatable_from = length
+        return forked
+
+    def fork_bytes(self, length: int) -> int:  # noqa: ARG002 - the contract's
+        """Nothing stays."""
+        return 0
+
+    def fill(self, count: int, seed: int) -> None:  # noqa: ARG002 - the contract's
+        """There are no keys to fill: raises `ValueError`."""
+        raise ValueError("a cache that recomputes has no keys to fill")
+
+    def release(self) -> None:
+        """Forgets the history."""
+        self._tokens.clear()
+
+
+class RecomputingVerifier:
+    """`verifier` without its caches between forwards: `use_kv_cache` off.
+
+    Logits are those of `verifier`, bit for bit: the history alone decides them.
+    """
+
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier = verifier
+
+    @property
+    def info(self) -> VerifierInfo:
+        """What it is."""
+        return self._verifier.info
+
+    @property
+    def pool(self) -> SlabPool[Any]:
+        """Where each forward takes the memory that it gives back at its end."""
+        return self._verifier.pool
+
+    @property
+    def row_counts(self) -> tuple[int, ...]:
+        """Those of the verifier."""
+        return self._verifier.row_counts
+
+    def use_row_counts(self, row_counts: Sequence[int]) -> None:
+        """Restricts the verifier."""
+        self._verifier.use_row_counts(row_counts)
+
+    def allocate(self, spec: CacheSpec) -> RecomputingCache:
+        """A new, empty history. Raises what the verifier's own `allocate` raises."""
+        scratch = self._verifier.allocate(spec)
+        widest = scratch.widest
+        scratch.release()
+        return RecomputingCache(spec, widest)
+
+    def bytes_needed(self, spec: CacheSpec) -> int:  # noqa: ARG002 - the contract's
+        """Nothing stays between forwards."""
+        return 0
+
+    def forward(
+        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+    ) -> Logits | None:
+        """`forward_batch` of one feed without taps; its logits."""
+        return self.forward_batch([Feed(cache, token_ids, want_logits)])[0].logits
+
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
+        """Recomputes each feed's history in a cache of its own, then runs its tokens."""
+        return [self._recompute(feed) for feed in feeds]
+
+    def _recompute(self, feed: Feed) -> Output:
+        cache = feed.cache
+        if not isinstance(cache, RecomputingCache):
+            raise TypeError(f"{type(cache).__name__} is a cache of another verifier")
+        scratch = self._verifier.allocate(cache.spec)
+        try:
+            block = min(scratch.widest, self.row_counts[-1])
+            for first in range(0, cache.length, block):
+                self._verifier.forward(
+                    scratch, cache.tokens[first : first + block], want_logits=False
+                )
+            own = Feed(scratch, feed.token_ids, feed.want_logits, feed.taps)
+            (output,) = self._verifier.forward_batch([own])
+        finally:
+            scratch.release()
+        cache.extend(feed.token_ids)
+        return output

@@ -1,0 +1,371 @@
+"""What every cache of every back end does below the model, one layer's keys at a time."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends import BACKENDS
+from engine.cache import CacheKind, CacheSpec, LayeredCache
+from engine.errors import BadParameters, ContextExceeded, OutOfKvMemory
+from engine.kv_layout import AttentionLayer, KvLayout, SharedLayer
+from engine.positions import attends
+
+CONTEXT = 4096
+LAYER = AttentionLayer(kv_heads=2, groups=2, head_dim=8)
+LAYOUT = KvLayout((LAYER, LAYER, LAYER), CONTEXT, item_bytes=4)
+# Layers of different shapes, one that looks 24 positions back and one without keys of its own.
+MIXED = KvLayout(
+    (
+        LAYER,
+        AttentionLayer(kv_heads=1, groups=4, head_dim=16, sliding_window=24),
+        AttentionLayer(kv_heads=2, groups=2, head_dim=8),
+        SharedLayer(0),
+    ),
+    CONTEXT,
+    item_bytes=4,
+)
+KINDS = {
+    "contiguous": CacheSpec(CacheKind.CONTIGUOUS, capacity=300),
+    "sink_window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
+    "several segments": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=500),
+}
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+def back_end(request: pytest.FixtureRequest) -> str:
+    if request.param == "mlx":
+        pytest.importorskip("mlx.core")
+    return str(request.param)
+
+
+@pytest.fixture(params=sorted(KINDS))
+def spec(request: pytest.FixtureRequest) -> CacheSpec:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def make(back_end: str) -> Callable[..., LayeredCache[Any]]:
+    module = importlib.import_module(BACKENDS[back_end])
+
+    def new(spec: CacheSpec, layout: KvLayout = LAYOUT, **options: object) -> LayeredCache[Any]:
+        cache: LayeredCache[Any] = module.new_cache(layout, spec, **options)
+        return cache
+
+    return new
+
+
+@pytest.fixture
+def array(back_end: str) -> Callable[[np.ndarray], Any]:
+    if back_end == "torch":
+        return importlib.import_module("torch").from_numpy
+    return importlib.import_module("mlx.core").array
+
+
+def plain(array: Any) -> np.ndarray:
+    return np.array(np.from_dlpack(array))
+
+
+def marked(layer: int, positions: range, heads: int = 2, size: int = 8) -> np.ndarray:
+    """Keys [heads, n, size] that tell their layer, position and head."""
+    base = np.array(positions, np.float32)[None, :, None] + 10_000 * (layer + 1)
+    told = base + 0.25 * np.arange(heads, dtype=np.float32)[:, None, None]
+    return np.repeat(told.astype(np.float32), size, axis=2)
+
+
+def write(cache: LayeredCache[Any], array: Callable[..., Any], layer: int, count: int) -> Any:
+    positions = range(cache.length, cache.length + count)
+    keys = marked(layer, positions)
+    return cache.update(layer, array(keys), array(-keys))
+
+
+def check(views: Any, layer: int, expected: set[int]) -> None:
+    """The views hold the keys of `expected` positions, and each says whose it is."""
+    found: list[int] = []
+    for keys, values, positions in zip(views.keys, views.values, views.positions, strict=True):
+        held = plain(keys)
+        assert held.shape == (2, len(positions), 8)
+        wanted = np.concatenate([marked(layer, range(p, p + 1)) for p in positions], axis=1)
+        assert np.array_equal(held, wanted)
+        assert np.array_equal(plain(values), -wanted)
+        found += positions
+    assert sorted(found) == sorted(expected)
+
+
+def seen(spec: CacheSpec, start: int, end: int) -> set[int]:
+    """Positions that any query from `start` to `end` attends to."""
+    if spec.kind is CacheKind.CONTIGUOUS:
+        return set(range(end))
+    return {
+        key
+        for key in range(end)
+        if any(attends(query, key, spec.sink, spec.window) for query in range(start, end))
+    }
+
+
+def test_a_new_cache_is_empty_and_has_all_its_bytes(
+    make: Callable[..., LayeredCache[Any]], spec: CacheSpec
+) -> None:
+    cache = make(spec)
+    assert (cache.length, cache.resident, cache.spec) == (0, 0, spec)
+    assert cache.memory_bytes == LAYOUT.bytes_needed(spec) == cache.freed_bytes
+    kept = spec.capacity or spec.sink + spec.window
+    assert kept * 3 * 2 * 2 * 8 * 4 <= cache.memory_bytes
+
+
+def test_bfloat16_takes_half(make: Callable[..., LayeredCache[Any]], spec: CacheSpec) -> None:
+    half = KvLayout(LAYOUT.layers, CONTEXT, item_bytes=2)
+    assert make(spec, half, dtype="bfloat16").memory_bytes * 2 == make(spec).memory_bytes
+
+
+@pytest.mark.parametrize("counts", [(1,) * 40, (16, 16, 1, 16, 7, 16, 16), (13, 16, 2, 16, 16)])
+def test_updates_give_back_what_a_query_may_see_and_nothing_else(
+    make: Callable[..., LayeredCache[Any]],
+    array: Callable[..., Any],
+    spec: CacheSpec,
+    counts: tuple[int, ...],
+) -> None:
+    cache = make(spec)
+    for count in counts:
+        start = cache.length
+        for layer in range(3):
+            views = write(cache, array, layer, count)
+            check(views, layer, seen(spec, start, start + count))
+            assert cache.length == start
+        cache.advance(count)
+        assert cache.length == start + count
+
+
+def test_layers_keep_to_themselves(
+    make: Callable[..., LayeredCache[Any]], array: Callable[..., Any], spec: CacheSpec
+) -> None:
+    cache = make(spec)
+    write(cache, array, 0, 4)
+    write(cache, array, 2, 4)
+    cache.advance(4)
+    middle = write(cache, array, 1, 1)
+    held = np.concatenate([plain(keys) for keys in middle.keys], axis=1)
+    assert not held[:, :4].any(), "another layer's keys"
+    check(write(cache, array, 0, 1), 0, set(range(5)))
+    check(write(cache, array, 2, 1), 2, set(range(5)))
+
+
+def test_rejected_positions_are_written_anew(
+    make: Callable[..., LayeredCache[Any]], array: Callable[..., Any], spec: CacheSpec
+) -> None:
+    cache = make(spec)
+    for start in (0, 16, 32):
+        drafted = marked(0, range(start, start + 16))
+        drafted[:, 5:] = -1.0
+        cache.update(0, array(drafted), array(-drafted))
+        cache.advance(16)
+        cache.truncate(start + 5)
+        assert cache.length == start + 5
+        views = write(cache, array, 0, 11)
+        check(views, 0, seen(spec, start + 5, start + 16))
+        cache.advance(11)
+    for length in (36, 49):
+        with pytest.raises(ValueError, match="cannot keep"):
+            cache.truncate(length)
+
+
+def test_a_capacity_of_one(
+    make: Callable[..., LayeredCache[Any]], array: Callable[..., Any]
+) -> None:
+    cache = make(CacheSpec(CacheKind.CONTIGUOUS, capacity=1))
+    two = array(np.zeros((2, 2, 8), np.float32))
+    with pytest.raises(ContextExceeded, match="longer than 1"):
+        cache.update(0, two, two)
+    check(write(cache, array, 0, 1), 0, {0})
+    cache.advance(1)
+    with pytest.raises(ContextExceeded):
+        write(cache, array, 0, 1)
+    assert cache.length == 1
+
+
+def test_a_full_cache_refuses_and_stays_as_it_was(
+    make: Callable[..., LayeredCache[Any]], array: Callable[..., Any]
+) -> None:
+    cache = make(CacheSpec(CacheKind.CONTIGUOUS, capacity=300))
+    while cache.length < 290:
+        write(cache, array, 0, 10)
+        cache.advance(10)
+    with pytest.raises(ContextExceeded, match="301 tokens is longer than 300"):
+        write(cache, array, 0, 11)
+    check(write(cache, array, 0, 10), 0, set(range(300)))
+
+
+def test_what_is_no_layers_shape_is_refused(
+    make: Callable[..., LayeredCache[Any]], array: Callable[..., Any], spec: CacheSpec
+) -> None:
+    cache = make(spec, MIXED)
+    good = array(np.zeros((2, 1, 8), np.float32))
+    for keys, values in ((np.zeros((1, 1, 8)), None), (None, np.zeros((2, 2, 8)))):
+        with pytest.raises(ValueError, match="layer 0 takes"):
+            cache.update(
+                0,
+                good if keys is None else array(keys.astype(np.float32)),
+                good if values is None else array(values.astype(np.float32)),
+            )
+    with pytest.raises(ValueError, match="layer 3"):
+        cache.update(3, good, good)
+    with pytest.raises(ValueError, match="layer 4"):
+        cache.update(4, good, good)
+
+
+def test_a_sliding_layer_sees_its_own_window_only(
+    make: Callable[..., LayeredCache[Any]], array: Callable[..., Any], spec: CacheSpec
+) -> None:
+    cache = make(spec, MIXED)
+    assert cache.memory_bytes == MIXED.bytes_needed(spec)
+    for _ in range(9):
+        start = cache.length
+        for layer in (0, 2):
+            write(cache, array, layer, 7)
+        positions = range(start, start + 7)
+        keys = marked(1, positions, 1, 16)
+        views = cache.update(1, array(keys), array(-keys))
+        found = {position for part in views.positions for position in part}
+        wanted = {key for key in seen(spec, start, start + 7) if key > start - 24}
+        if spec.kind is CacheKind.SINK_WINDOW:
+            wanted = {
+                key
+                for key in range(start + 7)
+                if any(
+                    attends(query, key, spec.sink, spec.window) and key > query - 24
+                    for query in positions
+                )
+            }
+        assert found == wanted
+        cache.advance(7)
+
+
+def test_a_fork_is_equal_and_independent(
+    make: Callable[..., LayeredCache[Any]], array: Callable[..., Any], spec: CacheSpec
+) -> None:
+    cache = make(spec)
+    for _ in range(17):
+        for layer in range(3):
+            write(cache, array, layer, 16)
+        cache.advance(16)
+    shortest = max(cache.forkable_from, 260)
+    for length in sorted({shortest, 265, cache.length}):
+        fork = cache.fork(length)
+        assert (fork.length, fork.spec, fork.memory_bytes) == (length, spec, cache.memory_bytes)
+        check(write(fork, array, 1, 5), 1, seen(spec, length, length + 5))
+        fork.advance(5)
+        junk = array(np.full((2, 9, 8), 7.0, np.float32))
+        fork.update(1, junk, junk)
+        fork.advance(9)
+        fork.release()
+    check(write(cache, array, 1, 3), 1, seen(spec, 272, 275))
+    with pytest.raises(ValueError, match="cannot fork"):
+        cache.fork(cache.length + 1)
+    if cache.forkable_from:
+        with pytest.raises(ValueError, match="cannot fork"):
+            cache.fork(cache.forkable_from - 1)
+
+
+def test_the_origin_may_go_on_while_the_fork_stays(
+    make: Callable[..., LayeredCache[Any]], array: Callable[..., Any], spec: CacheSpec
+) -> None:
+    cache = make(spec)
+    for _ in range(17):
+        write(cache, array, 0, 16)
+        cache.advance(16)
+    fork = cache.fork(cache.length)
+    junk = array(np.full((2, 16, 8), 7.0, np.float32))
+    cache.update(0, junk, junk)
+    cache.advance(16)
+    cache.truncate(cache.length - 16)
+    check(write(fork, array, 0, 3), 0, seen(spec, 272, 275))
+
+
+def test_forks_share_memory_until_they_part(
+    back_end: str, make: Callable[..., LayeredCache[Any]], array: Callable[..., Any]
+) -> None:
+    spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=2048)
+    cache = make(spec)
+    for _ in range(49):
+        for layer in range(3):
+            write(cache, array, layer, 16)
+        cache.advance(16)
+    whole = cache.memory_bytes
+    # 768 positions are 3 of 8 segments, never to be written again.
+    assert cache.fork_bytes(768) == whole * 5 // 8
+    assert cache.fork_bytes(700) == whole * 6 // 8
+    fork = cache.fork(768)
+    assert cache.freed_bytes == whole * 5 // 8
+    fork.release()
+    assert cache.freed_bytes == whole
+    fork.release()
+
+
+def test_a_budget_holds_with_nothing_half_taken(
+    back_end: str,
+    make: Callable[..., LayeredCache[Any]],
+    array: Callable[..., Any],
+    spec: CacheSpec,
+) -> None:
+    cache = make(spec)
+    pool = cache._pool
+    needed = cache.memory_bytes
+    assert pool.used_bytes == needed
+    pool.budget_bytes = 2 * needed - 1
+    with pytest.raises(OutOfKvMemory, match="are free"):
+        make(spec, pool=pool)
+    assert pool.used_bytes == needed
+    with pytest.raises(OutOfKvMemory):
+        cache.fork(0)
+    assert pool.used_bytes == needed
+    pool.budget_bytes = 2 * needed
+    other = make(spec, pool=pool)
+    write(other, array, 0, 3)
+    other.advance(3)
+    other.release()
+    again = make(spec, pool=pool)
+    views = again.update(
+        0, array(np.ones((2, 3, 8), np.float32)), array(np.ones((2, 3, 8), np.float32))
+    )
+    assert all(plain(keys).all() for keys in views.keys)
+    again.release()
+    cache.release()
+    assert pool.used_bytes == 0
+
+
+def test_random_keys_stand_for_a_history(
+    make: Callable[..., LayeredCache[Any]], array: Callable[..., Any], spec: CacheSpec
+) -> None:
+    cache = make(spec)
+    cache.fill(200, seed=1)
+    assert cache.length == 200
+    views = write(cache, array, 1, 2)
+    positions = [position for part in views.positions for position in part]
+    assert sorted(positions) == sorted(seen(spec, 200, 202))
+    held = np.concatenate([plain(keys) for keys in views.keys], axis=1)
+    assert np.isfinite(held).all()
+    assert held[:, :-2].std() > 0.5
+    with pytest.raises(ValueError, match="200 positions"):
+        cache.fill(1, seed=1)
+    with pytest.raises(ContextExceeded):
+        make(CacheSpec(CacheKind.CONTIGUOUS, capacity=10)).fill(11, seed=1)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        CacheSpec(CacheKind.CONTIGUOUS, capacity=0),
+        CacheSpec(CacheKind.CONTIGUOUS, capacity=CONTEXT + 1),
+        CacheSpec(CacheKind.SINK_WINDOW, sink=-1, window=4),
+        CacheSpec(CacheKind.SINK_WINDOW, sink=4, window=0),
+    ],
+)
+def test_impossible_caches_are_refused(
+    make: Callable[..., LayeredCache[Any]], bad: CacheSpec
+) -> None:
+    with pytest.raises(BadParameters):
+        make(bad)

@@ -1,0 +1,153 @@
+"""The check at load that finds whether, and with which forwards, a verifier is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.backends import load_verifier
+from engine.exactness import Exactness, is_exact, settle
+from engine.model_folder import ModelFolder
+from engine.verifier import Feed, Logits, Output, Verifier, VerifierInfo
+
+
+@pytest.fixture(scope="module")
+def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
+    path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=4096)
+    return load_verifier(ModelFolder(path, "random"))
+
+
+class Altered:
+    """`inner`, with the logits of each forward altered by `alter(feeds, rows, logits)`."""
+
+    def __init__(
+        self, inner: Verifier, alter: Callable[[Sequence[Feed], int, list[Logits]], None]
+    ) -> None:
+        self._inner = inner
+        self._alter = alter
+        self.allocate = inner.allocate
+        self.bytes_needed = inner.bytes_needed
+        self.use_row_counts = inner.use_row_counts
+        inner.use_row_counts((2, 4, 8, 16, 32, 64))
+
+    @property
+    def info(self) -> VerifierInfo:
+        return self._inner.info
+
+    @property
+    def pool(self) -> Any:
+        return self._inner.pool
+
+    @property
+    def row_counts(self) -> tuple[int, ...]:
+        return self._inner.row_counts
+
+    def forward(self, cache: Any, token_ids: Sequence[int], *, want_logits: bool) -> Any:
+        return self.forward_batch([Feed(cache, token_ids, want_logits)])[0].logits
+
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
+        total = sum(len(feed.token_ids) for feed in feeds)
+        rows = next(count for count in self.row_counts if count >= total)
+        outputs = self._inner.forward_batch(feeds)
+        self._alter(feeds, rows, [output.logits for output in outputs if output.logits is not None])
+        return outputs
+
+
+def flip(logits: list[Logits]) -> None:
+    """Changes the last bit of one number."""
+    if logits:
+        logits[0].view("int32")[0, 0] ^= 1
+
+
+def test_this_back_end_is_exact_with_all_its_row_counts(verifier: Verifier) -> None:
+    verifier.use_row_counts((2, 4, 8, 16, 32, 64))
+    assert settle(verifier) == Exactness(exact=True, row_counts=(2, 4, 8, 16, 32, 64))
+    assert verifier.pool.used_bytes == 0
+
+
+@pytest.mark.parametrize("odd", [2, 8, 64])
+def test_a_row_count_that_rounds_differently_is_left_out(verifier: Verifier, odd: int) -> None:
+    altered = Altered(verifier, lambda _, rows, logits: flip(logits) if rows == odd else None)
+    assert not is_exact(altered)
+    rest = tuple(count for count in (2, 4, 8, 16, 32, 64) if count != odd)
+    assert settle(altered) == Exactness(exact=True, row_counts=rest)
+    assert verifier.row_counts == rest
+
+
+def test_counts_that_agree_alone_but_not_together_leave_one(verifier: Verifier) -> None:
+    sizes: set[int] = set()
+
+    def alter(_: Sequence[Feed], rows: int, logits: list[Logits]) -> None:
+        # Only where row counts change from one forward of a case to the next.
+        if len(altered.row_counts) > 2:
+            sizes.add(rows)
+            if len(sizes) > 1:
+                flip(logits)
+
+    altered = Altered(verifier, alter)
+    assert settle(altered) == Exactness(exact=True, row_counts=(16,))
+
+
+def test_what_no_row_count_mends_is_labelled_and_served_as_it_was(verifier: Verifier) -> None:
+    def alter(feeds: Sequence[Feed], _: int, logits: list[Logits]) -> None:
+        if len(feeds[0].token_ids) == 1:
+            flip(logits)
+
+    altered = Altered(verifier, alter)
+    assert settle(altered) == Exactness(exact=False, row_counts=(2, 4, 8, 16, 32, 64))
+    assert verifier.row_counts == (2, 4, 8, 16, 32, 64)
+    assert verifier.pool.used_bytes == 0
+
+
+def test_a_session_that_another_disturbs_is_found(verifier: Verifier) -> None:
+    altered = Altered(verifier, lambda feeds, _, logits: flip(logits) if len(feeds) > 1 else None)
+    assert not is_exact(altered)
+
+
+def test_a_bit_that_only_rejected_tokens_change_is_found(verifier: Verifier) -> None:
+    longest: dict[int, int] = {}
+    keep: list[object] = []
+
+    def alter(feeds: Sequence[Feed], _: int, logits: list[Logits]) -> None:
+        cache = feeds[0].cache
+        keep.append(cache)  # so that no id is used twice
+        reached = longest.get(id(cache), 0)
+        if cache.length - len(feeds[0].token_ids) < reached:
+            flip(logits)
+        longest[id(cache)] = max(reached, cache.length)
+
+    assert not is_exact(Altered(verifier, alter))
+
+
+@pytest.mark.parametrize("border", [256, 2048, 3072])
+def test_a_segment_that_rounds_differently_is_found(verifier: Verifier, border: int) -> None:
+    def alter(feeds: Sequence[Feed], rows: int, logits: list[Logits]) -> None:
+        if feeds[0].cache.length > border and rows > 4:
+            flip(logits)
+
+    assert not is_exact(Altered(verifier, alter))
+
+
+def test_one_row_takes_another_kernel_and_is_left_out(
+    random_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real disagreement: a product with one row over 2,048 or more numbers."""
+    counts = "engine.backends.torch_backend.torch_verifier.ROW_COUNTS"
+    monkeypatch.setattr(counts, (1, 2, 4, 8, 16, 32, 64))
+    path = random_checkpoint(num_hidden_layers=1, intermediate_size=4096)
+    wide = load_verifier(ModelFolder(path, "wide"))
+    if wide.row_counts[0] != 1:
+        pytest.skip("this machine has no packed products")
+    found = settle(wide)
+    assert found.exact
+    if 1 in found.row_counts:
+        pytest.skip("on this machine one row rounds as more do")
+    assert found.row_counts == (2, 4, 8, 16, 32, 64)
+
+
+def test_a_model_of_few_positions_can_be_checked(random_checkpoint: Callable[..., Path]) -> None:
+    path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=48)
+    assert settle(load_verifier(ModelFolder(path, "short"))).exact
