@@ -1,0 +1,112 @@
+"""Every family: neither the drafts, nor their size, nor the cache itself change a stream."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.backends import load_verifier
+from engine.cache import CacheKind, CacheSpec
+from engine.exactness import settle
+from engine.model_folder import ModelFolder
+from engine.recomputing import RecomputingVerifier
+from engine.sampling import GREEDY, SamplingParameters
+from engine.session import Session
+from engine.verifier import Verifier
+
+FAMILIES: dict[str, dict[str, object]] = {
+    "LlamaForCausalLM": {},
+    "MistralForCausalLM": {"sliding_window": 24},
+    "Qwen3ForCausalLM": {},
+    "Gemma3ForCausalLM": {},
+    "Gemma4ForCausalLM": {},
+    "Qwen3_5ForCausalLM": {},
+}
+SPECS = {
+    "full": CacheSpec(CacheKind.CONTIGUOUS, capacity=400),
+    "sink_window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
+}
+SAMPLED = SamplingParameters(
+    temperature=0.9, top_p=0.95, min_p=0.01, repetition_penalty=1.1, seed=11
+)
+PROMPT = [(17 * index + index * index // 3) % 96 for index in range(70)]
+COUNT = 60
+
+
+@pytest.fixture(scope="module", params=sorted(FAMILIES))
+def verifier(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path]) -> Verifier:
+    path = random_checkpoint(request.param, **FAMILIES[request.param])
+    return load_verifier(ModelFolder(path, "random"))
+
+
+@pytest.fixture(scope="module", params=sorted(SPECS))
+def spec(request: pytest.FixtureRequest) -> CacheSpec:
+    return SPECS[request.param]
+
+
+@pytest.fixture(scope="module", params=["greedy", "seeded"])
+def sampling(request: pytest.FixtureRequest) -> SamplingParameters:
+    return GREEDY if request.param == "greedy" else SAMPLED
+
+
+@pytest.fixture(scope="module")
+def alone(verifier: Verifier, spec: CacheSpec, sampling: SamplingParameters) -> list[int]:
+    """The stream of the verifier without a proposer."""
+    return stream(verifier, spec, sampling, COUNT)
+
+
+def stream(
+    verifier: Verifier,
+    spec: CacheSpec,
+    sampling: SamplingParameters,
+    count: int,
+    draft: Callable[[int, int], list[int]] = lambda _first, _most: [],
+) -> list[int]:
+    """`count` tokens behind the prompt; `draft(first, most)` guesses from index `first` on."""
+    session = Session(verifier, verifier.allocate(spec))
+    try:
+        session.append(PROMPT)
+        while session.prefill_step():
+            pass
+        while (done := len(session.history) - len(PROMPT)) < count:
+            session.verify(draft(done, count - done - 1), sampling, limit=count - done)
+        return list(session.history[len(PROMPT) :])
+    finally:
+        session.end("closed")
+
+
+def test_the_stream_has_variety(alone: list[int]) -> None:
+    assert len(set(alone)) > 5, "a stream of few tokens could hide a wrong window"
+
+
+@pytest.mark.parametrize("size", range(1, 17))
+def test_of_any_size_drafts_that_are_half_right_change_no_token(
+    verifier: Verifier,
+    spec: CacheSpec,
+    sampling: SamplingParameters,
+    alone: list[int],
+    size: int,
+) -> None:
+    rng = random.Random(size)
+
+    def draft(first: int, most: int) -> list[int]:
+        guesses = [
+            token if rng.random() < 0.7 else rng.randrange(96)
+            for token in alone[first : first + min(size, most)]
+        ]
+        return [*guesses, *[1] * (min(size, most) - len(guesses))]
+
+    assert stream(verifier, spec, sampling, COUNT, draft) == alone, f"seed {size}"
+
+
+def test_without_a_cache_the_stream_is_the_same(
+    verifier: Verifier, spec: CacheSpec, sampling: SamplingParameters, alone: list[int]
+) -> None:
+    assert stream(RecomputingVerifier(verifier), spec, sampling, 16) == alone[:16]
+
+
+def test_the_check_at_load_finds_every_family_exact(verifier: Verifier) -> None:
+    assert settle(verifier).exact
