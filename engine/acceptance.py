@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from engine.history import History
+from engine.log_probabilities import log_probability_of
 from engine.sampling import SamplingParameters, choose_token
 from engine.verifier import Logits
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The verifier's own token for one position.
+
+    `log_probability` of `token_id` and `alternatives`, pairs of token id and
+    log-probability, the most probable first, are as `engine.log_probabilities`
+    defines them; None and empty unless `top_log_probabilities` asks for them.
+    """
+
+    token_id: int
+    log_probability: float | None = None
+    alternatives: tuple[tuple[int, float], ...] = ()
 
 
 def accepted_prefix(draft: Sequence[int], chosen: Sequence[int]) -> int:
@@ -19,18 +36,33 @@ def accepted_prefix(draft: Sequence[int], chosen: Sequence[int]) -> int:
 
 
 def decide(
-    logits: Logits, draft: Sequence[int], parameters: SamplingParameters, first_position: int
-) -> list[int]:
-    """The tokens that one forward over [last token] + `draft` commits, 1 to n + 1.
+    logits: Logits, draft: Sequence[int], parameters: SamplingParameters, history: History
+) -> list[Choice]:
+    """What one forward over [last token] + `draft` commits, 1 to n + 1 choices.
 
     `logits` is [n + 1, vocabulary] for n drafted tokens; row i decides index
-    `first_position` + i. Accepted tokens, then one of the verifier's own: the
-    correction of the first mismatch or, when all were accepted, the bonus. Rows
-    behind a mismatch continue a history that is not, and are not looked at.
+    len(`history`) + i, and the choices before it count as history for it.
+    Accepted tokens, then one of the verifier's own: the correction of the first
+    mismatch or, when all were accepted, the bonus. Rows behind a mismatch
+    continue a history that is not, and are not looked at. `history` stays as it
+    is. Costs O(block) beside the rows themselves, whatever the history's length.
+    Raises as `choose_token`.
     """
-    chosen: list[int] = []
+    seen = None
+    if parameters.penalises_repetition:
+        # A copy: what is chosen here may still be cut off by a stop id.
+        seen = history.seen(logits.shape[1]).copy()
+    choices: list[Choice] = []
     for offset, row in enumerate(logits):
-        chosen.append(choose_token(row, parameters, first_position + offset))
-        if offset < len(draft) and draft[offset] != chosen[offset]:
+        token = choose_token(row, parameters, len(history) + offset, seen)
+        if parameters.top_log_probabilities is None:
+            choices.append(Choice(token))
+        else:
+            choices.append(
+                Choice(token, *log_probability_of(row, token, parameters.top_log_probabilities))
+            )
+        if offset < len(draft) and draft[offset] != token:
             break
-    return chosen
+        if seen is not None:
+            seen[token] = True
+    return choices

@@ -33,11 +33,17 @@ class DropReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Tokens from `first_index` of the history on; the first `drafted_count` were drafted."""
+    """Tokens from `first_index` of the history on; the first `drafted_count` were drafted.
+
+    `log_probabilities` and `alternatives` are one item a token, as
+    `engine.log_probabilities` defines them; both are empty when none were asked for.
+    """
 
     token_ids: tuple[int, ...]
     first_index: int
     drafted_count: int
+    log_probabilities: tuple[float, ...] = ()
+    alternatives: tuple[tuple[tuple[int, float], ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class History(Sequence[int]):
     """Token ids, oldest first. Only grows; one thread writes, any may read."""
 
-    __slots__ = ("_token_ids",)
+    __slots__ = ("_marked_count", "_seen", "_token_ids")
 
     def __init__(self, token_ids: Iterable[int] = ()) -> None:
         self._token_ids = list(token_ids)
+        self._seen = np.zeros(0, np.bool_)
+        self._marked_count = 0
 
     def __len__(self) -> int:
         return len(self._token_ids)
@@ -27,6 +32,23 @@ class History(Sequence[int]):
     def extend(self, token_ids: Iterable[int]) -> None:
         """Appends tokens."""
         self._token_ids.extend(token_ids)
+
+    def seen(self, vocabulary_size: int) -> NDArray[np.bool_]:
+        """Which ids occur, [vocabulary_size], read only and good until the next append.
+
+        All ids are below `vocabulary_size`. Takes time for what was appended
+        since the last call only, and one byte an id of the vocabulary, both from
+        the first call on. Belongs to the thread that writes.
+        """
+        if self._seen.size != vocabulary_size:
+            self._seen = np.zeros(vocabulary_size, np.bool_)
+            self._marked_count = 0
+        if self._marked_count < len(self._token_ids):
+            self._seen[self._token_ids[self._marked_count :]] = True
+            self._marked_count = len(self._token_ids)
+        view = self._seen.view()
+        view.flags.writeable = False
+        return view
 
     def until(self, length: int) -> Prefix:
         """The first `length` tokens, also after more were appended; no copy."""

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.acceptance import accepted_prefix, decide
+from engine.history import History
 from engine.sampling import GREEDY
 
 TOKENS = st.lists(st.integers(0, 3), max_size=6)
@@ -26,9 +27,11 @@ def test_the_prefix_is_the_longest_common_one(draft, chosen):
 def test_accepted_tokens_then_one_of_the_verifiers_own(draft, committed):
     own = [4, 2, 1, 3][: len(draft) + 1]
     logits = np.eye(5, dtype=np.float32)[own]
-    assert decide(logits, draft, GREEDY, 10) == committed
+    choices = decide(logits, draft, GREEDY, History([0] * 10))
+    assert [choice.token_id for choice in choices] == committed
 
 
 def test_rows_behind_a_mismatch_are_not_looked_at():
     logits = np.array([[0, 1], [np.nan, np.nan]], np.float32)
-    assert decide(logits, [0], GREEDY, 0) == [1]
+    (choice,) = decide(logits, [0], GREEDY, History())
+    assert choice.token_id == 1

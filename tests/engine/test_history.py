@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,3 +33,19 @@ def test_a_prefix_is_the_list_it_was_however_the_history_grows(tokens, length, b
 def test_a_prefix_is_not_longer_than_the_history():
     with pytest.raises(ValueError, match="prefix of 3"):
         History([1, 2]).until(3)
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=5), st.sampled_from([10, 12]))
+def test_the_ids_that_occur_are_marked_however_they_came(pieces, size):
+    history = History(pieces[0] if pieces else ())
+    for piece in pieces[1:]:
+        history.extend(piece)
+        assert np.flatnonzero(history.seen(size)).tolist() == sorted(set(history))
+    assert np.flatnonzero(history.seen(size)).tolist() == sorted(set(history))
+    assert len(history.seen(size)) == size
+
+
+def test_what_is_marked_can_only_be_read():
+    seen = History([1]).seen(4)
+    with pytest.raises(ValueError, match="read-only"):
+        seen[2] = True

@@ -7,66 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.acceptance import decide
 from engine.errors import BadParameters, InvariantViolated
+from engine.logit_bias import LogitBias
+from engine.randomness import uniform
 from engine.sampling import GREEDY, SamplingParameters, choose, choose_token
 
 LOGITS = np.array([2.0, 0.5, 1.5, -1.0, 1.0, -np.inf, 0.0, 1.25], np.float32)
-DRAWS = 4000
+POSITIONS = range(200)
 
 
-def probabilities(temperature=1.0, kept=None):
-    weights = np.exp((LOGITS.astype(np.float64) - 2.0) / temperature)
-    if kept is not None:
-        weights[[index for index in range(8) if index not in kept]] = 0.0
-    return weights / weights.sum()
+def chosen_at(row, parameters, seen=None):
+    return {choose_token(row, parameters, position, seen) for position in POSITIONS}
 
 
-def frequencies(parameters):
-    rows = np.tile(LOGITS, (DRAWS, 1))
-    return np.bincount(choose(rows, parameters, 1000), minlength=8)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "expected"),
-    [
-        (SamplingParameters(1.0, seed=1), probabilities()),
-        (SamplingParameters(0.5, seed=2), probabilities(0.5)),
-        (SamplingParameters(1.0, top_k=3, seed=3), probabilities(kept={0, 2, 7})),
-        # 0.362 + 0.220 reach 0.55, the first alone does not.
-        (SamplingParameters(1.0, top_p=0.55, seed=4), probabilities(kept={0, 2})),
-        (SamplingParameters(2.0, top_p=0.3, top_k=2, seed=5), probabilities(kept={0})),
-        (SamplingParameters(1.0, top_p=0.0, seed=6), probabilities()),
-    ],
-)
-def test_sampled_frequencies_are_the_filtered_softmax(parameters, expected):
-    counts = frequencies(parameters)
-    assert counts[expected == 0].sum() == 0
-    possible = expected > 0
-    wanted = expected[possible] * DRAWS
-    chi_square = ((counts[possible] - wanted) ** 2 / wanted).sum()
-    # 99.99 % point with 7 degrees of freedom; fewer only have a lower one.
-    assert chi_square < 29.9
-
-
-@pytest.mark.parametrize("drafted", [0, 2, 3])
-def test_accepting_a_point_mass_draft_is_exact(drafted):
-    """P(accept x) = p(x), and what replaces a rejected x is p without x, renormalised."""
-    parameters = SamplingParameters(1.0, seed=11)
-    rows = np.stack([LOGITS, LOGITS])
-    committed = [decide(rows, [drafted], parameters, 2 * index) for index in range(DRAWS)]
-    firsts = np.array([tokens[0] for tokens in committed])
-    expected = probabilities()
-    accepted = int((firsts == drafted).sum())
-    assert all(len(tokens) == 1 + (tokens[0] == drafted) for tokens in committed)
-    deviation = math.sqrt(DRAWS * expected[drafted] * (1 - expected[drafted]))
-    assert abs(accepted - DRAWS * expected[drafted]) < 4 * deviation
-    residual = expected.copy()
-    residual[drafted] = 0
-    residual /= residual.sum()
-    wanted = residual[residual > 0] * (DRAWS - accepted)
-    counts = np.bincount(firsts[firsts != drafted], minlength=8)[residual > 0]
-    assert ((counts - wanted) ** 2 / wanted).sum() < 27.9
+def marked(ids, size=8):
+    seen = np.zeros(size, bool)
+    seen[list(ids)] = True
+    return seen
 
 
 def test_a_choice_depends_on_its_position_alone_not_on_the_block():
@@ -85,6 +42,15 @@ def test_greedy_takes_the_lowest_id_of_the_largest():
     assert all(type(token) is int for token in choose(rows, GREEDY, 0))
 
 
+def test_sampled_is_the_inverse_of_the_cumulative_distribution_in_the_order_of_ids():
+    parameters = SamplingParameters(0.7, seed=3)
+    weights = np.exp((LOGITS.astype(np.float64) - 2.0) / 0.7)
+    below = np.cumsum(weights) / weights.sum()
+    for position in POSITIONS:
+        wanted = int(np.argmax(below > uniform(3, position)))
+        assert choose_token(LOGITS, parameters, position) == wanted
+
+
 def test_ties_at_the_edge_of_top_k_and_top_p_keep_the_lowest_ids():
     # Enough ids that a sort which is not stable mixes them.
     row = np.tile(np.array([0, 1], np.float32), 200)
@@ -92,8 +58,7 @@ def test_ties_at_the_edge_of_top_k_and_top_p_keep_the_lowest_ids():
         SamplingParameters(1.0, top_k=2, seed=1),
         SamplingParameters(1e-3, top_p=1.9 / 200, seed=1),
     ):
-        chosen = {choose_token(row, parameters, position) for position in range(200)}
-        assert chosen == {1, 3}
+        assert chosen_at(row, parameters) == {1, 3}
 
 
 @given(
@@ -102,11 +67,11 @@ def test_ties_at_the_edge_of_top_k_and_top_p_keep_the_lowest_ids():
     st.floats(0, 1),
     st.integers(0, 30),
     st.integers(0, 2**64 - 1),
+    st.floats(0, 1),
 )
-def test_every_choice_is_a_possible_id(logits, temperature, top_p, top_k, seed):
+def test_every_choice_is_a_possible_id(logits, temperature, top_p, top_k, seed, min_p):
     row = np.array(logits, np.float32)
-    parameters = SamplingParameters(temperature, top_p, top_k, seed)
-    chosen = choose_token(row, parameters, 5)
+    chosen = choose_token(row, SamplingParameters(temperature, top_p, top_k, seed, min_p), 5)
     assert 0 <= chosen < len(row)
     rank = np.flatnonzero(np.argsort(-row, kind="stable") == chosen)[0]
     assert rank < (top_k or len(row))
@@ -115,27 +80,106 @@ def test_every_choice_is_a_possible_id(logits, temperature, top_p, top_k, seed):
 
 
 def test_a_vanishing_temperature_is_greedy():
-    parameters = SamplingParameters(5e-324, seed=1)
-    assert {choose_token(LOGITS, parameters, position) for position in range(50)} == {0}
+    assert chosen_at(LOGITS, SamplingParameters(5e-324, seed=1)) == {0}
+
+
+@pytest.mark.parametrize("filters", [{"top_k": 1}, {"top_p": 1e-12}, {"min_p": 1.0}])
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
+def test_the_tightest_filter_is_greedy_even_where_probabilities_round_to_the_same(
+    filters, temperature
+):
+    # exp of the difference is 1.0 in float64, so only logits tell them apart.
+    row = np.array([0.0, 1e-30, -1.0], np.float32)
+    expected = {0, 1} if "min_p" in filters else {1}
+    assert chosen_at(row, SamplingParameters(temperature, seed=4, **filters)) == expected
+
+
+def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest():
+    # exp(-0.75) = 0.472 and exp(-1) = 0.368 of the largest.
+    assert chosen_at(LOGITS, SamplingParameters(1.0, seed=5, min_p=0.47)) == {0, 2, 7}
+    assert chosen_at(LOGITS, SamplingParameters(1.0, seed=5, min_p=0.48)) == {0, 2}
+    # At temperature 2 they are 0.687 and 0.607: probabilities after it count.
+    assert chosen_at(LOGITS, SamplingParameters(2.0, seed=5, min_p=0.6)) == {0, 2, 4, 7}
+
+
+def test_top_p_counts_within_what_top_k_left():
+    # Of all, 0 and 2 have 0.58; of the two that top-k keeps, 0 alone has 0.62.
+    assert chosen_at(LOGITS, SamplingParameters(1.0, top_p=0.6, top_k=2, seed=6)) == {0}
+    assert chosen_at(LOGITS, SamplingParameters(1.0, top_p=0.6, seed=6)) == {0, 2, 7}
+
+
+def test_a_bias_comes_before_every_filter_and_a_banned_id_is_never_chosen():
+    bias = LogitBias.of({0: -math.inf, 3: 4.0})
+    assert choose_token(LOGITS, SamplingParameters(logit_bias=bias), 0) == 3
+    assert chosen_at(LOGITS, SamplingParameters(1.0, top_k=2, seed=7, logit_bias=bias)) == {3, 2}
+    lifted = LogitBias.of({5: 1e4})
+    assert 5 not in chosen_at(LOGITS, SamplingParameters(1.0, seed=7, logit_bias=lifted))
+
+
+def test_a_penalty_divides_what_is_positive_and_multiplies_what_is_negative():
+    row = np.array([2.0, 1.5, -1.0, -1.5, 0.0], np.float32)
+    heavy = SamplingParameters(repetition_penalty=2.0)
+    assert choose_token(row, heavy, 0, marked([], 5)) == 0
+    assert choose_token(row, heavy, 0, marked([0], 5)) == 1
+    # 1.0, 0.75 and 0: only among the negative ones does the penalty change the order.
+    assert choose_token(row[2:], heavy, 0, marked([0], 3)) == 2
+    negative = row[2:4]
+    assert choose_token(negative, heavy, 0, marked([], 2)) == 0
+    assert choose_token(negative, heavy, 0, marked([0], 2)) == 1
+    encouraging = SamplingParameters(repetition_penalty=0.5)
+    assert choose_token(row, encouraging, 0, marked([1], 5)) == 1
+
+
+def test_the_bias_is_penalised_with_the_logit_not_after_it():
+    # (1 + 4) / 4 = 1.25 is above 1.2; 1 / 4 + 4 would be above 3 as well.
+    row = np.array([1.0, 1.2, 3.0], np.float32)
+    parameters = SamplingParameters(repetition_penalty=4.0, logit_bias=LogitBias.of({0: 4.0}))
+    assert choose_token(row[:2], parameters, 0, marked([0], 2)) == 0
+    assert choose_token(row, parameters, 0, marked([0], 3)) == 2
+
+
+def test_a_penalty_without_the_history_is_a_defect_of_the_caller():
+    with pytest.raises(ValueError, match="history"):
+        choose_token(LOGITS, SamplingParameters(repetition_penalty=1.1), 0)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_logits_that_mean_nothing_end_in_an_error(bad):
     row = np.full(4, -np.inf, np.float32) if bad == -math.inf else LOGITS.copy()
     row[1] = bad
-    for parameters in (GREEDY, SamplingParameters(1.0)):
+    biased = SamplingParameters(logit_bias=LogitBias.of({1: -math.inf}))
+    for parameters in (GREEDY, SamplingParameters(1.0), biased):
         with pytest.raises(InvariantViolated) as caught:
             choose_token(row, parameters, 0)
         assert caught.value.metadata["invariant"] == "finite_logits"
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_banning_all_that_the_model_allows_is_the_requests_fault(temperature):
+    row = np.array([-np.inf, 1.0, -np.inf], np.float32)
+    parameters = SamplingParameters(temperature, logit_bias=LogitBias.of({1: -math.inf}))
+    parameters.check_vocabulary(3)
+    with pytest.raises(BadParameters, match="logit_bias") as caught:
+        choose_token(row, parameters, 0)
+    assert caught.value.metadata == {"field": "logit_bias"}
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *((name, bad) for name in ("temperature", "top_p") for bad in (math.nan, math.inf, -0.1)),
+        *(
+            (name, bad)
+            for name in ("temperature", "top_p", "min_p", "repetition_penalty")
+            for bad in (math.nan, math.inf, -0.1)
+        ),
         ("temperature", 100.1),
         ("top_p", 1.1),
+        ("min_p", 1.1),
+        ("repetition_penalty", 0.0),
+        ("repetition_penalty", 64.1),
         ("top_k", -1),
+        ("top_log_probabilities", -1),
+        ("top_log_probabilities", 21),
         ("seed", -1),
         ("seed", 2**64),
     ],

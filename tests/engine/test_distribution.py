@@ -1,0 +1,200 @@
+"""What is drawn is the filtered softmax: 50,000 draws, with drafts and without.
+
+The probabilities are worked out here from the definitions, one token at a time
+and with no drafts, by plain Python.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from engine.acceptance import decide
+from engine.cache import CacheKind, CacheSpec
+from engine.generation import GenerationParameters, generate
+from engine.history import History
+from engine.logit_bias import LogitBias
+from engine.sampling import SamplingParameters, choose_token
+from engine.session import Session
+
+VOCABULARY = 6
+DRAWS = 50_000
+PROMPT = (2, 4)
+# The chance that a right distribution is called wrong; seeds are fixed.
+LEAST_P = 1e-4
+TABLE = np.random.default_rng(12).uniform(-1.5, 2.5, (VOCABULARY, VOCABULARY)).astype(np.float32)
+
+FILTERED = SamplingParameters(temperature=0.9, top_p=0.9, top_k=5, min_p=0.06)
+ALL = SamplingParameters(
+    temperature=1.2,
+    top_p=0.97,
+    top_k=5,
+    min_p=0.04,
+    repetition_penalty=1.4,
+    logit_bias=LogitBias.of({1: 0.5, 5: -math.inf}),
+)
+
+
+def probabilities(row, parameters, history):
+    """By id, from the definitions: 0 for what is filtered away."""
+    logits = [float(logit) for logit in row]
+    for token_id, bias in parameters.logit_bias.biases:
+        logits[token_id] += bias
+    for token_id in set(history):
+        penalty = parameters.repetition_penalty
+        logits[token_id] *= penalty if logits[token_id] < 0 else 1 / penalty
+    scaled = [logit / parameters.temperature for logit in logits]
+    ranked = sorted(range(len(scaled)), key=lambda token_id: (-scaled[token_id], token_id))
+    kept = ranked[: parameters.top_k or len(ranked)]
+    weights = {token_id: math.exp(scaled[token_id] - scaled[ranked[0]]) for token_id in kept}
+    if parameters.top_p not in (0.0, 1.0):
+        sums = itertools.accumulate(weights[token_id] for token_id in kept)
+        wanted = parameters.top_p * sum(weights.values())
+        kept = kept[: next(count for count, total in enumerate(sums, 1) if total >= wanted)]
+    kept = [token_id for token_id in kept if weights[token_id] >= parameters.min_p]
+    total = sum(weights[token_id] for token_id in kept)
+    return [weights[token_id] / total if token_id in kept else 0.0 for token_id in range(len(row))]
+
+
+def check(counts, expected):
+    """`counts` and `expected` probabilities by outcome; what is impossible never came."""
+    possible = [outcome for outcome, probability in expected.items() if probability > 0]
+    draws = sum(counts.values())
+    assert sum(counts[outcome] for outcome in possible) == draws
+    assert len(possible) > 1
+    observed = [counts[outcome] for outcome in possible]
+    wanted = [expected[outcome] * draws for outcome in possible]
+    assert min(wanted) > 5, "too few for the chi-square distribution"
+    assert chisquare(observed, wanted).pvalue > LEAST_P
+
+
+def spoiled(right, rightness, rng):
+    """`right`, of which each token is wrong with probability 1 - `rightness`."""
+    return [
+        token
+        if rng.random() < rightness
+        else (token + 1 + rng.randrange(VOCABULARY - 1)) % VOCABULARY
+        for token in right
+    ]
+
+
+PARAMETERS = replace(FILTERED, seed=5)
+
+
+@pytest.fixture(scope="module")
+def truth():
+    """50,000 tokens behind [0], one at a time: each is drawn from the row of the last."""
+    tokens = [0]
+    while len(tokens) <= DRAWS:
+        tokens.append(choose_token(TABLE[tokens[-1]], PARAMETERS, len(tokens)))
+    return tokens
+
+
+@pytest.mark.parametrize(
+    ("rightness", "sizes"), [(None, {1}), (1.0, {4}), (0.5, {1, 2, 3, 4})], ids=str
+)
+def test_a_long_stream_follows_the_filtered_softmax_after_every_token(truth, rightness, sizes):
+    """Without a proposer, with one that is always right, and with one right half of the time."""
+    rng = random.Random(1)
+    history, seen_sizes = History([0]), set()
+    while len(history) < DRAWS:
+        right = [] if rightness is None else truth[len(history) : len(history) + 3]
+        draft = spoiled(right, rightness, rng)
+        choices = decide(TABLE[[history[-1], *draft]], draft, PARAMETERS, history)
+        seen_sizes.add(len(choices))
+        history.extend(choice.token_id for choice in choices)
+    assert seen_sizes == sizes
+    assert history[:DRAWS] == truth[:DRAWS]
+    pairs = Counter(itertools.pairwise(history[:]))
+    for before in {pair[0] for pair in pairs}:
+        counts = Counter({pair[1]: count for pair, count in pairs.items() if pair[0] == before})
+        check(counts, dict(enumerate(probabilities(TABLE[before], PARAMETERS, ()))))
+
+
+def joint_probabilities(row_after, prompt, parameters, size):
+    """Of pairs of tokens behind `prompt`: the second knows of the first."""
+    expected = {}
+    for first, chance in enumerate(probabilities(row_after(prompt), parameters, prompt)):
+        if chance > 0:
+            text = [*prompt, first]
+            second = probabilities(row_after(text), parameters, text)
+            for token in range(size):
+                expected[first, token] = chance * second[token]
+    return expected
+
+
+def test_two_tokens_together_under_every_parameter_and_a_half_right_proposer():
+    """20,000 pairs, a seed each. The penalty ties the second to the first."""
+    rng, counts, sizes = random.Random(3), Counter(), set()
+    for seed in range(20_000):
+        parameters = replace(ALL, seed=seed)
+        history = History(PROMPT)
+        (first,) = decide(TABLE[[PROMPT[-1]]], [], parameters, history)
+        draft = spoiled([first.token_id], 0.5, rng)
+        while len(history) < len(PROMPT) + 2:
+            choices = decide(TABLE[[history[-1], *draft]], draft, parameters, history)
+            sizes.add(len(choices))
+            history.extend(choice.token_id for choice in choices)
+            draft = []
+        counts[history[len(PROMPT)], history[len(PROMPT) + 1]] += 1
+    assert sizes == {1, 2}
+    check(counts, joint_probabilities(lambda text: TABLE[text[-1]], PROMPT, ALL, VOCABULARY))
+
+
+async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer(hashing, sources):
+    """The whole loop: session, forwards, draft source, commits, forks."""
+    draws, prompt = 800, [index * 7 % hashing.VOCABULARY for index in range(20)]
+    shape = SamplingParameters(
+        temperature=0.4, top_p=0.95, top_k=3, min_p=0.05, repetition_penalty=1.2
+    )
+    verifier = hashing.HashVerifier()
+    spec = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=8)
+
+    def opened(tokens):
+        session = Session(verifier, verifier.allocate(spec))
+        session.append(tokens)
+        while session.prefill_step():
+            pass
+        return session
+
+    class Rows:
+        """Stands for a row's logits after a text, as the verifier gives them."""
+
+        def after(self, text):
+            session = opened(text)
+            (output,) = verifier.forward_batch([session.verify_feed([], 1)])
+            return output.logits[0]
+
+    counts, drafted, accepted = Counter(), 0, 0
+    for seed in range(draws):
+        sampling = replace(shape, seed=seed)
+        alone = opened(prompt)
+        for _ in range(3):
+            alone.verify([], sampling, limit=1)
+        source = sources.AdversarialSource(list(alone.history), hashing.VOCABULARY)
+        # The first draft has 0, 1 or 2 right tokens in turn.
+        source.call_count = seed
+        session = opened(prompt)
+        asked = GenerationParameters(2, sampling, block_size=2, adaptive=False)
+        events = [
+            event
+            async for event in generate(
+                session, source, asked, run=sources.yielding, clock=lambda: 0.0
+            )
+        ]
+        tokens = [token for event in events[:-1] for token in event.token_ids]
+        assert tokens == alone.history[len(prompt) : len(prompt) + 2]
+        drafted += events[-1].speculation.drafted_count
+        accepted += events[-1].speculation.accepted_count
+        counts[tokens[0], tokens[1]] += 1
+        for each in (alone, session):
+            each.end("counted")
+    assert 0.3 < accepted / drafted < 0.7
+    check(counts, joint_probabilities(Rows().after, prompt, shape, hashing.VOCABULARY))

@@ -1,0 +1,161 @@
+"""Whatever is drafted, in blocks of any size: every choice is the one without drafts."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.acceptance import Choice, decide
+from engine.history import History
+from engine.logit_bias import LogitBias
+from engine.sampling import GREEDY, SamplingParameters
+
+VOCABULARY = 12
+PROMPT = (3, 1, 4, 1, 5)
+COUNT = 40
+
+EACH = {
+    "temperature": {},
+    "top_k": {"top_k": 4},
+    "top_p": {"top_p": 0.7},
+    "min_p": {"min_p": 0.2},
+    "repetition_penalty": {"repetition_penalty": 1.8},
+    "logit_bias": {"logit_bias": LogitBias.of({2: 1.5, 5: -np.inf})},
+    "log_probabilities": {"top_log_probabilities": 3},
+}
+ALL = {name: value for fields in EACH.values() for name, value in fields.items()}
+
+
+def row_after(tokens):
+    """The model: logits of either sign that depend on the last three tokens."""
+    rng = random.Random(repr(tuple(tokens[-3:])))
+    return [rng.uniform(-2.0, 3.0) for _ in range(VOCABULARY)]
+
+
+def rows_for(tokens, draft):
+    texts = [tokens + draft[:count] for count in range(len(draft) + 1)]
+    return np.array([row_after(text) for text in texts], np.float32)
+
+
+def alone(parameters) -> list[Choice]:
+    """Token by token, each from a history that is made anew."""
+    tokens, choices = list(PROMPT), []
+    for _ in range(COUNT):
+        (choice,) = decide(rows_for(tokens, []), [], parameters, History(tokens))
+        choices.append(choice)
+        tokens.append(choice.token_id)
+    return choices
+
+
+def in_blocks(parameters, drafts) -> list[Choice]:
+    history, choices = History(PROMPT), []
+    while len(choices) < COUNT:
+        draft = drafts(list(history))
+        decided = decide(rows_for(list(history), draft), draft, parameters, history)
+        assert 1 <= len(decided) <= len(draft) + 1
+        choices += decided
+        history.extend(choice.token_id for choice in decided)
+    return choices[:COUNT]
+
+
+def spoiled_drafts(truth, rng):
+    """Drafts of 0 to 6 tokens, of which each may be wrong."""
+    text = [*PROMPT, *(choice.token_id for choice in truth)]
+
+    def draft(tokens):
+        right = text[len(tokens) : len(tokens) + rng.randrange(7)]
+        return [token if rng.random() < 0.8 else rng.randrange(VOCABULARY) for token in right]
+
+    return draft
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", [*EACH, "all"])
+def test_each_parameter_alone_and_all_together(name, temperature):
+    fields = ALL if name == "all" else EACH[name]
+    parameters = SamplingParameters(temperature, seed=8, **fields)
+    truth = alone(parameters)
+    for seed in range(4):
+        assert in_blocks(parameters, spoiled_drafts(truth, random.Random(seed))) == truth
+
+
+PARAMETERS = st.builds(
+    SamplingParameters,
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 4.0]),
+    top_p=st.floats(0, 1),
+    top_k=st.integers(0, VOCABULARY),
+    seed=st.integers(0, 2**64 - 1),
+    min_p=st.floats(0, 1),
+    repetition_penalty=st.sampled_from([1.0, 0.5, 1.1, 3.0]),
+    logit_bias=st.dictionaries(
+        st.integers(0, VOCABULARY - 1), st.floats(-5, 5) | st.just(-np.inf), max_size=VOCABULARY - 1
+    ).map(LogitBias.of),
+    top_log_probabilities=st.none() | st.integers(0, 20),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(PARAMETERS, st.randoms(use_true_random=False))
+def test_any_parameters_and_any_drafts(parameters, rng):
+    truth = alone(parameters)
+    assert in_blocks(parameters, spoiled_drafts(truth, rng)) == truth
+
+
+def test_a_drafted_token_counts_as_history_for_the_row_behind_it():
+    """Were only the committed tokens penalised, the second row would choose id 1 again."""
+    rows = np.array([[0.0, 2.0, 1.5], [0.0, 2.0, 1.5], [0.0, 2.0, 1.5]], np.float32)
+    parameters = SamplingParameters(repetition_penalty=2.0)
+    choices = decide(rows, [1, 2], parameters, History([0]))
+    assert [choice.token_id for choice in choices] == [1, 2, 1]
+
+
+def test_what_was_decided_and_then_cut_off_leaves_no_trace():
+    history = History([0])
+    rows = np.array([[0.0, 2.0, 1.5], [0.0, 2.0, 1.5]], np.float32)
+    parameters = SamplingParameters(repetition_penalty=2.0)
+    first = decide(rows, [1], parameters, history)
+    assert first == decide(rows, [1], parameters, history)
+    assert not history.seen(3)[1:].any()
+
+
+def best_seconds(call):
+    seconds = []
+    for _ in range(20):
+        started = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def test_a_step_takes_no_longer_for_a_longer_history():
+    rows = np.zeros((1, 1000), np.float32)
+    parameters = SamplingParameters(1.0, seed=1, repetition_penalty=1.2)
+    tokens = [index % 1000 for index in range(2_000_000)]
+    short, long = History(tokens[:2000]), History(tokens)
+
+    def step(history):
+        decide(rows, [], parameters, history)
+        history.extend([7])
+
+    step(long)
+    # Marking all of the longer one anew takes a thousand times a step.
+    assert best_seconds(lambda: step(long)) < 10 * best_seconds(lambda: step(short))
+
+
+def test_a_large_vocabulary_is_chosen_from_in_milliseconds():
+    """Generous bounds, which only a sort or a loop over the vocabulary goes beyond."""
+    rows = np.random.default_rng(1).standard_normal((1, 150_000)).astype(np.float32)
+    history = History(range(0, 150_000, 7))
+    full_sort = best_seconds(lambda: np.argsort(-rows[0], kind="stable"))
+    greedy = best_seconds(lambda: decide(rows, [], GREEDY, history))
+    assert greedy < full_sort / 20
+    for fields in (*EACH.values(), ALL):
+        parameters = SamplingParameters(1.0, seed=1, **fields)
+        assert best_seconds(lambda parameters=parameters: decide(rows, [], parameters, history)) < (
+            full_sort
+        )
