@@ -45,8 +45,12 @@ class ModelOffer:
     `tokenizer_digest` is empty only for `ModelKind.NGRAM`, which drafts ids of
     any tokenizer. `step_costs` rise by token_count: queries of a verify
     forward for a verifier, drafted tokens for a proposer. `context_length` 0
-    means no limit. `exact` tells whether the load-time check found blocks and
-    single steps bit-identical past the window.
+    means no limit. `kv_bytes_per_token` counts the layers that see the whole
+    history, `kv_fixed_bytes` what a session takes besides at most: sliding
+    windows, recurrent states. `exact` tells whether the load-time check found
+    that a verifier's bits do not depend on how a history is cut into blocks,
+    past the window; false for proposers. `backend` is "torch" or "mlx", empty
+    for a model without tensors.
     """
 
     model_id: str
@@ -61,6 +65,8 @@ class ModelOffer:
     kv_bytes_per_token: int = 0
     step_costs: tuple[StepCost, ...] = ()
     exact: bool = False
+    kv_fixed_bytes: int = 0
+    backend: str = ""
 
 
 @dataclass(frozen=True, slots=True)

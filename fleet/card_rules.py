@@ -192,6 +192,7 @@ def _check_offer(offer: ModelOffer) -> None:
         _require_text(text)
     _require_text(offer.quantization)
     _require_text(offer.dtype)
+    _require_text(offer.backend)
     _require(offer.model_id, CardRule.BAD_MODEL, "a model has no id")
     _require(
         offer.role is not Role.VERIFIER or offer.kind is ModelKind.AUTOREGRESSIVE,
@@ -203,7 +204,12 @@ def _check_offer(offer: ModelOffer) -> None:
         CardRule.BAD_MODEL,
         f"{offer.model_id!r} has no tokenizer digest",
     )
-    counts = (offer.vocabulary_size, offer.context_length, offer.kv_bytes_per_token)
+    counts = (
+        offer.vocabulary_size,
+        offer.context_length,
+        offer.kv_bytes_per_token,
+        offer.kv_fixed_bytes,
+    )
     _require(
         all(0 <= count <= MAX_BYTES for count in counts),
         CardRule.BAD_MODEL,

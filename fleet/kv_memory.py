@@ -5,22 +5,26 @@ from __future__ import annotations
 from fleet.card import ModelOffer
 from fleet.plan import KvStrategy, PlanRequest
 
-# Slots for a block that is not committed yet: the width of a verify forward.
-PROVISIONAL_TOKENS = 16
-# Caches are allocated in segments of at most so many positions.
-SEGMENT_TOKENS = 256
+# Slots for tokens that are not committed yet, of the widest forward.
+PROVISIONAL_TOKENS = 64
+# Caches are allocated in segments of at most so many positions, up to a size and above it.
+FINE_TOKENS = 256
+COARSE_TOKENS = 1024
+FINE_LIMIT = 2048
 
 
 def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
-    """`kv_bytes_per_token` times the positions that are allocated at most.
+    """`kv_bytes_per_token` times the positions that are allocated at most, and what is fixed.
 
     `full` keeps the whole context (the model's longest, when the request gives
-    none); the others sink + window + 16 provisional, whatever the context. Both
-    are rounded up to whole segments.
+    none); the others sink + window + 64 provisional, whatever the context. Both
+    are rounded up to whole segments. `kv_fixed_bytes` are those of layers with
+    a sliding window or a recurrent state.
     """
     if request.kv_strategy is KvStrategy.FULL:
         resident = request.context_tokens or offer.context_length
     else:
         resident = request.sink_tokens + request.window_tokens + PROVISIONAL_TOKENS
-    segments = -(-resident // SEGMENT_TOKENS)
-    return offer.kv_bytes_per_token * segments * SEGMENT_TOKENS
+    multiple = FINE_TOKENS if resident <= FINE_LIMIT else COARSE_TOKENS
+    slots = -(-resident // multiple) * multiple
+    return offer.kv_bytes_per_token * slots + offer.kv_fixed_bytes

@@ -78,8 +78,11 @@ def proposer_objection(
             f"{offer.model_id} has tokenizer {offer.tokenizer_digest[:12] or 'unknown'}, "
             f"{verifier_offer.model_id} has {verifier_offer.tokenizer_digest[:12] or 'unknown'}."
         )
-    return _context_objection(request, offer) or _way_objection(
-        verifier_card, card, offer, measured
+    # Exactness comes last, so that what its sentence offers then works.
+    return (
+        _context_objection(request, offer)
+        or _way_objection(verifier_card, card, offer, measured)
+        or _exactness_objection(request, verifier_card, verifier_offer)
     )
 
 
@@ -120,3 +123,15 @@ def _way_objection(
             f"{verifier_card.name} has no measured way to {card.name}."
         )
     return None
+
+
+def _exactness_objection(
+    request: PlanRequest, verifier_card: Card, verifier_offer: ModelOffer
+) -> Objection | None:
+    if verifier_offer.exact or request.names_proposer:
+        return None
+    return RejectionReason.NOT_EXACT, (
+        f"{verifier_offer.model_id} is not exact on {verifier_card.name}: its bits may depend on "
+        "how a history is cut into blocks, so that drafting could change tokens on that machine; "
+        "name the proposer in the request to accept that."
+    )

@@ -5,7 +5,8 @@ proposer that any node offers. A verifier that cannot take the session is one
 candidate, without its pairings. Each candidate is in the plan exactly once:
 chosen, or rejected with the numbers that decided. The fastest wins; of equals
 the verifier alone, then the lower node ids. A proposer that the request names
-is used although it is predicted to be slower than the verifier alone.
+is used although it is predicted to be slower than the verifier alone, and
+although the verifier is not exact; no other proposer drafts for such a verifier.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _pairs(
     alone = predict_alone(verifier)
     fit: list[PredictedPair] = []
     rejections: list[Rejection] = []
-    if _names_proposer(request):
+    if request.names_proposer:
         objection = (RejectionReason.NOT_REQUESTED, "The request names a proposer.")
         rejections.append(
             _rejection(verifier, None, objection, alone.tokens_per_second),
@@ -104,6 +105,7 @@ def _decide(
         kv_bytes=needed,
         reasons=plan_reasons(request, chosen, needed, free),
         rejections=tuple(rejections),
+        exact=chosen.is_exact,
     )
 
 
@@ -147,11 +149,6 @@ def _transport(pair: PredictedPair) -> Transport | None:
 
 def _servers(nodes: Iterable[NodeView], role: Role) -> list[tuple[NodeView, Server]]:
     return [(view, Server(view.card, offer)) for view in nodes for offer in view.card.offers(role)]
-
-
-def _names_proposer(request: PlanRequest) -> bool:
-    named = bool(request.proposer_model or request.proposer_node_id)
-    return named and not request.without_proposer
 
 
 def _require_served(model_id: str, role: Role, nodes: Sequence[NodeView]) -> None:

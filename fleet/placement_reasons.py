@@ -43,6 +43,11 @@ def plan_reasons(
                 "The request names the proposer: it is used although it is "
                 "predicted to be no faster than the verifier alone."
             )
+        if not chosen.is_exact:
+            reasons.append(
+                f"{_served(chosen.verifier)} is not exact: drafting can change tokens on that "
+                "machine. The request names the proposer and so accepts that."
+            )
         if request.block_size is not None and request.block_size > chosen.block_size:
             reasons.append(
                 f"Blocks of {request.block_size} were asked for; the verifier's widest "

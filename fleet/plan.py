@@ -36,6 +36,7 @@ class RejectionReason(StrEnum):
     NOT_MEASURED = "not_measured"
     UNREACHABLE = "unreachable"
     BREAKER_OPEN = "breaker_open"
+    NOT_EXACT = "not_exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,12 @@ class PlanRequest:
     window_tokens: int = 1024
     block_size: int | None = None
     without_proposer: bool = False
+
+    @property
+    def names_proposer(self) -> bool:
+        """Whether a proposer is asked for by model or node; never when none is wanted."""
+        named = bool(self.proposer_model or self.proposer_node_id)
+        return named and not self.without_proposer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,11 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the planner decided. `proposer` is None when the verifier decodes alone."""
+    """What the planner decided. `proposer` is None when the verifier decodes alone.
+
+    `exact` tells whether drafting cannot change a token: the verifier is exact
+    on its machine, or decodes alone.
+    """
 
     verifier: Placement
     proposer: Placement | None
@@ -91,3 +102,4 @@ class Plan:
     kv_bytes: int
     reasons: tuple[str, ...]
     rejections: tuple[Rejection, ...]
+    exact: bool

@@ -44,6 +44,11 @@ class PredictedPair:
         return self.tokens_per_second > self.alone_tokens_per_second
 
     @property
+    def is_exact(self) -> bool:
+        """Whether drafting cannot change a token; true when alone."""
+        return self.proposer is None or self.verifier.offer.exact
+
+    @property
     def preference(self) -> tuple[float, bool, str, str, str]:
         """Sorts the best first: speed, then alone, then node and model ids."""
         proposer = self.proposer

@@ -5,48 +5,49 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kakeya import AsyncClient, GenerationDone, Plan, Tokens
+from kakeya import Alternative, AsyncClient, GenerationDone, Plan, Tokens
 from kakeya.client import SpeculationChoice
 from node.cli.failure import CommandFailed
+from node.cli.sampling_options import Sampling
 from node.cli.tokenizer import TextTokenizer, check_same
 
 LABEL = "fleet"
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """How tokens are chosen; temperature 0 is greedy."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: `model` continues `prompt` by at most `max_tokens` tokens."""
+    """What is asked: `model` continues `prompt` by at most `max_tokens` tokens.
+
+    `top_log_probabilities` asks for log-probabilities with so many
+    alternatives; None for none.
+    """
 
     model: str
     prompt: str
     max_tokens: int
-    sampling: Sampling = Sampling()
+    sampling: Sampling = field(default_factory=Sampling)
     kv_strategy: str = "sink_window"
     sink_tokens: int | None = None
     window_tokens: int | None = None
     stop_at_eos: bool = True
+    top_log_probabilities: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came: ids, the end, the plan of the session, seconds as seen here."""
+    """What came: ids, the end, the plan of the session, seconds as seen here.
+
+    `log_probabilities` and `alternatives` are one item an id when asked for.
+    """
 
     token_ids: tuple[int, ...]
     done: GenerationDone
     plan: Plan
     seconds: float
+    log_probabilities: tuple[float, ...] = ()
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()
 
     @property
     def digest(self) -> str:
@@ -97,16 +98,27 @@ async def answer(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            logit_bias=sampling.logit_bias,
             seed=sampling.seed,
+            top_log_probabilities=question.top_log_probabilities,
         )
-        token_ids: list[int] = []
+        blocks: list[Tokens] = []
         started = time.perf_counter()
         async for tokens in generation:
-            token_ids += tokens.token_ids
+            blocks.append(tokens)
             if on_tokens is not None:
                 on_tokens(tokens)
         seconds = time.perf_counter() - started
         done = generation.done
         if done is None:
             raise CommandFailed("UNEXPECTED_ERROR", "the node ended the answer without an end.")
-        return Answer(tuple(token_ids), done, session.plan, seconds)
+        return Answer(
+            token_ids=tuple(each for block in blocks for each in block.token_ids),
+            done=done,
+            plan=session.plan,
+            seconds=seconds,
+            log_probabilities=tuple(each for block in blocks for each in block.log_probabilities),
+            alternatives=tuple(each for block in blocks for each in block.alternatives),
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kakeya import FleetSnapshot, Liveness, NodeStatus
+from kakeya import FleetSnapshot, Liveness, ModelOffer, NodeStatus, Role
 from node.cli.quantities import seconds_text, share_of_bytes_text
 from node.cli.tables import Cell, Column, Row, memory_bar
 
@@ -42,7 +42,7 @@ def _row(node: NodeStatus, waited_seconds: float) -> Row:
     trip = node.round_trip_seconds
     return [
         Cell(f"{node.name} *" if node.is_self else node.name, style or "bold"),
-        Cell(_served(node), style),
+        Cell(_served(node), style or _exactness_style(node)),
         _memory(node, style),
         Cell(_liveness(node, waited_seconds), _STYLES.get(node.liveness, "")),
         Cell("-" if node.is_self or trip is None else seconds_text(trip), style),
@@ -51,8 +51,22 @@ def _row(node: NodeStatus, waited_seconds: float) -> Row:
 
 
 def _served(node: NodeStatus) -> str:
-    """`verifier=tiny, proposer=ngram`: role and model, as `fleet join --serve` takes them."""
-    return ", ".join(f"{model.role.value}={model.model_id}" for model in node.models) or "-"
+    """`verifier=tiny (not exact), proposer=ngram`: role and model as `fleet join` takes them."""
+    return ", ".join(_offer(model) for model in node.models) or "-"
+
+
+def _offer(model: ModelOffer) -> str:
+    text = f"{model.role.value}={model.model_id}"
+    return f"{text} (not exact)" if _is_inexact(model) else text
+
+
+def _exactness_style(node: NodeStatus) -> str:
+    return "yellow" if any(_is_inexact(model) for model in node.models) else ""
+
+
+def _is_inexact(model: ModelOffer) -> bool:
+    """Whether drafts could change what the model decides; proposers decide nothing."""
+    return model.role is Role.VERIFIER and not model.exact
 
 
 def _liveness(node: NodeStatus, waited_seconds: float) -> str:

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from kakeya import AsyncClient, Plan, Tokens
     from kakeya.client import SpeculationChoice
     from node.cli.answer import Answer, Question
+    from node.cli.sampling_options import Sampling
     from node.cli.tokenizer import TextStream, TextTokenizer
 
 EXAMPLE = """\b
 Example:
   fleet generate --verifier tiny "def parse_header(line):" --max-tokens 200
   fleet generate --verifier tiny --temperature 0.8 --seed 7 --timeline - < prompt.txt
+  fleet generate --verifier tiny --log-probabilities 3 --repetition-penalty 1.1 "x = "
   fleet generate --verifier tiny --speculation ngram@mini-2 "import os"
 """
 
@@ -64,6 +66,13 @@ class View:
     show_default=True,
     help="End the answer where the model ends it.",
 )
+@click.option(
+    "--log-probabilities",
+    "top_log_probabilities",
+    type=click.IntRange(0, 20),
+    metavar="N",
+    help="List each token's log-probability, and the N likeliest tokens in its place.",
+)
 @click.option("--timeline", is_flag=True, help="Draw draft, wire and verify of each block.")
 @tokenizer_option
 @node_option
@@ -72,18 +81,16 @@ def command(  # noqa: PLR0913 - one parameter an option
     prompt: str,
     verifier: str | None,
     max_tokens: int,
-    temperature: float,
-    top_p: float,
-    top_k: int,
-    seed: int | None,
     speculation: str,
     block_size: int | None,
     kv_strategy: str,
     sink_tokens: int | None,
     window_tokens: int | None,
+    top_log_probabilities: int | None,
     tokenizer: str | None,
     node: str | None,
     *,
+    sampling: Sampling,
     stop_at_eos: bool,
     timeline: bool,
     as_json: bool,
@@ -95,7 +102,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     """
     if block_size is not None and speculation in ("auto", "off"):
         raise click.UsageError("--block-size needs a named proposer: --speculation MODEL[@NODE]")
-    from node.cli.answer import Question, Sampling
+    from node.cli.answer import Question
     from node.cli.connection import ask
     from node.cli.models import verifier_model
     from node.cli.tokenizer import open_tokenizer
@@ -109,11 +116,12 @@ def command(  # noqa: PLR0913 - one parameter an option
             model=model,
             prompt=text,
             max_tokens=max_tokens,
-            sampling=Sampling(temperature, top_p, top_k, seed),
+            sampling=sampling,
             kv_strategy=kv_strategy,
             sink_tokens=sink_tokens,
             window_tokens=window_tokens,
             stop_at_eos=stop_at_eos,
+            top_log_probabilities=top_log_probabilities,
         )
         words = open_tokenizer(verifier or model, tokenizer)
         choice = await _choice(client, speculation, block_size)
@@ -194,7 +202,7 @@ async def _show(
         return ExitCode.OK
     printer.write(printer.stream.end())
     _end_line(printer)
-    _note_statistics(result, view)
+    _note_statistics(result, words, view)
     return ExitCode.OK
 
 
@@ -204,11 +212,17 @@ def _end_line(printer: Printer) -> None:
         sys.stderr.write("\n")
 
 
-def _note_statistics(result: Answer, view: View) -> None:
+def _note_statistics(result: Answer, words: TextTokenizer, view: View) -> None:
+    from node.cli.log_probability_text import log_probability_lines
     from node.cli.output import brush_for, note
     from node.cli.statistics_text import statistics_lines
     from node.cli.timeline import draw_timeline
 
+    if result.log_probabilities:
+        lines = log_probability_lines(
+            result.token_ids, result.log_probabilities, result.alternatives, words.decode
+        )
+        note("\n".join(lines))
     for line in statistics_lines(result.done, result.plan):
         note(line)
     if view.timeline:

@@ -17,6 +17,11 @@ def plan_lines(plan: Plan) -> list[str]:
             f"  acceptance   {plan.acceptance_rate:.2f} a drafted token, "
             + ("measured" if plan.acceptance_measured else "assumed"),
         ]
+    if _may_change_tokens(plan):
+        lines += [
+            f"  WARNING      not exact: drafts can change tokens of {plan.verifier.model_id} "
+            f"on {plan.verifier.node_name}"
+        ]
     lines += [f"  predicted    {prediction_text(plan)}"]
     lines += [f"  K/V          {bytes_text(plan.kv_bytes)} at most"]
     if plan.reasons:
@@ -37,11 +42,16 @@ def prediction_text(plan: Plan) -> str:
 
 
 def pair_text(plan: Plan) -> str:
-    """`tiny on mini-1, drafts by ngram on mini-2`."""
+    """`tiny on mini-1, drafts by ngram on mini-2`, and whether that is not exact."""
     verifier = f"{plan.verifier.model_id} on {plan.verifier.node_name}"
     if plan.proposer is None:
         return f"{verifier}, alone"
-    return f"{verifier}, drafts by {plan.proposer.model_id} on {plan.proposer.node_name}"
+    pair = f"{verifier}, drafts by {plan.proposer.model_id} on {plan.proposer.node_name}"
+    return f"{pair} (not exact: drafts can change tokens)" if _may_change_tokens(plan) else pair
+
+
+def _may_change_tokens(plan: Plan) -> bool:
+    return plan.proposer is not None and not plan.exact
 
 
 def _proposer(plan: Plan) -> str:

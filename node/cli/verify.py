@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kakeya import AsyncClient
     from node.cli.comparison import Comparison
+    from node.cli.sampling_options import Sampling
 
 EXAMPLE = """\b
 Example:
@@ -60,16 +61,13 @@ def command(  # noqa: PLR0913 - one parameter an option
     verifier: str | None,
     proposer: str | None,
     max_tokens: int,
-    temperature: float,
-    top_p: float,
-    top_k: int,
-    seed: int | None,
     kv_strategy: str,
     sink_tokens: int | None,
     window_tokens: int | None,
     tokenizer: str | None,
     node: str | None,
     *,
+    sampling: Sampling,
     as_json: bool,
 ) -> int:
     """Prove that the proposer changes no token.
@@ -77,7 +75,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     Answers each prompt twice, with drafts and with the verifier alone, and
     compares the streams by the SHA-256 of their ids.
     """
-    from node.cli.answer import Question, Sampling
+    from node.cli.answer import Question
     from node.cli.comparison import choose_proposer, compare
     from node.cli.connection import ask
     from node.cli.models import find_proposer, verifier_model
@@ -95,7 +93,7 @@ def command(  # noqa: PLR0913 - one parameter an option
                 model=model,
                 prompt=prompt,
                 max_tokens=max_tokens,
-                sampling=Sampling(temperature, top_p, top_k, seed),
+                sampling=sampling,
                 kv_strategy=kv_strategy,
                 sink_tokens=sink_tokens,
                 window_tokens=window_tokens,

@@ -147,6 +147,8 @@ def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
             for cost in offer.step_costs
         ],
         exact=offer.exact,
+        kv_fixed_bytes=offer.kv_fixed_bytes,
+        backend=offer.backend,
     )
 
 
@@ -165,6 +167,8 @@ def offer_from_wire(wire: model_pb2.ModelOffer) -> ModelOffer:
         kv_bytes_per_token=wire.kv_bytes_per_token,
         step_costs=tuple(StepCost(cost.token_count, cost.seconds) for cost in wire.step_costs),
         exact=wire.exact,
+        kv_fixed_bytes=wire.kv_fixed_bytes,
+        backend=wire.backend,
     )
 
 

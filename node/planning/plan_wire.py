@@ -40,6 +40,7 @@ _REJECTION_REASONS: dict[RejectionReason, wire.RejectionReason.ValueType] = {
     RejectionReason.NOT_MEASURED: wire.REJECTION_REASON_NOT_MEASURED,
     RejectionReason.UNREACHABLE: wire.REJECTION_REASON_UNREACHABLE,
     RejectionReason.BREAKER_OPEN: wire.REJECTION_REASON_BREAKER_OPEN,
+    RejectionReason.NOT_EXACT: wire.REJECTION_REASON_NOT_EXACT,
 }
 
 
@@ -104,6 +105,7 @@ def plan_to_wire(plan: Plan) -> wire.Plan:
         kv_bytes=plan.kv_bytes,
         reasons=plan.reasons,
         rejections=[_rejection_to_wire(rejection) for rejection in plan.rejections],
+        exact=plan.exact,
     )
 
 

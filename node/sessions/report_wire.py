@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.cache import CacheKind
 from engine.generation_report import (
     BlockTiming,
@@ -49,7 +51,16 @@ def committed_to_wire(committed: Committed) -> wire.GenerateResponse:
             token_ids=committed.token_ids,
             first_index=committed.first_index,
             drafted_count=committed.drafted_count,
+            log_probabilities=committed.log_probabilities,
+            alternatives=[_alternatives_to_wire(each) for each in committed.alternatives if each],
         )
+    )
+
+
+def _alternatives_to_wire(alternatives: Sequence[tuple[int, float]]) -> wire.TokenAlternatives:
+    return wire.TokenAlternatives(
+        token_ids=[token_id for token_id, _ in alternatives],
+        log_probabilities=[log_probability for _, log_probability in alternatives],
     )
 
 

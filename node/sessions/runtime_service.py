@@ -13,6 +13,7 @@ import grpc.aio
 
 from engine.errors import InvariantViolated, SessionNotFound
 from engine.session_store import Activity
+from engine.turns import PrefillTurn
 from fleet.plan import Plan
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya.v1 import runtime_pb2_grpc
@@ -90,7 +91,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
                         # Otherwise the server's stop would end it, without a reason.
                         self._desk.refuse_when_draining()
                         before = record.session.pending
-                        await worker.run(record.session.prefill_step)
+                        await worker.run(PrefillTurn(record.session))
                         self._metrics.tokens_prefilled.inc(before - record.session.pending)
                 except InvariantViolated as error:
                     self._desk.violated(session.session_id, error)
@@ -104,7 +105,8 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     ) -> None:
         """Streams tokens as they commit, then one done."""
         spec = generation_spec_from_wire(request, os.urandom)
-        session, _record = self._desk.get(request.session_id)
+        session, record = self._desk.get(request.session_id)
+        spec.check_for_model(record.session.verifier.info)
         async with aclosing(self._generations.run(session, spec)) as events:
             async for event in events:
                 if isinstance(event, Finished):

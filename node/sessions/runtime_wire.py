@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import BadParameters, KvStrategyUnsupported
+from engine.logit_bias import LogitBias
 from engine.randomness import draw_seed
 from engine.sampling import SamplingParameters
 from engine.verifier import VerifierInfo
@@ -96,11 +97,20 @@ class SessionSpec:
 
 @dataclass(frozen=True, slots=True)
 class GenerationSpec:
-    """One generation as it was asked for; `deadline_seconds` 0 for no limit."""
+    """One generation as it was asked for; `deadline_seconds` 0 for no limit.
+
+    `stop_token_ids` are those besides the session's own.
+    """
 
     max_tokens: int
     sampling: SamplingParameters
     deadline_seconds: float
+    stop_token_ids: frozenset[int] = frozenset()
+
+    def check_for_model(self, info: VerifierInfo) -> None:
+        """Checks what depends on the model. Raises `BadParameters`."""
+        _check_stop_ids(self.stop_token_ids, info)
+        self.sampling.check_vocabulary(info.vocabulary_size)
 
 
 def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
@@ -109,10 +119,7 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         raise BadParameters("model_id is empty; name a verifier model", field="model_id")
     _check_name("client_label", request.client_label)
     _check_name("request_id", request.request_id)
-    if len(request.stop_token_ids) > MAX_STOP_TOKENS:
-        raise _out_of_range(
-            "stop_token_ids", len(request.stop_token_ids), f"at most {MAX_STOP_TOKENS} ids"
-        )
+    stop_token_ids = _stop_ids_from_wire(request.stop_token_ids)
     window = request.window_tokens if request.HasField("window_tokens") else DEFAULT_WINDOW_TOKENS
     if window < 1:
         raise _out_of_range("window_tokens", window, "at least 1")
@@ -129,7 +136,7 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
             request.sink_tokens if request.HasField("sink_tokens") else DEFAULT_SINK_TOKENS
         ),
         window_tokens=window,
-        stop_token_ids=frozenset(request.stop_token_ids),
+        stop_token_ids=stop_token_ids,
         speculation=speculation_from_wire(request.speculation),
         client_label=request.client_label,
         request_id=request.request_id,
@@ -139,9 +146,7 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
 
 def check_for_model(spec: SessionSpec, info: VerifierInfo) -> None:
     """Checks what depends on the model. Raises `BadParameters`."""
-    largest = max(spec.stop_token_ids, default=0)
-    if largest >= info.vocabulary_size:
-        raise _out_of_range("stop_token_ids", largest, f"ids of 0 to {info.vocabulary_size - 1}")
+    _check_stop_ids(spec.stop_token_ids, info)
     block_size = spec.speculation.block_size or 0
     if block_size > info.width - 1:
         raise _out_of_range("speculation.block_size", block_size, f"0 to {info.width - 1}")
@@ -196,9 +201,19 @@ def generation_spec_from_wire(
     return GenerationSpec(
         max_tokens=request.max_tokens,
         sampling=SamplingParameters(
-            temperature=request.temperature, top_p=request.top_p, top_k=request.top_k, seed=seed
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=request.top_k,
+            seed=seed,
+            min_p=request.min_p,
+            repetition_penalty=request.repetition_penalty or 1.0,
+            logit_bias=LogitBias.of(request.logit_bias),
+            top_log_probabilities=(
+                request.top_log_probabilities if request.HasField("top_log_probabilities") else None
+            ),
         ),
         deadline_seconds=deadline,
+        stop_token_ids=_stop_ids_from_wire(request.stop_token_ids),
     )
 
 
@@ -214,6 +229,18 @@ def page_from_wire(request: wire.ListSessionsRequest) -> tuple[int, int]:
     if token and not (token.isascii() and token.isdecimal() and len(token) < MAX_PAGE_DIGITS):
         raise BadPageToken("page_token is none of this node's; list from the first page again")
     return int(token or 0), request.page_size or DEFAULT_PAGE_SIZE
+
+
+def _stop_ids_from_wire(token_ids: Sequence[int]) -> frozenset[int]:
+    if len(token_ids) > MAX_STOP_TOKENS:
+        raise _out_of_range("stop_token_ids", len(token_ids), f"at most {MAX_STOP_TOKENS} ids")
+    return frozenset(token_ids)
+
+
+def _check_stop_ids(token_ids: frozenset[int], info: VerifierInfo) -> None:
+    largest = max(token_ids, default=0)
+    if largest >= info.vocabulary_size:
+        raise _out_of_range("stop_token_ids", largest, f"ids of 0 to {info.vocabulary_size - 1}")
 
 
 def _check_name(field: str, value: str) -> None:

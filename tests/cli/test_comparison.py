@@ -9,7 +9,7 @@ from node.cli.mends import with_mend
 
 NUMBERS = SpeculationStatistics(0, 0, 0, 1, 1.0, 0.0, 0.0, (), None, 0, 0, "", "")
 DONE = GenerationDone(StopReason.MAX_TOKENS, 3, 4, Timings(0, 0, 0, 1), NUMBERS, (), 0)
-ALONE = Plan(Placement("v", "n", "a:1", "m"), None, None, 0, 0, 0, 0, 0, False, 0, (), ())
+ALONE = Plan(Placement("v", "n", "a:1", "m"), None, None, 0, 0, 0, 0, 0, False, 0, (), (), True)
 
 
 def comparison(drafted, alone):

@@ -5,8 +5,10 @@ from node.cli.tables import plain_table
 GIB = 1024**3
 
 
-def offer(model_id, role):
-    return ModelOffer(model_id, role, ModelKind.NGRAM, "", "", "", "", 0, 0, 0, (), False)
+def offer(model_id, role, *, exact=False):
+    return ModelOffer(
+        model_id, role, ModelKind.NGRAM, "", "", "", "", 0, 0, 0, (), exact, 0, "torch"
+    )
 
 
 def card(name, **changes):
@@ -44,13 +46,22 @@ def line(node, **more):
 
 
 def test_a_node_is_told_with_role_and_model_memory_liveness_age_and_round_trip():
-    models = (offer("tiny", Role.VERIFIER), offer("ngram", Role.PROPOSER))
+    models = (offer("tiny", Role.VERIFIER, exact=True), offer("ngram", Role.PROPOSER))
     text = line(status("mini-2", models=models))
     assert "verifier=tiny, proposer=ngram" in text
     assert "4.00 / 16.0 GiB" in text
     assert "alive, 0.4 s ago" in text
     assert "0.31 ms" in text
     assert text.endswith("10.0.0.1:7600")
+
+
+def test_a_verifier_that_is_not_exact_is_marked_and_a_proposer_is_not():
+    node = status("a", models=(offer("tiny", Role.VERIFIER), offer("ngram", Role.PROPOSER)))
+    assert "verifier=tiny (not exact), proposer=ngram  " in line(node)
+    served = rows([node])[0][1]
+    assert served.style == "yellow"
+    exact = status("a", models=(offer("tiny", Role.VERIFIER, exact=True),))
+    assert rows([exact])[0][1].style == ""
 
 
 def test_the_asked_node_is_marked_and_has_neither_age_nor_round_trip():

@@ -18,8 +18,9 @@ PAIR = Plan(
     13_000_000,
     ("why",),
     (),
+    True,
 )
-ALONE = Plan(VERIFIER, None, None, 0, 179.0, 179.0, 0.0, 0.0, False, 13_000_000, (), ())
+ALONE = Plan(VERIFIER, None, None, 0, 179.0, 179.0, 0.0, 0.0, False, 13_000_000, (), (), True)
 
 
 def test_a_pair_is_told_with_everything_that_the_prediction_stands_on():
@@ -43,6 +44,17 @@ def test_alone_nothing_is_said_of_drafts():
     assert "block size" not in text
     assert prediction_text(ALONE) == "179 tok/s, alone"
     assert pair_text(ALONE) == "tiny on mini-1, alone"
+
+
+def test_a_pair_that_is_not_exact_is_never_told_like_one_that_is():
+    risky = dataclasses.replace(PAIR, exact=False)
+    warning = [line for line in plan_lines(risky) if "WARNING" in line]
+    assert warning == [
+        "  WARNING      not exact: drafts can change tokens of tiny on mini-1",
+    ]
+    assert "not exact" in pair_text(risky)
+    for plan in (PAIR, ALONE):
+        assert "not exact" not in "\n".join([*plan_lines(plan), pair_text(plan)])
 
 
 def test_every_rejection_is_told_with_its_pair_its_reason_and_its_numbers():

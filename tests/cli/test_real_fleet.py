@@ -113,6 +113,7 @@ def test_a_plan_names_the_pair_its_reasons_and_every_rejection(ask, agents):
     as_json = ask("plan", "--json").json
     assert as_json["verifier"]["node_id"] == agents[0].node_id
     assert as_json["reasons"]
+    assert as_json["exact"] is True
 
 
 def test_a_plan_for_more_context_than_the_model_has_says_so(ask):
@@ -177,12 +178,23 @@ def test_json_events_hold_the_whole_stream_once(ask, toy):
     assert end["sha256"] == hashlib.sha256(ids).hexdigest()
 
 
+def test_log_probabilities_are_in_every_event_and_in_a_table_for_people(ask, toy):
+    words = ["--verifier", str(toy), PROMPT, "--max-tokens", "20", "--log-probabilities", "2"]
+    for block in ask("generate", *words, "--json").lines[1:-1]:
+        assert {len(ranked) for ranked in block["alternatives"]} == {2}
+        values = zip(block["token_ids"], block["log_probabilities"], strict=True)
+        assert [*values] == [tuple(ranked[0].values()) for ranked in block["alternatives"]]
+    table = r"^ *id +token +log p +likeliest\n(.*\n){20}mean log-probability -\d.*, perplexity \d"
+    assert re.search(table, ask("generate", *words).err, re.M)
+
+
 def test_the_same_stream_with_a_named_proposer_and_with_none(ask, toy):
     base = ["--verifier", str(toy), PROMPT, "--max-tokens", "48", "--json"]
-    for sampling in ([], ["--temperature", "0.9", "--top-p", "0.95", "--seed", "11"]):
+    shaped = "--temperature 0.9 --min-p 0.05 --repetition-penalty 1.05 --logit-bias 7=-inf"
+    for words in ("", "--temperature 0.9 --top-p 0.95 --seed 11", f"{shaped} --seed 12"):
         ends = {
-            speculation: ask("generate", *base, *sampling, "--speculation", speculation).lines[-1]
-            for speculation in ("off", "ngram@mini-2")
+            who: ask("generate", *base, *words.split(), "--speculation", who).lines[-1]
+            for who in ("off", "ngram@mini-2")
         }
         assert len({end["sha256"] for end in ends.values()}) == 1
         assert ends["off"]["speculation"]["drafted_count"] == 0

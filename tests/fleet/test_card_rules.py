@@ -32,6 +32,7 @@ def with_model(base: ModelOffer = VERIFIER, **changes: Any) -> Card:
 def test_a_good_card_is_accepted() -> None:
     check_card(card(), now_unix=NOW_UNIX)
     check_card(with_model(DRAFTER, step_costs=(StepCost(1, 0.0),)), now_unix=NOW_UNIX)
+    check_card(with_model(kv_fixed_bytes=2**64 - 1, backend="mlx"), now_unix=NOW_UNIX)
     check_card(card(announced_at_unix=NOW_UNIX + 86399), now_unix=NOW_UNIX)
     check_card(card(announced_at_unix=0.0, ring_address="h:1"), now_unix=NOW_UNIX)
 
@@ -76,6 +77,11 @@ def test_a_good_card_is_accepted() -> None:
         (with_model(kind=ModelKind.NGRAM), CardRule.BAD_MODEL),
         (with_model(DRAFTER, tokenizer_digest=""), CardRule.BAD_MODEL),
         (with_model(vocabulary_size=-1), CardRule.BAD_MODEL),
+        (with_model(kv_bytes_per_token=2**64), CardRule.BAD_MODEL),
+        (with_model(kv_fixed_bytes=-1), CardRule.BAD_MODEL),
+        (with_model(kv_fixed_bytes=2**64), CardRule.BAD_MODEL),
+        (with_model(backend="\x1b[2J"), CardRule.BAD_TEXT),
+        (with_model(backend="x" * 257), CardRule.BAD_TEXT),
         (with_model(step_costs=(StepCost(1, math.nan),)), CardRule.BAD_STEP_COST),
         (with_model(step_costs=(StepCost(1, math.inf),)), CardRule.BAD_STEP_COST),
         (with_model(step_costs=(StepCost(1, 0.0),)), CardRule.BAD_STEP_COST),

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from fleet.card import ModelOffer
 from fleet.kv_memory import kv_bytes
 from fleet.plan import KvStrategy, PlanRequest
@@ -23,3 +27,39 @@ def test_full_takes_the_whole_context(verifier_offer: ModelOffer) -> None:
     assert kv_bytes(verifier_offer, request) == 1024 * 1024
     unknown = PlanRequest("tiny", kv_strategy=KvStrategy.FULL)
     assert kv_bytes(verifier_offer, unknown) == 1024 * 2048
+
+
+@pytest.mark.parametrize(
+    ("context", "slots"),
+    [(1, 256), (256, 256), (257, 512), (2048, 2048), (2049, 3072), (3072, 3072), (3073, 4096)],
+)
+def test_segments_are_wider_above_2048_positions(
+    verifier_offer: ModelOffer, context: int, slots: int
+) -> None:
+    request = PlanRequest("tiny", context_tokens=context, kv_strategy=KvStrategy.FULL)
+    assert kv_bytes(verifier_offer, request) == 1024 * slots
+
+
+@pytest.mark.parametrize(("window", "slots"), [(188, 256), (189, 512), (1980, 2048), (1981, 3072)])
+def test_provisional_tokens_count_for_the_segments(
+    verifier_offer: ModelOffer, window: int, slots: int
+) -> None:
+    request = PlanRequest("tiny", sink_tokens=4, window_tokens=window)
+    assert kv_bytes(verifier_offer, request) == 1024 * slots
+
+
+@pytest.mark.parametrize("strategy", KvStrategy)
+@pytest.mark.parametrize("context", [0, 100, 2000])
+def test_what_is_fixed_is_added_once_whatever_the_request(
+    verifier_offer: ModelOffer, strategy: KvStrategy, context: int
+) -> None:
+    request = PlanRequest("tiny", kv_strategy=strategy, context_tokens=context)
+    plain = kv_bytes(verifier_offer, request)
+    assert kv_bytes(replace(verifier_offer, kv_fixed_bytes=777), request) == plain + 777
+
+
+def test_a_model_of_states_alone_takes_its_fixed_bytes(verifier_offer: ModelOffer) -> None:
+    recurrent = replace(verifier_offer, kv_bytes_per_token=0, kv_fixed_bytes=5000)
+    for strategy in KvStrategy:
+        request = PlanRequest("tiny", kv_strategy=strategy, context_tokens=2000)
+        assert kv_bytes(recurrent, request) == 5000

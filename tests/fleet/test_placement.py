@@ -92,6 +92,53 @@ def test_a_named_proposer_is_used_although_it_is_slower(pair: list[NodeView]) ->
         assert only_rejection(made).reason is RejectionReason.NOT_REQUESTED
 
 
+def inexact(pair: list[NodeView]) -> list[NodeView]:
+    """The pair with a verifier whose self-check failed."""
+    verifier, proposer = pair
+    models = tuple(replace(offer, exact=False) for offer in verifier.card.models)
+    return [alive(replace(verifier.card, models=models)), proposer]
+
+
+def test_a_verifier_that_is_not_exact_decodes_alone_and_the_mend_is_named(
+    pair: list[NodeView],
+) -> None:
+    made = plan(TINY, inexact(pair), way())
+    assert (made.proposer, made.exact) == (None, True)
+    rejected = only_rejection(made)
+    assert rejected.reason is RejectionReason.NOT_EXACT
+    assert rejected.proposer is not None
+    for words in ("tiny is not exact on name-a", "could change tokens", "name the proposer"):
+        assert words in rejected.explanation
+
+
+def test_naming_the_proposer_accepts_a_verifier_that_is_not_exact(pair: list[NodeView]) -> None:
+    for request in (replace(TINY, proposer_model="ngram"), replace(TINY, proposer_node_id="b")):
+        made = plan(request, inexact(pair), way())
+        assert made.proposer is not None
+        assert not made.exact
+        assert [line for line in made.reasons if "tiny on name-a is not exact" in line]
+        exact = plan(request, pair, way())
+        assert exact.exact
+        assert not any("not exact" in line for line in exact.reasons)
+
+
+def test_a_proposer_named_and_unwanted_accepts_nothing(pair: list[NodeView]) -> None:
+    request = replace(TINY, proposer_model="ngram", without_proposer=True)
+    made = plan(request, inexact(pair), way())
+    assert (made.proposer, made.exact) == (None, True)
+    assert only_rejection(made).reason is RejectionReason.NOT_REQUESTED
+
+
+def test_an_exact_verifier_is_paired_where_an_inexact_one_would_be_faster(
+    pair: list[NodeView], make_card: MakeCard, verifier_offer: ModelOffer
+) -> None:
+    quick = replace(verifier_offer, exact=False, step_costs=(StepCost(1, 0.0099),))
+    nodes = [*pair, alive(make_card("c", quick))]
+    made = plan(TINY, nodes, Measurements(round_trips={("a", "b"): 0.0, ("c", "b"): 0.0}))
+    assert (made.verifier.node_id, made.exact) == ("a", True)
+    assert made.proposer is not None
+
+
 def test_without_a_proposer_none_is_used(pair: list[NodeView]) -> None:
     made = plan(replace(TINY, without_proposer=True, proposer_model="ngram"), pair, way())
     assert made.proposer is None

@@ -10,7 +10,7 @@ from fleet.card import Card, ModelKind, ModelOffer, Role, StepCost
 from fleet.errors import FleetError
 from fleet.liveness import Liveness
 from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
-from fleet.plan import Plan, PlanRequest
+from fleet.plan import Plan, PlanRequest, RejectionReason
 
 MakeCard = Callable[..., Card]
 
@@ -18,6 +18,7 @@ MakeCard = Callable[..., Card]
 node_strategy = st.fixed_dictionaries(
     {
         "verifies": st.booleans(),
+        "exact": st.booleans(),
         "step": st.sampled_from([0.0, 0.005, 0.01, 0.05]),
         "free": st.sampled_from([0, 1 << 30]),
         "liveness": st.sampled_from(Liveness),
@@ -42,6 +43,7 @@ def build(make_card: MakeCard, index: int, drawn: dict[str, object]) -> NodeView
                 tokenizer_digest="t",
                 kv_bytes_per_token=64,
                 step_costs=costs,
+                exact=bool(drawn["exact"]),
             )
         )
     kinds = drawn["kinds"]
@@ -86,6 +88,23 @@ def outcome(request: PlanRequest, nodes: list[NodeView], measured: Measurements)
         return f"{error.reason} {error}"
 
 
+def check_exactness(made: Plan, nodes: list[NodeView], *, named: bool) -> None:
+    """No drafts for an inexact verifier unless named; then the plan says so, and only then."""
+    exact_ids = {
+        view.card.node_id
+        for view in nodes
+        if any(offer.exact for offer in view.card.offers(Role.VERIFIER))
+    }
+    risky = made.proposer is not None and made.verifier.node_id not in exact_ids
+    assert named or not risky
+    assert made.exact is not risky
+    assert any("not exact" in reason for reason in made.reasons) is risky
+    refused = [line for line in made.rejections if line.reason is RejectionReason.NOT_EXACT]
+    assert not (named and refused)
+    assert exact_ids.isdisjoint(line.verifier.node_id for line in refused)
+    assert all(line.proposer is not None for line in refused)
+
+
 @given(
     request_=requests,
     drawn=st.lists(node_strategy, min_size=1, max_size=4),
@@ -122,6 +141,7 @@ def test_every_plan_accounts_for_each_candidate_and_is_no_slower_than_alone(
     if isinstance(made, str):
         return
     named = bool(request_.proposer_model or request_.proposer_node_id)
+    check_exactness(made, nodes, named=named and not request_.without_proposer)
     if not named or request_.without_proposer:
         fastest_alone = max(
             line.predicted_tokens_per_second for line in made.rejections if line.proposer is None
@@ -142,3 +162,43 @@ def test_every_plan_accounts_for_each_candidate_and_is_no_slower_than_alone(
     assert len(looked_at) == len(unfit) + len(fit) * (1 + proposers)
     assert all(line.explanation for line in made.rejections)
     assert made.reasons
+
+
+@given(
+    request_=requests,
+    exact=st.lists(st.booleans(), min_size=1, max_size=3),
+    steps=st.lists(st.sampled_from([0.005, 0.01]), min_size=3, max_size=3),
+    rate=st.sampled_from([0.0, 0.6, 0.95]),
+)
+@settings(
+    deadline=None,
+    max_examples=200,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_of_nodes_that_could_all_pair_only_exact_or_named_ones_do(
+    make_card: MakeCard, request_: PlanRequest, exact: list[bool], steps: list[float], rate: float
+) -> None:
+    everything: dict[str, object] = {
+        "verifies": True,
+        "free": 1 << 30,
+        "liveness": Liveness.ALIVE,
+        "protocol_max": 1,
+        "kinds": [ModelKind.NGRAM, ModelKind.DFLASH],
+        "draft": 0.0001,
+        "tokenizer": "t",
+    }
+    nodes = [
+        build(make_card, index, {**everything, "exact": is_exact, "step": steps[index]})
+        for index, is_exact in enumerate(exact)
+    ]
+    measured = Measurements(
+        round_trips={(f"n{x}", f"n{y}"): 0.0001 for x in range(3) for y in range(3)},
+        acceptances={("tiny", str(kind)): MeasuredAcceptance(rate, 1000) for kind in ModelKind},
+    )
+    named = request_.names_proposer
+    if request_.proposer_node_id == "n1" and len(nodes) == 1 and named:
+        assert isinstance(outcome(request_, nodes, measured), str)
+        return
+    made = plan(request_, nodes, measured)
+    check_exactness(made, nodes, named=named)
+    assert (made.proposer is not None) or not named

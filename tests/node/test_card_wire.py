@@ -33,12 +33,16 @@ OFFER = ModelOffer(
     kv_bytes_per_token=1024,
     step_costs=(StepCost(1, 0.01), StepCost(16, 0.02)),
     exact=True,
+    kv_fixed_bytes=2**40,
+    backend="torch",
 )
 
 
 def test_every_field_survives_the_wire(make_card):
     signed = make_card(models=(OFFER,), ring_address="10.0.0.1:1", sequence=7)
     values = [getattr(signed.card, name) for name in signed.card.__slots__]
+    assert all(values), "a field left at its default proves nothing"
+    values = [getattr(OFFER, name) for name in OFFER.__slots__]
     assert all(values), "a field left at its default proves nothing"
     assert signed_from_wire(signed_to_wire(signed)) == signed
 

@@ -58,6 +58,24 @@ def next_token(position: int) -> int:
     return (position * 7 + 3) % VOCABULARY_SIZE
 
 
+def log_probabilities(request: runtime_pb2.GenerateRequest, block: list[int]) -> dict[str, object]:
+    """Fields of a block: the id at n has -n, its alternatives the ids behind it."""
+    if not request.HasField("top_log_probabilities"):
+        return {}
+    count = request.top_log_probabilities
+    alternatives = [
+        runtime_pb2.TokenAlternatives(
+            token_ids=[token + step for step in range(count)],
+            log_probabilities=[float(-token - step) for step in range(count)],
+        )
+        for token in block
+    ]
+    return {
+        "log_probabilities": [float(-token) for token in block],
+        "alternatives": alternatives if count else [],
+    }
+
+
 @dataclass
 class Refusal:
     """How a call is refused; with `after`, the work is done and only the answer lost."""
@@ -233,6 +251,7 @@ class ScriptedNode(
                         token_ids=block,
                         first_index=first + self.skips_position,
                         drafted_count=size - 1,
+                        **log_probabilities(request, block),
                     )
                 )
                 await asyncio.sleep(0)

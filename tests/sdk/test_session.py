@@ -77,10 +77,24 @@ async def test_the_request_says_what_was_asked_for(node):
         assert request.max_history_tokens == 99
         await session.append([1])
         await session.generate(
-            2, temperature=0.5, top_p=0.25, top_k=3, seed=0, deadline_seconds=9
+            2,
+            temperature=0.5,
+            top_p=0.25,
+            top_k=3,
+            min_p=0.125,
+            repetition_penalty=1.5,
+            logit_bias={7: -0.5, 9: float("-inf")},
+            seed=0,
+            stop_token_ids=[4, 5],
+            top_log_probabilities=0,
+            deadline_seconds=9,
         ).collect()
         request = node.requests["Generate"][0]
         assert (request.temperature, request.top_p, request.top_k) == (0.5, 0.25, 3)
+        assert (request.min_p, request.repetition_penalty) == (0.125, 1.5)
+        assert dict(request.logit_bias) == {7: -0.5, 9: float("-inf")}
+        assert list(request.stop_token_ids) == [4, 5]
+        assert request.HasField("top_log_probabilities")
         assert request.HasField("seed")
         assert request.deadline_seconds == 9
 
@@ -98,7 +112,10 @@ async def test_defaults_leave_windows_to_the_node_and_speculate(node):
         assert second.request_id == ""
         await session.append([1])
         await session.generate(1).collect()
-        assert not node.requests["Generate"][0].HasField("seed")
+        request = node.requests["Generate"][0]
+        assert not request.HasField("seed")
+        assert not request.HasField("top_log_probabilities")
+        assert not request.logit_bias
 
 
 async def test_the_session_carries_model_and_plan(node):
@@ -136,6 +153,33 @@ async def test_generate_refuses_counts_that_no_request_can_carry(node):
         for max_tokens in (-1, 2**32):
             with pytest.raises(kakeya.BadRequest):
                 session.generate(max_tokens)
+        for arguments in (
+            {"logit_bias": {-1: 1.0}},
+            {"logit_bias": {2**32: 1.0}},
+            {"stop_token_ids": [-1]},
+            {"top_log_probabilities": -1},
+        ):
+            with pytest.raises(kakeya.BadRequest):
+                session.generate(1, **arguments)
+
+
+async def test_log_probabilities_come_with_their_tokens_when_asked_for(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        await session.append([5])
+        blocks = [tokens async for tokens in session.generate(6, top_log_probabilities=2)]
+        assert len(blocks) == 2
+        for tokens in blocks:
+            assert tokens.log_probabilities == tuple(float(-each) for each in tokens.token_ids)
+            assert tokens.alternatives == tuple(
+                (kakeya.Alternative(each, -each), kakeya.Alternative(each + 1, -each - 1))
+                for each in tokens.token_ids
+            )
+        alone = await session.generate(6, top_log_probabilities=0).collect()
+        assert alone.log_probabilities == tuple(float(-each) for each in alone.token_ids)
+        assert alone.alternatives == ()
+        assert (await session.generate(6).collect()).log_probabilities == ()
+        whole = await session.generate(6, top_log_probabilities=1).collect()
+        assert [each[0].token_id for each in whole.alternatives] == list(whole.token_ids)
 
 
 @pytest.mark.parametrize("token_ids", [[-1], [2**32], [1000]])

@@ -29,7 +29,19 @@ def test_a_session_from_end_to_end(threaded_node, token_at):
             assert generation.done.history_length == 8
             assert list(session.generate(2).ids()) == [token_at(8), token_at(9)]
             assert session.generate(1).collect().token_ids == (token_at(10),)
-            assert session.history_length == 11
+            shaped = session.generate(
+                1,
+                min_p=0.5,
+                repetition_penalty=2.0,
+                logit_bias={3: 1.0},
+                stop_token_ids=[6],
+                top_log_probabilities=1,
+            )
+            assert len(shaped.collect().alternatives) == 1
+            request = node.requests["Generate"][-1]
+            assert (request.min_p, request.repetition_penalty) == (0.5, 2.0)
+            assert (dict(request.logit_bias), list(request.stop_token_ids)) == ({3: 1.0}, [6])
+            assert session.history_length == 12
             fork = session.fork(2)
             fork.rewind(1)
             assert fork.history == (1,)

@@ -93,6 +93,12 @@ def test_statistics_and_timeline_of_a_generation():
     )
 
 
+def test_alternatives_without_their_log_probabilities_are_the_nodes_fault():
+    lame = runtime_pb2.TokenAlternatives(token_ids=[1, 2], log_probabilities=[-1.0])
+    with pytest.raises(kakeya.UnexpectedError):
+        wire.tokens(runtime_pb2.CommittedTokens(token_ids=[1], alternatives=[lame]))
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -114,3 +120,20 @@ def test_statistics_and_timeline_of_a_generation():
 )
 def test_values_have_the_fields_of_their_messages(value, message):
     assert set(value.__dataclass_fields__) == set(message.DESCRIPTOR.fields_by_name)
+
+
+def test_an_offer_carries_what_a_session_takes_and_what_computes_it():
+    offer = wire.model_offer(
+        model_pb2.ModelOffer(kv_bytes_per_token=7, kv_fixed_bytes=2**63, backend="mlx", exact=True)
+    )
+    assert (offer.kv_bytes_per_token, offer.kv_fixed_bytes) == (7, 2**63)
+    assert (offer.backend, offer.exact) == ("mlx", True)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_plan_tells_whether_drafts_can_change_tokens(exact):
+    assert wire.plan(placement_pb2.Plan(exact=exact)).exact is exact
+
+
+def test_a_node_that_does_not_tell_is_not_taken_for_exact():
+    assert not wire.plan(placement_pb2.Plan()).exact

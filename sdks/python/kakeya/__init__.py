@@ -81,6 +81,7 @@ from kakeya.session import AsyncSession
 from kakeya.sync import Client, Fleet, Generation, Session, Watch
 from kakeya.timeouts import Timeouts
 from kakeya.values import (
+    Alternative,
     BlockTiming,
     Completion,
     DraftFault,
@@ -96,6 +97,7 @@ from kakeya.values import (
 )
 
 __all__ = [
+    "Alternative",
     "AsyncClient",
     "AsyncFleet",
     "AsyncGeneration",

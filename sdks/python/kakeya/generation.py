@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from typing import TypeAlias
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import chain
+from typing import TypeAlias, TypeVar
 
 from kakeya import wire
 from kakeya.errors import UnexpectedError
@@ -13,6 +14,7 @@ from kakeya.streams import AsyncStream, MessageStream
 from kakeya.v1 import runtime_pb2
 from kakeya.values import Completion, GenerationDone, Tokens
 
+ItemT = TypeVar("ItemT")
 GenerateStream: TypeAlias = MessageStream[runtime_pb2.GenerateRequest, runtime_pb2.GenerateResponse]
 
 
@@ -47,10 +49,15 @@ class AsyncGeneration(
 
     async def collect(self) -> Completion:
         """Waits for the whole generation. Raises what the iteration raises."""
-        token_ids = [token_id async for tokens in self for token_id in tokens.token_ids]
+        blocks = [tokens async for tokens in self]
         if self._done is None:
             raise UnexpectedError("the generation was left before its end")
-        return Completion(tuple(token_ids), self._done)
+        return Completion(
+            token_ids=_joined(tokens.token_ids for tokens in blocks),
+            done=self._done,
+            log_probabilities=_joined(tokens.log_probabilities for tokens in blocks),
+            alternatives=_joined(tokens.alternatives for tokens in blocks),
+        )
 
     def _open(self) -> GenerateStream:
         return self._start()
@@ -68,6 +75,10 @@ class AsyncGeneration(
     def _finish(self) -> None:
         if self._done is None:
             raise UnexpectedError("the node ended the generation without saying why")
+
+
+def _joined(parts: Iterable[tuple[ItemT, ...]]) -> tuple[ItemT, ...]:
+    return tuple(chain.from_iterable(parts))
 
 
 class _Ids(AsyncIterator[int]):

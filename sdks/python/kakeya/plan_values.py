@@ -57,6 +57,7 @@ class RejectionReason(StrEnum):
     NOT_MEASURED = "not_measured"
     UNREACHABLE = "unreachable"
     BREAKER_OPEN = "breaker_open"
+    NOT_EXACT = "not_exact"
     UNKNOWN = "unknown"
 
 
@@ -73,8 +74,11 @@ class ModelOffer:
     """One model in one role, as a node's card offers it.
 
     `vocabulary_size` and `context_length` are tokens, 0 for no limit of the
-    model's own; `exact` tells whether the node found blocks and single steps
-    bit-identical past the window when it loaded the model.
+    model's own. `kv_bytes_per_token` counts the layers that see the whole
+    history, `kv_fixed_bytes` what a session takes besides at most. `exact`
+    tells whether the node found, when it loaded a verifier, that its bits do
+    not depend on how a history is cut into blocks; false for proposers.
+    `backend` is "torch" or "mlx", empty for a model without tensors.
     """
 
     model_id: str
@@ -89,6 +93,8 @@ class ModelOffer:
     kv_bytes_per_token: int
     step_costs: tuple[StepCost, ...]
     exact: bool
+    kv_fixed_bytes: int
+    backend: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,9 @@ class Plan:
     `proposer` and `transport` are None, and `block_size` is 0, when the
     verifier decodes alone. `round_trip_seconds` and `acceptance_rate` (0 to 1,
     a drafted token) are what the prediction assumed; `kv_bytes` is the most
-    that the session will hold.
+    that the session will hold. `exact` tells whether drafting cannot change a
+    token; it is false only when the request named the proposer of a verifier
+    that is not exact on its machine.
     """
 
     verifier: Placement
@@ -138,3 +146,4 @@ class Plan:
     kv_bytes: int
     reasons: tuple[str, ...]
     rejections: tuple[Rejection, ...]
+    exact: bool

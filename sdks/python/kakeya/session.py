@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -153,25 +153,38 @@ class AsyncSession:
             self._connection.runtime.AppendTokens, request, timeout, idempotent=True
         )
 
-    def generate(
+    def generate(  # noqa: PLR0913 - the fields of the request, all optional but one
         self,
         max_tokens: int,
         *,
         temperature: float = 0.0,
         top_p: float = 1.0,
         top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
+        stop_token_ids: Sequence[int] = (),
+        top_log_probabilities: int | None = None,
         deadline_seconds: float | None = None,
     ) -> AsyncGeneration:
         """Continues the history by at most `max_tokens` ids.
 
-        `temperature` 0 is greedy; otherwise logits are divided by it, the
-        smallest set of ids whose probability reaches `top_p` and the `top_k`
-        most probable are kept (0 keeps all), and `seed` names the stream: the
-        same seed gives the same ids; None lets the node draw one. After
-        `deadline_seconds` the node stops. Nothing is sent before the iteration
-        begins, which raises EmptyHistory, BadRequest, SessionNotFound,
-        SessionBusy, TransportError.
+        In this order: `logit_bias` is added to the logits of its ids, -10,000 to
+        10,000, or minus infinity to ban an id; those of ids that the history has
+        are divided by `repetition_penalty`, or multiplied where negative (1/64
+        to 64; 1 or 0 changes nothing); `temperature` 0 takes the largest, and
+        otherwise divides them; the `top_k` most probable ids are kept (0 keeps
+        all), of these the smallest set whose probability reaches `top_p` (0 or 1
+        keeps all), of these the ids at least `min_p` times as probable as the
+        first. `seed` names the sampled stream: the same seed gives the same ids;
+        None lets the node draw one.
+
+        The node stops after one of `stop_token_ids`, besides the session's own,
+        and after `deadline_seconds`. With `top_log_probabilities`, 0 to 20,
+        tokens come with their log-probabilities and those of so many
+        alternatives. Nothing is sent before the iteration begins, which raises
+        EmptyHistory, BadRequest, SessionNotFound, SessionBusy, TransportError.
         """
         request = wire.build(
             lambda: runtime_pb2.GenerateRequest(
@@ -179,7 +192,12 @@ class AsyncSession:
                 temperature=temperature,
                 top_p=top_p,
                 top_k=top_k,
+                min_p=min_p,
+                repetition_penalty=repetition_penalty,
+                logit_bias=logit_bias,
                 seed=seed,
+                stop_token_ids=stop_token_ids,
+                top_log_probabilities=top_log_probabilities,
                 deadline_seconds=deadline_seconds or 0.0,
             )
         )

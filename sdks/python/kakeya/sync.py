@@ -8,7 +8,7 @@ the same errors. Objects may be shared between threads.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
@@ -147,14 +147,19 @@ class Session:
         """See `AsyncSession.append`."""
         return self._portal.run(self._inner.append(token_ids, expected_history_length))
 
-    def generate(
+    def generate(  # noqa: PLR0913 - the fields of the request, all optional but one
         self,
         max_tokens: int,
         *,
         temperature: float = 0.0,
         top_p: float = 1.0,
         top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        logit_bias: Mapping[int, float] | None = None,
         seed: int | None = None,
+        stop_token_ids: Sequence[int] = (),
+        top_log_probabilities: int | None = None,
         deadline_seconds: float | None = None,
     ) -> Generation:
         """See `AsyncSession.generate`."""
@@ -163,7 +168,12 @@ class Session:
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            logit_bias=logit_bias,
             seed=seed,
+            stop_token_ids=stop_token_ids,
+            top_log_probabilities=top_log_probabilities,
             deadline_seconds=deadline_seconds,
         )
         return Generation(self._portal, generation)

@@ -54,16 +54,29 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """A token that the model held probable, and the natural logarithm of its probability."""
+
+    token_id: int
+    log_probability: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """Committed tokens, oldest first; never empty.
 
     `first_index` is the position of the first in the history; the first
-    `drafted_count` of them were drafted by the proposer.
+    `drafted_count` of them were drafted by the proposer. `log_probabilities`
+    and `alternatives` are one item a token, empty unless asked for: natural
+    logarithms of what the model itself gave, before bias, penalty, temperature
+    and filters, and the most probable tokens at that position.
     """
 
     token_ids: tuple[int, ...]
     first_index: int
     drafted_count: int
+    log_probabilities: tuple[float, ...] = ()
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +165,12 @@ class GenerationDone:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole generation: its tokens and its end."""
+    """A whole generation: its tokens and its end; the rest as in `Tokens`."""
 
     token_ids: tuple[int, ...]
     done: GenerationDone
+    log_probabilities: tuple[float, ...] = ()
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

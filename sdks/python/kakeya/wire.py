@@ -9,7 +9,7 @@ from typing import TypeVar
 from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
 
-from kakeya.errors import BadRequest
+from kakeya.errors import BadRequest, UnexpectedError
 from kakeya.plan_values import (
     KvStrategy,
     ModelKind,
@@ -24,6 +24,7 @@ from kakeya.plan_values import (
 )
 from kakeya.v1 import model_pb2, placement_pb2, runtime_pb2
 from kakeya.values import (
+    Alternative,
     BlockTiming,
     DraftFault,
     DropReason,
@@ -89,6 +90,8 @@ def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
         kv_bytes_per_token=message.kv_bytes_per_token,
         step_costs=tuple(StepCost(cost.token_count, cost.seconds) for cost in message.step_costs),
         exact=message.exact,
+        kv_fixed_bytes=message.kv_fixed_bytes,
+        backend=message.backend,
     )
 
 
@@ -131,12 +134,26 @@ def plan(message: placement_pb2.Plan) -> Plan:
         kv_bytes=message.kv_bytes,
         reasons=tuple(message.reasons),
         rejections=tuple(_rejection(item) for item in message.rejections),
+        exact=message.exact,
     )
 
 
 def tokens(message: runtime_pb2.CommittedTokens) -> Tokens:
     """Tokens as they committed."""
-    return Tokens(tuple(message.token_ids), message.first_index, message.drafted_count)
+    return Tokens(
+        tuple(message.token_ids),
+        message.first_index,
+        message.drafted_count,
+        tuple(message.log_probabilities),
+        tuple(_alternatives(each) for each in message.alternatives),
+    )
+
+
+def _alternatives(message: runtime_pb2.TokenAlternatives) -> tuple[Alternative, ...]:
+    if len(message.token_ids) != len(message.log_probabilities):
+        raise UnexpectedError("the node sent alternatives without their log-probabilities")
+    pairs = zip(message.token_ids, message.log_probabilities, strict=True)
+    return tuple(Alternative(token_id, value) for token_id, value in pairs)
 
 
 def _drop_reason(number: int) -> DropReason | None:

@@ -128,6 +128,8 @@ class ModelOffer(_message.Message):
     KV_BYTES_PER_TOKEN_FIELD_NUMBER: _builtins.int
     STEP_COSTS_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
+    KV_FIXED_BYTES_FIELD_NUMBER: _builtins.int
+    BACKEND_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """The name that requests use: "tiny", a hub id, or the folder's name."""
     role: Global___Role.ValueType
@@ -149,10 +151,22 @@ class ModelOffer(_message.Message):
     context_length: _builtins.int
     """Longest history that the model's positions allow; 0 for no limit."""
     kv_bytes_per_token: _builtins.int
-    """Bytes of keys and values that one resident token takes, all layers."""
+    """Bytes of keys and values that one resident token takes, in all layers that
+    see the whole history.
+    """
     exact: _builtins.bool
-    """Whether the load-time check found blocks and single steps bit-identical
-    past the window on this machine; false for proposers.
+    """Whether the load-time check found that a verifier's bits do not depend on
+    how a history is cut into blocks, past the window, on this machine. A
+    verifier that is not exact is paired only with a proposer that the request
+    names. False for proposers.
+    """
+    kv_fixed_bytes: _builtins.int
+    """Bytes that a session takes at most besides kv_bytes_per_token: layers with
+    sliding windows, recurrent states.
+    """
+    backend: _builtins.str
+    """What computes the model: "torch" or "mlx"; empty for a model without
+    tensors, and from nodes that do not tell.
     """
     @_builtins.property
     def step_costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepCost]:
@@ -173,10 +187,12 @@ class ModelOffer(_message.Message):
         kv_bytes_per_token: _builtins.int = ...,
         step_costs: _abc.Iterable[Global___StepCost] | None = ...,
         exact: _builtins.bool = ...,
+        kv_fixed_bytes: _builtins.int = ...,
+        backend: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "dtype", b"dtype", "exact", b"exact", "kind", b"kind", "kv_bytes_per_token", b"kv_bytes_per_token", "model_id", b"model_id", "quantization", b"quantization", "role", b"role", "step_costs", b"step_costs", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size", "weights_digest", b"weights_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "context_length", b"context_length", "dtype", b"dtype", "exact", b"exact", "kind", b"kind", "kv_bytes_per_token", b"kv_bytes_per_token", "kv_fixed_bytes", b"kv_fixed_bytes", "model_id", b"model_id", "quantization", b"quantization", "role", b"role", "step_costs", b"step_costs", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size", "weights_digest", b"weights_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

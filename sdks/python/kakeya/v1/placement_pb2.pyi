@@ -105,6 +105,10 @@ class _RejectionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Rejec
     """The verifier cannot reach the proposer, or never measured the way to it."""
     REJECTION_REASON_BREAKER_OPEN: _RejectionReason.ValueType  # 11
     """The proposer served bad blocks; its circuit breaker is open."""
+    REJECTION_REASON_NOT_EXACT: _RejectionReason.ValueType  # 12
+    """The verifier is not exact on its machine, so that drafting could change
+    tokens; a request that names the proposer accepts that.
+    """
 
 class RejectionReason(_RejectionReason, metaclass=_RejectionReasonEnumTypeWrapper):
     """Why a pairing was rejected."""
@@ -133,6 +137,10 @@ REJECTION_REASON_UNREACHABLE: RejectionReason.ValueType  # 10
 """The verifier cannot reach the proposer, or never measured the way to it."""
 REJECTION_REASON_BREAKER_OPEN: RejectionReason.ValueType  # 11
 """The proposer served bad blocks; its circuit breaker is open."""
+REJECTION_REASON_NOT_EXACT: RejectionReason.ValueType  # 12
+"""The verifier is not exact on its machine, so that drafting could change
+tokens; a request that names the proposer accepts that.
+"""
 Global___RejectionReason: _TypeAlias = RejectionReason  # noqa: Y015
 
 @_typing.final
@@ -154,7 +162,9 @@ class PlanRequest(_message.Message):
     verifier_model: _builtins.str
     """Model that decides the tokens. Required."""
     proposer_model: _builtins.str
-    """Proposer model to pair with it; empty for any."""
+    """Proposer model to pair with it; empty for any. Naming the proposer, here or
+    by node, accepts a verifier that is not exact.
+    """
     proposer_node_id: _builtins.str
     """Node of the proposer; empty for any."""
     verifier_node_id: _builtins.str
@@ -287,6 +297,7 @@ class Plan(_message.Message):
     REASONS_FIELD_NUMBER: _builtins.int
     REJECTIONS_FIELD_NUMBER: _builtins.int
     ACCEPTANCE_MEASURED_FIELD_NUMBER: _builtins.int
+    EXACT_FIELD_NUMBER: _builtins.int
     transport: Global___Transport.ValueType
     """Road between the two; unspecified when the verifier decodes alone."""
     block_size: _builtins.int
@@ -303,6 +314,11 @@ class Plan(_message.Message):
     """Keys and values that the session will hold at most, in bytes."""
     acceptance_measured: _builtins.bool
     """Whether the acceptance was measured, not assumed."""
+    exact: _builtins.bool
+    """Whether drafting cannot change a token: the verifier is exact on its
+    machine, or decodes alone. False only when the request names the proposer
+    of a verifier that is not exact; a reason says so then.
+    """
     @_builtins.property
     def verifier(self) -> Global___Placement:
         """Where the session will be."""
@@ -334,10 +350,11 @@ class Plan(_message.Message):
         reasons: _abc.Iterable[_builtins.str] | None = ...,
         rejections: _abc.Iterable[Global___Rejection] | None = ...,
         acceptance_measured: _builtins.bool = ...,
+        exact: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["proposer", b"proposer", "verifier", b"verifier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "block_size", b"block_size", "kv_bytes", b"kv_bytes", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "verifier", b"verifier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "block_size", b"block_size", "exact", b"exact", "kv_bytes", b"kv_bytes", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "verifier", b"verifier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,21 +26,23 @@ from kakeya.v1 import model_pb2 as kakeya_dot_v1_dot_model__pb2
 from kakeya.v1 import placement_pb2 as kakeya_dot_v1_dot_placement__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kakeya/v1/runtime.proto\x12\tkakeya.v1\x1a\x15kakeya/v1/model.proto\x1a\x19kakeya/v1/placement.proto\"\x80\x01\n\x0bSpeculation\x12(\n\x04mode\x18\x01 \x01(\x0e\x32\x1a.kakeya.v1.SpeculationMode\x12\x18\n\x10proposer_node_id\x18\x02 \x01(\t\x12\x19\n\x11proposer_model_id\x18\x03 \x01(\t\x12\x12\n\nblock_size\x18\x04 \x01(\r\"\xb7\x02\n\x14\x43reateSessionRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12*\n\x0bkv_strategy\x18\x02 \x01(\x0e\x32\x15.kakeya.v1.KvStrategy\x12\x18\n\x0bsink_tokens\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x1a\n\rwindow_tokens\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x05 \x03(\r\x12+\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x16.kakeya.v1.Speculation\x12\x14\n\x0c\x63lient_label\x18\x07 \x01(\t\x12\x12\n\nrequest_id\x18\x08 \x01(\t\x12\x1a\n\x12max_history_tokens\x18\t \x01(\rB\x0e\n\x0c_sink_tokensB\x10\n\x0e_window_tokens\"\x89\x01\n\x15\x43reateSessionResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12$\n\x05model\x18\x02 \x01(\x0b\x32\x15.kakeya.v1.ModelOffer\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x1d\n\x04plan\x18\x04 \x01(\x0b\x32\x0f.kakeya.v1.Plan\"~\n\x13\x41ppendTokensRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12$\n\x17\x65xpected_history_length\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x1a\n\x18_expected_history_length\".\n\x14\x41ppendTokensResponse\x12\x16\n\x0ehistory_length\x18\x01 \x01(\x04\"\xa2\x01\n\x0fGenerateRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmax_tokens\x18\x02 \x01(\r\x12\x13\n\x0btemperature\x18\x03 \x01(\x02\x12\r\n\x05top_p\x18\x04 \x01(\x02\x12\r\n\x05top_k\x18\x05 \x01(\r\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x07 \x01(\x01\x42\x07\n\x05_seed\"P\n\x0f\x43ommittedTokens\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\x04\x12\x15\n\rdrafted_count\x18\x03 \x01(\r\"B\n\nDraftFault\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.kakeya.v1.DropReason\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"\xda\x01\n\x0b\x42lockTiming\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\x04\x12\x15\n\rdrafted_count\x18\x02 \x01(\r\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x03 \x01(\r\x12\x15\n\rdraft_seconds\x18\x04 \x01(\x01\x12\x14\n\x0cwire_seconds\x18\x05 \x01(\x01\x12\x14\n\x0cwait_seconds\x18\x06 \x01(\x01\x12\x16\n\x0everify_seconds\x18\x07 \x01(\x01\x12\x15\n\rdrafted_ahead\x18\x08 \x01(\x08\x12\x15\n\rstart_seconds\x18\t \x01(\x01\"\x8f\x03\n\x15SpeculationStatistics\x12\x13\n\x0b\x62lock_count\x18\x01 \x01(\r\x12\x15\n\rdrafted_count\x18\x02 \x01(\r\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x03 \x01(\r\x12\x1c\n\x14verify_forward_count\x18\x04 \x01(\r\x12\x19\n\x11\x61\x63\x63\x65ptance_length\x18\x05 \x01(\x01\x12\x1e\n\x16round_trip_seconds_p50\x18\x06 \x01(\x01\x12\x1e\n\x16round_trip_seconds_p99\x18\x07 \x01(\x01\x12%\n\x06\x66\x61ults\x18\x08 \x03(\x0b\x32\x15.kakeya.v1.DraftFault\x12*\n\x0b\x64rop_reason\x18\t \x01(\x0e\x32\x15.kakeya.v1.DropReason\x12\x17\n\x0f\x61head_hit_count\x18\n \x01(\r\x12\x18\n\x10\x61head_miss_count\x18\x0b \x01(\r\x12\x18\n\x10proposer_node_id\x18\x0c \x01(\t\x12\x19\n\x11proposer_model_id\x18\r \x01(\t\"u\n\x0fGenerateTimings\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12\x17\n\x0fprefill_seconds\x18\x02 \x01(\x01\x12\x1b\n\x13\x66irst_token_seconds\x18\x03 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x04 \x01(\x01\"\x8d\x02\n\x0cGenerateDone\x12*\n\x0bstop_reason\x18\x01 \x01(\x0e\x32\x15.kakeya.v1.StopReason\x12\x1d\n\x15generated_token_count\x18\x02 \x01(\r\x12\x16\n\x0ehistory_length\x18\x03 \x01(\x04\x12+\n\x07timings\x18\x04 \x01(\x0b\x32\x1a.kakeya.v1.GenerateTimings\x12\x35\n\x0bspeculation\x18\x05 \x01(\x0b\x32 .kakeya.v1.SpeculationStatistics\x12(\n\x08timeline\x18\x06 \x03(\x0b\x32\x16.kakeya.v1.BlockTiming\x12\x0c\n\x04seed\x18\x07 \x01(\x04\"q\n\x10GenerateResponse\x12,\n\x06tokens\x18\x01 \x01(\x0b\x32\x1a.kakeya.v1.CommittedTokensH\x00\x12\'\n\x04\x64one\x18\x02 \x01(\x0b\x32\x17.kakeya.v1.GenerateDoneH\x00\x42\x06\n\x04kind\"\xb3\x03\n\x0bSessionInfo\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x14\n\x0c\x63lient_label\x18\x03 \x01(\t\x12\x16\n\x0ehistory_length\x18\x04 \x01(\x04\x12\x10\n\x08kv_bytes\x18\x05 \x01(\x04\x12\x1c\n\x14resident_token_count\x18\x06 \x01(\x04\x12*\n\x0bkv_strategy\x18\x07 \x01(\x0e\x32\x15.kakeya.v1.KvStrategy\x12\x13\n\x0bsink_tokens\x18\x08 \x01(\r\x12\x15\n\rwindow_tokens\x18\t \x01(\r\x12&\n\x05state\x18\n \x01(\x0e\x32\x17.kakeya.v1.SessionState\x12\x14\n\x0cidle_seconds\x18\x0b \x01(\x01\x12\x13\n\x0bttl_seconds\x18\x0c \x01(\x01\x12\x13\n\x0b\x61ge_seconds\x18\r \x01(\x01\x12\x1d\n\x04plan\x18\x0e \x01(\x0b\x32\x0f.kakeya.v1.Plan\x12*\n\x0b\x64rop_reason\x18\x0f \x01(\x0e\x32\x15.kakeya.v1.DropReason\x12\x15\n\rforward_count\x18\x10 \x01(\x04\"+\n\x15GetSessionInfoRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"A\n\x16GetSessionInfoResponse\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.kakeya.v1.SessionInfo\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x14ListSessionsResponse\x12(\n\x08sessions\x18\x01 \x03(\x0b\x32\x16.kakeya.v1.SessionInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\".\n\x14\x43loseSessionResponse\x12\x16\n\x0ehistory_length\x18\x01 \x01(\x04\"X\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1b\n\x0ehistory_length\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x11\n\x0f_history_length\"A\n\x13\x46orkSessionResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x16\n\x0ehistory_length\x18\x02 \x01(\x04*\x84\x01\n\x0fSpeculationMode\x12 \n\x1cSPECULATION_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SPECULATION_MODE_AUTO\x10\x01\x12\x18\n\x14SPECULATION_MODE_OFF\x10\x02\x12\x1a\n\x16SPECULATION_MODE_FIXED\x10\x03*\xb3\x01\n\nStopReason\x12\x1b\n\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16STOP_REASON_MAX_TOKENS\x10\x01\x12\x1a\n\x16STOP_REASON_STOP_TOKEN\x10\x02\x12\x18\n\x14STOP_REASON_DEADLINE\x10\x03\x12\x1c\n\x18STOP_REASON_CONTEXT_FULL\x10\x04\x12\x18\n\x14STOP_REASON_DRAINING\x10\x05*\xdb\x01\n\nDropReason\x12\x1b\n\x17\x44ROP_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44ROP_REASON_UNREACHABLE\x10\x01\x12\x18\n\x14\x44ROP_REASON_DEADLINE\x10\x02\x12\x1c\n\x18\x44ROP_REASON_WRONG_LENGTH\x10\x03\x12!\n\x1d\x44ROP_REASON_OUT_OF_VOCABULARY\x10\x04\x12\x15\n\x11\x44ROP_REASON_STALE\x10\x05\x12!\n\x1d\x44ROP_REASON_SLOWER_THAN_ALONE\x10\x06*\x80\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_STATE_IDLE\x10\x01\x12\x1b\n\x17SESSION_STATE_APPENDING\x10\x02\x12\x1c\n\x18SESSION_STATE_GENERATING\x10\x03\x32\xc3\x04\n\x0eRuntimeService\x12R\n\rCreateSession\x12\x1f.kakeya.v1.CreateSessionRequest\x1a .kakeya.v1.CreateSessionResponse\x12O\n\x0c\x41ppendTokens\x12\x1e.kakeya.v1.AppendTokensRequest\x1a\x1f.kakeya.v1.AppendTokensResponse\x12\x45\n\x08Generate\x12\x1a.kakeya.v1.GenerateRequest\x1a\x1b.kakeya.v1.GenerateResponse0\x01\x12U\n\x0eGetSessionInfo\x12 .kakeya.v1.GetSessionInfoRequest\x1a!.kakeya.v1.GetSessionInfoResponse\x12O\n\x0cListSessions\x12\x1e.kakeya.v1.ListSessionsRequest\x1a\x1f.kakeya.v1.ListSessionsResponse\x12O\n\x0c\x43loseSession\x12\x1e.kakeya.v1.CloseSessionRequest\x1a\x1f.kakeya.v1.CloseSessionResponse\x12L\n\x0b\x46orkSession\x12\x1d.kakeya.v1.ForkSessionRequest\x1a\x1e.kakeya.v1.ForkSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kakeya/v1/runtime.proto\x12\tkakeya.v1\x1a\x15kakeya/v1/model.proto\x1a\x19kakeya/v1/placement.proto\"\x80\x01\n\x0bSpeculation\x12(\n\x04mode\x18\x01 \x01(\x0e\x32\x1a.kakeya.v1.SpeculationMode\x12\x18\n\x10proposer_node_id\x18\x02 \x01(\t\x12\x19\n\x11proposer_model_id\x18\x03 \x01(\t\x12\x12\n\nblock_size\x18\x04 \x01(\r\"\xb7\x02\n\x14\x43reateSessionRequest\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12*\n\x0bkv_strategy\x18\x02 \x01(\x0e\x32\x15.kakeya.v1.KvStrategy\x12\x18\n\x0bsink_tokens\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x1a\n\rwindow_tokens\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x05 \x03(\r\x12+\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x16.kakeya.v1.Speculation\x12\x14\n\x0c\x63lient_label\x18\x07 \x01(\t\x12\x12\n\nrequest_id\x18\x08 \x01(\t\x12\x1a\n\x12max_history_tokens\x18\t \x01(\rB\x0e\n\x0c_sink_tokensB\x10\n\x0e_window_tokens\"\x89\x01\n\x15\x43reateSessionResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12$\n\x05model\x18\x02 \x01(\x0b\x32\x15.kakeya.v1.ModelOffer\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x1d\n\x04plan\x18\x04 \x01(\x0b\x32\x0f.kakeya.v1.Plan\"~\n\x13\x41ppendTokensRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12$\n\x17\x65xpected_history_length\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x1a\n\x18_expected_history_length\".\n\x14\x41ppendTokensResponse\x12\x16\n\x0ehistory_length\x18\x01 \x01(\x04\"\x94\x03\n\x0fGenerateRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nmax_tokens\x18\x02 \x01(\r\x12\x13\n\x0btemperature\x18\x03 \x01(\x02\x12\r\n\x05top_p\x18\x04 \x01(\x02\x12\r\n\x05top_k\x18\x05 \x01(\r\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x10\x64\x65\x61\x64line_seconds\x18\x07 \x01(\x01\x12\r\n\x05min_p\x18\x08 \x01(\x02\x12\x1a\n\x12repetition_penalty\x18\t \x01(\x02\x12=\n\nlogit_bias\x18\n \x03(\x0b\x32).kakeya.v1.GenerateRequest.LogitBiasEntry\x12\"\n\x15top_log_probabilities\x18\x0b \x01(\rH\x01\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x0c \x03(\r\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x07\n\x05_seedB\x18\n\x16_top_log_probabilities\"A\n\x11TokenAlternatives\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x19\n\x11log_probabilities\x18\x02 \x03(\x01\"\x9f\x01\n\x0f\x43ommittedTokens\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\x04\x12\x15\n\rdrafted_count\x18\x03 \x01(\r\x12\x19\n\x11log_probabilities\x18\x04 \x03(\x01\x12\x32\n\x0c\x61lternatives\x18\x05 \x03(\x0b\x32\x1c.kakeya.v1.TokenAlternatives\"B\n\nDraftFault\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.kakeya.v1.DropReason\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"\xda\x01\n\x0b\x42lockTiming\x12\x13\n\x0b\x66irst_index\x18\x01 \x01(\x04\x12\x15\n\rdrafted_count\x18\x02 \x01(\r\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x03 \x01(\r\x12\x15\n\rdraft_seconds\x18\x04 \x01(\x01\x12\x14\n\x0cwire_seconds\x18\x05 \x01(\x01\x12\x14\n\x0cwait_seconds\x18\x06 \x01(\x01\x12\x16\n\x0everify_seconds\x18\x07 \x01(\x01\x12\x15\n\rdrafted_ahead\x18\x08 \x01(\x08\x12\x15\n\rstart_seconds\x18\t \x01(\x01\"\x8f\x03\n\x15SpeculationStatistics\x12\x13\n\x0b\x62lock_count\x18\x01 \x01(\r\x12\x15\n\rdrafted_count\x18\x02 \x01(\r\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x03 \x01(\r\x12\x1c\n\x14verify_forward_count\x18\x04 \x01(\r\x12\x19\n\x11\x61\x63\x63\x65ptance_length\x18\x05 \x01(\x01\x12\x1e\n\x16round_trip_seconds_p50\x18\x06 \x01(\x01\x12\x1e\n\x16round_trip_seconds_p99\x18\x07 \x01(\x01\x12%\n\x06\x66\x61ults\x18\x08 \x03(\x0b\x32\x15.kakeya.v1.DraftFault\x12*\n\x0b\x64rop_reason\x18\t \x01(\x0e\x32\x15.kakeya.v1.DropReason\x12\x17\n\x0f\x61head_hit_count\x18\n \x01(\r\x12\x18\n\x10\x61head_miss_count\x18\x0b \x01(\r\x12\x18\n\x10proposer_node_id\x18\x0c \x01(\t\x12\x19\n\x11proposer_model_id\x18\r \x01(\t\"u\n\x0fGenerateTimings\x12\x15\n\rqueue_seconds\x18\x01 \x01(\x01\x12\x17\n\x0fprefill_seconds\x18\x02 \x01(\x01\x12\x1b\n\x13\x66irst_token_seconds\x18\x03 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x04 \x01(\x01\"\x8d\x02\n\x0cGenerateDone\x12*\n\x0bstop_reason\x18\x01 \x01(\x0e\x32\x15.kakeya.v1.StopReason\x12\x1d\n\x15generated_token_count\x18\x02 \x01(\r\x12\x16\n\x0ehistory_length\x18\x03 \x01(\x04\x12+\n\x07timings\x18\x04 \x01(\x0b\x32\x1a.kakeya.v1.GenerateTimings\x12\x35\n\x0bspeculation\x18\x05 \x01(\x0b\x32 .kakeya.v1.SpeculationStatistics\x12(\n\x08timeline\x18\x06 \x03(\x0b\x32\x16.kakeya.v1.BlockTiming\x12\x0c\n\x04seed\x18\x07 \x01(\x04\"q\n\x10GenerateResponse\x12,\n\x06tokens\x18\x01 \x01(\x0b\x32\x1a.kakeya.v1.CommittedTokensH\x00\x12\'\n\x04\x64one\x18\x02 \x01(\x0b\x32\x17.kakeya.v1.GenerateDoneH\x00\x42\x06\n\x04kind\"\xb3\x03\n\x0bSessionInfo\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x14\n\x0c\x63lient_label\x18\x03 \x01(\t\x12\x16\n\x0ehistory_length\x18\x04 \x01(\x04\x12\x10\n\x08kv_bytes\x18\x05 \x01(\x04\x12\x1c\n\x14resident_token_count\x18\x06 \x01(\x04\x12*\n\x0bkv_strategy\x18\x07 \x01(\x0e\x32\x15.kakeya.v1.KvStrategy\x12\x13\n\x0bsink_tokens\x18\x08 \x01(\r\x12\x15\n\rwindow_tokens\x18\t \x01(\r\x12&\n\x05state\x18\n \x01(\x0e\x32\x17.kakeya.v1.SessionState\x12\x14\n\x0cidle_seconds\x18\x0b \x01(\x01\x12\x13\n\x0bttl_seconds\x18\x0c \x01(\x01\x12\x13\n\x0b\x61ge_seconds\x18\r \x01(\x01\x12\x1d\n\x04plan\x18\x0e \x01(\x0b\x32\x0f.kakeya.v1.Plan\x12*\n\x0b\x64rop_reason\x18\x0f \x01(\x0e\x32\x15.kakeya.v1.DropReason\x12\x15\n\rforward_count\x18\x10 \x01(\x04\"+\n\x15GetSessionInfoRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"A\n\x16GetSessionInfoResponse\x12\'\n\x07session\x18\x01 \x01(\x0b\x32\x16.kakeya.v1.SessionInfo\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x14ListSessionsResponse\x12(\n\x08sessions\x18\x01 \x03(\x0b\x32\x16.kakeya.v1.SessionInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\".\n\x14\x43loseSessionResponse\x12\x16\n\x0ehistory_length\x18\x01 \x01(\x04\"X\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x1b\n\x0ehistory_length\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x11\n\x0f_history_length\"A\n\x13\x46orkSessionResponse\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x16\n\x0ehistory_length\x18\x02 \x01(\x04*\x84\x01\n\x0fSpeculationMode\x12 \n\x1cSPECULATION_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SPECULATION_MODE_AUTO\x10\x01\x12\x18\n\x14SPECULATION_MODE_OFF\x10\x02\x12\x1a\n\x16SPECULATION_MODE_FIXED\x10\x03*\xb3\x01\n\nStopReason\x12\x1b\n\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x1a\n\x16STOP_REASON_MAX_TOKENS\x10\x01\x12\x1a\n\x16STOP_REASON_STOP_TOKEN\x10\x02\x12\x18\n\x14STOP_REASON_DEADLINE\x10\x03\x12\x1c\n\x18STOP_REASON_CONTEXT_FULL\x10\x04\x12\x18\n\x14STOP_REASON_DRAINING\x10\x05*\xdb\x01\n\nDropReason\x12\x1b\n\x17\x44ROP_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44ROP_REASON_UNREACHABLE\x10\x01\x12\x18\n\x14\x44ROP_REASON_DEADLINE\x10\x02\x12\x1c\n\x18\x44ROP_REASON_WRONG_LENGTH\x10\x03\x12!\n\x1d\x44ROP_REASON_OUT_OF_VOCABULARY\x10\x04\x12\x15\n\x11\x44ROP_REASON_STALE\x10\x05\x12!\n\x1d\x44ROP_REASON_SLOWER_THAN_ALONE\x10\x06*\x80\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_STATE_IDLE\x10\x01\x12\x1b\n\x17SESSION_STATE_APPENDING\x10\x02\x12\x1c\n\x18SESSION_STATE_GENERATING\x10\x03\x32\xc3\x04\n\x0eRuntimeService\x12R\n\rCreateSession\x12\x1f.kakeya.v1.CreateSessionRequest\x1a .kakeya.v1.CreateSessionResponse\x12O\n\x0c\x41ppendTokens\x12\x1e.kakeya.v1.AppendTokensRequest\x1a\x1f.kakeya.v1.AppendTokensResponse\x12\x45\n\x08Generate\x12\x1a.kakeya.v1.GenerateRequest\x1a\x1b.kakeya.v1.GenerateResponse0\x01\x12U\n\x0eGetSessionInfo\x12 .kakeya.v1.GetSessionInfoRequest\x1a!.kakeya.v1.GetSessionInfoResponse\x12O\n\x0cListSessions\x12\x1e.kakeya.v1.ListSessionsRequest\x1a\x1f.kakeya.v1.ListSessionsResponse\x12O\n\x0c\x43loseSession\x12\x1e.kakeya.v1.CloseSessionRequest\x1a\x1f.kakeya.v1.CloseSessionResponse\x12L\n\x0b\x46orkSession\x12\x1d.kakeya.v1.ForkSessionRequest\x1a\x1e.kakeya.v1.ForkSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kakeya.v1.runtime_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SPECULATIONMODE']._serialized_start=3245
-  _globals['_SPECULATIONMODE']._serialized_end=3377
-  _globals['_STOPREASON']._serialized_start=3380
-  _globals['_STOPREASON']._serialized_end=3559
-  _globals['_DROPREASON']._serialized_start=3562
-  _globals['_DROPREASON']._serialized_end=3781
-  _globals['_SESSIONSTATE']._serialized_start=3784
-  _globals['_SESSIONSTATE']._serialized_end=3912
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._loaded_options = None
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._serialized_options = b'8\001'
+  _globals['_SPECULATIONMODE']._serialized_start=3634
+  _globals['_SPECULATIONMODE']._serialized_end=3766
+  _globals['_STOPREASON']._serialized_start=3769
+  _globals['_STOPREASON']._serialized_end=3948
+  _globals['_DROPREASON']._serialized_start=3951
+  _globals['_DROPREASON']._serialized_end=4170
+  _globals['_SESSIONSTATE']._serialized_start=4173
+  _globals['_SESSIONSTATE']._serialized_end=4301
   _globals['_SPECULATION']._serialized_start=89
   _globals['_SPECULATION']._serialized_end=217
   _globals['_CREATESESSIONREQUEST']._serialized_start=220
@@ -52,39 +54,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPENDTOKENSRESPONSE']._serialized_start=801
   _globals['_APPENDTOKENSRESPONSE']._serialized_end=847
   _globals['_GENERATEREQUEST']._serialized_start=850
-  _globals['_GENERATEREQUEST']._serialized_end=1012
-  _globals['_COMMITTEDTOKENS']._serialized_start=1014
-  _globals['_COMMITTEDTOKENS']._serialized_end=1094
-  _globals['_DRAFTFAULT']._serialized_start=1096
-  _globals['_DRAFTFAULT']._serialized_end=1162
-  _globals['_BLOCKTIMING']._serialized_start=1165
-  _globals['_BLOCKTIMING']._serialized_end=1383
-  _globals['_SPECULATIONSTATISTICS']._serialized_start=1386
-  _globals['_SPECULATIONSTATISTICS']._serialized_end=1785
-  _globals['_GENERATETIMINGS']._serialized_start=1787
-  _globals['_GENERATETIMINGS']._serialized_end=1904
-  _globals['_GENERATEDONE']._serialized_start=1907
-  _globals['_GENERATEDONE']._serialized_end=2176
-  _globals['_GENERATERESPONSE']._serialized_start=2178
-  _globals['_GENERATERESPONSE']._serialized_end=2291
-  _globals['_SESSIONINFO']._serialized_start=2294
-  _globals['_SESSIONINFO']._serialized_end=2729
-  _globals['_GETSESSIONINFOREQUEST']._serialized_start=2731
-  _globals['_GETSESSIONINFOREQUEST']._serialized_end=2774
-  _globals['_GETSESSIONINFORESPONSE']._serialized_start=2776
-  _globals['_GETSESSIONINFORESPONSE']._serialized_end=2841
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=2843
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=2903
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=2905
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=2994
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=2996
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=3037
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=3039
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=3085
-  _globals['_FORKSESSIONREQUEST']._serialized_start=3087
-  _globals['_FORKSESSIONREQUEST']._serialized_end=3175
-  _globals['_FORKSESSIONRESPONSE']._serialized_start=3177
-  _globals['_FORKSESSIONRESPONSE']._serialized_end=3242
-  _globals['_RUNTIMESERVICE']._serialized_start=3915
-  _globals['_RUNTIMESERVICE']._serialized_end=4494
+  _globals['_GENERATEREQUEST']._serialized_end=1254
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._serialized_start=1171
+  _globals['_GENERATEREQUEST_LOGITBIASENTRY']._serialized_end=1219
+  _globals['_TOKENALTERNATIVES']._serialized_start=1256
+  _globals['_TOKENALTERNATIVES']._serialized_end=1321
+  _globals['_COMMITTEDTOKENS']._serialized_start=1324
+  _globals['_COMMITTEDTOKENS']._serialized_end=1483
+  _globals['_DRAFTFAULT']._serialized_start=1485
+  _globals['_DRAFTFAULT']._serialized_end=1551
+  _globals['_BLOCKTIMING']._serialized_start=1554
+  _globals['_BLOCKTIMING']._serialized_end=1772
+  _globals['_SPECULATIONSTATISTICS']._serialized_start=1775
+  _globals['_SPECULATIONSTATISTICS']._serialized_end=2174
+  _globals['_GENERATETIMINGS']._serialized_start=2176
+  _globals['_GENERATETIMINGS']._serialized_end=2293
+  _globals['_GENERATEDONE']._serialized_start=2296
+  _globals['_GENERATEDONE']._serialized_end=2565
+  _globals['_GENERATERESPONSE']._serialized_start=2567
+  _globals['_GENERATERESPONSE']._serialized_end=2680
+  _globals['_SESSIONINFO']._serialized_start=2683
+  _globals['_SESSIONINFO']._serialized_end=3118
+  _globals['_GETSESSIONINFOREQUEST']._serialized_start=3120
+  _globals['_GETSESSIONINFOREQUEST']._serialized_end=3163
+  _globals['_GETSESSIONINFORESPONSE']._serialized_start=3165
+  _globals['_GETSESSIONINFORESPONSE']._serialized_end=3230
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=3232
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=3292
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=3294
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=3383
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=3385
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=3426
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=3428
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=3474
+  _globals['_FORKSESSIONREQUEST']._serialized_start=3476
+  _globals['_FORKSESSIONREQUEST']._serialized_end=3564
+  _globals['_FORKSESSIONRESPONSE']._serialized_start=3566
+  _globals['_FORKSESSIONRESPONSE']._serialized_end=3631
+  _globals['_RUNTIMESERVICE']._serialized_start=4304
+  _globals['_RUNTIMESERVICE']._serialized_end=4883
 # @@protoc_insertion_point(module_scope)

@@ -358,6 +358,26 @@ class GenerateRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LogitBiasEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SESSION_ID_FIELD_NUMBER: _builtins.int
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     TEMPERATURE_FIELD_NUMBER: _builtins.int
@@ -365,12 +385,20 @@ class GenerateRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     DEADLINE_SECONDS_FIELD_NUMBER: _builtins.int
+    MIN_P_FIELD_NUMBER: _builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    LOGIT_BIAS_FIELD_NUMBER: _builtins.int
+    TOP_LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
+    STOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     max_tokens: _builtins.int
     """Tokens to generate at most, 1 to 1,048,576."""
     temperature: _builtins.float
-    """0 is greedy; otherwise the logits are divided by it. At most 100."""
+    """0 is greedy; otherwise the logits are divided by it, after logit_bias and
+    repetition_penalty and before top_k, top_p and min_p, in that order. At
+    most 100.
+    """
     top_p: _builtins.float
     """Keep the smallest set of tokens whose probability reaches top_p; 0 or 1
     keeps all.
@@ -385,6 +413,32 @@ class GenerateRequest(_message.Message):
     """Stop after this many seconds, with STOP_REASON_DEADLINE; 0 for no limit
     but the call's own deadline. Waiting for earlier operations counts.
     """
+    min_p: _builtins.float
+    """Keep the tokens whose probability is at least min_p times the largest; 0
+    keeps all. At most 1.
+    """
+    repetition_penalty: _builtins.float
+    """Logits of ids that the history has, prompt included, are divided by it, or
+    multiplied where they are negative. 1/64 to 64; 0, not given, stands for 1,
+    which changes nothing.
+    """
+    top_log_probabilities: _builtins.int
+    """When given, tokens come with their log-probabilities, and with those of so
+    many most probable alternatives, 0 to 20.
+    """
+    @_builtins.property
+    def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
+        """By token id, what is added to the model's logits before all else: -10,000
+        to 10,000, or minus infinity, which bans the id. At most 1,024 ids, and
+        not all of the vocabulary may be banned.
+        """
+
+    @_builtins.property
+    def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Generation stops after any of these ids, besides the session's own. At
+        most 1,024.
+        """
+
     def __init__(
         self,
         *,
@@ -395,16 +449,58 @@ class GenerateRequest(_message.Message):
         top_k: _builtins.int = ...,
         seed: _builtins.int | None = ...,
         deadline_seconds: _builtins.float = ...,
+        min_p: _builtins.float = ...,
+        repetition_penalty: _builtins.float = ...,
+        logit_bias: _abc.Mapping[_builtins.int, _builtins.float] | None = ...,
+        top_log_probabilities: _builtins.int | None = ...,
+        stop_token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "seed", b"seed", "top_log_probabilities", b"top_log_probabilities"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "deadline_seconds", b"deadline_seconds", "max_tokens", b"max_tokens", "seed", b"seed", "session_id", b"session_id", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "_top_log_probabilities", b"_top_log_probabilities", "deadline_seconds", b"deadline_seconds", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "session_id", b"session_id", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_log_probabilities", b"top_log_probabilities", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    _WhichOneofReturnType__top_log_probabilities: _TypeAlias = _typing.Literal["top_log_probabilities"]  # noqa: Y015
+    _WhichOneofArgType__top_log_probabilities: _TypeAlias = _typing.Literal["_top_log_probabilities", b"_top_log_probabilities"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_log_probabilities) -> _WhichOneofReturnType__top_log_probabilities | None: ...
 
 Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
+
+@_typing.final
+class TokenAlternatives(_message.Message):
+    """The tokens that the model held most probable at one position."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ids, the most probable first; equals by id. The committed one may be
+        among them.
+        """
+
+    @_builtins.property
+    def log_probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Natural logarithms of their probabilities, as many."""
+
+    def __init__(
+        self,
+        *,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        log_probabilities: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_probabilities", b"log_probabilities", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenAlternatives: _TypeAlias = TokenAlternatives  # noqa: Y015
 
 @_typing.final
 class CommittedTokens(_message.Message):
@@ -415,6 +511,8 @@ class CommittedTokens(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     FIRST_INDEX_FIELD_NUMBER: _builtins.int
     DRAFTED_COUNT_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITIES_FIELD_NUMBER: _builtins.int
+    ALTERNATIVES_FIELD_NUMBER: _builtins.int
     first_index: _builtins.int
     """Position of the first of them in the history."""
     drafted_count: _builtins.int
@@ -423,16 +521,31 @@ class CommittedTokens(_message.Message):
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Committed ids, oldest first; never empty."""
 
+    @_builtins.property
+    def log_probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Natural logarithm of the probability that the model itself gave to each
+        of token_ids, before bias, penalty, temperature and filters. Empty unless
+        top_log_probabilities was given.
+        """
+
+    @_builtins.property
+    def alternatives(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenAlternatives]:
+        """The same of the most probable ids at the position of each of token_ids.
+        Empty unless top_log_probabilities was at least 1.
+        """
+
     def __init__(
         self,
         *,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         first_index: _builtins.int = ...,
         drafted_count: _builtins.int = ...,
+        log_probabilities: _abc.Iterable[_builtins.float] | None = ...,
+        alternatives: _abc.Iterable[Global___TokenAlternatives] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drafted_count", b"drafted_count", "first_index", b"first_index", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alternatives", b"alternatives", "drafted_count", b"drafted_count", "first_index", b"first_index", "log_probabilities", b"log_probabilities", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

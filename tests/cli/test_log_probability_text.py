@@ -1,0 +1,34 @@
+import math
+
+from kakeya import Alternative
+from node.cli.log_probability_text import log_probability_lines
+
+WORDS = {1: " a", 2: "\n", 3: "ß"}
+
+
+def decode(token_ids):
+    return "".join(WORDS[token_id] for token_id in token_ids)
+
+
+def test_a_token_a_line_with_what_was_likely_in_its_place():
+    alternatives = [
+        (Alternative(3, -0.1), Alternative(1, math.log(0.5))),
+        (Alternative(2, math.log(0.125)),),
+    ]
+    lines = log_probability_lines([1, 2], [math.log(0.5), math.log(0.125)], alternatives, decode)
+    assert lines == [
+        "id  token   log p  likeliest",
+        ' 1  " a"   -0.693  "ß" -0.100  " a" -0.693',
+        r' 2  "\n"   -2.079  "\n" -2.079',
+        "mean log-probability -1.386, perplexity 4.00",
+    ]
+
+
+def test_without_alternatives_there_is_no_column_for_them():
+    lines = log_probability_lines([3], [0.0], (), decode)
+    assert lines[0] == "id  token  log p"
+    assert lines[-1] == "mean log-probability 0.000, perplexity 1.00"
+
+
+def test_a_perplexity_beyond_all_numbers_is_no_failure():
+    assert "too large" in log_probability_lines([3], [-1e4], (), decode)[-1]
