@@ -10,23 +10,6 @@ from types import ModuleType
 
 import pytest
 
-TINY = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 1024,
-    # Wide enough that logits and attention are far from uniform.
-    "initializer_range": 0.25,
-    # No token ends a text.
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
-
 
 @pytest.fixture(scope="session")
 def random_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
@@ -53,41 +36,28 @@ def random_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 def _save(
     folder: Path, architecture: str, seed: int, shards: bool, config: dict[str, object]
 ) -> Path:
-    # Most rooms' tests load no model: these take seconds to import.
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
-    from tokenizers import Tokenizer, models  # noqa: PLC0415
-
-    model_class = getattr(transformers, architecture)
-    options = TINY | config
-    if architecture == "Qwen2ForCausalLM":
-        options.pop("head_dim")
-    if architecture == "MistralForCausalLM":
-        options.setdefault("sliding_window", None)
-    torch.manual_seed(seed)
-    model = model_class(model_class.config_class(**options))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:  # norms and biases, which are ones and zeros so far
-                parameter.add_(torch.randn_like(parameter), alpha=0.2)
-    model.save_pretrained(folder, max_shard_size="20KB" if shards else "1GB")
-    vocabulary = {f"t{index}": index for index in range(TINY["vocab_size"])}
-    Tokenizer(models.WordLevel(vocabulary, unk_token="t0")).save(str(folder / "tokenizer.json"))
+    # Most rooms' tests load no model: what it imports takes seconds.
+    families = _module("tiny_families", Path(__file__).parents[1] / "scripts")
+    families.save_random_checkpoint(folder, architecture, seed=seed, shards=shards, **config)
     return folder
 
 
-def _load(name: str) -> ModuleType:
-    """A module beside the engine's tests, which cannot be imported by name."""
-    full_name = f"engine_room_{name}"
+def _module(name: str, folder: Path) -> ModuleType:
+    """A module that cannot be imported by name: tests and scripts are no packages."""
+    full_name = f"{folder.name}_room_{name}"
     if full_name not in sys.modules:
-        path = Path(__file__).parent / "engine" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(full_name, path)
+        spec = importlib.util.spec_from_file_location(full_name, folder / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[full_name] = module
         spec.loader.exec_module(module)
     return sys.modules[full_name]
+
+
+def _load(name: str) -> ModuleType:
+    """A module beside the engine's tests."""
+    return _module(name, Path(__file__).parent / "engine")
 
 
 @pytest.fixture(scope="session")

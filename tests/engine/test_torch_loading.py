@@ -158,7 +158,8 @@ def test_code_in_the_folder_is_not_run(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "named"),
     [
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "no sliding_window"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "linear_attention"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantized"),
         (
             {
@@ -180,9 +181,79 @@ def test_what_would_run_but_not_as_meant_is_refused(
         load(checkpoint)
 
 
-def test_a_sliding_mistral_is_refused(random_checkpoint: Callable[..., Path]) -> None:
-    with pytest.raises(ArchitectureUnsupported, match="sliding_window"):
-        load(random_checkpoint("MistralForCausalLM", sliding_window=64))
+@pytest.mark.parametrize(
+    ("architecture", "entries", "named"),
+    [
+        # The library's Llama and Mistral pay no heed to these entries.
+        ("LlamaForCausalLM", {"layer_types": ["sliding_attention"] * 2}, "sliding_attention"),
+        ("LlamaForCausalLM", {"sliding_window": 24}, "sliding_attention"),
+        ("MistralForCausalLM", {"layer_types": ["sliding_attention"] * 2}, "sliding_window"),
+        ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "bidirectional"),
+        ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "soft cap"),
+        ("Gemma4ForCausalLM", {"enable_moe_block": True}, "mixture-of-experts"),
+        ("Gemma4ForCausalLM", {"use_bidirectional_attention": "all"}, "bidirectional"),
+    ],
+)
+def test_what_a_family_means_otherwise_is_refused(
+    random_checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    architecture: str,
+    entries: dict[str, object],
+    named: str,
+) -> None:
+    path = Path(shutil.copytree(random_checkpoint(architecture), tmp_path / "model"))
+    change_config(path, **entries)
+    with pytest.raises(ArchitectureUnsupported, match=f"{architecture} with .*{named}"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    ["Qwen3MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "MixtralForCausalLM"],
+)
+def test_mixtures_of_experts_are_refused_by_name(checkpoint: Path, architecture: str) -> None:
+    change_config(checkpoint, architectures=[architecture])
+    with pytest.raises(ArchitectureUnsupported, match=f"{architecture} is not served"):
+        load(checkpoint)
+
+
+def test_a_kind_of_rope_of_one_kind_of_layer_counts(
+    random_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(random_checkpoint("Gemma3ForCausalLM"), tmp_path / "model"))
+    rope = json.loads((path / "config.json").read_text())["rope_parameters"]
+    rope["full_attention"] = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    change_config(path, rope_parameters=rope)
+    with pytest.raises(ArchitectureUnsupported, match="RoPE of type dynamic"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "entries", "named"),
+    [
+        ("Qwen3ForCausalLM", {"num_key_value_heads": 3}, "heads"),
+        ("Gemma4ForCausalLM", {"num_kv_shared_layers": 4}, "layer types"),
+        ("Gemma4ForCausalLM", {"vocab_size_per_layer_input": 95}, "vocab_size"),
+        ("Qwen3_5ForCausalLM", {"linear_num_value_heads": 3}, "linear_num_value_heads"),
+    ],
+)
+def test_a_config_whose_sizes_do_not_fit(
+    random_checkpoint: Callable[..., Path],
+    tmp_path: Path,
+    architecture: str,
+    entries: dict[str, object],
+    named: str,
+) -> None:
+    path = Path(shutil.copytree(random_checkpoint(architecture), tmp_path / "model"))
+    change_config(path, **entries)
+    with pytest.raises(ModelUnusable, match=named):
+        load(path)
+
+
+def test_a_context_beyond_the_models_is_refused(checkpoint: Path) -> None:
+    verifier = load(checkpoint)
+    with pytest.raises(BadParameters, match=r"1025 is outside 1\.\.1024"):
+        verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=1025))
 
 
 @pytest.mark.parametrize("config", ["{", "[]", '{"architectures": ["Qwen3ForCausalLM"]'])

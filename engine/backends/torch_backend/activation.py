@@ -10,6 +10,7 @@ is applied to pieces that one thread takes alone and that vectors divide.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -20,8 +21,11 @@ from torch.overrides import TorchFunctionMode
 VECTOR_ELEMENTS = 64
 """A multiple of the elements of an unrolled vector step, for all dtypes and processors."""
 
-PIECE_ELEMENTS = 32768 - VECTOR_ELEMENTS
-"""Below at::internal::GRAIN_SIZE (32,768), torch does not divide work among threads."""
+PIECE_ELEMENTS = 16_384
+"""Up to here torch does not divide any of these functions' work among threads.
+
+For most it does from at::internal::GRAIN_SIZE (32,768) on, for GELU above 16,384.
+"""
 
 
 def piecewise(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
@@ -58,15 +62,15 @@ class PiecewiseFunctions(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., object],
-        types: Sequence[type],  # noqa: ARG002 - the mode's signature
+        types: Sequence[type],
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         """`func(*args, **kwargs)`, of pieces if it is one of `GATES`."""
         options = kwargs or {}
         if func in self.GATES:
-            values = cast(Tensor, args[0])
-            return piecewise(lambda piece: cast(Tensor, func(piece, *args[1:], **options)), values)
+            gate = partial(cast(Callable[..., Tensor], func), **options)
+            return piecewise(gate, cast(Tensor, args[0]))
         return func(*args, **options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -31,7 +32,7 @@ REUSES_KEYS = "reuse"
 """What Gemma 4's config calls a layer without keys of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Architecture:
     """A checkpoint's architecture by name, its family, and its text part's config."""
 
@@ -39,7 +40,7 @@ class Architecture:
     config: transformers.PretrainedConfig
     family: Family
 
-    @property
+    @cached_property
     def layer_kinds(self) -> tuple[str, ...]:
         """The kind of each layer, in the library's words.
 
@@ -51,7 +52,7 @@ class Architecture:
         kind = FULL if getattr(self.config, "sliding_window", None) is None else SLIDING
         return (kind,) * int(self.config.num_hidden_layers)
 
-    @property
+    @cached_property
     def sources(self) -> tuple[int | None, ...]:
         """For each layer that of whose keys it uses, None for those with their own.
 
@@ -69,7 +70,7 @@ class Architecture:
         name = self.family.text_name(stored)
         return None if name in self._unused_names else name
 
-    @property
+    @cached_property
     def _unused_names(self) -> frozenset[str]:
         """Weights that checkpoints hold for layers that use another's keys."""
         return frozenset(
@@ -150,9 +151,9 @@ def _check_numbers(architecture: Architecture) -> None:
     key_heads = getattr(config, "linear_num_key_heads", 1)
     if getattr(config, "linear_num_value_heads", key_heads) % key_heads:
         raise ValueError("linear_num_value_heads is no multiple of linear_num_key_heads")
-    if getattr(config, "hidden_size_per_layer_input", 0):
-        if config.vocab_size_per_layer_input < config.vocab_size:
-            raise ValueError("vocab_size_per_layer_input is less than vocab_size")
+    with_inputs = getattr(config, "hidden_size_per_layer_input", 0)
+    if with_inputs and config.vocab_size_per_layer_input < config.vocab_size:
+        raise ValueError("vocab_size_per_layer_input is less than vocab_size")
     # Of a kind that has no keys of its own to be shared there is no source.
     _ = architecture.sources
 

@@ -60,8 +60,9 @@ class DeltaRule:
         """
         shape = self.shape
         count = gates.shape[0]
-        queries, keys, values = self._convolved(inputs, count).split(
-            [shape.key_heads * shape.key_dim] * 2 + [shape.value_heads * shape.value_dim], dim=1
+        key_width = shape.key_heads * shape.key_dim
+        queries, keys, values = torch.tensor_split(
+            self._convolved(inputs, count), (key_width, 2 * key_width), dim=1
         )
         beta = self._sigmoid(gates[:, 0]).to(torch.float32)
         rate = self._softplus(gates[:, 1].to(torch.float32) + self._decay_bias)

@@ -184,7 +184,12 @@ class GroupStore:
         return (len(self.group.layers), 2, shape.kv_heads, keys, shape.head_dim)
 
     def _maker(self, keys: int) -> Callable[[], Payload]:
-        return lambda: torch.zeros(self._shape(keys), dtype=self._dtype)
+        def make() -> Payload:
+            # A copy made within a forward is cleaned and written outside of it, too.
+            with torch.inference_mode(mode=False):
+                return torch.zeros(self._shape(keys), dtype=self._dtype)
+
+        return make
 
     def _take(self, keys: int) -> Slab[Payload]:
         shape = self._shape(keys)

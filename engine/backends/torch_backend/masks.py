@@ -100,7 +100,8 @@ def _ring(placement: RingPlacement, queries: Tensor, end: int) -> tuple[Tensor |
     seen &= held <= query
     if placement.reach is not None:
         seen &= held > query - placement.reach
-    return _bias(seen).split(keys, dim=1)
+    bias = _bias(seen)
+    return tuple(bias[:, first : first + keys] for first in range(0, used * keys, keys))
 
 
 def _bias(attended: Tensor) -> Tensor:
