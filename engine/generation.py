@@ -18,7 +18,7 @@ from engine.generation_report import (
 from engine.proposers.contract import DraftSource
 from engine.running import Runner
 from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session, Step
+from engine.session import Session
 from engine.speculation.drafter import (
     NO_DRAFT,
     BlockDraft,
@@ -28,6 +28,8 @@ from engine.speculation.drafter import (
 )
 from engine.speculation.state import SpeculationState
 from engine.speculation.tally import Tally
+from engine.step import Step
+from engine.turns import Block, PrefillTurn, VerifyTurn
 
 MAX_TOKENS = 1 << 20
 DEFAULT_DRAFT_DEADLINE_SECONDS = 0.25
@@ -81,7 +83,7 @@ def _ignore(_timing: BlockTiming) -> None:
 async def prefill(session: Session, *, run: Runner) -> None:
     """Computes all pending K/V, one forward a step, so that other sessions take turns."""
     while session.pending:
-        await run(session.prefill_step)
+        await run(PrefillTurn(session))
 
 
 async def generate(
@@ -107,8 +109,10 @@ async def generate(
     the iterator (`aclose`, cancellation) stops the work within one block, leaves
     no task behind, and keeps what was committed; the session can go on.
 
-    Raises `EmptyHistory`, `InvariantViolated`, `SessionNotFound` when the
-    session ends meanwhile, and whatever the source raises but `DraftFailed`.
+    Raises `EmptyHistory`, `BadParameters` when the biases do not fit the
+    vocabulary or leave nothing to choose from, `InvariantViolated`,
+    `SessionNotFound` when the session ends meanwhile, and whatever the source
+    raises but `DraftFailed`.
     """
     generation = _Generation(session, source, parameters, clock, state or SpeculationState())
     try:
@@ -137,6 +141,7 @@ class _Generation:
     ) -> None:
         if not session.history:
             raise EmptyHistory("a generation continues a history; append tokens first")
+        parameters.sampling.check_vocabulary(session.verifier.info.vocabulary_size)
         self._session = session
         self._parameters = parameters
         self._clock = clock
@@ -168,7 +173,7 @@ class _Generation:
         """Computes pending K/V; a reason when there is nothing to generate after it."""
         stop = self.stop_reason(should_stop)
         while stop is None and self._session.pending:
-            await run(self._session.prefill_step)
+            await run(PrefillTurn(self._session))
             stop = self.stop_reason(should_stop)
         self._prefill_seconds = self._elapsed()
         return stop
@@ -183,22 +188,16 @@ class _Generation:
             behind = limit - len(draft.token_ids) - 1
             self._drafter.draft_ahead(session.history, draft.token_ids, behind - 1)
 
-        def verify() -> tuple[Step, float]:
-            began = self._clock()
-            step = session.verify(
-                draft.token_ids, parameters.sampling, limit=limit, stop_ids=parameters.stop_ids
-            )
-            return step, self._clock() - began
-
-        step, verify_seconds = await run(verify)
-        self._record(draft, step, verify_seconds, started)
+        block = Block(draft.token_ids, parameters.sampling, limit, parameters.stop_ids)
+        verified = await run(VerifyTurn(session, block, self._clock))
+        step = verified.step
+        self._record(draft, step, verified.seconds, started)
         if not step.stopped:
             self._ask()
             # Two turns of the event loop bring the request on its way before the tokens.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        committed = Committed(step.committed, step.first_index, step.accepted_count)
-        return committed, StopReason.STOP_TOKEN if step.stopped else None
+        return _committed(step), StopReason.STOP_TOKEN if step.stopped else None
 
     def stop_reason(self, should_stop: Callable[[], bool]) -> StopReason | None:
         """Why to stop between two blocks; None to go on."""
@@ -286,3 +285,16 @@ class _Generation:
         """Tokens that may still be committed."""
         asked = self._parameters.max_tokens - self._tally.token_count
         return min(asked, self._session.history_limit - len(self._session.history))
+
+
+def _committed(step: Step) -> Committed:
+    """As `step` has it; log-probabilities are asked for of all tokens or of none."""
+    choices = step.choices
+    known = [choice.log_probability for choice in choices if choice.log_probability is not None]
+    return Committed(
+        token_ids=step.committed,
+        first_index=step.first_index,
+        drafted_count=step.accepted_count,
+        log_probabilities=tuple(known),
+        alternatives=tuple(choice.alternatives for choice in choices) if known else (),
+    )

@@ -3,13 +3,17 @@
 Between operations the cache holds the positions of all tokens but the last,
 as far as prefill has come: the last token is fed together with the drafted
 ones, so that one forward a block decides and verifies.
+
+A forward is asked of a session in two halves, what to feed and what came of
+it, so that a scheduler can run the feeds of several sessions in one forward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 from engine.acceptance import accepted_prefix, decide
 from engine.cache import CacheKind, CacheSpec, KvCache
@@ -17,39 +21,35 @@ from engine.errors import (
     ContextExceeded,
     EmptyAppend,
     EmptyHistory,
-    EngineError,
     HistoryLengthMismatch,
     InvariantViolated,
-    SessionNotFound,
     TokenOutOfVocabulary,
 )
 from engine.history import History
 from engine.invariants import FINITE_LOGITS, check_agreement, check_contiguous, check_memory
 from engine.sampling import SamplingParameters
-from engine.verifier import Verifier
-
-Failure = TypeVar("Failure", bound=EngineError)
+from engine.session_cache import SessionCache
+from engine.slab_pool import Slab
+from engine.step import Step, until_stop
+from engine.verifier import Feed, Output, Verifier
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What one verify forward committed.
+class _Fed:
+    """A forward under way: `token_ids` behind what `cache` holds.
 
-    `committed` are 1 or more ids from `first_index` of the history on, the
-    first `accepted_count` of them drafted, the one after them the verifier's
-    own. `verified_count` drafted tokens went into the forward. `stopped` says
-    that the last committed token is a stop id.
+    `history_length` is that when it was asked for.
     """
 
-    committed: tuple[int, ...]
-    first_index: int
-    verified_count: int
-    accepted_count: int
-    stopped: bool
+    cache: KvCache
+    token_ids: list[int]
+    history_length: int
 
 
 class Session:
     """A history and its cache on one verifier. Used by one thread at a time.
+
+    Only `end` and the questions that say so may come from any thread.
 
     An operation that finds one of the promises of `engine.invariants` broken
     raises `InvariantViolated` and ends the session; every operation on an ended
@@ -60,12 +60,13 @@ class Session:
         """A session with an empty history and an empty cache of `verifier`."""
         self._verifier = verifier
         self._spec = cache.spec
-        self._cache: KvCache | None = cache
+        self._widest = cache.widest
+        self._cache = SessionCache(cache)
+        self._fed: _Fed | None = None
         self._allocated_bytes = cache.memory_bytes
         self._history = History()
         self._computed = 0
         self._forward_count = 0
-        self._end_reason = ""
 
     @property
     def spec(self) -> CacheSpec:
@@ -96,26 +97,34 @@ class Session:
         return max(0, len(self._history) - 1) - self._computed
 
     @property
+    def chunk(self) -> int:
+        """The most tokens of one prefill forward."""
+        return min(self._widest, self._verifier.row_counts[-1])
+
+    @property
     def forward_count(self) -> int:
         """Forward passes of the verifier since the start, prefill included."""
         return self._forward_count
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the K/V tensors; 0 once ended. Any thread may ask."""
-        cache = self._cache
-        return cache.memory_bytes if cache is not None else 0
+        """Bytes of the K/V tensors, shared ones too; 0 once ended. Any thread may ask."""
+        return self._cache.memory_bytes
 
     @property
     def resident(self) -> int:
         """Positions whose K/V are resident; 0 once ended. Any thread may ask."""
-        cache = self._cache
-        return cache.resident if cache is not None else 0
+        return self._cache.resident
+
+    @property
+    def slabs(self) -> tuple[Slab[Any], ...]:
+        """What it holds of the verifier's pool; nothing once ended. Any thread may ask."""
+        return self._cache.slabs
 
     @property
     def end_reason(self) -> str:
         """Why the session ended; empty while it lives."""
-        return self._end_reason
+        return self._cache.end_reason
 
     def append(self, token_ids: Sequence[int], expected_length: int | None = None) -> int:
         """Extends the history, leaves the prefill pending, returns the new length.
@@ -124,7 +133,7 @@ class Session:
         `expected_length` is given and another, `EmptyAppend`,
         `TokenOutOfVocabulary`, `ContextExceeded`.
         """
-        self._live_cache()
+        self._cache.check_alive()
         length = len(self._history)
         if expected_length is not None and expected_length != length:
             raise HistoryLengthMismatch(
@@ -145,19 +154,72 @@ class Session:
         self._history.extend(token_ids)
         return len(self._history)
 
-    def prefill_step(self) -> bool:
-        """Computes the K/V of at most `width` pending tokens; whether more are pending."""
-        cache = self._live_cache()
-        self._check(cache)
+    def prefill_feed(self, most: int | None = None) -> Feed | None:
+        """The next pending tokens, at most `chunk` and `most`; None when none are pending.
+
+        After a feed comes `prefilled`, or `not_run`, and nothing between.
+        """
         if self.pending == 0:
-            return False
-        count = min(self.pending, self._verifier.info.width)
-        block = self._history[self._computed : self._computed + count]
-        self._forward_count += 1
-        self._verifier.forward(cache, block, want_logits=False)
-        self._computed += count
-        self._check(cache)
-        return self.pending > 0
+            self._cache.check_alive()
+            return None
+        count = min(self.pending, self.chunk if most is None else min(most, self.chunk))
+        return self._feed(self._history[self._computed : self._computed + count], want_logits=False)
+
+    def prefilled(self, _output: Output) -> bool:
+        """Takes what came of `prefill_feed`; whether more tokens are pending.
+
+        Raises `SessionNotFound` when the session was ended meanwhile.
+        """
+        with self._outcome() as fed:
+            self._computed += len(fed.token_ids)
+            self._check(fed.cache)
+            return self.pending > 0
+
+    def prefill_step(self) -> bool:
+        """Computes the K/V of at most `chunk` pending tokens; whether more are pending."""
+        feed = self.prefill_feed()
+        return self.prefilled(self._run(feed)) if feed is not None else False
+
+    def verify_feed(self, draft: Sequence[int], limit: int) -> Feed:
+        """The last token and what of `draft` a forward and these bounds can use.
+
+        At most `limit` >= 1 tokens are to be committed, none beyond
+        `history_limit`; `draft` has ids inside the vocabulary. After a feed comes
+        `verified`, or `not_run`, and nothing between. Raises `EmptyHistory`, and
+        `ContextExceeded` when no token fits.
+        """
+        self._cache.check_alive()
+        room = min(limit, self.history_limit - len(self._history))
+        self._check_ready(limit, room)
+        most = min(room, self._verifier.info.width, self.chunk)
+        return self._feed([self._history[-1], *draft[: most - 1]], want_logits=True)
+
+    def verified(
+        self,
+        output: Output,
+        parameters: SamplingParameters,
+        stop_ids: frozenset[int] = frozenset(),
+    ) -> Step:
+        """Takes what came of `verify_feed`, and commits what it decides.
+
+        Commits nothing behind a stop id. Raises `InvariantViolated`, and
+        `SessionNotFound` when the session was ended meanwhile.
+        """
+        with self._outcome() as fed:
+            draft = fed.token_ids[1:]
+            if output.logits is None or len(output.logits) != len(fed.token_ids):
+                raise InvariantViolated("a forward returned no logits", invariant=FINITE_LOGITS)
+            choices = decide(output.logits, draft, parameters, self._history)
+            kept, stopped = until_stop(choices, stop_ids)
+            committed = tuple(choice.token_id for choice in kept)
+            self._commit(fed, committed)
+            return Step(
+                choices=kept,
+                first_index=fed.history_length,
+                verified_count=len(draft),
+                accepted_count=accepted_prefix(draft, committed),
+                stopped=stopped,
+            )
 
     def verify(
         self,
@@ -169,36 +231,19 @@ class Session:
     ) -> Step:
         """Runs one forward over the last token and `draft`, and commits what it decides.
 
-        Commits at least one and at most `limit` >= 1 tokens, none behind a stop
-        id, none beyond `history_limit`; `draft`, of ids inside the vocabulary,
-        is cut to what the forward and these bounds can use. Raises
-        `EmptyHistory`, `ContextExceeded` when no token fits, `InvariantViolated`.
+        See `verify_feed` and `verified` for bounds and errors.
         """
-        cache = self._live_cache()
-        self._check(cache)
-        first_index = len(self._history)
-        room = min(limit, self.history_limit - first_index)
-        self._check_ready(limit, room)
-        block = list(draft[: min(room, self._verifier.info.width) - 1])
-        self._forward_count += 1
-        logits = self._verifier.forward(cache, [self._history[-1], *block], want_logits=True)
-        if logits is None or len(logits) != len(block) + 1:
-            raise self._ended(
-                InvariantViolated("a forward returned no logits", invariant=FINITE_LOGITS)
-            )
+        return self.verified(self._run(self.verify_feed(draft, limit)), parameters, stop_ids)
+
+    def not_run(self) -> None:
+        """Takes back a feed whose forward failed: the session stands where it stood."""
+        fed, self._fed = self._fed, None
+        if fed is None:
+            return
         try:
-            chosen = decide(logits, block, parameters, first_index)
-        except InvariantViolated as error:
-            raise self._ended(error) from None
-        committed, stopped = _until_stop(chosen, stop_ids)
-        self._commit(cache, first_index, committed)
-        return Step(
-            committed=committed,
-            first_index=first_index,
-            verified_count=len(block),
-            accepted_count=accepted_prefix(block, committed),
-            stopped=stopped,
-        )
+            self._roll_back(fed.cache)
+        finally:
+            self._cache.hand_back()
 
     def check_prefix(self, history_length: int | None) -> int:
         """The length of a prefix to fork, None being all; raises `HistoryLengthMismatch`."""
@@ -210,36 +255,98 @@ class Session:
             )
         return length
 
+    def fork_bytes(self, history_length: int | None = None) -> int:
+        """Bytes that `fork(history_length)` takes or reserves from the verifier's pool."""
+        with self._using() as cache:
+            length = self._forked_length(cache, self.check_prefix(history_length))
+            if length is None:
+                return self._verifier.bytes_needed(self._spec)
+            return cache.fork_bytes(length)
+
     def fork(self, history_length: int | None = None) -> Session:
         """A new session with the first `history_length` tokens, all by default.
 
-        The K/V are copied when they are those of the shorter history, and
-        computed anew by prefill otherwise: a cache that evicts cannot go back.
-        Raises `HistoryLengthMismatch` beyond the history.
+        The K/V are shared until one of the two writes, as far as the cache still
+        has those of the shorter history; one that has evicted them cannot go
+        back, and the fork computes them anew by prefill. Raises
+        `HistoryLengthMismatch` beyond the history, `OutOfKvMemory`.
         """
-        cache = self._live_cache()
-        self._check(cache)
-        length = self.check_prefix(history_length)
-        if self._computed <= max(0, length - 1):
-            forked = Session(self._verifier, self._verifier.clone(cache))
-            forked._computed = self._computed
-        else:
-            forked = Session(self._verifier, self._verifier.allocate(self._spec))
-        forked._history.extend(self._history[:length])
-        return forked
+        with self._using() as cache:
+            length = self.check_prefix(history_length)
+            shared = self._forked_length(cache, length)
+            if shared is None:
+                forked = Session(self._verifier, self._verifier.allocate(self._spec))
+            else:
+                forked = Session(self._verifier, cache.fork(shared))
+                forked._computed = shared
+            forked._history.extend(self._history[:length])
+            return forked
 
     def end(self, reason: str) -> None:
-        """Drops the cache; `reason` completes the sentence "the session was ..."."""
-        if self._cache is not None:
-            self._cache = None
-            self._end_reason = reason
+        """Gives the memory back; `reason` completes the sentence "the session was ...".
 
-    def _live_cache(self) -> KvCache:
-        if self._cache is None:
-            raise SessionNotFound(
-                f"the session was {self._end_reason}; open a new one and append the history"
-            )
-        return self._cache
+        Any thread may call. While a forward is under way the memory is given back
+        by the thread that runs it, once it is done.
+        """
+        self._cache.end(reason)
+
+    @contextmanager
+    def _using(self) -> Iterator[KvCache]:
+        """The cache, its promises checked."""
+        cache = self._cache.borrow()
+        try:
+            self._check(cache)
+            yield cache
+        finally:
+            self._cache.hand_back()
+
+    def _feed(self, token_ids: list[int], *, want_logits: bool) -> Feed:
+        """A forward from now on under way."""
+        cache = self._cache.borrow()
+        try:
+            self._check(cache)
+        except InvariantViolated:
+            self._cache.hand_back()
+            raise
+        self._fed = _Fed(cache, token_ids, len(self._history))
+        self._forward_count += 1
+        return Feed(cache, token_ids, want_logits)
+
+    @contextmanager
+    def _outcome(self) -> Iterator[_Fed]:
+        """The end of a forward that was under way."""
+        fed, self._fed = self._fed, None
+        if fed is None:
+            raise ValueError("no forward of this session is under way")
+        try:
+            self._cache.check_alive()
+            yield fed
+        except InvariantViolated as error:
+            raise self._ended(error) from None
+        except BaseException:
+            self._roll_back(fed.cache)
+            raise
+        finally:
+            self._cache.hand_back()
+
+    def _run(self, feed: Feed) -> Output:
+        """The output of one feed alone."""
+        try:
+            (output,) = self._verifier.forward_batch([feed])
+        except BaseException:
+            self.not_run()
+            raise
+        return output
+
+    def _roll_back(self, cache: KvCache) -> None:
+        """Drops what a forward wrote and nobody decided upon."""
+        if cache.length > self._computed:
+            cache.truncate(self._computed)
+
+    def _forked_length(self, cache: KvCache, length: int) -> int | None:
+        """Positions that a fork of `length` tokens can share; None when it computes all anew."""
+        shared = min(self._computed, max(0, length - 1))
+        return shared if shared >= cache.forkable_from else None
 
     def _check_vocabulary(self, token_ids: Sequence[int]) -> None:
         size = self._verifier.info.vocabulary_size
@@ -269,15 +376,12 @@ class Session:
                 history_limit=str(self.history_limit),
             )
 
-    def _commit(self, cache: KvCache, first_index: int, committed: tuple[int, ...]) -> None:
+    def _commit(self, fed: _Fed, committed: tuple[int, ...]) -> None:
         self._history.extend(committed)
-        try:
-            check_contiguous(self._history, first_index, committed)
-        except InvariantViolated as error:
-            raise self._ended(error) from None
-        self._computed = first_index + len(committed) - 1
-        cache.truncate(self._computed)
-        self._check(cache)
+        check_contiguous(self._history, fed.history_length, committed)
+        self._computed = fed.history_length + len(committed) - 1
+        fed.cache.truncate(self._computed)
+        self._check(fed.cache)
 
     def _check(self, cache: KvCache) -> None:
         try:
@@ -286,14 +390,6 @@ class Session:
         except InvariantViolated as error:
             raise self._ended(error) from None
 
-    def _ended(self, error: Failure) -> Failure:
+    def _ended(self, error: InvariantViolated) -> InvariantViolated:
         self.end(f"ended by a broken promise ({error.metadata['invariant']})")
         return error
-
-
-def _until_stop(chosen: Sequence[int], stop_ids: frozenset[int]) -> tuple[tuple[int, ...], bool]:
-    """The tokens up to the first stop id, that one included, and whether there is one."""
-    for index, token in enumerate(chosen):
-        if token in stop_ids:
-            return tuple(chosen[: index + 1]), True
-    return tuple(chosen), False

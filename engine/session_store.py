@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from engine.cache import CacheSpec
 from engine.errors import BadParameters, OutOfKvMemory, SessionNotFound
+from engine.eviction import chosen_to_free, freed_together
 from engine.session import Session
 from engine.verifier import Verifier
 
@@ -118,10 +119,11 @@ def _ignore(_session_id: str, _reason: EndReason) -> None:
 class SessionStore:
     """Sessions by id, oldest first.
 
-    The sum of their K/V bytes stays within `budget_bytes`. A session that no
-    one holds is evicted by `sweep` once it is idle for `ttl_seconds`, and
-    before that, least recently used first, when a new one does not fit and it
-    is idle for `min_idle_seconds`. One that is held is never evicted.
+    The verifier's pool is given `budget_bytes`, and counts what the sessions
+    hold, shared memory once. A session that no one holds is evicted by `sweep`
+    once it is idle for `ttl_seconds`, and before that, least recently used
+    first, when a new one does not fit and it is idle for `min_idle_seconds`.
+    One that is held is never evicted.
 
     Any thread may call. `create` and `fork` call the verifier, so they belong
     in its thread. `on_end(session_id, reason)` is called in the caller's thread
@@ -139,7 +141,9 @@ class SessionStore:
         min_idle_seconds: float = DEFAULT_MIN_IDLE_SECONDS,
         on_end: Callable[[str, EndReason], None] = _ignore,
     ) -> None:
+        verifier.pool.budget_bytes = budget_bytes
         self._verifier = verifier
+        self._pool = verifier.pool
         self._budget_bytes = budget_bytes
         self._clock = clock
         self._ids = ids
@@ -150,7 +154,6 @@ class SessionStore:
         self._records: OrderedDict[str, SessionRecord] = OrderedDict()
         self._requests: OrderedDict[str, _Request] = OrderedDict()
         self._ends = _Ends()
-        self._reserved_bytes = 0
         self._next_ordinal = 1
 
     @property
@@ -165,10 +168,16 @@ class SessionStore:
 
     @property
     def kv_bytes(self) -> int:
-        """K/V bytes of all sessions, measured, and those being allocated."""
+        """K/V bytes of all sessions: held, and reserved for what they share and will write."""
+        return self._pool.used_bytes
+
+    @property
+    def available_bytes(self) -> int:
+        """K/V bytes that a new session may take now, idle ones evicted."""
         with self._lock:
-            held = sum(record.session.memory_bytes for record in self._records.values())
-            return held + self._reserved_bytes
+            idle = self._evictable(self._clock())
+            evicted = freed_together(record.session.slabs for record in idle)
+            return max(0, self._budget_bytes - self.kv_bytes + evicted)
 
     @property
     def ends(self) -> Mapping[EndReason, int]:
@@ -200,9 +209,8 @@ class SessionStore:
             if earlier is not None:
                 return earlier
             self._make_room(needed)
-        with self._reserved(needed):
-            session = Session(self._verifier, self._verifier.allocate(spec))
-            record = self._insert(session, options)
+        session = Session(self._verifier, self._verifier.allocate(spec))
+        record = self._insert(session, options)
         if request_id:
             self._remember(request_id, record)
         return record
@@ -250,11 +258,10 @@ class SessionStore:
         with self.hold(session_id, self.get(session_id).activity) as origin:
             # Checked before another session is evicted for it.
             origin.session.check_prefix(history_length)
-            needed = self._verifier.bytes_needed(origin.session.spec)
+            needed = origin.session.fork_bytes(history_length)
             with self._lock:
                 self._make_room(needed)
-            with self._reserved(needed):
-                return self._insert(origin.session.fork(history_length), origin.options)
+            return self._insert(origin.session.fork(history_length), origin.options)
 
     def close(self, session_id: str) -> int:
         """Ends the session, frees its memory, returns its history's length.
@@ -314,15 +321,6 @@ class SessionStore:
         self._ends.add(record.session_id, reason, record.session.end_reason)
         self._on_end(record.session_id, reason)
 
-    @contextmanager
-    def _reserved(self, needed: int) -> Iterator[None]:
-        """Counts bytes from the moment there was room until they are measured."""
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._reserved_bytes -= needed
-
     def _remember(self, request_id: str, record: SessionRecord) -> None:
         asked = _Request(record.session_id, record.created_at, record.session.spec, record.options)
         with self._lock:
@@ -352,27 +350,29 @@ class SessionStore:
                 return
             del self._requests[request_id]
 
-    def _make_room(self, needed: int) -> None:
-        """Evicts until `needed` bytes fit and reserves them; evicts nothing in vain."""
-        now = self._clock()
-        free = self._budget_bytes - self.kv_bytes
-        victims: list[SessionRecord] = []
-        idle = sorted(
-            (record for record in self._records.values() if not record.held),
-            key=lambda record: record.last_used_at,
-        )
-        for record in idle:
-            if free >= needed or record.idle_seconds(now) < self._min_idle_seconds:
-                break
-            victims.append(record)
-            free += record.session.memory_bytes
-        if free < needed:
-            raise self._out_of_memory(needed, idle, now)
-        for record in victims:
-            self._remove(record, EndReason.MEMORY)
-        self._reserved_bytes += needed
+    def _evictable(self, now: float) -> list[SessionRecord]:
+        """Sessions that may be evicted for another, the least recently used first."""
+        idle = [
+            record
+            for record in self._records.values()
+            if not record.held and record.idle_seconds(now) >= self._min_idle_seconds
+        ]
+        return sorted(idle, key=lambda record: record.last_used_at)
 
-    def _out_of_memory(self, needed: int, idle: list[SessionRecord], now: float) -> OutOfKvMemory:
+    def _make_room(self, needed: int) -> None:
+        """Evicts until `needed` bytes are free; evicts nothing in vain."""
+        now = self._clock()
+        missing = needed - (self._budget_bytes - self.kv_bytes)
+        if missing <= 0:
+            return
+        idle = self._evictable(now)
+        victims = chosen_to_free([record.session.slabs for record in idle], missing)
+        if victims is None:
+            raise self._out_of_memory(needed, now)
+        for index in victims:
+            self._remove(idle[index], EndReason.MEMORY)
+
+    def _out_of_memory(self, needed: int, now: float) -> OutOfKvMemory:
         free = max(0, self._budget_bytes - self.kv_bytes)
         figures = {"needed_bytes": str(needed), "free_bytes": str(free)}
         if needed > self._budget_bytes:
@@ -381,7 +381,11 @@ class SessionStore:
                 " ask for a smaller window or a shorter history",
                 **figures,
             )
-        waits = [self._min_idle_seconds - record.idle_seconds(now) for record in idle]
+        waits = [
+            self._min_idle_seconds - record.idle_seconds(now)
+            for record in self._records.values()
+            if not record.held
+        ]
         wait = max(1.0, min((wait for wait in waits if wait > 0.0), default=self._min_idle_seconds))
         return OutOfKvMemory(
             f"a session needs {needed} K/V bytes and {free} are free;"

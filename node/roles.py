@@ -270,7 +270,9 @@ class Roles:
             acceptances=self._ledger.rates(self._clock()),
             open_breakers=self.open_breakers(),
             free_kv_bytes=(
-                max(0, self._kv_budget_bytes() - self._kv_bytes()) if self._verifiers else None
+                sum(served.store.available_bytes for served in self._verifiers.values())
+                if self._verifiers
+                else None
             ),
         )
 

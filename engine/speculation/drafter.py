@@ -17,12 +17,12 @@ from engine.errors import DraftFailed, DraftFaultKind
 from engine.generation_report import DropReason
 from engine.history import History
 from engine.proposers.contract import MAX_BLOCK_SIZE, Draft, DraftSource
-from engine.session import Step
 from engine.speculation.ahead import may_fit, usable_suffix
 from engine.speculation.checks import check_draft
 from engine.speculation.pace import BlockMeasurement
 from engine.speculation.state import SpeculationState
 from engine.speculation.tally import Tally
+from engine.step import Step
 
 Result = TypeVar("Result")
 

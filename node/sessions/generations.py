@@ -140,7 +140,7 @@ class Generations:
         return GenerationParameters(
             max_tokens=spec.max_tokens,
             sampling=spec.sampling,
-            stop_ids=session.spec.stop_token_ids,
+            stop_ids=session.spec.stop_token_ids | spec.stop_token_ids,
             deadline_seconds=deadline,
             block_size=session.pairing.block_size,
             draft_deadline_seconds=self._draft_deadline_seconds,

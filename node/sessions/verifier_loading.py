@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from engine.backends import load_verifier
-from engine.calibration import is_exact, measure_steps
+from engine.calibration import measure_steps
+from engine.exactness import settle
 from engine.model_folder import Progress, resolve
 from engine.session_store import EndReason, SessionStore
 from engine.verifier import Verifier
@@ -60,11 +61,13 @@ async def load_served_verifier(
 
 
 def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer:
-    """What the card says of a loaded verifier, its steps measured now.
+    """What the card says of a loaded verifier, its exactness settled and its steps measured now.
 
     `clock` gives monotonic seconds.
     """
     info = verifier.info
+    # First of all: it chooses the shapes of the forwards that are measured.
+    exactness = settle(verifier)
     return ModelOffer(
         model_id=info.model_id,
         role=Role.VERIFIER,
@@ -79,5 +82,7 @@ def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer
         step_costs=tuple(
             StepCost(count, seconds) for count, seconds in measure_steps(verifier, clock)
         ),
-        exact=is_exact(verifier),
+        exact=exactness.exact,
+        kv_fixed_bytes=info.kv_fixed_bytes,
+        backend=info.backend,
     )

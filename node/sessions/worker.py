@@ -1,12 +1,18 @@
-"""One thread that runs a model's steps, first come first served."""
+"""One thread that runs a model's steps, and sessions' turns several at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
-from typing import TypeVar, cast
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from engine.gathering import Gathering
+from engine.turn_queue import TurnQueue
+from engine.turns import Ended, Turn, run_turns
 
 Result = TypeVar("Result")
 
@@ -18,57 +24,49 @@ class WorkerClosed(RuntimeError):
 class _Step:
     """A step on its way through the worker's thread."""
 
-    __slots__ = ("_function", "_loop", "_taken", "finished")
+    __slots__ = ("_taken", "finished", "function", "loop")
 
     def __init__(self, function: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
-        self._function = function
-        self._loop = loop
+        self.function = function
+        self.loop = loop
         self._taken = threading.Lock()
         self.finished: asyncio.Future[object] = loop.create_future()
+
+    @property
+    def taken(self) -> bool:
+        """Whether it was claimed."""
+        return self._taken.locked()
 
     def take(self) -> bool:
         """Claims the step, to run or to withdraw it; False when another did before."""
         return self._taken.acquire(blocking=False)
 
-    def run(self) -> None:
-        """Runs in the worker's thread, unless it was withdrawn."""
-        if not self.take():
+    def finish(self, result: object, error: BaseException | None) -> None:
+        """Tells the task that awaits the step; on the loop's thread."""
+        if self.finished.done():
             return
-        try:
-            result = self._function()
-        except BaseException as error:  # noqa: BLE001 handed to the task that awaits the step
-            self._post(self._fail, error)
-        else:
-            self._post(self._succeed, result)
-
-    def refuse(self) -> None:
-        """Fails a step that the closed worker will not run."""
-        if self.take():
-            self._post(self._fail, WorkerClosed("the model's worker was closed"))
-
-    def _post(self, deliver: Callable[..., None], value: object) -> None:
-        # A loop that is already closed has nobody left who awaits the step.
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(deliver, value)
-
-    def _succeed(self, result: object) -> None:
-        if not self.finished.done():
-            self.finished.set_result(result)
-
-    def _fail(self, error: BaseException) -> None:
-        if not self.finished.done():
+        if error is not None:
             self.finished.set_exception(error)
+        else:
+            self.finished.set_result(result)
 
 
 class ModelWorker:
-    """Runs functions one at a time in one thread, in the order of their calls.
+    """Runs steps in one thread: functions one at a time, turns in batches.
 
-    Sessions that submit one step each take turns. Nothing but this thread
-    touches the verifier and the caches that it allocated.
+    Functions run in the order of their calls. `engine.turns.Turn`s, all of one
+    verifier, run as `engine.turn_queue` chooses among those that wait when the
+    thread is free; `engine.gathering` bounds how long it waits for more. A
+    waiting function and a batch take turns. Nothing but this thread touches the
+    verifier and the caches that it allocated.
     """
 
     def __init__(self, name: str) -> None:
-        self._steps: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        self._functions: deque[_Step] = deque()
+        self._turns = TurnQueue()
+        self._gathering = Gathering()
+        self._turn_steps: dict[Turn[Any], _Step] = {}
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -83,27 +81,115 @@ class ModelWorker:
         if self._closed:
             raise WorkerClosed("the model's worker was closed")
         step = _Step(function, asyncio.get_running_loop())
-        self._steps.put(step)
+        self._inbox.put(step)
         try:
             return cast(Result, await asyncio.shield(step.finished))
         except asyncio.CancelledError:
-            if not step.take():
+            if step.take():
+                # So that the thread forgets it.
+                self._inbox.put(step)
+            else:
                 await _settled(step.finished)
             raise
 
     async def close(self) -> None:
-        """Lets the running step end, refuses the waiting ones, joins the thread."""
+        """Lets what runs end, refuses what waits, joins the thread."""
         if not self._closed:
             self._closed = True
-            self._steps.put(None)
+            self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def _work(self) -> None:
-        while (step := self._steps.get()) is not None:
+        while True:
+            self._receive()
             if self._closed:
-                step.refuse()
-            else:
-                step.run()
+                break
+            if self._functions:
+                self._run_function(self._functions.popleft())
+            if self._turns:
+                self._run_turns()
+        for step in (*self._functions, *self._turn_steps.values()):
+            if step.take():
+                _tell([(step, None, WorkerClosed("the model's worker was closed"))])
+
+    def _receive(self) -> None:
+        """Takes in all that came, and waits for something when nothing is there to run."""
+        if not self._functions and not self._turns:
+            self._sort(self._inbox.get())
+        while not self._inbox.empty():
+            self._sort(self._inbox.get())
+        while not self._functions and not self._closed:
+            patience = self._gathering.patience(time.monotonic())
+            if not patience:
+                return
+            try:
+                self._sort(self._inbox.get(timeout=patience))
+            except queue.Empty:
+                return
+
+    def _sort(self, step: _Step | None) -> None:
+        if step is None:
+            return
+        if not isinstance(step.function, Turn):
+            if not step.taken:
+                self._functions.append(step)
+        elif step.taken:
+            self._turns.discard(step.function)
+            self._turn_steps.pop(step.function, None)
+        else:
+            self._gathering.came(id(step.function.session), time.monotonic())
+            self._turns.add(step.function)
+            self._turn_steps[step.function] = step
+
+    def _run_function(self, step: _Step) -> None:
+        if not step.take():
+            return
+        try:
+            result = step.function()
+        except BaseException as error:  # noqa: BLE001 handed to the task that awaits the step
+            _tell([(step, None, error)])
+        else:
+            _tell([(step, result, None)])
+
+    def _run_turns(self) -> None:
+        picked: list[tuple[Turn[Any], int]] = []
+        steps: list[_Step] = []
+        for turn, rows in self._turns.next_batch():
+            step = self._turn_steps.pop(turn)
+            if step.take():
+                picked.append((turn, rows))
+                steps.append(step)
+        began = time.monotonic()
+        try:
+            ends = run_turns(picked)
+        except BaseException as error:  # noqa: BLE001 handed to the tasks that await the turns
+            _tell([(step, None, error) for step in steps])
+        else:
+            _tell([_delivery(step, end) for step, end in zip(steps, ends, strict=True)])
+            sessions = [id(turn.session) for turn, _rows in picked]
+            self._gathering.served(sessions, began, time.monotonic())
+
+
+Delivery = tuple[_Step, object, BaseException | None]
+
+
+def _delivery(step: _Step, end: Ended) -> Delivery:
+    return step, end.result, end.error
+
+
+def _tell(deliveries: Sequence[Delivery]) -> None:
+    """Hands results to the loops that await them, to each at once."""
+    loops = {step.loop: None for step, _result, _error in deliveries}
+    for loop in loops:
+        # A loop that is already closed has nobody left who awaits the step.
+        if not loop.is_closed():
+            own = [delivery for delivery in deliveries if delivery[0].loop is loop]
+            loop.call_soon_threadsafe(_deliver, own)
+
+
+def _deliver(deliveries: Sequence[Delivery]) -> None:
+    for step, result, error in deliveries:
+        step.finish(result, error)
 
 
 async def _settled(future: asyncio.Future[object]) -> None:

@@ -3,24 +3,34 @@
 Two layers of hashes stand in for attention: a position's second-layer key
 hashes the first-layer keys that it may see, its logits the second-layer keys
 that it may see. So a window that is one too wide, a rollback that leaves a
-trace or a cache shared between sessions changes the stream, also for what the
-prefill did long before. The previous token's fixed successor is favoured, so
-that text repeats itself as text does and prompt lookup finds something.
+trace, a slab that two sessions write to or that is read after its release
+changes the stream, also for what the prefill did long before. The previous
+token's fixed successor is favoured, so that text repeats itself as text does
+and prompt lookup finds something.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
 from engine.cache import CacheKind, CacheSpec
-from engine.errors import ContextExceeded
+from engine.errors import BadParameters, ContextExceeded, TokenOutOfVocabulary
+from engine.positions import round_up
 from engine.sampling import SamplingParameters, choose_token
-from engine.verifier import VerifierInfo
+from engine.slab_pool import Slab, SlabPool
+from engine.verifier import Feed, Output, VerifierInfo
 
 VOCABULARY = 48
 FAVOUR = 0.93
+SEGMENT = 8
+"""Slots of a slab: few, so that short histories share some and part with others."""
+SLOT_BYTES = 16
+SLAB_BYTES = SEGMENT * SLOT_BYTES
+ROW_COUNTS = (2, 4, 8, 16, 32, 64)
+POISON = np.uint64(0xDEADDEADDEADDEAD)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -56,16 +66,57 @@ def _visible(position: int, spec: CacheSpec):
     return np.concatenate([np.arange(spec.sink), recent])
 
 
+class SlotRule:
+    """Position p is in slot p below `sink`, else in the ring of `ring` slots behind it."""
+
+    def __init__(self, spec: CacheSpec, context_length: int, width: int) -> None:
+        self.ringed = spec.kind is CacheKind.SINK_WINDOW
+        if self.ringed:
+            self.sink, window = min(spec.sink, context_length), min(spec.window, context_length)
+            self.slots = round_up(self.sink + window + width - 1, SEGMENT)
+            self.ring = self.slots - self.sink
+            self.spare = self.ring - window
+            self.limit = context_length
+        else:
+            self.sink, self.spare, self.limit = 0, 0, spec.capacity
+            self.slots = self.ring = round_up(spec.capacity, SEGMENT)
+
+    @property
+    def widest(self) -> int:
+        return self.spare + 1 if self.ringed else self.slots
+
+    def slot(self, positions):
+        behind = self.sink + (positions - self.sink) % self.ring
+        return np.where(positions < self.sink, positions, behind)
+
+    def forkable_from(self, written: int) -> int:
+        return max(0, written - 1 - self.spare) if self.ringed else 0
+
+    def shares(self, length: int, fixed: int, written: int) -> list[bool | None]:
+        """Of each slab for a fork: None taken anew, else whether somebody will write to it."""
+        found: list[bool | None] = []
+        for first in range(0, self.slots, SEGMENT):
+            last = first + SEGMENT
+            if first >= length and (not self.ringed or written <= self.slots):
+                found.append(None)
+            else:
+                stays = last <= self.sink or not self.ringed
+                found.append(not (stays and last <= min(length, fixed)))
+        return found
+
+
 class HashCache:
-    def __init__(self, spec: CacheSpec, width: int) -> None:
+    """Slabs [2, SEGMENT] of first and second keys. What was released is POISON."""
+
+    def __init__(self, spec: CacheSpec, rule: SlotRule, pool: SlabPool, slabs: list[Slab]) -> None:
         self.spec = spec
+        self.rule = rule
         self.length = 0
         self.last_start = 0
-        windowed = spec.kind is CacheKind.SINK_WINDOW
-        self._sink = spec.sink if windowed else 0
-        self._ring = spec.window + width if windowed else spec.capacity
-        self.first = np.zeros(self._sink + self._ring, np.uint64)
-        self.second = np.zeros_like(self.first)
+        self.written = 0
+        self.slabs = slabs
+        self.released = False
+        self._pool = pool
 
     @property
     def resident(self) -> int:
@@ -75,19 +126,115 @@ class HashCache:
 
     @property
     def memory_bytes(self) -> int:
-        return self.first.nbytes + self.second.nbytes
+        return sum(slab.payload.nbytes for slab in self.slabs)
 
-    def slots(self, positions):
-        behind = self._sink + (positions - self._sink) % self._ring
-        return np.where(positions < self._sink, positions, behind)
+    @property
+    def freed_bytes(self) -> int:
+        return sum(self._pool.freed_by(slab) for slab in self.slabs)
+
+    @property
+    def widest(self) -> int:
+        return self.rule.widest
+
+    @property
+    def forkable_from(self) -> int:
+        return self.rule.forkable_from(self.written)
 
     def truncate(self, length: int) -> None:
+        self.check_alive()
         if not self.last_start <= length <= self.length:
             raise ValueError(f"{length} is outside {self.last_start} to {self.length}")
         self.length = length
 
+    def fork_bytes(self, length: int) -> int:
+        shares = self.rule.shares(length, self.last_start, self.written)
+        return sum(share is not False for share in shares) * SLAB_BYTES
+
+    def fork(self, length: int) -> HashCache:
+        self.check_alive()
+        if not self.forkable_from <= length <= self.length:
+            raise ValueError(f"{length} is outside {self.forkable_from} to {self.length}")
+        self._pool.check_room(self.fork_bytes(length))
+        shares = self.rule.shares(length, self.last_start, self.written)
+        slabs = [
+            _taken(self._pool) if share is None else self._pool.share(slab, will_write=share)
+            for share, slab in zip(shares, self.slabs, strict=True)
+        ]
+        forked = HashCache(self.spec, self.rule, self._pool, slabs)
+        forked.length = forked.last_start = length
+        forked.written = self.written
+        return forked
+
+    def fill(self, count: int, seed: int) -> None:
+        if self.length:
+            raise ValueError(f"the cache holds {self.length} positions already")
+        if count > self.rule.limit:
+            raise ContextExceeded("the cache is full")
+        for slab in self.slabs:
+            slab.payload[:] = np.random.default_rng(seed).integers(1, 1 << 62, (2, SEGMENT))
+        self.length = self.last_start = self.written = count
+
+    def release(self) -> None:
+        self.released = True
+        while self.slabs:
+            slab = self.slabs.pop()
+            if slab.holders == 1:
+                slab.payload[:] = POISON
+            self._pool.give_back(slab)
+
+    def check_alive(self) -> None:
+        if self.released:
+            raise AssertionError("a released cache was used")
+
+    def check_room(self, count: int, context_length: int) -> None:
+        if not 1 <= count <= self.widest:
+            raise BadParameters(f"a feed takes 1 to {self.widest} tokens, not {count}")
+        if self.length + count > min(self.rule.limit, context_length):
+            raise ContextExceeded("the cache is full")
+
+    def run(self, token_ids: Sequence[int], *, want_logits: bool) -> Output:
+        """One forward's rows. Every key is read from the slabs, none from this call."""
+        start, end = self.length, self.length + len(token_ids)
+        positions = np.arange(start, end)
+        slots = self.rule.slot(positions)
+        for index in {int(slot) // SEGMENT for slot in slots}:
+            self.slabs[index] = self._pool.writable(self.slabs[index], _new_payload, _copy)
+        places = [(self.slabs[slot // SEGMENT].payload, slot % SEGMENT) for slot in slots.tolist()]
+        for (payload, at), position, token in zip(places, positions, token_ids, strict=True):
+            payload[0, at] = _first_key(token, int(position))
+        first = np.concatenate([slab.payload[0] for slab in self.slabs])
+        second = np.concatenate([slab.payload[1] for slab in self.slabs])
+        rows = []
+        for row, (payload, at) in enumerate(places):
+            seen = self.rule.slot(_visible(start + row, self.spec))
+            payload[1, at] = second[slots[row]] = _second_key(first[seen], start + row)
+            if want_logits:
+                rows.append(_logits(second[seen], token_ids[row]))
+        self.last_start, self.length = start, end
+        self.written = max(self.written, end)
+        own = np.stack([first[slots], second[slots]], axis=1) >> np.uint64(40)
+        return Output(np.stack(rows) if want_logits else None, own.astype(np.float32)[..., None])
+
+
+def _new_payload():
+    return np.zeros((2, SEGMENT), np.uint64)
+
+
+def _copy(target, source) -> None:
+    target[:] = source
+
+
+def _clean(payload) -> None:
+    payload[:] = 0
+
+
+def _taken(pool: SlabPool) -> Slab:
+    return pool.take("hash", SLAB_BYTES, _new_payload)
+
 
 class HashVerifier:
+    """`batches` are the tokens of each feed of each forward, the latest 4,096."""
+
     def __init__(self, context_length: int = 4096, width: int = 16) -> None:
         self.info = VerifierInfo(
             model_id="hash",
@@ -98,44 +245,61 @@ class HashVerifier:
             dtype="uint64",
             vocabulary_size=VOCABULARY,
             context_length=context_length,
-            kv_bytes_per_token=16,
+            kv_bytes_per_token=SLOT_BYTES,
             width=width,
+            layer_count=2,
+            hidden_size=1,
+            backend="hash",
         )
+        self.pool = SlabPool(_clean)
+        self.row_counts = ROW_COUNTS
         self.forward_count = 0
+        self.batches: deque[tuple[int, ...]] = deque(maxlen=4096)
+
+    def use_row_counts(self, row_counts: Sequence[int]) -> None:
+        chosen = tuple(sorted(set(row_counts)))
+        if not chosen or not set(chosen) <= set(ROW_COUNTS) or chosen[-1] < self.info.width:
+            raise BadParameters(f"row counts {chosen} do not serve")
+        self.row_counts = chosen
 
     def allocate(self, spec: CacheSpec) -> HashCache:
-        return HashCache(spec, self.info.width)
-
-    def clone(self, cache: HashCache) -> HashCache:
-        copy = HashCache(cache.spec, self.info.width)
-        copy.length, copy.last_start = cache.length, cache.last_start
-        copy.first[:], copy.second[:] = cache.first, cache.second
-        return copy
+        self.pool.check_room(self.bytes_needed(spec))
+        rule = self._rule(spec)
+        slabs = [_taken(self.pool) for _ in range(rule.slots // SEGMENT)]
+        return HashCache(spec, rule, self.pool, slabs)
 
     def bytes_needed(self, spec: CacheSpec) -> int:
-        if spec.kind is CacheKind.CONTIGUOUS:
-            return 16 * spec.capacity
-        return 16 * (spec.sink + spec.window + self.info.width)
+        return self._rule(spec).slots * SLOT_BYTES
+
+    def _rule(self, spec: CacheSpec) -> SlotRule:
+        if spec.kind is CacheKind.CONTIGUOUS and not 1 <= spec.capacity <= self.info.context_length:
+            raise BadParameters(f"capacity {spec.capacity}")
+        return SlotRule(spec, self.info.context_length, self.info.width)
 
     def forward(self, cache: HashCache, token_ids: Sequence[int], *, want_logits: bool):
-        assert 1 <= len(token_ids) <= self.info.width
-        start, end = cache.length, cache.length + len(token_ids)
-        contiguous = cache.spec.kind is CacheKind.CONTIGUOUS
-        if end > self.info.context_length or (contiguous and end > cache.spec.capacity):
-            raise ContextExceeded("the cache is full")
+        return self.forward_batch([Feed(cache, token_ids, want_logits)])[0].logits
+
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
+        total = sum(len(feed.token_ids) for feed in feeds)
+        if not 1 <= total <= self.row_counts[-1]:
+            raise BadParameters(f"{total} tokens in a forward")
+        if len({id(feed.cache) for feed in feeds}) < len(feeds):
+            raise BadParameters("one cache is fed twice")
+        for feed in feeds:
+            feed.cache.check_alive()
+            feed.cache.check_room(len(feed.token_ids), self.info.context_length)
+            for token in feed.token_ids:
+                if not 0 <= token < VOCABULARY:
+                    raise TokenOutOfVocabulary(f"{token}", token_id=str(token))
         self.forward_count += 1
-        cache.last_start = start
-        rows = []
-        positions = np.arange(start, end)
-        for position, token in zip(positions, token_ids, strict=True):
-            cache.first[cache.slots(position)] = _first_key(token, int(position))
-        for position, token in zip(positions, token_ids, strict=True):
-            seen = cache.slots(_visible(int(position), cache.spec))
-            cache.second[cache.slots(position)] = _second_key(cache.first[seen], int(position))
-            if want_logits:
-                rows.append(_logits(cache.second[seen], token))
-        cache.length = end
-        return np.stack(rows) if want_logits else None
+        self.batches.append(tuple(len(feed.token_ids) for feed in feeds))
+        return [_tapped(feed) for feed in feeds]
+
+
+def _tapped(feed: Feed) -> Output:
+    output = feed.cache.run(feed.token_ids, want_logits=feed.want_logits)
+    features = output.features[:, list(feed.taps)] if feed.taps else None
+    return Output(output.logits, features)
 
 
 def expected_stream(
@@ -152,4 +316,5 @@ def expected_stream(
             return tokens[len(prompt) :]
         last = len(tokens) - 1
         row = _logits(np.array(second, np.uint64)[_visible(last, spec)], tokens[last])
-        tokens.append(choose_token(row, sampling, len(tokens)))
+        seen = np.isin(np.arange(VOCABULARY), tokens)
+        tokens.append(choose_token(row, sampling, len(tokens), seen))

@@ -129,15 +129,15 @@ async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(
     session = opened(hashing)
     runner = sources.ThreadRunner()
     entered, release = threading.Event(), threading.Event()
-    honest = session.verifier.forward
+    honest = session.verifier.forward_batch
 
-    def forward(cache, token_ids, *, want_logits):
-        if want_logits:
+    def forward_batch(feeds):
+        if feeds[0].want_logits:
             entered.set()
             assert release.wait(10)
-        return honest(cache, token_ids, want_logits=want_logits)
+        return honest(feeds)
 
-    session.verifier.forward = forward
+    session.verifier.forward_batch = forward_batch
     asked = streams.parameters(COUNT, sampling=SEEDED)
     source = sources.SilentSource([], hashing.VOCABULARY)
     asked_ahead = streams.parameters(COUNT, sampling=SEEDED, draft_deadline_seconds=0.0)

@@ -138,7 +138,7 @@ async def test_prefill_runs_one_forward_a_step(hashing, sources):
         return step()
 
     await prefill(session, run=run)
-    assert steps == [49, 33, 17, 1]
+    assert steps == [49, 32, 15]
     assert session.pending == 0
 
 

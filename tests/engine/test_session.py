@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import queue
+import random
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -13,11 +17,13 @@ from engine.errors import (
     EngineError,
     HistoryLengthMismatch,
     InvariantViolated,
+    OutOfKvMemory,
     SessionNotFound,
     TokenOutOfVocabulary,
 )
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
+from engine.verifier import Output
 
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
@@ -99,15 +105,16 @@ def test_an_unknown_token_is_named_with_its_place(hashing):
     assert caught.value.metadata == {"token_id": "60", "index": "2", "vocabulary_size": "48"}
 
 
-def test_a_prefill_step_is_one_forward_of_at_most_the_width(hashing):
+def test_a_prefill_step_is_one_forward_as_wide_as_the_cache_takes(hashing):
     session = new_session(hashing)
     session.append(PROMPT[:40])
+    assert session.chunk == 17
     counts = []
     while session.pending:
         before = session.pending
         assert session.prefill_step() == (session.pending > 0)
         counts.append(before - session.pending)
-    assert counts == [16, 16, 7]
+    assert counts == [17, 17, 5]
     assert session.forward_count == session.verifier.forward_count == 3
     assert not session.prefill_step()
     assert session.forward_count == 3
@@ -265,13 +272,13 @@ def test_tokens_that_slip_in_between_end_the_session(hashing):
     verifier = session.verifier
     session.append(PROMPT)
     prefilled(session)
-    honest = verifier.forward
+    honest = verifier.forward_batch
 
-    def forward(cache, token_ids, *, want_logits):
+    def forward_batch(feeds):
         session.history.extend([1])
-        return honest(cache, token_ids, want_logits=want_logits)
+        return honest(feeds)
 
-    verifier.forward = forward
+    verifier.forward_batch = forward_batch
     with pytest.raises(InvariantViolated) as caught:
         session.verify([], GREEDY, limit=9)
     assert caught.value.metadata["invariant"] == "contiguous_commit"
@@ -281,9 +288,8 @@ def test_tokens_that_slip_in_between_end_the_session(hashing):
 def test_logits_that_mean_nothing_end_the_session(hashing):
     session = new_session(hashing)
     session.append([1])
-    session.verifier.forward = lambda cache, token_ids, *, want_logits: np.full(
-        (1, 48), np.nan, np.float32
-    )
+    nothing = Output(np.full((1, 48), np.nan, np.float32))
+    session.verifier.forward_batch = lambda feeds: [nothing]
     with pytest.raises(InvariantViolated):
         session.verify([], GREEDY, limit=9)
     assert_ended(session, "finite_logits")
@@ -304,21 +310,218 @@ def assert_ended(session, invariant):
         assert isinstance(caught.value, EngineError)
 
 
-@pytest.mark.parametrize("what", ["memory_bytes", "resident"])
+def test_a_prefill_forward_is_no_wider_than_the_verifier_takes(hashing):
+    session = new_session(hashing, FULL)
+    session.verifier.use_row_counts((16,))
+    session.append([7] * 40)
+    prefilled(session)
+    assert list(session.verifier.batches) == [(16,), (16,), (7,)]
+
+
+def test_a_forward_that_fails_leaves_the_session_as_it_was(hashing):
+    session = new_session(hashing)
+    session.append(PROMPT)
+    expected = hashing.expected_stream(PROMPT, WINDOWED, 9, GREEDY)
+    honest = session.verifier.forward_batch
+
+    def failing(feeds):
+        honest(feeds)
+        raise ZeroDivisionError
+
+    for operation in (session.prefill_step, lambda: session.verify([1, 2], GREEDY, limit=9)):
+        session.verifier.forward_batch = failing
+        with pytest.raises(ZeroDivisionError):
+            operation()
+        session.verifier.forward_batch = honest
+        prefilled(session)
+    assert session.history[:] == PROMPT
+    assert alone(session, 9) == expected
+
+
+def test_choices_that_fail_leave_the_session_as_it_was(hashing):
+    """What `decide` refuses is the caller's mistake, and no broken promise."""
+    session = new_session(hashing)
+    session.append(PROMPT)
+    expected = hashing.expected_stream(PROMPT, WINDOWED, 3, GREEDY)
+    with pytest.raises(AttributeError):
+        prefilled(session).verified(forwarded(session, [4, 5]), None)
+    assert session.history[:] == PROMPT
+    assert alone(session, 3) == expected
+
+
+def forwarded(session, draft):
+    return session.verifier.forward_batch([session.verify_feed(draft, 9)])[0]
+
+
+def test_one_forward_at_a_time(hashing):
+    session = new_session(hashing)
+    session.append(PROMPT[:30])
+    session.prefill_feed()
+    for operation in (session.prefill_feed, session.fork):
+        with pytest.raises(ValueError, match="under way"):
+            operation()
+    session.not_run()
+    prefilled(session)
+    with pytest.raises(ValueError, match="no forward"):
+        session.prefilled(forwarded(new_with_one_token(hashing), []))
+    assert alone(session, 3) == hashing.expected_stream(PROMPT[:30], WINDOWED, 3, GREEDY)
+
+
+def new_with_one_token(hashing):
+    session = new_session(hashing)
+    session.append([1])
+    return session
+
+
+@pytest.mark.parametrize("spec", [WINDOWED, FULL])
+def test_a_fork_shares_until_it_diverges_and_gives_all_back(hashing, spec):
+    session = new_session(hashing, spec)
+    pool, verifier = session.verifier.pool, session.verifier
+    session.append(PROMPT[:40])
+    alone(session, 3)
+    before = pool.used_bytes
+    needed, held = session.fork_bytes(), pool.held_bytes
+    forked = session.fork()
+    assert pool.used_bytes == before + needed
+    assert needed <= verifier.bytes_needed(spec)
+    if spec is FULL:
+        # Of 42 positions five slabs of eight are read by both, the sixth is copied once
+        # somebody writes, the last two are new.
+        assert needed == 3 * hashing.SLAB_BYTES
+        assert pool.held_bytes == held + 2 * hashing.SLAB_BYTES
+    text = session.history[:]
+    assert alone(forked, 4, SEEDED) == hashing.expected_stream(text, spec, 4, SEEDED)
+    assert alone(session, 4) == hashing.expected_stream(text, spec, 4, GREEDY)
+    assert pool.used_bytes == before + needed
+    session.end("closed")
+    expected = hashing.expected_stream(forked.history[:], spec, 4, GREEDY)
+    assert alone(forked, 4) == expected
+    forked.end("closed")
+    assert pool.used_bytes == 0
+
+
+@pytest.mark.parametrize("length", [1, 2, 17, 40, 41])
+def test_a_shorter_fork_of_everything_kept_computes_nothing_again(hashing, length):
+    session = new_session(hashing, FULL)
+    session.append(PROMPT[:41])
+    prefilled(session)
+    forwards = session.verifier.forward_count
+    forked = session.fork(length)
+    assert forked.pending == 0
+    assert session.verifier.forward_count == forwards
+    expected = hashing.expected_stream(PROMPT[:length], FULL, 5, GREEDY)
+    assert alone(forked, 5) == expected
+
+
+def test_a_fork_that_does_not_fit_takes_nothing(hashing):
+    session = new_session(hashing)
+    session.append(PROMPT)
+    prefilled(session)
+    pool = session.verifier.pool
+    pool.budget_bytes = used = pool.used_bytes
+    for length in (None, 9):
+        with pytest.raises(OutOfKvMemory):
+            session.fork(length)
+    assert pool.used_bytes == used
+    assert alone(session, 3) == hashing.expected_stream(PROMPT, WINDOWED, 3, GREEDY)
+
+
+def test_a_session_that_is_ended_within_a_forward_keeps_its_memory_until_then(hashing):
+    """A slab given back is the next session's: a forward that still writes would corrupt it."""
+    session = new_session(hashing)
+    pool, verifier = session.verifier.pool, session.verifier
+    session.append(PROMPT)
+    prefilled(session)
+    feed = session.verify_feed([1, 2, 3], 9)
+    ending = threading.Thread(target=session.end, args=("closed",))
+    ending.start()
+    ending.join()
+    assert session.memory_bytes == 0
+    assert session.end_reason == "closed"
+    assert pool.used_bytes == verifier.bytes_needed(WINDOWED)
+    other = Session(verifier, verifier.allocate(WINDOWED))
+    other.append(PROMPT[:50])
+    prefilled(other)
+    (output,) = verifier.forward_batch([feed])
+    with pytest.raises(SessionNotFound, match="closed"):
+        session.verified(output, GREEDY)
+    assert session.history[:] == PROMPT
+    assert pool.used_bytes == verifier.bytes_needed(WINDOWED)
+    assert alone(other, 6) == hashing.expected_stream(PROMPT[:50], WINDOWED, 6, GREEDY)
+    other.end("closed")
+    session.end("closed again")
+    assert pool.used_bytes == 0
+    assert session.end_reason == "closed"
+
+
+def test_an_ended_session_whose_forward_fails_gives_its_memory_back(hashing):
+    session = new_session(hashing)
+    session.append(PROMPT)
+    session.prefill_feed()
+    session.end("closed")
+    session.not_run()
+    assert session.verifier.pool.used_bytes == 0
+
+
+def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two(hashing):
+    """Sessions end at random moments while forwards run and their slabs find new owners."""
+    verifier = hashing.HashVerifier()
+    spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=120)
+    expected = hashing.expected_stream(PROMPT[:100], spec, 8, GREEDY)
+    victims: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
+
+    def end_them():
+        rng = random.Random(5)
+        while (victim := victims.get()) is not None:
+            for _ in range(rng.randrange(3000)):
+                pass
+            victim.end("closed")
+
+    ending = threading.Thread(target=end_them)
+    ending.start()
+    ended_within = 0
+    for _ in range(60):
+        victim, witness = (Session(verifier, verifier.allocate(spec)) for _ in range(2))
+        for session in (victim, witness):
+            session.append(PROMPT[:100])
+        victims.put(victim)
+        try:
+            while len(victim.history) < 115:
+                if not victim.prefill_step():
+                    victim.verify([], GREEDY, limit=1)
+        except SessionNotFound:
+            ended_within += 1
+        assert alone(witness, 8) == expected
+        witness.end("closed")
+    victims.put(None)
+    ending.join()
+    assert ended_within > 0
+    assert verifier.pool.used_bytes == 0
+
+
+@pytest.mark.parametrize("what", ["memory_bytes", "resident", "slabs"])
 def test_what_a_session_holds_may_be_asked_while_another_thread_ends_it(hashing, what):
-    class Ending(Session):
-        """Ends between the first look at its cache and the second."""
+    asking, asked = threading.Event(), []
 
-        @property
-        def _cache(self):
-            cache, self._now = self._now, None
-            return cache
+    class Slow:
+        """Is ended by another thread while it is being asked."""
 
-        @_cache.setter
-        def _cache(self, cache):
-            self._now = cache
+        def __init__(self, cache):
+            self._cache = cache
+
+        def __getattr__(self, name):
+            if name == what and asking.is_set():
+                ending.start()
+            return getattr(self._cache, name)
 
     verifier = hashing.HashVerifier()
-    session = Ending(verifier, verifier.allocate(WINDOWED))
-    assert getattr(session, what) >= 0
-    assert getattr(session, what) == 0
+    session = Session(verifier, Slow(verifier.allocate(WINDOWED)))
+    ending = threading.Thread(target=session.end, args=("closed",))
+    session.append([1, 2])
+    prefilled(session)
+    asking.set()
+    asked.append(getattr(session, what))
+    ending.join()
+    asked.append(getattr(session, what))
+    assert asked[0]
+    assert not asked[1]

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import gc
 import itertools
-import weakref
 
 import pytest
 
@@ -24,20 +22,19 @@ BYTES = 16 * (2 + 6 + 16)
 class Fixture:
     """A store of room for three sessions, with a clock that is set by hand."""
 
-    def __init__(self, hashing, **options):
+    def __init__(self, hashing, budget=3 * BYTES):
         self.now = 1000.0
         self.ended = []
         self.verifier = hashing.HashVerifier()
         numbers = itertools.count(1)
         self.store = SessionStore(
             self.verifier,
-            3 * BYTES,
+            budget,
             clock=lambda: self.now,
             ids=lambda: f"s{next(numbers)}",
             ttl_seconds=600.0,
             min_idle_seconds=60.0,
             on_end=lambda session_id, reason: self.ended.append((session_id, reason)),
-            **options,
         )
 
 
@@ -65,15 +62,17 @@ def test_a_session_is_found_until_it_is_closed_and_then_named(room):
     assert room.ended == [("s1", EndReason.CLOSED)]
 
 
-def test_closing_frees_the_tensors(room):
+def test_closing_gives_the_memory_back_at_once(room):
     record = room.store.create(SPEC)
-    alive = weakref.ref(record.session._cache)
-    assert room.store.kv_bytes == BYTES
+    pool = room.verifier.pool
+    assert room.store.kv_bytes == pool.used_bytes == BYTES
+    slabs = record.session.slabs
     room.store.close("s1")
-    del record
-    gc.collect()
-    assert alive() is None
-    assert room.store.kv_bytes == 0
+    assert room.store.kv_bytes == pool.used_bytes == 0
+    assert record.session.slabs == ()
+    assert all(slab.holders == 0 for slab in slabs)
+    # The next session takes the same memory, so nothing grows.
+    assert set(room.store.create(SPEC).session.slabs) == set(slabs)
 
 
 def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room):
@@ -151,7 +150,7 @@ def test_nothing_is_evicted_in_vain(room):
 
 def test_what_never_fits_gets_no_retry_hint(room):
     with pytest.raises(OutOfKvMemory, match="never fits") as caught:
-        room.store.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=100_000))
+        room.store.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=4096))
     assert "retry_after_seconds" not in caught.value.metadata
 
 
@@ -216,8 +215,7 @@ def test_a_fork_takes_room_too_and_never_evicts_its_origin(room, hashing):
 
 
 def test_pages_are_oldest_first_and_survive_a_close(hashing):
-    room = Fixture(hashing)
-    room.store._budget_bytes = 20 * BYTES
+    room = Fixture(hashing, budget=20 * BYTES)
     for _ in range(7):
         room.store.create(SPEC)
     page, after = room.store.page(size=3)
@@ -270,3 +268,94 @@ def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room):
     record = room.store.create(SPEC)
     record.activities = Leaving()
     assert record.activity is Activity.IDLE
+
+
+FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=96)
+SLAB = 8 * 16
+PREFIX = [(5 * index) % 48 for index in range(41)]
+
+
+def prefilled(record):
+    """40 positions computed, of which the last forward, which may be undone, wrote one."""
+    for tokens in (PREFIX[:-1], PREFIX[-1:]):
+        record.session.append(tokens)
+        record.session.prefill_step()
+    return record
+
+
+def test_forks_of_one_history_are_admitted_by_what_they_do_not_share(hashing):
+    room = Fixture(hashing, budget=(12 + 8 + 8) * SLAB)
+    origin = prefilled(room.store.create(FULL))
+    assert room.store.kv_bytes == 12 * SLAB
+    # Four full slabs are read by all, the others are each fork's own.
+    forks = [room.store.fork("s1"), room.store.fork("s1", 40)]
+    assert room.store.kv_bytes == (12 + 8 + 8) * SLAB
+    assert sum(fork.session.memory_bytes for fork in forks) == 2 * 12 * SLAB
+    with pytest.raises(OutOfKvMemory) as caught:
+        room.store.fork("s1")
+    assert caught.value.metadata["needed_bytes"] == str(8 * SLAB)
+    assert origin.session.memory_bytes == 12 * SLAB
+    room.store.close("s1")
+    assert room.store.kv_bytes == (12 + 8) * SLAB
+
+
+def test_sessions_that_share_are_evicted_together_when_one_frees_too_little(hashing):
+    room = Fixture(hashing, budget=20 * SLAB)
+    prefilled(room.store.create(FULL))
+    room.store.fork("s1")
+    assert room.store.kv_bytes == 20 * SLAB
+    room.now += 100.0
+    with room.store.hold("s1", Activity.APPENDING):
+        with pytest.raises(OutOfKvMemory):
+            room.store.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=72))
+        assert len(room.store) == 2
+        # Eight slabs are the fork's own.
+        room.store.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=64))
+    assert ids(room.store.page()[0]) == ["s1", "s3"]
+    assert room.store.kv_bytes == 20 * SLAB
+
+
+def test_a_family_that_shares_all_it_needs_goes_as_a_whole(hashing):
+    room = Fixture(hashing, budget=20 * SLAB)
+    prefilled(room.store.create(FULL))
+    room.store.fork("s1")
+    room.now += 100.0
+    room.store.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=72))
+    assert ids(room.store.page()[0]) == ["s3"]
+    assert room.store.kv_bytes == 9 * SLAB
+
+
+def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared(hashing):
+    """The oldest frees a little, the next all that is needed: only that one goes."""
+    room = Fixture(hashing, budget=20 * SLAB)
+    for capacity in (16, 96, 48):
+        room.store.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=capacity))
+        room.now += 100.0
+    room.store.create(FULL)
+    assert ids(room.store.page()[0]) == ["s1", "s3", "s4"]
+
+
+def test_what_may_be_evicted_counts_as_available(hashing):
+    room = Fixture(hashing, budget=26 * SLAB)
+    prefilled(room.store.create(FULL))
+    room.store.fork("s1")
+    assert room.store.available_bytes == 6 * SLAB
+    room.now += 100.0
+    with room.store.hold("s2", Activity.GENERATING):
+        assert room.store.available_bytes == (6 + 8) * SLAB
+    # The other one was used just now.
+    assert room.store.available_bytes == (6 + 8) * SLAB
+    room.now += 100.0
+    assert room.store.available_bytes == 26 * SLAB
+
+
+def test_a_session_closed_within_a_forward_is_counted_until_it_ends(room):
+    record = room.store.create(SPEC)
+    record.session.append([1, 2, 3])
+    feed = record.session.prefill_feed()
+    room.store.close("s1")
+    assert room.store.kv_bytes == BYTES
+    (output,) = room.verifier.forward_batch([feed])
+    with pytest.raises(SessionNotFound):
+        record.session.prefilled(output)
+    assert room.store.kv_bytes == 0

@@ -1,59 +1,75 @@
-"""Random lives of sessions against a model that knows only texts."""
+"""Random lives of sessions, with turns in shared forwards, against a model of their texts."""
 
 from __future__ import annotations
 
 import itertools
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    Bundle,
     RuleBasedStateMachine,
-    consumes,
+    initialize,
     invariant,
-    multiple,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
 
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import OutOfKvMemory, SessionNotFound
+from engine.eviction import freed_together
 from engine.sampling import SamplingParameters
 from engine.session_store import Activity, SessionStore
+from engine.turn_queue import TurnQueue
+from engine.turns import Block, PrefillTurn, VerifyTurn, run_turns
 
 SPECS = [
     CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=3),
-    CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=8),
+    CacheSpec(CacheKind.SINK_WINDOW, sink=9, window=8),
     CacheSpec(CacheKind.CONTIGUOUS, capacity=120),
 ]
-BUDGET = 7000
+BUDGET = 4500
 TTL, MIN_IDLE = 100.0, 10.0
 SEEDED = SamplingParameters(temperature=0.5, seed=4)
-TOKENS = st.lists(st.integers(0, 47), min_size=1, max_size=20)
+TOKENS = st.lists(st.integers(0, 47), min_size=1, max_size=40)
+LONGEST = 100
+WHICH = st.integers(0, 99)
+"""The which-th of the sessions that live, counted round."""
+
+
+class Waiting:
+    """A turn that was asked for, the hold that lasts until it ends, and what must come of it."""
+
+    def __init__(self, turn, hold, expected):
+        self.turn, self.hold, self.expected = turn, hold, expected
 
 
 class StoreMachine(RuleBasedStateMachine):
     hashing = None
-    sessions = Bundle("sessions")
 
     def __init__(self):
         super().__init__()
         self.now = 0.0
         self.verifier = self.hashing.HashVerifier(context_length=120)
-        numbers = itertools.count()
+        self.numbers = itertools.count()
         self.store = SessionStore(
             self.verifier,
             BUDGET,
             clock=lambda: self.now,
-            ids=lambda: str(next(numbers)),
+            ids=lambda: str(next(self.numbers)),
             ttl_seconds=TTL,
             min_idle_seconds=MIN_IDLE,
-            on_end=lambda session_id, reason: self.ended.add(session_id),
+            on_end=lambda session_id, _reason: self.ended.add(session_id),
         )
-        self.texts = {}
-        self.used = {}
+        self.queue = TurnQueue()
+        self.texts, self.used, self.waiting = {}, {}, {}
         self.ended = set()
+
+    @initialize(row_counts=st.sampled_from([(2, 4, 8, 16, 32, 64), (16,), (64,)]))
+    def rows(self, row_counts):
+        self.verifier.use_row_counts(row_counts)
 
     def added(self, record, text):
         self.texts[record.session_id] = list(text)
@@ -64,97 +80,180 @@ class StoreMachine(RuleBasedStateMachine):
     def live(self):
         return [name for name in self.texts if name not in self.ended]
 
-    def must_be_gone(self, name):
-        with pytest.raises(SessionNotFound):
-            self.store.get(name)
+    def one(self, which):
+        return self.live()[which % len(self.live())]
 
-    def refused(self, spec):
-        """Out of memory only when evicting all that may be would not do."""
-        fixed = sum(
-            self.store.get(name).session.memory_bytes
+    def evictable(self):
+        return [
+            self.store.get(name).session.slabs
             for name in self.live()
-            if self.now - self.used[name] < MIN_IDLE
-        )
-        assert fixed + self.verifier.bytes_needed(spec) > BUDGET
+            if name not in self.waiting and self.now - self.used[name] >= MIN_IDLE
+        ]
 
-    @rule(target=sessions, spec=st.sampled_from(SPECS))
-    def create(self, spec):
+    def refused(self, needed, free, evictable):
+        """Out of memory only when evicting all that may be would not do, and then none is."""
+        assert free + evictable < needed
+        assert BUDGET - self.store.kv_bytes == free
+
+    def expected(self, name, count):
+        spec = self.store.get(name).session.spec
+        return self.hashing.expected_stream(self.texts[name], spec, count, SEEDED)
+
+    @rule(spec=st.sampled_from(SPECS), tokens=TOKENS)
+    def create(self, spec, tokens):
+        room = BUDGET - self.store.kv_bytes, freed_together(self.evictable())
         try:
-            return self.added(self.store.create(spec), [])
+            name = self.added(self.store.create(spec), [])
         except OutOfKvMemory:
-            self.refused(spec)
-            return multiple()
+            self.refused(self.verifier.bytes_needed(spec), *room)
+        else:
+            self.appended(name, tokens)
 
-    @rule(name=sessions, tokens=TOKENS, steps=st.integers(0, 2))
-    def append(self, name, tokens, steps):
-        if name in self.ended:
-            self.must_be_gone(name)
-            return
-        if len(self.texts[name]) + len(tokens) > 100:
-            return
+    @precondition(live)
+    @rule(which=WHICH, tokens=TOKENS)
+    def append(self, which, tokens):
+        name = self.one(which)
+        if name not in self.waiting and len(self.texts[name]) + len(tokens) <= LONGEST:
+            self.appended(name, tokens)
+
+    def appended(self, name, tokens):
         with self.store.hold(name, Activity.APPENDING) as record:
             record.session.append(tokens)
-            for _ in range(steps):
-                record.session.prefill_step()
         self.texts[name] += tokens
         self.used[name] = self.now
 
-    @rule(name=sessions, draft=TOKENS)
-    def generate(self, name, draft):
-        if name in self.ended or not self.texts[name] or len(self.texts[name]) > 100:
-            return
-        with self.store.hold(name, Activity.GENERATING) as record:
-            spec = record.session.spec
-            expected = self.hashing.expected_stream(self.texts[name], spec, 3, SEEDED)
-            while record.session.prefill_step():
-                pass
-            generated = []
-            while len(generated) < 3:
-                guess = [*expected[len(generated) :][:1], *draft]
-                step = record.session.verify(guess, SEEDED, limit=3 - len(generated))
-                generated += step.committed
-        assert generated == expected
-        self.texts[name] += generated
-        self.used[name] = self.now
+    @precondition(live)
+    @rule(whom=st.lists(WHICH, min_size=1, max_size=8), right=st.integers(0, 4), wrong=TOKENS)
+    def ask(self, whom, right, wrong):
+        """Some ask for their generations' next turns, with `right` drafted tokens right."""
+        for name in {self.one(which) for which in whom}:
+            if name not in self.waiting and 0 < len(self.texts[name]) <= LONGEST:
+                self.asked(name, right, wrong)
 
-    @rule(target=sessions, name=sessions, share=st.sampled_from([0.0, 0.7, 1.0, 1.0]))
-    def fork(self, name, share):
-        if name in self.ended:
-            self.must_be_gone(name)
-            return multiple()
-        length = round(share * len(self.texts[name]))
-        self.used[name] = self.now
-        spec = self.store.get(name).session.spec
-        try:
-            return self.added(self.store.fork(name, length), self.texts[name][:length])
-        except OutOfKvMemory:
-            self.refused(spec)
-            return multiple()
-
-    @rule(name=consumes(sessions))
-    def close(self, name):
-        if name in self.ended:
-            self.must_be_gone(name)
+    def asked(self, name, right, wrong):
+        hold = ExitStack()
+        session = hold.enter_context(self.store.hold(name, Activity.GENERATING)).session
+        if session.pending:
+            turn, expected = PrefillTurn(session), None
         else:
-            assert self.store.close(name) == len(self.texts[name])
-            assert name in self.ended
+            expected = self.expected(name, right + 2)
+            block = Block([*expected[:right], *wrong], SEEDED, right + 2)
+            turn = VerifyTurn(session, block, lambda: self.now)
+        self.waiting[name] = Waiting(turn, hold, expected)
+        self.queue.add(turn)
 
-    @rule(seconds=st.sampled_from([1.0, MIN_IDLE, TTL / 2, TTL]))
+    @precondition(live)
+    @rule(rounds=st.integers(1, 3), right=st.integers(0, 4), wrong=TOKENS)
+    def all_generate(self, rounds, right, wrong):
+        for _ in range(rounds):
+            self.ask(range(len(self.live())), right, wrong)
+            self.run_batch(None)
+
+    @precondition(lambda self: self.waiting)
+    @rule(which=WHICH)
+    def cancel(self, which):
+        """A caller leaves while its turn waits."""
+        name = list(self.waiting)[which % len(self.waiting)]
+        waiting = self.waiting.pop(name)
+        self.queue.discard(waiting.turn)
+        waiting.hold.close()
+        self.used[name] = self.now
+
+    @precondition(lambda self: self.waiting)
+    @rule(closing=st.none() | st.none() | st.none() | st.integers(0, 2))
+    def run_batch(self, closing):
+        """One forward; within it one of its sessions may be closed."""
+        batch = self.queue.next_batch()
+        by_turn = {waiting.turn: name for name, waiting in self.waiting.items()}
+        names = [by_turn[turn] for turn, _rows in batch]
+        honest, closed = self.verifier.forward_batch, []
+
+        def forward_batch(feeds):
+            if closing is not None and closing < len(names) and names[closing] not in self.ended:
+                self.store.close(names[closing])
+                closed.append(names[closing])
+            return honest(feeds)
+
+        self.verifier.forward_batch = forward_batch
+        ends = run_turns(batch)
+        self.verifier.forward_batch = honest
+        for name, ended in zip(names, ends, strict=True):
+            waiting = self.waiting.pop(name)
+            waiting.hold.close()
+            self.used[name] = self.now
+            if name in self.ended:
+                assert isinstance(ended.error, SessionNotFound)
+            elif ended.error is not None:
+                raise ended.error
+            elif waiting.expected is not None:
+                committed = list(ended.result.step.committed)
+                assert committed == waiting.expected[: len(committed)]
+                self.texts[name] += committed
+
+    @precondition(live)
+    @rule(which=WHICH, back=st.sampled_from([0, 0, 0, 1, 2, 5, 16, 200]))
+    def fork(self, which, back):
+        name = self.one(which)
+        length = max(0, len(self.texts[name]) - back)
+        needed = self.store.get(name).session.fork_bytes(length)
+        self.used[name] = self.now
+        room = BUDGET - self.store.kv_bytes, freed_together(self.evictable())
+        try:
+            self.added(self.store.fork(name, length), self.texts[name][:length])
+        except OutOfKvMemory:
+            self.refused(needed, *room)
+
+    @precondition(lambda self: len(self.live()) > 3)
+    @rule(which=WHICH)
+    def close(self, which):
+        name = self.one(which)
+        assert self.store.close(name) == len(self.texts[name])
+        assert name in self.ended
+
+    @precondition(lambda self: self.ended)
+    @rule(which=WHICH)
+    def ask_for_one_that_ended(self, which):
+        name = sorted(self.ended)[which % len(self.ended)]
+        for operation in (self.store.get, self.store.close, self.store.fork):
+            with pytest.raises(SessionNotFound):
+                operation(name)
+
+    @rule(seconds=st.sampled_from([1.0, 1.0, MIN_IDLE, MIN_IDLE, TTL / 3]))
     def pass_time(self, seconds):
         self.now += seconds
         self.store.sweep(self.now)
-        idle = [name for name in self.live() if self.now - self.used[name] >= TTL]
-        assert idle == []
+        idle = [name for name in self.live() if name not in self.waiting]
+        assert [name for name in idle if self.now - self.used[name] >= TTL] == []
 
     @invariant()
     def the_store_holds_what_lives_within_its_budget(self):
         page, after = self.store.page()
         assert after is None
-        assert [record.session_id for record in page] == sorted(self.live(), key=int)
-        held = sum(record.session.memory_bytes for record in page)
-        assert held == self.store.kv_bytes <= BUDGET
+        assert [record.session_id for record in page] == self.live()
+        pool = self.verifier.pool
+        assert self.store.kv_bytes == pool.used_bytes <= BUDGET
+        slabs = {slab for record in page for slab in record.session.slabs}
+        assert pool.held_bytes == sum(slab.nbytes for slab in slabs)
+        assert self.store.available_bytes == (
+            BUDGET - pool.used_bytes + freed_together(self.evictable())
+        )
         for record in page:
             assert record.session.history[:] == self.texts[record.session_id]
+            spec = record.session.spec
+            assert record.session.memory_bytes == self.verifier.bytes_needed(spec)
+
+    def teardown(self):
+        """Whatever happened, each session goes on as its text would, and nothing is left."""
+        for waiting in self.waiting.values():
+            waiting.hold.close()
+        for name in self.live():
+            if self.texts[name]:
+                session, expected = self.store.get(name).session, self.expected(name, 2)
+                while session.prefill_step():
+                    pass
+                assert session.verify(expected, SEEDED, limit=2).committed == tuple(expected)
+        self.store.close_all()
+        assert self.verifier.pool.used_bytes == 0
 
 
 def test_every_life_of_sessions_is_as_the_model_says(hashing):
@@ -163,5 +262,5 @@ def test_every_life_of_sessions_is_as_the_model_says(hashing):
 
     Machine.hashing = hashing
     run_state_machine_as_test(
-        Machine, settings=settings(deadline=None, max_examples=40, stateful_step_count=30)
+        Machine, settings=settings(deadline=None, max_examples=100, stateful_step_count=40)
     )

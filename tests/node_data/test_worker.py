@@ -1,12 +1,22 @@
-"""The model's thread: order, turns, cancellation, shutdown."""
+"""The model's thread: order, turns in shared forwards, cancellation, shutdown."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
+import time
 
 import pytest
 
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import SessionNotFound
+from engine.generation import prefill
+from engine.proposers.local_source import LocalDraftSource
+from engine.proposers.ngram import NgramProposer
+from engine.sampling import GREEDY, SamplingParameters
+from engine.session import Session
+from engine.turns import Block, PrefillTurn, VerifyTurn
 from node.sessions.worker import ModelWorker, WorkerClosed
 
 
@@ -107,3 +117,216 @@ async def test_closing_lets_the_running_step_end_and_refuses_the_others():
     with pytest.raises(WorkerClosed):
         await worker.run(lambda: 1)
     await worker.close()
+
+
+WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=9)
+PROMPT = [(3 * index * index) % 48 for index in range(30)]
+
+
+def opened(verifier, prompt=PROMPT, spec=WINDOWED):
+    session = Session(verifier, verifier.allocate(spec))
+    session.append(prompt)
+    return session
+
+
+def verifying(session):
+    return VerifyTurn(session, Block((), GREEDY, 1), time.monotonic)
+
+
+async def while_busy(worker, *steps):
+    """Submits all steps while the thread is held up; the tasks, when all of them wait."""
+    gate, began = threading.Event(), threading.Event()
+
+    def hold():
+        began.set()
+        gate.wait()
+
+    holding = asyncio.create_task(worker.run(hold))
+    await asyncio.to_thread(began.wait)
+    tasks = [asyncio.create_task(worker.run(step)) for step in steps]
+    await asyncio.sleep(0)
+    return holding, gate, tasks
+
+
+async def test_turns_that_wait_share_a_forward(worker, hashing):
+    verifier = hashing.HashVerifier()
+    sessions = [opened(verifier, [number]) for number in range(5)]
+    holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
+    gate.set()
+    await holding
+    verified = await asyncio.gather(*tasks)
+    assert list(verifier.batches) == [(1,) * 5]
+    for number, one in enumerate(verified):
+        expected = hashing.expected_stream([number], WINDOWED, 1, GREEDY)
+        assert list(one.step.committed) == expected
+
+
+async def test_functions_and_batches_take_turns(worker, hashing):
+    verifier = hashing.HashVerifier()
+    at = []
+    sessions = [opened(verifier), opened(verifier, [1])]
+    steps = [
+        PrefillTurn(sessions[0]),
+        verifying(sessions[1]),
+        *[lambda: at.append(verifier.forward_count)] * 3,
+    ]
+    holding, gate, tasks = await while_busy(worker, *steps)
+    gate.set()
+    await asyncio.gather(holding, *tasks)
+    assert at == [0, 1, 1]
+
+
+async def test_a_waiting_turn_is_taken_back_at_once(worker, hashing):
+    verifier = hashing.HashVerifier()
+    sessions = [opened(verifier, [number]) for number in range(3)]
+    holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
+    tasks[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[1]
+    assert not holding.done()
+    gate.set()
+    await asyncio.gather(holding, tasks[0], tasks[2])
+    assert list(verifier.batches) == [(1, 1)]
+    assert sessions[1].history[:] == [1]
+    assert (await worker.run(verifying(sessions[1]))).step.first_index == 1
+
+
+async def test_a_turn_that_began_is_waited_for(worker, hashing):
+    verifier = hashing.HashVerifier()
+    sessions = [opened(verifier, [number]) for number in range(2)]
+    began, gate, honest = threading.Event(), threading.Event(), verifier.forward_batch
+
+    def forward_batch(feeds):
+        began.set()
+        gate.wait()
+        return honest(feeds)
+
+    verifier.forward_batch = forward_batch
+    holding, free, tasks = await while_busy(worker, *map(verifying, sessions))
+    free.set()
+    await holding
+    await asyncio.to_thread(began.wait)
+    tasks[0].cancel()
+    await asyncio.sleep(0)
+    assert not tasks[0].done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[0]
+    await tasks[1]
+    assert [len(session.history) for session in sessions] == [2, 2]
+
+
+async def test_an_error_of_one_turn_reaches_its_caller_alone(worker, hashing):
+    verifier = hashing.HashVerifier()
+    sessions = [opened(verifier, [number]) for number in range(3)]
+    holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
+    sessions[1].end("closed")
+    gate.set()
+    await holding
+    with pytest.raises(SessionNotFound):
+        await tasks[1]
+    assert (await tasks[0]).step.first_index == (await tasks[2]).step.first_index == 1
+
+
+async def test_closing_refuses_waiting_turns(hashing):
+    worker, session = ModelWorker("closing"), opened(hashing.HashVerifier())
+    holding, gate, (waiting,) = await while_busy(worker, PrefillTurn(session))
+    closing = asyncio.create_task(worker.close())
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(closing, holding)
+    with pytest.raises(WorkerClosed):
+        await waiting
+    assert session.pending == 29
+    session.end("closed")
+    assert session.verifier.pool.used_bytes == 0
+
+
+async def test_sessions_that_generate_at_once_are_those_sessions_alone(
+    worker, hashing, sources, streams
+):
+    """They share forwards, some draft, some are left in the middle, some end within a forward."""
+    verifier = hashing.HashVerifier()
+
+    async def one(number):
+        rng = random.Random(number)
+        spec = CacheSpec(CacheKind.SINK_WINDOW, sink=number % 3, window=5 + number)
+        if number % 4 == 3:
+            spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=400)
+        sampling = SamplingParameters(temperature=0.4 * (number % 2), seed=number)
+        prompt = rng.choices(range(48), k=40 + 9 * number)
+        expected = hashing.expected_stream(prompt, spec, 60, sampling)
+        source = [
+            None,
+            LocalDraftSource(NgramProposer()),
+            sources.OracleSource([*prompt, *expected], hashing.VOCABULARY),
+            sources.ChaoticSource([*prompt, *expected], hashing.VOCABULARY, seed=number),
+        ][number % 4]
+        session = opened(verifier, prompt, spec)
+        if number % 5 == 4:
+            task = asyncio.create_task(collect(session, source, 60, sampling))
+            await worker.run(lambda: None)
+            while len(session.history) < len(prompt) + 5:
+                await worker.run(lambda: None)
+            task.cancel()
+            await asyncio.wait({task})
+        done = len(session.history) - len(prompt)
+        forked = await worker.run(session.fork)
+        if done < 60:
+            await collect(session, source, 60 - done, sampling)
+            await collect(forked, None, 60 - done, sampling)
+        same = session.history[:] == forked.history[:] == [*prompt, *expected]
+        session.end("closed")
+        forked.end("closed")
+        return same
+
+    async def collect(session, source, count, sampling):
+        asked = streams.parameters(count, sampling=sampling, block_size=4)
+        return await streams.collect(session, source, asked, run=worker.run)
+
+    assert await asyncio.gather(*map(one, range(16))) == [True] * 16
+    assert max(map(len, verifier.batches)) > 4
+    assert verifier.pool.used_bytes == 0
+
+
+async def test_nobody_waits_for_anothers_whole_prompt(worker, hashing, streams):
+    """The bound is in batches: see `engine.turn_queue`."""
+    verifier = hashing.HashVerifier()
+    long = CacheSpec(CacheKind.CONTIGUOUS, capacity=4096)
+    prompt = [(5 * index + index * index // 9) % 48 for index in range(4000)]
+    reading = opened(verifier, prompt, long)
+    waits, beside, ran_in = [], [], {}
+    honest = verifier.forward_batch
+
+    def forward_batch(feeds):
+        outputs = honest(feeds)
+        for feed in feeds:
+            ran_in[id(feed.cache)] = verifier.forward_count
+        return outputs
+
+    verifier.forward_batch = forward_batch
+
+    async def answer(number):
+        session = Session(verifier, cache := verifier.allocate(WINDOWED))
+        session.append([number])
+
+        async def run(step):
+            asked_at = verifier.forward_count
+            result = await worker.run(step)
+            waits.append(ran_in[id(cache)] - asked_at)
+            beside.append(reading.pending > 0)
+            return result
+
+        asked = streams.parameters(12)
+        tokens, _ = await streams.collect(session, None, asked, run=run)
+        assert tokens == hashing.expected_stream([number], WINDOWED, 12, GREEDY)
+
+    await asyncio.gather(prefill(reading, run=worker.run), *map(answer, range(4)))
+    assert sum(beside) > 12, "the answers came while the prompt was read"
+    # The forward that runs when it asks, one that may begin just then, and its own.
+    assert max(waits) <= 3
+    # The prompt was read in every batch that had an answer, or the next one.
+    widest = [sum(sizes) for sizes in verifier.batches]
+    assert max(widest) <= 64
+    assert (await worker.run(verifying(reading))).step.first_index == 4000
+    assert verifier.forward_count < 4000 // 16

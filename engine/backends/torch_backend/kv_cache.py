@@ -100,10 +100,15 @@ class TorchKvCache:
         return keys + sum(state.memory_bytes for state in self.states.values())
 
     @property
+    def slabs(self) -> Sequence[Slab[Payload]]:
+        """What it holds of the pool."""
+        slabs = [slab for store in self._stores for slab in store.slabs]
+        return slabs if self._states is None else [*slabs, self._states]
+
+    @property
     def freed_bytes(self) -> int:
         """Bytes that the pool gets back when this cache is released now."""
-        freed = sum(self._pool.freed_by(slab) for store in self._stores for slab in store.slabs)
-        return freed + (self._states.nbytes if self._states else 0)
+        return sum(self._pool.freed_by(slab) for slab in self.slabs)
 
     @property
     def widest(self) -> int:

@@ -1,0 +1,91 @@
+"""A session's cache, which is given back to the pool only when no forward uses it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from engine.cache import KvCache
+from engine.errors import SessionNotFound
+from engine.slab_pool import Slab
+
+
+class SessionCache:
+    """Lends a cache to one use at a time until it is ended.
+
+    A slab that was given back is another session's at once. So a cache that is
+    ended by another thread while a forward writes to it is given back by the
+    thread of the forward, when that is done. Any thread may call.
+    """
+
+    def __init__(self, cache: KvCache) -> None:
+        self._lock = threading.Lock()
+        self._cache: KvCache | None = cache
+        self._is_lent = False
+        self._end_reason = ""
+
+    @property
+    def end_reason(self) -> str:
+        """Why it was ended; empty while it lives."""
+        return self._end_reason
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of its tensors, shared ones too; 0 once ended."""
+        with self._lock:
+            cache = self._living()
+            return cache.memory_bytes if cache is not None else 0
+
+    @property
+    def resident(self) -> int:
+        """Positions whose K/V are resident; 0 once ended."""
+        with self._lock:
+            cache = self._living()
+            return cache.resident if cache is not None else 0
+
+    @property
+    def slabs(self) -> tuple[Slab[Any], ...]:
+        """What it holds of the pool; nothing once ended."""
+        with self._lock:
+            cache = self._living()
+            return tuple(cache.slabs) if cache is not None else ()
+
+    def check_alive(self) -> None:
+        """Raises `SessionNotFound` once ended."""
+        if self._end_reason:
+            raise SessionNotFound(
+                f"the session was {self._end_reason}; open a new one and append the history"
+            )
+
+    def borrow(self) -> KvCache:
+        """The cache, kept until `hand_back`. Raises `SessionNotFound` once ended."""
+        with self._lock:
+            self.check_alive()
+            if self._is_lent or self._cache is None:
+                raise ValueError("a forward of this session is under way")
+            self._is_lent = True
+            return self._cache
+
+    def hand_back(self) -> None:
+        """Ends what `borrow` began."""
+        with self._lock:
+            self._is_lent = False
+            if self._end_reason:
+                self._release()
+
+    def end(self, reason: str) -> None:
+        """Gives the memory back, after the use that is under way. The first reason stays."""
+        with self._lock:
+            if self._end_reason:
+                return
+            self._end_reason = reason
+            if not self._is_lent:
+                self._release()
+
+    def _living(self) -> KvCache | None:
+        return None if self._end_reason else self._cache
+
+    def _release(self) -> None:
+        cache, self._cache = self._cache, None
+        if cache is not None:
+            cache.release()

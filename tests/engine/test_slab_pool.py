@@ -1,0 +1,256 @@
+"""Bytes are what is held and reserved, never over budget, and promised copies are always there."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+
+from engine.errors import OutOfKvMemory
+from engine.eviction import chosen_to_free, freed_together
+from engine.slab_pool import SlabPool
+
+SIZES = {"small": 3, "large": 10}
+BUDGET = 60
+
+
+class Payload:
+    """What is in it, and a name that no other has."""
+
+    def __init__(self, content=0):
+        self.content = content
+
+
+def clean(payload):
+    payload.content = 0
+
+
+def copied(target, source):
+    assert target.content == 0, "a copy is made into a clean payload"
+    target.content = source.content
+
+
+class Holder:
+    """One holder of a slab: what it must read in it, and whether it may write to it."""
+
+    def __init__(self, slab, content, *, writes):
+        self.slab, self.content, self.writes = slab, content, writes
+
+
+class PoolMachine(RuleBasedStateMachine):
+    holders = Bundle("holders")
+
+    def __init__(self):
+        super().__init__()
+        self.pool = SlabPool(clean, BUDGET)
+        self.live = []
+        self.made = 0
+        self.contents = iter(range(1, 1 << 30))
+
+    def make(self):
+        self.made += 1
+        return Payload()
+
+    def added(self, slab, content, *, writes):
+        self.live.append(Holder(slab, content, writes=writes))
+        return self.live[-1]
+
+    def refused(self, nbytes):
+        assert self.pool.used_bytes + nbytes > self.pool.budget_bytes
+        return multiple()
+
+    @rule(target=holders, kind=st.sampled_from(sorted(SIZES)))
+    def take(self, kind):
+        before = self.pool.used_bytes
+        try:
+            slab = self.pool.take(kind, SIZES[kind], self.make)
+        except OutOfKvMemory:
+            assert self.pool.used_bytes == before
+            return self.refused(SIZES[kind])
+        assert slab.payload.content == 0, "another's content"
+        slab.payload.content = next(self.contents)
+        return self.added(slab, slab.payload.content, writes=True)
+
+    @rule(target=holders, holder=holders, writes=st.booleans())
+    def share(self, holder, writes):
+        if holder not in self.live:
+            return multiple()
+        try:
+            slab = self.pool.share(holder.slab, will_write=writes)
+        except OutOfKvMemory:
+            return self.refused(holder.slab.nbytes)
+        assert slab is holder.slab
+        if not writes:
+            # Shared to be read: neither of the two writes to it any more.
+            holder.writes = False
+        return self.added(slab, holder.content, writes=writes)
+
+    @rule(holder=holders)
+    def write(self, holder):
+        if holder not in self.live or not holder.writes:
+            return
+        used = self.pool.used_bytes
+        alone = holder.slab.holders == 1
+        holder.slab = self.pool.writable(holder.slab, self.make, copied)
+        assert holder.slab.payload.content == holder.content
+        assert holder.slab.holders == 1
+        assert self.pool.used_bytes == used or alone
+        holder.slab.payload.content = holder.content = next(self.contents)
+
+    @rule(holder=holders, keep=st.booleans())
+    def give_back(self, holder, keep):
+        if holder not in self.live:
+            return
+        self.live.remove(holder)
+        used, frees = self.pool.used_bytes, self.pool.freed_by(holder.slab)
+        assert freed_together([[holder.slab]]) == frees
+        if holder.slab.holders == 1:
+            holder.slab.payload.content = -1
+        self.pool.give_back(holder.slab, keep=keep)
+        assert self.pool.used_bytes == used - frees
+
+    @rule(data=st.data())
+    def part_with_several(self, data):
+        """What many free together is what comes free."""
+        chosen = [holder for holder in self.live if data.draw(st.booleans())]
+        nbytes = data.draw(st.integers(0, BUDGET))
+        holdings = [[holder.slab] for holder in chosen]
+        used, frees = self.pool.used_bytes, freed_together(holdings)
+        victims = chosen_to_free(holdings, nbytes)
+        if victims is None:
+            assert frees < nbytes
+            return
+        parting = [holdings[index] for index in victims]
+        freed = freed_together(parting)
+        assert freed >= nbytes
+        for left_out in range(len(parting)):
+            assert freed_together(parting[:left_out] + parting[left_out + 1 :]) < nbytes
+        for index in victims:
+            self.live.remove(chosen[index])
+            self.pool.give_back(chosen[index].slab)
+        assert self.pool.used_bytes == used - freed
+
+    @rule(budget=st.integers(20, BUDGET))
+    def change_the_budget(self, budget):
+        """It may fall below what is used: then nothing is taken, but promised copies are."""
+        self.pool.budget_bytes = budget
+
+    @invariant()
+    def bytes_are_those_of_the_slabs(self):
+        slabs = {holder.slab for holder in self.live}
+        held = sum(slab.nbytes for slab in slabs)
+        assert self.pool.held_bytes == held
+        reserved = sum(slab.copies_reserved * slab.nbytes for slab in slabs)
+        assert self.pool.reserved_bytes == reserved
+        assert self.pool.used_bytes == held + reserved <= BUDGET
+        room = self.pool.budget_bytes - self.pool.used_bytes
+        assert self.pool.free_bytes == max(0, room)
+        assert 0 <= self.pool.spare_bytes <= max(0, room)
+
+    @invariant()
+    def no_more_is_promised_than_can_be_asked_for(self):
+        for slab in {holder.slab for holder in self.live}:
+            holders = [holder for holder in self.live if holder.slab is slab]
+            assert slab.holders == len(holders)
+            writers = sum(holder.writes for holder in holders)
+            needed = writers - (writers == len(holders))
+            assert needed <= slab.copies_reserved <= slab.holders - 1
+
+    @invariant()
+    def everybody_reads_what_it_wrote(self):
+        assert all(holder.slab.payload.content == holder.content for holder in self.live)
+
+    def teardown(self):
+        for holder in self.live:
+            self.pool.give_back(holder.slab)
+        assert self.pool.used_bytes == self.pool.reserved_bytes == 0
+        assert self.pool.spare_bytes <= self.pool.budget_bytes
+
+
+TestPool = PoolMachine.TestCase
+TestPool.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
+
+
+def test_a_promised_copy_survives_a_reader_that_leaves():
+    pool = SlabPool(clean, 30)
+    origin = pool.take("k", 10, Payload)
+    pool.share(origin, will_write=True)
+    pool.share(origin, will_write=False)
+    pool.give_back(origin)
+    origin.payload.content = 7
+    own = pool.writable(origin, Payload, copied)
+    assert own is not origin
+    assert own.payload.content == 7
+
+
+def test_a_slab_shared_to_be_read_is_not_written():
+    pool = SlabPool(clean)
+    slab = pool.share(pool.take("k", 10, Payload), will_write=False)
+    with pytest.raises(ValueError, match="to be read"):
+        pool.writable(slab, Payload, copied)
+
+
+def test_a_slab_is_given_back_once():
+    pool = SlabPool(clean)
+    slab = pool.take("k", 10, Payload)
+    pool.give_back(slab)
+    with pytest.raises(ValueError, match="twice"):
+        pool.give_back(slab)
+    assert pool.used_bytes == 0
+
+
+def test_memory_that_the_machine_does_not_have_is_not_counted():
+    def make():
+        raise MemoryError
+
+    pool = SlabPool(clean, 30)
+    with pytest.raises(MemoryError):
+        pool.take("k", 10, make)
+    slab = pool.share(pool.take("k", 10, Payload), will_write=True)
+    with pytest.raises(MemoryError):
+        pool.writable(slab, make, copied)
+    assert (pool.held_bytes, pool.reserved_bytes) == (10, 10)
+    assert pool.writable(slab, Payload, copied) is not slab
+    assert (pool.held_bytes, pool.reserved_bytes) == (20, 0)
+
+
+def test_spares_are_taken_again_clean_and_make_room_for_others():
+    pool = SlabPool(clean, 30)
+    slabs = [pool.take("k", 10, Payload) for _ in range(3)]
+    for slab in slabs:
+        slab.payload.content = 5
+        pool.give_back(slab)
+    assert pool.spare_bytes == 30
+    again = pool.take("k", 10, Payload)
+    assert again in slabs
+    assert again.payload.content == 0
+    pool.take("other", 20, Payload)
+    assert pool.spare_bytes == 0
+    with pytest.raises(OutOfKvMemory) as caught:
+        pool.check_room(1)
+    assert caught.value.metadata == {"needed_bytes": "1", "free_bytes": "0"}
+
+
+def test_from_many_threads_the_count_is_right():
+    pool = SlabPool(clean, 200)
+    origins = [pool.take("k", 10, Payload) for _ in range(4)]
+
+    def work():
+        for turn in range(300):
+            slab = origins[turn % 4]
+            try:
+                shared = pool.share(slab, will_write=bool(turn % 2))
+            except OutOfKvMemory:
+                continue
+            pool.give_back(shared)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [slab.holders for slab in origins] == [1] * 4
+    assert pool.used_bytes == 40

@@ -1,0 +1,77 @@
+"""Sessions of one node share its verifier's forwards, and none waits for another's whole prompt."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kakeya.v1 import placement_pb2, runtime_pb2
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = [(7 * index + index * index // 5) % 96 for index in range(40)]
+LONG = [(11 * index + index * index // 13) % 96 for index in range(3000)]
+
+
+class Watched:
+    """Which sessions' tokens each forward of a node's verifier has."""
+
+    def __init__(self, node) -> None:
+        (self.served,) = node.roles._verifiers.values()
+        self.forwards: list[dict[int, int]] = []
+        self._honest = self.served.verifier.forward_batch
+        self.served.verifier.forward_batch = self.forward_batch
+
+    def forward_batch(self, feeds):
+        self.forwards.append({id(feed.cache): len(feed.token_ids) for feed in feeds})
+        return self._honest(feeds)
+
+
+async def test_an_answer_goes_on_while_a_long_prompt_is_read(neighbourhood, calls, checkpoint):
+    node = await neighbourhood.start("fair", f"verifier={checkpoint}")
+    client = calls.Caller(node.channel)
+    alone = await client.open(window=64)
+    await client.append(alone, PROMPT)
+    expected = (await client.generate(alone, 40)).token_ids
+    watched = Watched(node)
+    reading, answers = await client.open(window=64), [await client.open(window=64) for _ in "ab"]
+    prompt = asyncio.create_task(client.append(reading, LONG))
+    await asyncio.gather(*(client.append(answer, PROMPT) for answer in answers))
+    streams = await asyncio.gather(*(client.generate(answer, 40) for answer in answers))
+    assert not prompt.done(), "the answers did not wait for the prompt"
+    assert [stream.token_ids for stream in streams] == [expected, expected]
+    assert await prompt == len(LONG)
+    rows = [sum(sizes.values()) for sizes in watched.forwards]
+    assert max(rows) <= watched.served.verifier.row_counts[-1]
+    shared = [sizes for sizes in watched.forwards if len(sizes) > 1]
+    assert len(shared) >= 20, "an answer's tokens and the prompt's in one forward"
+    await node.stop()
+
+
+async def test_forks_share_the_prompt_and_read_it_no_second_time(neighbourhood, calls, checkpoint):
+    node = await neighbourhood.start("sharing", f"verifier={checkpoint}")
+    client = calls.Caller(node.channel)
+    response = await client.stub.CreateSession(
+        runtime_pb2.CreateSessionRequest(
+            model_id="random",
+            kv_strategy=placement_pb2.KV_STRATEGY_FULL,
+            speculation=runtime_pb2.Speculation(mode=calls.OFF),
+        )
+    )
+    origin = response.session_id
+    await client.append(origin, LONG)
+    kv_bytes = node.roles.load_numbers().kv_bytes
+    fork = await client.stub.ForkSession(
+        runtime_pb2.ForkSessionRequest(session_id=origin, history_length=2900)
+    )
+    taken = node.roles.load_numbers().kv_bytes - kv_bytes
+    assert 0 < taken < 0.6 * kv_bytes, "most of the prompt is shared"
+    watched = Watched(node)
+    for one in (fork.session_id, origin):
+        assert len((await client.generate(one, 12)).token_ids) == 12
+    assert len(watched.forwards) == 24
+    await client.close(origin)
+    await client.close(fork.session_id)
+    assert node.roles.load_numbers().kv_bytes == 0
+    await node.stop()
