@@ -28,7 +28,7 @@ $(STAMPS)/python: pyproject.toml sdks/python/pyproject.toml constraints.txt
 	@mkdir -p $(STAMPS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e 'sdks/python[text]' -e '.[torch,dev]'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e 'sdks/python[text]' -e '.[torch,mlx,dev]'
 	@touch $@
 
 $(STAMPS)/npm: package.json

@@ -12,7 +12,6 @@ from engine.cache import CacheKind, CacheSpec
 from engine.errors import BadParameters, KvStrategyUnsupported
 from engine.positions import Placement, contiguous_placement, ring_placement
 
-
 SINK_ALLOWANCE = 256
 
 

@@ -174,12 +174,9 @@ def load_verifier(
     folder: ModelFolder,
     *,
     dtype: str = "float32",
-    width: int = WIDTH,
     available_bytes: int | None = None,
 ) -> TorchVerifier:
     """The model in `folder` on the CPU; see `engine.backends.load_verifier`."""
-    if width != WIDTH:
-        raise BadParameters(f"width {width} is not {WIDTH}")
     number = torch_dtype(dtype)
     architecture = read_architecture(folder.path)
     if available_bytes is None:

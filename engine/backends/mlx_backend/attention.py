@@ -1,0 +1,97 @@
+"""Attention over key segments, with bits that depend on the history alone.
+
+What fixes the bits of a query's output, whatever block it came in:
+
+- A product is one of queries [groups * n, head_dim] with one segment of fixed
+  keys. A row of it depends neither on the other rows nor on n, for the n that
+  `engine.exactness` found to agree.
+- Segments lie at fixed slots. The maximum is exact in any order. A masked key's
+  weight is exactly 0, and so is what it adds: the number of trailing segments
+  does not matter. Segments are added in ascending order, one at a time.
+- Chunks of segments are merged in ascending order by log-sum-exp (Milakov and
+  Gimelshein, "Online normalizer calculation for softmax", 2018). One masked
+  altogether leaves the running sums as they are: their factor is exp(0) = 1.
+
+The library's fused attention has no such order: its kernels divide the keys by
+their number. Grouped queries are stacked along rows, so that K/V are never
+repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import mlx.core as mx
+
+NOTHING_SEEN = -1e30
+"""Stands in for the maximum of a chunk that a query does not see: finite, below any score."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedMasks:
+    """What the queries of one feed see of the layers that are placed alike.
+
+    `chunks` are the segments to read by index, `biases` their masks (`masks.biases`).
+    """
+
+    chunks: tuple[range, ...]
+    biases: tuple[mx.array | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSegments:
+    """What one feed reads of one layer: `keys[s]` and `values[s]` [kv_heads, n, head_dim]."""
+
+    masks: FeedMasks
+    keys: tuple[mx.array, ...]
+    values: tuple[mx.array, ...]
+
+
+def segment_attention(queries: mx.array, segments: FeedSegments, scale: float) -> mx.array:
+    """Softmax attention of `queries` [1, heads, n, head_dim] over `segments`; same shape."""
+    _, heads, count, head_dim = queries.shape
+    kv_heads = segments.values[0].shape[0]
+    rows = queries.reshape(kv_heads, heads // kv_heads * count, head_dim)
+    first, *rest = segments.masks.chunks
+    total, output, maximum = _chunk(rows, segments, first, scale)
+    for chunk in rest:
+        # One chunk's scores are in memory at a time, whatever the history: the next waits.
+        rows = mx.depends(rows, [total, output])
+        more_total, more_output, more_maximum = _chunk(rows, segments, chunk, scale)
+        highest = mx.maximum(maximum, more_maximum)
+        factor, more_factor = mx.exp(maximum - highest), mx.exp(more_maximum - highest)
+        total = total * factor + more_total * more_factor
+        output = output * factor + more_output * more_factor
+        maximum = highest
+    return (output / total).astype(queries.dtype).reshape(1, heads, count, head_dim)
+
+
+def _chunk(
+    rows: mx.array, segments: FeedSegments, chunk: range, scale: float
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Sum of weights [kv_heads, rows, 1], weighted values and maximum, in float32.
+
+    The values [kv_heads, rows, head_dim] are not divided by the sum yet.
+    """
+    scores = [_scores(rows, segments, index, scale) for index in chunk]
+    maximum = scores[0].max(axis=-1, keepdims=True)
+    for more in scores[1:]:
+        maximum = mx.maximum(maximum, more.max(axis=-1, keepdims=True))
+    maximum = mx.maximum(maximum, NOTHING_SEEN)
+    sums: list[mx.array] = []
+    found: list[mx.array] = []
+    for index, score in zip(chunk, scores, strict=True):
+        weights = mx.exp(score - maximum)
+        found.append((weights.astype(rows.dtype) @ segments.values[index]).astype(mx.float32))
+        sums.append(weights.sum(axis=-1, keepdims=True))
+    return reduce(add, sums), reduce(add, found), maximum
+
+
+def _scores(rows: mx.array, segments: FeedSegments, index: int, scale: float) -> mx.array:
+    """Scaled and masked scores [kv_heads, rows, keys] of one segment, in float32."""
+    products = rows @ segments.keys[index].swapaxes(1, 2)
+    scores = products.astype(mx.float32) * scale
+    bias = segments.masks.biases[index]
+    return scores if bias is None else scores + bias

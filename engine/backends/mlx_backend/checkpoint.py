@@ -1,0 +1,262 @@
+"""Strict loading of a checkpoint: all of it, exactly, or nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+from safetensors import SafetensorError, safe_open
+
+from engine.backends.mlx_backend.architectures import Architecture
+from engine.backends.mlx_backend.library import model_module
+from engine.backends.mlx_backend.model_arguments import model_arguments
+from engine.digests import weight_files
+from engine.errors import ModelUnusable, OutOfMemory, WeightsMismatch
+
+EMBEDDING = "model.embed_tokens"
+HEAD = "lm_head"
+SCALES = "scales"
+DERIVED_SUFFIX = ".rotary_emb.inv_freq"
+"""Buffers that older checkpoints store and that the config determines."""
+PRECISE_SUFFIX = ".A_log"
+"""Weights that stay in float32: they are exponents of exponents."""
+FLOAT_TYPES = ("F32", "F16", "BF16")
+PACKED_TYPE = "U32"
+"""How quantized weights are stored."""
+NAMED_KEYS = 8
+"""Keys that an error message names before it only counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Where a tensor is stored, under which name, and as what."""
+
+    file: Path
+    name: str
+    dtype: str
+
+
+def load_model(
+    folder: Path, architecture: Architecture, *, dtype: mx.Dtype, available_bytes: int
+) -> nn.Module:
+    """mlx-lm's text model with the weights in `folder`, those that are not packed in `dtype`.
+
+    Raises `WeightsMismatch` naming missing, unexpected, mis-shaped and
+    unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
+    Both before a weight is read, except for a file that breaks off.
+    """
+    stored = _stored_tensors(folder, architecture)
+    model = _empty_model(folder, architecture, stored)
+    expected = {
+        name: (array.shape, array.dtype) for name, array in tree_flatten(model.parameters())
+    }
+    tied = bool(architecture.config.tie_word_embeddings)
+    if tied:
+        expected = {name: kind for name, kind in expected.items() if not _is_of(name, HEAD)}
+    _check_names(folder, expected, stored, tied=tied)
+    weights = _lazy_weights(stored)
+    if tied:
+        _drop_tied_head(folder, weights)
+    weights = model.sanitize(weights)
+    _check_shapes(folder, expected, weights)
+    _check_memory(folder, expected, dtype, available_bytes)
+    _read(folder, weights, dtype)
+    model.load_weights(list(weights.items()), strict=True)
+    model.eval()
+    # Also what the config determines, such as RoPE's frequencies: no array may wait to be
+    # computed by whichever thread asks first.
+    mx.eval([array for _, array in tree_flatten(model) if isinstance(array, mx.array)])
+    return model
+
+
+def _stored_tensors(folder: Path, architecture: Architecture) -> dict[str, _Stored]:
+    """The text model's tensors of all files by its names, from their headers alone."""
+    stored: dict[str, _Stored] = {}
+    for path in weight_files(folder):
+        try:
+            with safe_open(path, framework="np") as file:
+                for name in file.keys():  # noqa: SIM118 - not a dict
+                    own = architecture.text_name(name)
+                    if own is None or own.endswith(DERIVED_SUFFIX):
+                        continue
+                    if own in stored:
+                        raise WeightsMismatch(
+                            f"{own} is in {stored[own].file.name} and in {path.name}",
+                            path=str(folder),
+                        )
+                    stored[own] = _Stored(path, name, file.get_slice(name).get_dtype())
+        except (SafetensorError, OSError) as error:
+            raise WeightsMismatch(
+                f"{path.name} is truncated or not safetensors ({error}); fetch it again",
+                path=str(path),
+            ) from error
+    return stored
+
+
+def _empty_model(folder: Path, architecture: Architecture, stored: dict[str, _Stored]) -> nn.Module:
+    """The model with weights that are never computed, quantized where the stored ones are."""
+    family, quantization = architecture.family, architecture.quantization
+    module = model_module(family.module)
+    arguments = getattr(module, family.arguments).from_dict(model_arguments(architecture))
+    model = getattr(module, family.model)(arguments)
+    if quantization is None:
+        return model
+
+    def sizes(path: str, layer: nn.Module) -> bool | dict[str, int]:
+        if not hasattr(layer, "to_quantized") or f"{path}.{SCALES}" not in stored:
+            return False
+        own = quantization.layers.get(path, (quantization.bits, quantization.group_size))
+        return False if own is None else {"bits": own[0], "group_size": own[1]}
+
+    try:
+        nn.quantize(
+            model,
+            group_size=quantization.group_size,
+            bits=quantization.bits,
+            class_predicate=sizes,
+        )
+    except ValueError as error:
+        raise ModelUnusable(
+            f"config.json of {folder} asks for a quantization that cannot be: {error}",
+            path=str(folder),
+        ) from error
+    return model
+
+
+def _check_names(
+    folder: Path,
+    expected: dict[str, tuple[tuple[int, ...], mx.Dtype]],
+    stored: dict[str, _Stored],
+    *,
+    tied: bool,
+) -> None:
+    """Raises `WeightsMismatch` unless the stored tensors are those of the architecture."""
+    found = {name for name in stored if not (tied and _is_of(name, HEAD))}
+    shared = expected.keys() & found
+    packed = {name for name in shared if expected[name][1] == mx.uint32}
+    types = [name for name in packed if stored[name].dtype != PACKED_TYPE]
+    types += [name for name in shared - packed if stored[name].dtype not in FLOAT_TYPES]
+    _refuse(
+        folder,
+        {
+            "missing": sorted(expected.keys() - found),
+            "unexpected": sorted(found - expected.keys()),
+            "wrong type": sorted(types),
+        },
+    )
+
+
+def _check_shapes(
+    folder: Path,
+    expected: dict[str, tuple[tuple[int, ...], mx.Dtype]],
+    weights: dict[str, mx.array],
+) -> None:
+    """Raises `WeightsMismatch` unless `weights` have the names and shapes expected."""
+    shared = expected.keys() & weights.keys()
+    _refuse(
+        folder,
+        {
+            "missing": sorted(expected.keys() - weights.keys()),
+            "unexpected": sorted(weights.keys() - expected.keys()),
+            "wrong shape": sorted(n for n in shared if weights[n].shape != expected[n][0]),
+        },
+    )
+
+
+def _refuse(folder: Path, problems: dict[str, list[str]]) -> None:
+    """Raises `WeightsMismatch` if there are any names in `problems`."""
+    found = {problem: names for problem, names in problems.items() if names}
+    if found:
+        text = "; ".join(f"{problem}: {_listed(names)}" for problem, names in found.items())
+        raise WeightsMismatch(
+            f"the weights in {folder} are not those of its config.json: {text}",
+            path=str(folder),
+            **{problem.replace(" ", "_"): ",".join(names) for problem, names in found.items()},
+        )
+
+
+def _listed(names: list[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - NAMED_KEYS
+    return ", ".join(names[:NAMED_KEYS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _lazy_weights(stored: dict[str, _Stored]) -> dict[str, mx.array]:
+    """Arrays that are read when they are evaluated."""
+    weights: dict[str, mx.array] = {}
+    for path in sorted({tensor.file for tensor in stored.values()}):
+        try:
+            arrays = cast(dict[str, mx.array], mx.load(str(path)))
+        except (RuntimeError, ValueError) as error:
+            raise _unreadable(path, error) from error
+        for name, tensor in stored.items():
+            if tensor.file == path:
+                weights[name] = arrays[tensor.name]
+    return weights
+
+
+def _drop_tied_head(folder: Path, weights: dict[str, mx.array]) -> None:
+    """Drops a stored head. Raises `WeightsMismatch` if it is not the embedding."""
+    for name in [name for name in weights if _is_of(name, HEAD)]:
+        embedding = weights.get(EMBEDDING + name.removeprefix(HEAD))
+        if embedding is None or not mx.array_equal(weights.pop(name), embedding):
+            raise WeightsMismatch(
+                f"config.json of {folder} ties {name} to {EMBEDDING}, but the stored ones differ",
+                path=str(folder),
+                unexpected=name,
+            )
+
+
+def _check_memory(
+    folder: Path,
+    expected: dict[str, tuple[tuple[int, ...], mx.Dtype]],
+    dtype: mx.Dtype,
+    available_bytes: int,
+) -> None:
+    """Raises `OutOfMemory` when the weights take more than `available_bytes`."""
+    sizes = [
+        math.prod(shape) * _kept_dtype(name, kind, dtype).size
+        for name, (shape, kind) in expected.items()
+    ]
+    # While one tensor is converted, it is there twice, and may be wider on disk.
+    needed = sum(sizes) + 2 * max(sizes, default=0)
+    if needed > available_bytes:
+        raise OutOfMemory(
+            f"{folder} needs {needed:,} bytes of memory and {available_bytes:,} are available; "
+            "close other programs, or choose a smaller model, a quantized one or dtype bfloat16",
+            needed_bytes=str(needed),
+            available_bytes=str(available_bytes),
+        )
+
+
+def _read(folder: Path, weights: dict[str, mx.array], dtype: mx.Dtype) -> None:
+    """Reads all weights, one after the other, into what they are kept as."""
+    for name in list(weights):
+        array = weights.pop(name)
+        try:
+            array = array.astype(_kept_dtype(name, array.dtype, dtype))
+            mx.eval(array)
+        except RuntimeError as error:
+            raise _unreadable(folder, error) from error
+        weights[name] = array
+
+
+def _kept_dtype(name: str, kind: mx.Dtype, dtype: mx.Dtype) -> mx.Dtype:
+    if kind == mx.uint32:
+        return kind
+    return mx.float32 if name.endswith(PRECISE_SUFFIX) else dtype
+
+
+def _unreadable(path: Path, error: Exception) -> WeightsMismatch:
+    return WeightsMismatch(
+        f"weights in {path} cannot be read ({error}); fetch them again", path=str(path)
+    )
+
+
+def _is_of(name: str, module: str) -> bool:
+    return name.startswith(module + ".")

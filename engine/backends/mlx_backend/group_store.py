@@ -1,0 +1,220 @@
+"""The slabs of the layers that are placed alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from engine.backends.mlx_backend.attention import FeedMasks, FeedSegments
+from engine.backends.mlx_backend.masks import chunks
+from engine.backends.mlx_backend.recurrent import RecurrentState
+from engine.kv_layout import LayerGroup
+from engine.positions import Placement
+from engine.slab_pool import Slab, SlabPool
+
+
+@dataclass(slots=True)
+class Segment:
+    """One segment's keys and values [kv_heads, keys, head_dim] of each layer of a group.
+
+    A layer's array is a Python object that belongs to one segment alone: writing
+    into it replaces what the object stands for. MLX does so in place when nobody
+    else stands for the same memory, else in a copy.
+    """
+
+    keys: list[mx.array]
+    values: list[mx.array]
+
+    @classmethod
+    def zeros(cls, layers: int, shape: tuple[int, int, int], dtype: mx.Dtype) -> Segment:
+        """Zeros and not anything: a masked key's weight is 0, and 0 * NaN is NaN."""
+        return cls(
+            [mx.zeros(shape, dtype) for _ in range(layers)],
+            [mx.zeros(shape, dtype) for _ in range(layers)],
+        )
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """All that it holds."""
+        return [*self.keys, *self.values]
+
+    def become(self, other: Segment) -> None:
+        """Takes the contents of `other`, in memory of its own once either is written."""
+        self.keys = [mx.contiguous(array) for array in other.keys]
+        self.values = [mx.contiguous(array) for array in other.values]
+
+    def clear(self) -> None:
+        """Makes it zeros again."""
+        self.keys = [mx.zeros_like(array) for array in self.keys]
+        self.values = [mx.zeros_like(array) for array in self.values]
+
+
+@dataclass(slots=True)
+class States:
+    """The recurrent layers' states by layer."""
+
+    by_layer: dict[int, RecurrentState]
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """All that they hold."""
+        return [array for state in self.by_layer.values() for array in state.arrays]
+
+
+Payload = Segment | States
+MlxPool = SlabPool[Payload]
+
+
+def mlx_pool(budget_bytes: int | None = None) -> MlxPool:
+    """A pool whose segments are cleared before they are taken again."""
+
+    def clean(payload: Payload) -> None:
+        if isinstance(payload, Segment):
+            payload.clear()
+
+    return SlabPool(clean, budget_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Consecutive slots of one segment that take consecutive tokens of a forward."""
+
+    segment: int
+    slot: int
+    token: int
+    count: int
+
+
+class GroupStore:
+    """The slabs of the layers that are placed alike, one a segment."""
+
+    def __init__(
+        self, group: LayerGroup, placement: Placement, dtype: mx.Dtype, pool: MlxPool
+    ) -> None:
+        """A store without slabs yet; see `take`."""
+        self.group = group
+        self.placement = placement
+        self.slabs: list[Slab[Payload]] = []
+        self.chunks = chunks(placement.segments)
+        self._dtype = dtype
+        self._pool = pool
+
+    def take(self) -> None:
+        """Takes clean slabs. Raises `OutOfKvMemory` with nothing taken."""
+        try:
+            for keys in self.placement.segments:
+                kind = (len(self.group.layers), self._shape(keys), self._dtype)
+                nbytes = keys * self.group.bytes_per_slot(self._dtype.size)
+                self.slabs.append(self._pool.take(kind, nbytes, self._maker(keys)))
+                mx.eval(self.slabs[-1].payload.arrays)
+        except BaseException:
+            self.release()
+            raise
+
+    def segment(self, index: int) -> Segment:
+        """The keys and values of one segment."""
+        payload = self.slabs[index].payload
+        if not isinstance(payload, Segment):
+            raise TypeError("a segment's slab holds keys and values")
+        return payload
+
+    def read(self, layer: int, masks: FeedMasks) -> FeedSegments:
+        """One layer's segments as far as `masks` goes; `layer` counts within the group."""
+        segments = [self.segment(index) for index in range(len(masks.biases))]
+        return FeedSegments(
+            masks,
+            tuple(segment.keys[layer] for segment in segments),
+            tuple(segment.values[layer] for segment in segments),
+        )
+
+    def writes(self, start: int, count: int) -> list[Write]:
+        """Where `count` positions from `start` go."""
+        found: list[Write] = []
+        borders = self.placement.segments
+        for token in range(count):
+            slot, segment = self.placement.slot(start + token), 0
+            while slot >= borders[segment]:
+                slot -= borders[segment]
+                segment += 1
+            last = found[-1] if found else None
+            if last and last.segment == segment and last.slot + last.count == slot:
+                found[-1] = Write(segment, last.slot, last.token, last.count + 1)
+            else:
+                found.append(Write(segment, slot, token, 1))
+        return found
+
+    def make_writable(self, writes: Sequence[Write]) -> None:
+        """Parts with the other holders of slabs that are about to be written."""
+        for index in {write.segment for write in writes}:
+            maker = self._maker(self.placement.segments[index])
+            self.slabs[index] = self._pool.writable(self.slabs[index], maker, _copy)
+
+    def write(self, layer: int, writes: Sequence[Write], keys: mx.array, values: mx.array) -> None:
+        """Stores keys and values [kv_heads, count, head_dim]; `layer` counts within the group."""
+        for write in writes:
+            segment = self.segment(write.segment)
+            to = slice(write.slot, write.slot + write.count)
+            of = slice(write.token, write.token + write.count)
+            segment.keys[layer][:, to] = keys[:, of]
+            segment.values[layer][:, to] = values[:, of]
+
+    def fixed(self, length: int, written_from: int) -> int:
+        """Segments that neither a fork at `length` nor this, from `written_from` on, will write."""
+        if self.placement.forkable_from(1 << 62) > 0:  # a ring: every slot is written again
+            return 0
+        end = count = 0
+        for keys in self.placement.segments:
+            end += keys
+            if end > min(length, written_from):
+                break
+            count += 1
+        return count
+
+    def fork_bytes(self, length: int, written_from: int) -> int:
+        """Bytes that `fork` reserves."""
+        return sum(slab.nbytes for slab in self.slabs[self.fixed(length, written_from) :])
+
+    def fork(self, length: int, written_from: int) -> GroupStore:
+        """A store of the positions below `length` that shares all slabs until they are written.
+
+        Raises `OutOfKvMemory` with nothing taken.
+        """
+        fixed = self.fixed(length, written_from)
+        store = GroupStore(self.group, self.placement, self._dtype, self._pool)
+        try:
+            for index, slab in enumerate(self.slabs):
+                store.slabs.append(self._pool.share(slab, will_write=index >= fixed))
+        except BaseException:
+            store.release()
+            raise
+        return store
+
+    def fill(self, end: int, key: mx.array) -> None:
+        """Random numbers in all segments that hold positions below `end`."""
+        for index in range(self.placement.used(end)):
+            segment = self.segment(index)
+            for arrays in (segment.keys, segment.values):
+                for layer, array in enumerate(arrays):
+                    key, own = mx.random.split(key)
+                    arrays[layer] = mx.random.normal(array.shape, self._dtype, key=own)
+            mx.eval(segment.arrays)
+
+    def release(self) -> None:
+        """Gives the slabs back."""
+        while self.slabs:
+            self._pool.give_back(self.slabs.pop())
+
+    def _shape(self, keys: int) -> tuple[int, int, int]:
+        return (self.group.shape.kv_heads, keys, self.group.shape.head_dim)
+
+    def _maker(self, keys: int) -> Callable[[], Payload]:
+        layers = len(self.group.layers)
+        return lambda: Segment.zeros(layers, self._shape(keys), self._dtype)
+
+
+def _copy(target: Payload, source: Payload) -> None:
+    if not isinstance(target, Segment) or not isinstance(source, Segment):
+        raise TypeError("only segments are copied on write")
+    target.become(source)

@@ -1,0 +1,52 @@
+"""What each layer of an architecture keeps of the history, read from its config."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import transformers
+
+from engine.backends.mlx_backend.architectures import Architecture
+from engine.backends.mlx_backend.families import RECURRENT, SLIDING
+from engine.backends.mlx_backend.recurrent import RecurrentShape
+from engine.kv_layout import AttentionLayer, KvLayout, Layer, RecurrentLayer, SharedLayer
+
+
+def kv_layout(architecture: Architecture, dtype: mx.Dtype) -> KvLayout:
+    """What `architecture` keeps of its history with activations in `dtype`."""
+    config = architecture.config
+    layers: list[Layer] = []
+    for index, kind in enumerate(architecture.layer_kinds):
+        source = architecture.sources[index]
+        if kind == RECURRENT:
+            layers.append(RecurrentLayer(recurrent_shape(config).state_bytes(dtype.size)))
+        elif source is not None:
+            layers.append(SharedLayer(source))
+        else:
+            layers.append(_attention_layer(config, index, kind))
+    return KvLayout(tuple(layers), config.max_position_embeddings, dtype.size)
+
+
+def recurrent_shape(config: transformers.PretrainedConfig) -> RecurrentShape:
+    """The shape that all recurrent layers of `config` have."""
+    return RecurrentShape(
+        key_heads=config.linear_num_key_heads,
+        value_heads=config.linear_num_value_heads,
+        key_dim=config.linear_key_head_dim,
+        value_dim=config.linear_value_head_dim,
+        kernel=config.linear_conv_kernel_dim,
+    )
+
+
+def _attention_layer(
+    config: transformers.PretrainedConfig, index: int, kind: str
+) -> AttentionLayer:
+    # Gemma 4's layers have different heads; of other configs each layer has the config's.
+    own = config.per_layer_config[index]
+    heads = own.num_attention_heads
+    kv_heads = getattr(own, "num_key_value_heads", None) or heads
+    return AttentionLayer(
+        kv_heads=kv_heads,
+        groups=heads // kv_heads,
+        head_dim=getattr(own, "head_dim", None) or own.hidden_size // heads,
+        sliding_window=config.sliding_window if kind == SLIDING else None,
+    )

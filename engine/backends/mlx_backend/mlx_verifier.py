@@ -1,0 +1,181 @@
+"""A verifier on MLX: forwards over this engine's own caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+import numpy as np
+import psutil
+
+from engine.backends.mlx_backend.architectures import read_architecture
+from engine.backends.mlx_backend.checkpoint import load_model
+from engine.backends.mlx_backend.forward_step import layer_feeds
+from engine.backends.mlx_backend.group_store import MlxPool, mlx_pool
+from engine.backends.mlx_backend.kv_cache import MlxKvCache
+from engine.backends.mlx_backend.layer_plan import kv_layout
+from engine.backends.mlx_backend.tapped import TappedLayers
+from engine.backends.mlx_backend.text_model import TextModel
+from engine.cache import CacheSpec, KvCache
+from engine.digests import tokenizer_digest, weights_digest
+from engine.errors import BadParameters, TokenOutOfVocabulary
+from engine.kv_layout import KvLayout
+from engine.model_folder import ModelFolder
+from engine.positions import WIDTH
+from engine.verifier import Features, Feed, Logits, Output, VerifierInfo
+
+DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
+ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
+"""On the CPU all rows agree, one row among them, and a forward takes time for each row."""
+PADDING_TOKEN = 0
+"""Any id serves: a padding row's keys are not written and its output is dropped."""
+
+
+class MlxVerifier:
+    """A loaded model. Holds no session's state: that is all in the caches.
+
+    The thread that loaded it need not be the one that calls it, but calls come
+    from one: MLX's streams belong to threads, and nothing that a call leaves
+    behind waits to be computed.
+    """
+
+    def __init__(self, model: TextModel, info: VerifierInfo, layout: KvLayout) -> None:
+        self._model = model
+        self._info = info
+        self._layout = layout
+        self._dtype = DTYPES[info.dtype]
+        self._pool = mlx_pool()
+        self._row_counts: tuple[int, ...] = ROW_COUNTS
+
+    @property
+    def info(self) -> VerifierInfo:
+        """What it is."""
+        return self._info
+
+    @property
+    def pool(self) -> MlxPool:
+        """Where its caches take their memory from."""
+        return self._pool
+
+    @property
+    def row_counts(self) -> tuple[int, ...]:
+        """Ascending: a forward has as many rows as the smallest that holds its tokens."""
+        return self._row_counts
+
+    def use_row_counts(self, row_counts: Sequence[int]) -> None:
+        """Restricts forwards to these, some of `ROW_COUNTS`. Raises `BadParameters`."""
+        chosen = tuple(sorted(set(row_counts)))
+        if not set(chosen) <= set(ROW_COUNTS) or chosen[-1:] < (self._info.width,):
+            raise BadParameters(
+                f"row counts {chosen} are not some of {ROW_COUNTS}, the last at least"
+                f" {self._info.width}"
+            )
+        self._row_counts = chosen
+
+    def allocate(self, spec: CacheSpec) -> MlxKvCache:
+        """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""
+        return MlxKvCache.allocate(self._layout, spec, self._dtype, self._pool, self._model.rules)
+
+    def bytes_needed(self, spec: CacheSpec) -> int:
+        """`memory_bytes` that `allocate(spec)` would have, without allocating."""
+        return self._layout.bytes_needed(spec)
+
+    def forward(
+        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+    ) -> Logits | None:
+        """`forward_batch` of one feed without taps; its logits."""
+        return self.forward_batch([Feed(cache, token_ids, want_logits)])[0].logits
+
+    def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
+        """Runs the feeds one after the other: a row's time is the same alone or not."""
+        caches = self._checked(feeds)
+        return [self._run(feed, cache) for feed, cache in zip(feeds, caches, strict=True)]
+
+    def _run(self, feed: Feed, cache: MlxKvCache) -> Output:
+        count = len(feed.token_ids)
+        rows = next(rows for rows in self._row_counts if rows >= count)
+        ids = [*feed.token_ids, *[PADDING_TOKEN] * (rows - count)]
+        steps = layer_feeds(self._layout, cache, count, rows)
+        with TappedLayers(self._model.layers, feed.taps) as tapped:
+            output = self._model.run(ids, steps, want_logits=feed.want_logits)
+        logits = output[0, :count].astype(mx.float32)
+        tapped_rows = [tapped.outputs[tap][0, :count].astype(mx.float32) for tap in feed.taps]
+        mx.eval(*([logits] if feed.want_logits else []), tapped_rows, cache.arrays)
+        cache.advance(count)
+        features: Features | None = None
+        if tapped_rows:
+            features = np.stack([np.array(hidden) for hidden in tapped_rows], axis=1)
+        return Output(np.array(logits) if feed.want_logits else None, features)
+
+    def _checked(self, feeds: Sequence[Feed]) -> list[MlxKvCache]:
+        """The feeds' caches. Raises as `forward_batch` does, with nothing written."""
+        caches = [_own(feed.cache) for feed in feeds]
+        total = sum(len(feed.token_ids) for feed in feeds)
+        if not 1 <= total <= self._row_counts[-1]:
+            raise BadParameters(f"a forward takes 1 to {self._row_counts[-1]} tokens, not {total}")
+        if len({id(cache) for cache in caches}) < len(caches):
+            raise BadParameters("two feeds of one forward are of the same cache")
+        for feed, cache in zip(feeds, caches, strict=True):
+            self._check_feed(feed, cache)
+        return caches
+
+    def _check_feed(self, feed: Feed, cache: MlxKvCache) -> None:
+        if not 1 <= len(feed.token_ids) <= cache.widest:
+            raise BadParameters(
+                f"a feed takes 1 to {cache.widest} tokens, not {len(feed.token_ids)}"
+            )
+        size = self._info.vocabulary_size
+        for token_id in feed.token_ids:
+            if not 0 <= token_id < size:
+                raise TokenOutOfVocabulary(
+                    f"token id {token_id} is outside 0..{size - 1}", token_id=str(token_id)
+                )
+        if any(not 0 <= tap < self._info.layer_count for tap in feed.taps):
+            raise BadParameters(
+                f"taps {feed.taps} are not among the {self._info.layer_count} layers"
+            )
+        cache.check_room(len(feed.token_ids))
+
+
+def load_verifier(
+    folder: ModelFolder, *, dtype: str = "float32", available_bytes: int | None = None
+) -> MlxVerifier:
+    """The model in `folder` on MLX's default device; see `engine.backends.load_verifier`."""
+    if dtype not in DTYPES:
+        raise BadParameters(f"no dtype {dtype!r}; there are: {', '.join(DTYPES)}")
+    architecture = read_architecture(folder.path)
+    if mx.default_device() == mx.cpu:
+        # MLX would fuse with the C++ compiler of the machine, if it has one, into a folder
+        # that all processes share: no faster here (measured), and bits that depend on it.
+        mx.disable_compile()
+    if available_bytes is None:
+        available_bytes = psutil.virtual_memory().available
+    model = load_model(
+        folder.path, architecture, dtype=DTYPES[dtype], available_bytes=available_bytes
+    )
+    layout = kv_layout(architecture, DTYPES[dtype])
+    quantization = architecture.quantization
+    info = VerifierInfo(
+        model_id=folder.model_id,
+        architecture=architecture.name,
+        weights_digest=weights_digest(folder.path),
+        tokenizer_digest=tokenizer_digest(folder.path),
+        quantization=quantization.label if quantization else "",
+        dtype=dtype,
+        vocabulary_size=architecture.config.vocab_size,
+        context_length=layout.context_length,
+        kv_bytes_per_token=layout.bytes_per_token,
+        kv_fixed_bytes=layout.fixed_bytes,
+        width=WIDTH,
+        layer_count=len(layout.layers),
+        hidden_size=architecture.config.hidden_size,
+        backend="mlx",
+    )
+    return MlxVerifier(TextModel(architecture, model, DTYPES[dtype]), info, layout)
+
+
+def _own(cache: KvCache) -> MlxKvCache:
+    """`cache` as one of this back end's."""
+    if not isinstance(cache, MlxKvCache):
+        raise TypeError(f"{type(cache).__name__} is a cache of another back end")
+    return cache

@@ -1,0 +1,111 @@
+"""Which back end loads a model, and what is imported for it."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine import backends
+from engine.backends import BACKENDS, installed_backends, load_verifier, suited_backend
+from engine.errors import BadParameters, ModelUnusable
+from engine.model_folder import ModelFolder
+
+
+def run(program: str, *arguments: str) -> str:
+    """What `program` prints in a process of its own."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(
+        command, check=True, capture_output=True, timeout=100, text=True
+    ).stdout.strip()
+
+
+def test_the_choice_imports_no_back_end() -> None:
+    program = """
+import sys
+from engine import backends
+backends.installed_backends()
+print(sorted({"mlx", "mlx_lm", "torch", "transformers", "safetensors"} & sys.modules.keys()))
+"""
+    assert run(program) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "installed", "suited"),
+    [
+        ("Darwin", "arm64", {"mlx", "torch"}, "mlx"),
+        ("Darwin", "arm64", {"torch"}, "torch"),
+        ("Darwin", "x86_64", {"mlx", "torch"}, "torch"),
+        ("Linux", "x86_64", {"mlx", "torch"}, "torch"),
+        ("Linux", "aarch64", {"mlx", "torch"}, "torch"),
+        ("Linux", "x86_64", {"mlx"}, "mlx"),
+    ],
+)
+def test_the_back_end_suits_the_machine(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, installed: set[str], suited: str
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(backends, "installed_backends", lambda: tuple(sorted(installed)))
+    assert suited_backend() == suited
+
+
+def test_no_back_end_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = dict.fromkeys(BACKENDS, ("no_such_library",))
+    monkeypatch.setattr(backends, "LIBRARIES", missing)
+    assert installed_backends() == ()
+    with pytest.raises(ModelUnusable, match=r"pip install 'kakeya-fleet\[torch\]'"):
+        suited_backend()
+
+
+def test_a_back_end_that_cannot_be_imported_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(BACKENDS, "mlx", "engine.backends.no_such_backend")
+    monkeypatch.setitem(backends.LIBRARIES, "mlx", ())
+    with pytest.raises(ModelUnusable, match=r"pip install 'kakeya-fleet\[mlx\]'") as caught:
+        load_verifier(ModelFolder(tmp_path, "any"), backend="mlx")
+    assert caught.value.metadata["backend"] == "mlx"
+
+
+def test_a_back_end_without_one_of_its_libraries_says_which(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(backends.LIBRARIES, "mlx", ("no_such_library",))
+    with pytest.raises(ModelUnusable, match=r"needs no_such_library: pip install"):
+        load_verifier(ModelFolder(tmp_path, "any"), backend="mlx")
+
+
+def test_an_unknown_back_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadParameters, match="auto, mlx, torch"):
+        load_verifier(ModelFolder(tmp_path, "any"), backend="abacus")
+
+
+def test_auto_loads_the_suited_one(random_checkpoint: Callable[..., Path]) -> None:
+    verifier = load_verifier(ModelFolder(random_checkpoint(), "random"), backend="auto")
+    assert verifier.info.backend == suited_backend()
+
+
+def test_loading_on_mlx_leaves_the_process_as_it_was(
+    random_checkpoint: Callable[..., Path],
+) -> None:
+    """mlx-lm's own import lowers the limit of open files, for good."""
+    pytest.importorskip("mlx.core", reason="MLX is not installed")
+    program = """
+import resource, sys
+from pathlib import Path
+from engine.backends import load_verifier
+from engine.model_folder import ModelFolder
+before = resource.getrlimit(resource.RLIMIT_NOFILE)
+load_verifier(ModelFolder(Path(sys.argv[1]), "any"), backend="mlx")
+print(before == resource.getrlimit(resource.RLIMIT_NOFILE), "mlx_lm.generate" in sys.modules)
+from mlx_lm.utils import load_model
+model, _ = load_model(Path(sys.argv[1]))
+import mlx.core as mx
+print(model(mx.array([[1, 2, 3]])).shape)
+"""
+    assert run(program, str(random_checkpoint())).splitlines() == ["True False", "(1, 3, 96)"]

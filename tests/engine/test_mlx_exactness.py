@@ -1,0 +1,335 @@
+"""MLX: bits that depend on the history alone, and memory that is what it says.
+
+What these tests see is MLX on the CPU. On a Mac the same tests run Metal's
+kernels, which nobody has done yet: there rows of different forwards may round
+differently, and `engine.exactness` has to choose among the row counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends import load_verifier
+from engine.cache import CacheKind, CacheSpec, KvCache
+from engine.errors import OutOfKvMemory
+from engine.exactness import Exactness, settle
+from engine.model_folder import ModelFolder
+from engine.verifier import Feed, Verifier
+
+mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
+attention = pytest.importorskip("engine.backends.mlx_backend.attention")
+masks = pytest.importorskip("engine.backends.mlx_backend.masks")
+
+CHUNK_KEYS: int = masks.CHUNK_KEYS
+
+RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
+FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=600)
+HISTORY = [(17 * index + index * index // 3) % 96 for index in range(320)]
+
+MODELS: dict[str, dict[str, object]] = {
+    "qwen3 float32": {},
+    "llama bfloat16": {"architecture": "LlamaForCausalLM", "dtype": "bfloat16"},
+    "gemma3 float32": {"architecture": "Gemma3ForCausalLM"},
+    "gemma4 bfloat16": {"architecture": "Gemma4ForCausalLM", "dtype": "bfloat16"},
+    "qwen3.5 float32": {"architecture": "Qwen3_5ForCausalLM"},
+    "qwen3.5 bfloat16": {"architecture": "Qwen3_5ForCausalLM", "dtype": "bfloat16"},
+    # Nothing divides anything, and each group has one head.
+    "odd": {"intermediate_size": 27, "num_attention_heads": 3, "num_key_value_heads": 3},
+}
+SPECS = {"ring": RING, "full": FULL}
+
+
+@pytest.fixture(scope="module", params=sorted(MODELS))
+def verifier(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path]) -> Verifier:
+    options = dict(MODELS[request.param])
+    dtype = str(options.pop("dtype", "float32"))
+    path = random_checkpoint(str(options.pop("architecture", "Qwen3ForCausalLM")), **options)
+    return load_verifier(ModelFolder(path, "random"), backend="mlx", dtype=dtype)
+
+
+@pytest.fixture(scope="module", params=sorted(SPECS))
+def straight(request: pytest.FixtureRequest, verifier: Verifier) -> tuple[KvCache, np.ndarray]:
+    """A cache, and the logits of what follows in `HISTORY`, taken one token at a time.
+
+    The ring's is all of it, 20 times its sink and window; behind full attention
+    it is what lies around 256, where a second segment begins.
+    """
+    start, end = (0, len(HISTORY)) if request.param == "ring" else (232, 280)
+    cache = filled(verifier, SPECS[request.param], start)
+    single = cache.fork(start)
+    rows = [verifier.forward(single, [token], want_logits=True) for token in HISTORY[start:end]]
+    return cache, np.concatenate(rows)
+
+
+@settings(deadline=None, max_examples=3)
+@given(cuts=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 15)), min_size=1, max_size=20))
+def test_logits_are_the_same_however_the_history_is_cut(
+    verifier: Verifier,
+    straight: tuple[KvCache, np.ndarray],
+    cuts: list[tuple[int, int]],
+) -> None:
+    """`cuts`: right and then rejected tokens of each forward, over and over."""
+    before, expected = straight
+    cache = before.fork(before.length)
+    done = 0
+    for right, wrong in itertools.cycle(cuts):
+        chunk = HISTORY[before.length : before.length + len(expected)][done : done + right]
+        if not chunk:
+            break
+        rejected = [95 - token for token in chunk * 16][: min(wrong, 16 - len(chunk))]
+        got = verifier.forward(cache, chunk + rejected, want_logits=True)
+        end = done + len(chunk)
+        cache.truncate(before.length + end)
+        assert got[: len(chunk)].tobytes() == expected[done:end].tobytes(), done
+        done = end
+    cache.release()
+
+
+def test_every_rung_of_rows_gives_the_same_bits(verifier: Verifier) -> None:
+    """Each row count alone: what a machine is restricted to on which only that agrees."""
+    counts = verifier.row_counts
+    seen = []
+    try:
+        for count in (16, 32, 64):
+            verifier.use_row_counts([count])
+            cache = verifier.allocate(FULL)
+            seen.append(
+                np.concatenate(
+                    [
+                        verifier.forward(cache, HISTORY[first : first + 7], want_logits=True)
+                        for first in range(0, 63, 7)
+                    ]
+                )
+            )
+    finally:
+        verifier.use_row_counts(counts)
+    cache = verifier.allocate(FULL)
+    single = [verifier.forward(cache, [token], want_logits=True) for token in HISTORY[:63]]
+    for rows in seen:
+        assert rows.tobytes() == np.concatenate(single).tobytes()
+
+
+@pytest.mark.skipif(mx.default_device() != mx.cpu, reason="found to be so on the CPU")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_all_row_counts_agree_on_the_cpu(
+    random_checkpoint: Callable[..., Path], dtype: str
+) -> None:
+    folder = ModelFolder(random_checkpoint("Qwen3ForCausalLM"), "random")
+    verifier = load_verifier(folder, backend="mlx", dtype=dtype)
+    assert settle(verifier) == Exactness(exact=True, row_counts=(1, 2, 4, 8, 16, 32, 64))
+    assert verifier.pool.held_bytes == verifier.pool.reserved_bytes == 0
+
+
+@pytest.mark.parametrize("spec", [RING, FULL], ids=["ring", "full"])
+def test_a_fork_within_the_last_forward_is_as_if_it_had_ended_there(
+    verifier: Verifier, spec: CacheSpec
+) -> None:
+    rng = random.Random(5)
+    start = filled(verifier, spec, 48)
+    for kept in (0, 1, 9, 16):
+        cache = start.fork(48)
+        block = [rng.randrange(96) for _ in range(16)]
+        verifier.forward(cache, block, want_logits=False)
+        fork = cache.fork(48 + kept)
+        straight = start.fork(48)
+        if kept:
+            verifier.forward(straight, block[:kept], want_logits=False)
+        got = verifier.forward(fork, HISTORY[:5], want_logits=True)
+        assert np.array_equal(got, verifier.forward(straight, HISTORY[:5], want_logits=True)), kept
+        # And what was forked goes on as before.
+        assert cache.length == 64
+        whole = start.fork(48)
+        verifier.forward(whole, block, want_logits=False)
+        got = verifier.forward(cache, HISTORY[5:9], want_logits=True)
+        assert np.array_equal(got, verifier.forward(whole, HISTORY[5:9], want_logits=True)), kept
+
+
+def filled(verifier: Verifier, spec: CacheSpec, count: int) -> KvCache:
+    cache = verifier.allocate(spec)
+    for first in range(0, count, 16):
+        verifier.forward(cache, HISTORY[first : min(first + 16, count)], want_logits=False)
+    return cache
+
+
+def test_sessions_in_one_call_get_what_they_get_alone(verifier: Verifier) -> None:
+    feeds, alone = [], []
+    for count, start in ((1, 20), (7, 33), (3, 0)):
+        for spec in (RING, FULL):
+            tokens = HISTORY[start : start + count]
+            feeds.append(Feed(filled(verifier, spec, start), tokens, want_logits=True))
+            cache = filled(verifier, spec, start)
+            alone.append(verifier.forward(cache, tokens, want_logits=True))
+    for output, expected in zip(verifier.forward_batch(feeds), alone, strict=True):
+        assert output.logits is not None
+        assert output.logits.tobytes() == expected.tobytes()
+
+
+def test_calls_may_come_from_another_thread_than_the_loading(
+    random_checkpoint: Callable[..., Path],
+) -> None:
+    for architecture in ("Gemma4ForCausalLM", "Qwen3_5ForCausalLM"):
+        folder = ModelFolder(random_checkpoint(architecture), "random")
+        verifier = in_thread(partial(load_verifier, folder, backend="mlx"))
+        steps = partial(steps_with_rollback, verifier)
+        expected = in_thread(steps)
+        assert np.array_equal(in_thread(steps), expected)
+        assert np.array_equal(steps(), expected)
+
+
+def steps_with_rollback(verifier: Verifier) -> np.ndarray:
+    cache = filled(verifier, RING, 40)
+    cache.truncate(cache.length - 3)
+    fork = cache.fork(cache.length)
+    first = verifier.forward(fork, [1, 2, 3], want_logits=True)
+    return np.concatenate([first, verifier.forward(cache, [4], want_logits=True)])
+
+
+def in_thread(call: Callable[[], object]):
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join()
+    (result,) = found
+    return result
+
+
+def test_memory_is_what_the_allocator_gave(verifier: Verifier) -> None:
+    for spec in (RING, FULL):
+        filled(verifier, spec, 16).release()
+        verifier.pool.budget_bytes = 0  # drops what is kept for the next taker
+        verifier.pool.budget_bytes = None
+        before = mx.get_active_memory()
+        cache = verifier.allocate(spec)
+        allocated = mx.get_active_memory() - before
+        assert cache.memory_bytes == verifier.bytes_needed(spec)
+        # The allocator rounds each array up.
+        assert cache.memory_bytes <= allocated <= 1.2 * cache.memory_bytes + 16_384
+        for tokens in blocks(HISTORY, 16):
+            verifier.forward(cache, tokens, want_logits=True)
+        after = mx.get_active_memory() - before
+        assert after <= 1.05 * allocated + 16_384
+        assert cache.memory_bytes == verifier.bytes_needed(spec)
+        cache.release()
+
+
+def blocks(tokens: list[int], size: int) -> list[list[int]]:
+    return [tokens[first : first + size] for first in range(0, len(tokens), size)]
+
+
+def test_a_fork_takes_memory_when_it_is_written_and_not_before(
+    random_checkpoint: Callable[..., Path],
+) -> None:
+    folder = ModelFolder(random_checkpoint("Qwen3ForCausalLM"), "random")
+    verifier = load_verifier(folder, backend="mlx")
+    original = filled(verifier, FULL, 300)
+    one = verifier.bytes_needed(FULL)
+    segment = one // 3
+    pool = verifier.pool
+    active = mx.get_active_memory()
+    fork = original.fork(300)
+    assert (pool.held_bytes, pool.reserved_bytes) == (one, 2 * segment)
+    assert mx.get_active_memory() == active
+    verifier.forward(fork, [1], want_logits=False)
+    assert (pool.held_bytes, pool.reserved_bytes) == (one + segment, segment)
+    assert segment <= mx.get_active_memory() - active <= 1.2 * segment + 16_384
+    fork.release()
+    assert (pool.held_bytes, pool.reserved_bytes) == (one, 0)
+    pool.budget_bytes = one + segment
+    with pytest.raises(OutOfKvMemory):
+        original.fork(300)
+    assert (pool.held_bytes, pool.reserved_bytes) == (one, 0)
+
+
+def test_a_write_goes_into_the_memory_that_is_there(
+    random_checkpoint: Callable[..., Path],
+) -> None:
+    path = random_checkpoint(
+        "Qwen3ForCausalLM", num_hidden_layers=1, max_position_embeddings=1 << 16, head_dim=64
+    )
+    verifier = load_verifier(ModelFolder(path, "long"), backend="mlx")
+    cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=1 << 16))
+    verifier.forward(cache, [1], want_logits=True)
+    mx.reset_peak_memory()
+    active = mx.get_active_memory()
+    segments = len(cache.slabs)
+    assert segments > 60
+    for token in range(4):
+        verifier.forward(cache, [token], want_logits=True)
+    # A copy of one segment's keys would be 128 KiB in each of 2 heads of 64.
+    assert mx.get_peak_memory() - active < 256 * 64 * 2 * 4
+
+
+@pytest.fixture(scope="module")
+def long(random_checkpoint: Callable[..., Path]) -> Path:
+    return random_checkpoint(
+        "Qwen3ForCausalLM", num_hidden_layers=1, max_position_embeddings=1 << 16
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_history_that_begins_another_chunk_of_segments_is_exact(long: Path, dtype: str) -> None:
+    verifier = load_verifier(ModelFolder(long, "long"), backend="mlx", dtype=dtype)
+    cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=9000))
+    cache.fill(CHUNK_KEYS - 10, seed=1)
+    rows = []
+    for block in (1, 5, 20):
+        fork = cache.fork(cache.length)
+        rows.append(
+            np.concatenate(
+                [
+                    verifier.forward(fork, tokens, want_logits=True)
+                    for tokens in blocks(HISTORY[:20], block)
+                ]
+            )
+        )
+    assert rows[0].tobytes() == rows[1].tobytes() == rows[2].tobytes()
+
+
+def test_chunks_of_segments_are_merged_into_one_softmax() -> None:
+    rng = np.random.default_rng(3)
+    sizes = (256, 512, 256, 1024)
+    query = rng.standard_normal((1, 4, 3, 16))
+    keys, values = rng.standard_normal((2, 2, sum(sizes), 16))
+    # Query 0 sees nothing of the first chunk, query 1 nothing of the last.
+    bias = np.zeros((3, sum(sizes)))
+    bias[0, :768] = bias[1, 1024:] = -np.inf
+    scores = np.einsum("ghqd,gkd->ghqk", query.reshape(2, 2, 3, 16), keys) * 0.25 + bias
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    expected = np.einsum("ghqk,gkd->ghqd", weights, values) / weights.sum(-1, keepdims=True)
+    borders = np.cumsum(sizes)[:-1]
+
+    def parts(numbers: np.ndarray, axis: int):
+        split = np.split(numbers, borders, axis=axis)
+        return tuple(mx.array(part.astype(np.float32)) for part in split)
+
+    segments = attention.FeedSegments(
+        attention.FeedMasks((range(2), range(2, 4)), parts(np.tile(bias, (2, 1)), 1)),
+        parts(keys, 1),
+        parts(values, 1),
+    )
+    got = attention.segment_attention(mx.array(query.astype(np.float32)), segments, 0.25)
+    assert np.abs(np.array(got) - expected.reshape(1, 4, 3, 16)).max() < 1e-5
+
+
+def test_the_peak_of_a_forward_does_not_grow_with_the_history(long: Path) -> None:
+    verifier = load_verifier(ModelFolder(long, "long"), backend="mlx")
+    peaks = []
+    for filled_count in (3 * CHUNK_KEYS, 6 * CHUNK_KEYS):
+        cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=1 << 16))
+        cache.fill(filled_count, seed=1)
+        mx.reset_peak_memory()
+        active = mx.get_active_memory()
+        verifier.forward(cache, HISTORY[:64], want_logits=True)
+        peaks.append(mx.get_peak_memory() - active)
+        cache.release()
+    assert peaks[1] < 1.1 * peaks[0]

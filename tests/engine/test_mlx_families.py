@@ -1,0 +1,196 @@
+"""Each family on MLX against the torch back end: the same model out of the same folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.backends import load_verifier
+from engine.cache import CacheKind, CacheSpec
+from engine.model_folder import ModelFolder
+from engine.verifier import Feed, Verifier
+
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
+
+FAMILIES = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Gemma3ForCausalLM",
+    "Gemma4ForCausalLM",
+    "Qwen3_5ForCausalLM",
+)
+WRAPPED = (
+    "Gemma3ForConditionalGeneration",
+    "Gemma4ForConditionalGeneration",
+    "Qwen3_5ForConditionalGeneration",
+)
+FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=400)
+RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
+HISTORY = [(13 * index + index * index // 3) % 96 for index in range(160)]
+
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    "llama3 rope": (
+        "LlamaForCausalLM",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 5e5,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            }
+        },
+    ),
+    # The base alone: read from the wrong place it would be mlx-lm's default.
+    "another rope_theta": (
+        "LlamaForCausalLM",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0}},
+    ),
+    "yarn": (
+        "Qwen3ForCausalLM",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1e4,
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+            }
+        },
+    ),
+    "linear rope": (
+        "Qwen2ForCausalLM",
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}},
+    ),
+    "biases": ("LlamaForCausalLM", {"attention_bias": True, "mlp_bias": True}),
+    "sliding layers": ("MistralForCausalLM", {"sliding_window": 24}),
+    "some sliding layers": (
+        "Qwen2ForCausalLM",
+        {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1},
+    ),
+    "tied": ("Qwen3ForCausalLM", {"tie_word_embeddings": True}),
+    # Its square root is far from any bfloat16.
+    "scale of the embedding": ("Gemma3ForCausalLM", {"hidden_size": 44}),
+}
+
+
+def load(path: Path, backend: str, dtype: str = "float32") -> Verifier:
+    return load_verifier(ModelFolder(path, "random"), backend=backend, dtype=dtype)
+
+
+def logits_of(verifier: Verifier, spec: CacheSpec) -> np.ndarray:
+    cache = verifier.allocate(spec)
+    return np.concatenate(
+        [
+            verifier.forward(cache, HISTORY[first : first + 16], want_logits=True)
+            for first in range(0, len(HISTORY), 16)
+        ]
+    )
+
+
+def greedy(verifier: Verifier, spec: CacheSpec, count: int) -> list[int]:
+    cache = verifier.allocate(spec)
+    for first in range(0, 40, 10):
+        logits = verifier.forward(cache, HISTORY[first : first + 10], want_logits=True)
+    tokens: list[int] = []
+    for _ in range(count):
+        tokens.append(int(logits[-1].argmax()))
+        logits = verifier.forward(cache, tokens[-1:], want_logits=True)
+    return tokens
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_tokens_are_those_of_torch(
+    random_checkpoint: Callable[..., Path], family: str
+) -> None:
+    path = random_checkpoint(family)
+    mlx, torch = load(path, "mlx"), load(path, "torch")
+    full = greedy(mlx, FULL, 200)
+    ring = greedy(mlx, RING, 200)
+    assert full == greedy(torch, FULL, 200)
+    assert ring == greedy(torch, RING, 200)
+    # The window matters here: were it ignored, the two would be one.
+    assert full != ring
+
+
+@pytest.mark.parametrize("family", WRAPPED)
+def test_the_text_part_of_several_modalities_is_that_of_torch(
+    random_checkpoint: Callable[..., Path], family: str
+) -> None:
+    path = random_checkpoint(family)
+    got, expected = (logits_of(load(path, backend), RING) for backend in ("mlx", "torch"))
+    assert np.abs(got - expected).max() < 1e-3
+
+
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+@pytest.mark.parametrize("spec", [FULL, RING], ids=["full", "ring"])
+def test_logits_are_those_of_torch(
+    random_checkpoint: Callable[..., Path], variant: str, spec: CacheSpec
+) -> None:
+    family, config = VARIANTS[variant]
+    path = random_checkpoint(family, **config)
+    got, expected = (logits_of(load(path, backend), spec) for backend in ("mlx", "torch"))
+    assert np.abs(got - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tapped_layers_are_those_of_torch(
+    random_checkpoint: Callable[..., Path], family: str
+) -> None:
+    path = random_checkpoint(family)
+    found = []
+    for verifier in (load(path, "mlx"), load(path, "torch")):
+        last = verifier.info.layer_count - 1
+        cache = verifier.allocate(RING)
+        verifier.forward(cache, HISTORY[:30], want_logits=False)
+        (output,) = verifier.forward_batch([Feed(cache, HISTORY[30:35], False, (last, 0))])
+        assert output.logits is None
+        assert output.features is not None
+        assert output.features.shape == (5, 2, verifier.info.hidden_size)
+        assert output.features.dtype == np.float32
+        found.append(output.features)
+        # A tap leaves nothing behind, and changes nothing.
+        (untapped,) = verifier.forward_batch([Feed(cache, HISTORY[35:36], True)])
+        assert untapped.features is None
+        assert untapped.logits is not None
+    assert np.abs(found[0] - found[1]).max() < 1e-3
+    assert np.abs(found[0][:, 0] - found[0][:, 1]).max() > 0.1
+
+
+SAME_ON_THE_CARD = (
+    "model_id",
+    "architecture",
+    "weights_digest",
+    "tokenizer_digest",
+    "quantization",
+    "dtype",
+    "vocabulary_size",
+    "context_length",
+    "kv_bytes_per_token",
+    "width",
+    "layer_count",
+    "hidden_size",
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_card_as_torch(random_checkpoint: Callable[..., Path], family: str) -> None:
+    path = random_checkpoint(family)
+    mlx, torch = load(path, "mlx", "bfloat16").info, load(path, "torch", "bfloat16").info
+    for name in SAME_ON_THE_CARD:
+        assert getattr(mlx, name) == getattr(torch, name), name
+    assert (mlx.backend, torch.backend) == ("mlx", "torch")
+
+
+@pytest.mark.parametrize("family", ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])
+def test_bfloat16_is_near(random_checkpoint: Callable[..., Path], family: str) -> None:
+    path = random_checkpoint(family)
+    exact = logits_of(load(path, "mlx"), RING)
+    error = logits_of(load(path, "mlx", "bfloat16"), RING) - exact
+    assert 0 < np.sqrt((error**2).mean()) < 0.05 * exact.std()

@@ -1,0 +1,203 @@
+"""Quantized MLX checkpoints, as mlx-lm's own conversion writes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.backends import load_verifier
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import ArchitectureUnsupported, ModelUnusable, WeightsMismatch
+from engine.model_folder import ModelFolder
+
+mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
+pytest.importorskip("torch", reason="torch is not installed, which makes the checkpoints")
+
+RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
+HISTORY = [(17 * index + index * index // 3) % 96 for index in range(160)]
+
+CONVERSIONS = {
+    # A folder's name, the architecture, bits and group size.
+    "qwen3-4bit": ("Qwen3ForCausalLM", 4, 32),
+    "llama-8bit": ("LlamaForCausalLM", 8, 32),
+    "qwen3.5-8bit": ("Qwen3_5ForConditionalGeneration", 8, 32),
+}
+
+CONVERT = """
+import json, sys
+from mlx_lm import convert
+for source, target, bits, group in json.loads(sys.argv[1]):
+    convert(source, target, quantize=True, q_bits=bits, q_group_size=group)
+"""
+
+
+@pytest.fixture(scope="module")
+def converted(
+    random_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, Path]]:
+    """Unquantized and quantized folders by name, converted in a process of their own."""
+    root = tmp_path_factory.mktemp("converted")
+    found: dict[str, tuple[Path, Path]] = {}
+    for name, (architecture, _, _) in CONVERSIONS.items():
+        source = Path(shutil.copytree(random_checkpoint(architecture), root / f"{name}-source"))
+        config = json.loads((source / "config.json").read_text())
+        if "text_config" in config:  # what mlx-lm reads of the layers' order
+            config["text_config"]["full_attention_interval"] = 2
+            (source / "config.json").write_text(json.dumps(config))
+        found[name] = (source, root / name)
+    jobs = [[str(found[name][0]), str(found[name][1]), *CONVERSIONS[name][1:]] for name in found]
+    subprocess.run(
+        [sys.executable, "-c", CONVERT, json.dumps(jobs)],
+        check=True,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        timeout=100,
+    )
+    return found
+
+
+def load(path: Path, dtype: str = "float32"):
+    return load_verifier(ModelFolder(path, path.name), backend="mlx", dtype=dtype)
+
+
+def logits_of(path: Path, dtype: str = "float32", block: int = 16) -> np.ndarray:
+    verifier = load(path, dtype)
+    cache = verifier.allocate(RING)
+    return np.concatenate(
+        [
+            verifier.forward(cache, HISTORY[first : first + block], want_logits=True)
+            for first in range(0, len(HISTORY), block)
+        ]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", sorted(CONVERSIONS))
+def test_a_quantized_model_is_near_its_original_and_exact(
+    converted: dict[str, tuple[Path, Path]], name: str, dtype: str
+) -> None:
+    source, quantized = converted[name]
+    _, bits, group = CONVERSIONS[name]
+    assert load(quantized, dtype).info.quantization == f"mlx-{bits}bit-g{group}"
+    exact = logits_of(source)
+    got = logits_of(quantized, dtype)
+    error = np.sqrt(((got - exact) ** 2).mean()) / exact.std()
+    assert 0 < error < (0.15 if bits == 8 else 0.5)
+    assert logits_of(quantized, dtype, block=1).tobytes() == got.tobytes()
+
+
+def test_the_same_logits_as_mlx_lm_itself(converted: dict[str, tuple[Path, Path]]) -> None:
+    _, quantized = converted["qwen3-4bit"]
+    script = """
+import sys, json
+import mlx.core as mx
+from pathlib import Path
+from mlx_lm.utils import load_model
+model, _ = load_model(Path(sys.argv[1]))
+logits = model(mx.array([json.loads(sys.argv[2])]))[0].astype(mx.float32)
+print(json.dumps(logits.tolist()))
+"""
+    arguments = [sys.executable, "-c", script, str(quantized), json.dumps(HISTORY[:12])]
+    run = subprocess.run(arguments, check=True, capture_output=True, timeout=100, text=True)
+    # Within sink and window: there both see all of the history.
+    expected = np.array(json.loads(run.stdout.splitlines()[-1]), dtype=np.float32)
+    assert np.abs(logits_of(quantized)[:12] - expected).max() < 1e-4
+
+
+def test_weights_are_kept_packed(converted: dict[str, tuple[Path, Path]]) -> None:
+    _, quantized = converted["qwen3-4bit"]
+    stored = (quantized / "model.safetensors").stat().st_size
+    before = mx.get_active_memory()
+    verifier = load(quantized, "bfloat16")
+    assert mx.get_active_memory() - before < stored
+    assert verifier.info.dtype == "bfloat16"
+
+
+@pytest.fixture
+def damaged(converted: dict[str, tuple[Path, Path]], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(converted["qwen3-4bit"][1], tmp_path / "model"))
+
+
+def change_config(path: Path, **entries: object) -> None:
+    config = json.loads((path / "config.json").read_text())
+    config.update(entries)
+    (path / "config.json").write_text(json.dumps(config))
+
+
+def change_weights(path: Path, change: Callable[[dict], object]) -> None:
+    weights = mx.load(str(path / "model.safetensors"))
+    mx.eval(weights)
+    change(weights)
+    mx.save_safetensors(str(path / "model.safetensors"), weights, {"format": "mlx"})
+
+
+LAYER = "model.layers.0.mlp.up_proj"
+
+
+def test_missing_scales_are_named(damaged: Path) -> None:
+    change_weights(damaged, lambda weights: weights.pop(f"{LAYER}.scales"))
+    with pytest.raises(WeightsMismatch, match=LAYER):
+        load(damaged)
+
+
+def test_missing_biases_are_named(damaged: Path) -> None:
+    change_weights(damaged, lambda weights: weights.pop(f"{LAYER}.biases"))
+    with pytest.raises(WeightsMismatch, match=rf"missing: {LAYER}\.biases"):
+        load(damaged)
+
+
+@pytest.mark.parametrize("sizes", [{"bits": 8, "group_size": 32}, {"bits": 4, "group_size": 64}])
+def test_bits_that_are_not_those_of_the_weights_are_refused(
+    damaged: Path, sizes: dict[str, int]
+) -> None:
+    change_config(damaged, quantization=sizes)
+    with pytest.raises(ModelUnusable):
+        load(damaged)
+
+
+def test_weights_quantized_without_a_word_in_the_config_are_refused(damaged: Path) -> None:
+    change_config(damaged, quantization=None, quantization_config=None)
+    with pytest.raises(WeightsMismatch, match=r"unexpected: .*scales"):
+        load(damaged)
+
+
+def test_other_modes_are_refused_by_name(damaged: Path) -> None:
+    sizes = {"bits": 4, "group_size": 32, "mode": "mxfp4"}
+    change_config(damaged, quantization=sizes)
+    with pytest.raises(ArchitectureUnsupported, match="mxfp4"):
+        load(damaged)
+
+
+def test_a_layer_of_its_own_bits(damaged: Path) -> None:
+    weights = mx.load(str(damaged / "model.safetensors"))
+    own = {"bits": 8, "group_size": 32}
+    plain = mx.dequantize(
+        *(weights[f"{LAYER}.{part}"] for part in ("weight", "scales", "biases")),
+        group_size=32,
+        bits=4,
+    )
+    parts = mx.quantize(plain, group_size=32, bits=8)
+    before = logits_of(damaged)
+    change_weights(
+        damaged,
+        lambda weights: weights.update(
+            {
+                f"{LAYER}.{part}": array
+                for part, array in zip(("weight", "scales", "biases"), parts, strict=True)
+            }
+        ),
+    )
+    with pytest.raises(WeightsMismatch, match=f"wrong shape: {LAYER}"):
+        load(damaged)
+    change_config(damaged, quantization={"bits": 4, "group_size": 32, LAYER: own})
+    assert load(damaged).info.quantization == "mlx-4bit-g32-mixed"
+    # 8 bits hold what 4 bits held.
+    assert np.abs(logits_of(damaged) - before).max() < 0.05 * before.std()
