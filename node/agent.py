@@ -153,5 +153,5 @@ def _role_settings(config: Config) -> RoleSettings:
         session_ttl_seconds=config.session_ttl_seconds,
         draft_deadline_seconds=config.draft_deadline_seconds,
         dtype=config.dtype,
-        width=config.width,
+        backend=config.backend,
     )

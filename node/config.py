@@ -24,7 +24,8 @@ ENVIRONMENT_PREFIX = "KAKEYA_"
 OTHER_VARIABLES = frozenset({"KAKEYA_CONFIG", "KAKEYA_NODE"})
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "json", "console")
-DTYPES = ("float32", "float64", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16")
+BACKENDS = ("auto", "torch", "mlx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ class Config:
     """Gossip period T. A dead node of a fleet of two is known within 7 T."""
     dtype: str = "float32"
     """Number format of the models' computation."""
-    width: int = 16
-    """Queries of every verify forward: a block holds at most width - 1 drafted tokens."""
+    backend: str = "auto"
+    """What computes: torch, mlx, or auto: mlx on Apple silicon, torch elsewhere."""
     drain_seconds: float = 5.0
     """What running generations get when the node leaves."""
     log_level: str = "info"
@@ -247,7 +248,7 @@ def _check(config: Config) -> None:
     _require(0 < config.draft_deadline_seconds <= 60, "draft_deadline_seconds", "give 0 to 60 s")
     _require(0.02 <= config.period_seconds <= 60, "period_seconds", "give 0.02 to 60 s")
     _require(0 <= config.drain_seconds <= 3600, "drain_seconds", "give 0 to 3600 s")
-    _require(2 <= config.width <= 64, "width", "give 2 to 64 queries")
+    _require(config.backend in BACKENDS, "backend", f"give one of {', '.join(BACKENDS)}")
     _require(config.dtype in DTYPES, "dtype", f"give one of {', '.join(DTYPES)}")
     _require(config.log_level in LOG_LEVELS, "log_level", f"give one of {', '.join(LOG_LEVELS)}")
     _require(

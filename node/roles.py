@@ -74,8 +74,8 @@ class RoleSettings:
     """Longest wait of a verifier for one draft."""
     dtype: str = "float32"
     """Number format of the verifiers' computation."""
-    width: int = 16
-    """Queries of every verify forward."""
+    backend: str = "auto"
+    """What computes: torch, mlx or auto."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class Roles:
                 on_end=on_end,
             ),
             dtype=settings.dtype,
-            width=settings.width,
+            backend=settings.backend,
             progress=progress,
         )
         model_id = served.offer.model_id

@@ -67,6 +67,16 @@ Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
     help="Bytes of keys and values for all sessions. Default: a quarter of the free memory.",
 )
 @click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16"]),
+    help="Number format of verifiers. Default: float32.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "torch", "mlx"]),
+    help="What computes. Default: auto, mlx on Apple silicon and torch elsewhere.",
+)
+@click.option(
     "--config",
     "config_file",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -34,7 +34,7 @@ async def load_served_verifier(
     store: StoreSettings,
     *,
     dtype: str,
-    width: int,
+    backend: str,
     progress: Progress | None = None,
 ) -> ServedVerifier:
     """The model that `model` names, loaded, measured and checked.
@@ -44,7 +44,7 @@ async def load_served_verifier(
     folder = await asyncio.to_thread(partial(resolve, model, progress=progress))
     worker = ModelWorker(f"verifier-{folder.model_id}")
     try:
-        verifier = await worker.run(partial(load_verifier, folder, dtype=dtype, width=width))
+        verifier = await worker.run(partial(load_verifier, folder, dtype=dtype, backend=backend))
         offer = await worker.run(partial(verifier_offer, verifier, store.clock))
     except BaseException:
         await worker.close()
