@@ -107,6 +107,8 @@ A short history then reads few slots that hold nothing, and a long one takes few
 products. The borders are at fixed slots, so that the segments that a query
 meets, and with them its rounding, are a function of its position.
 """
+CHUNK_KEYS = 8192
+"""Keys whose scores are in memory at once: what bounds a forward's peak."""
 FINE_RING_SEGMENTS = (128, 192, 256)
 COARSE_RING_SEGMENTS = (512, 768, 1024)
 WIDE_WINDOW = 512

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.backends import BACKENDS, load_verifier
+from engine.backends import BACKENDS, installed_backends, load_verifier
 from engine.cache import CacheKind, CacheSpec
 from engine.model_folder import ModelFolder
 from engine.verifier import Verifier
@@ -24,6 +24,8 @@ SPECS = {
 @pytest.fixture(scope="session", params=sorted(BACKENDS))
 def verifier(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path]) -> Verifier:
     """A small random model on each back end."""
+    if request.param not in installed_backends():
+        pytest.skip(f"the libraries of the back end {request.param} are not installed")
     folder = ModelFolder(random_checkpoint(), "random")
     return load_verifier(folder, backend=request.param)
 

@@ -11,9 +11,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.backends import load_verifier
-from engine.backends.torch_backend.masks import CHUNK_KEYS
 from engine.cache import CacheKind, CacheSpec
 from engine.model_folder import ModelFolder
+from engine.positions import CHUNK_KEYS
 from engine.verifier import Verifier
 
 CONTEXT = 40_000

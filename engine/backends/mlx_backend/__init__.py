@@ -6,5 +6,6 @@ here: Metal's kernels, the rounding of theirs for different numbers of rows
 """
 
 from engine.backends.mlx_backend.mlx_verifier import load_verifier
+from engine.backends.mlx_backend.new_cache import new_cache
 
-__all__ = ["load_verifier"]
+__all__ = ["load_verifier", "new_cache"]

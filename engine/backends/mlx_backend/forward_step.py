@@ -5,10 +5,10 @@ from __future__ import annotations
 import mlx.core as mx
 
 from engine.backends.mlx_backend.attention import FeedMasks, FeedSegments
-from engine.backends.mlx_backend.group_store import Write
 from engine.backends.mlx_backend.kv_cache import MlxKvCache
 from engine.backends.mlx_backend.recurrent import RecurrentFeed
 from engine.kv_layout import KvLayout, LayerGroup, RecurrentLayer, SharedLayer
+from engine.slot_writes import Write
 
 
 class AttentionFeed:

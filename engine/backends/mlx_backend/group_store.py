@@ -13,6 +13,7 @@ from engine.backends.mlx_backend.recurrent import RecurrentState
 from engine.kv_layout import LayerGroup
 from engine.positions import Placement
 from engine.slab_pool import Slab, SlabPool
+from engine.slot_writes import Write, final_segments
 
 
 @dataclass(slots=True)
@@ -77,16 +78,6 @@ def mlx_pool(budget_bytes: int | None = None) -> MlxPool:
     return SlabPool(clean, budget_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Consecutive slots of one segment that take consecutive tokens of a forward."""
-
-    segment: int
-    slot: int
-    token: int
-    count: int
-
-
 class GroupStore:
     """The slabs of the layers that are placed alike, one a segment."""
 
@@ -129,22 +120,6 @@ class GroupStore:
             tuple(segment.values[layer] for segment in segments),
         )
 
-    def writes(self, start: int, count: int) -> list[Write]:
-        """Where `count` positions from `start` go."""
-        found: list[Write] = []
-        borders = self.placement.segments
-        for token in range(count):
-            slot, segment = self.placement.slot(start + token), 0
-            while slot >= borders[segment]:
-                slot -= borders[segment]
-                segment += 1
-            last = found[-1] if found else None
-            if last and last.segment == segment and last.slot + last.count == slot:
-                found[-1] = Write(segment, last.slot, last.token, last.count + 1)
-            else:
-                found.append(Write(segment, slot, token, 1))
-        return found
-
     def make_writable(self, writes: Sequence[Write]) -> None:
         """Parts with the other holders of slabs that are about to be written."""
         for index in {write.segment for write in writes}:
@@ -160,32 +135,21 @@ class GroupStore:
             segment.keys[layer][:, to] = keys[:, of]
             segment.values[layer][:, to] = values[:, of]
 
-    def fixed(self, length: int, written_from: int) -> int:
-        """Segments that neither a fork at `length` nor this, from `written_from` on, will write."""
-        if self.placement.forkable_from(1 << 62) > 0:  # a ring: every slot is written again
-            return 0
-        end = count = 0
-        for keys in self.placement.segments:
-            end += keys
-            if end > min(length, written_from):
-                break
-            count += 1
-        return count
-
     def fork_bytes(self, length: int, written_from: int) -> int:
         """Bytes that `fork` reserves."""
-        return sum(slab.nbytes for slab in self.slabs[self.fixed(length, written_from) :])
+        final = final_segments(self.placement, length, written_from)
+        return sum(slab.nbytes for slab in self.slabs[final:])
 
     def fork(self, length: int, written_from: int) -> GroupStore:
         """A store of the positions below `length` that shares all slabs until they are written.
 
         Raises `OutOfKvMemory` with nothing taken.
         """
-        fixed = self.fixed(length, written_from)
+        final = final_segments(self.placement, length, written_from)
         store = GroupStore(self.group, self.placement, self._dtype, self._pool)
         try:
             for index, slab in enumerate(self.slabs):
-                store.slabs.append(self._pool.share(slab, will_write=index >= fixed))
+                store.slabs.append(self._pool.share(slab, will_write=index >= final))
         except BaseException:
             store.release()
             raise

@@ -8,14 +8,16 @@ import mlx.core as mx
 import numpy as np
 
 from engine.backends.mlx_backend.attention import FeedMasks, FeedSegments
-from engine.backends.mlx_backend.group_store import GroupStore, MlxPool, Payload, States, Write
-from engine.backends.mlx_backend.masks import attended, biases
+from engine.backends.mlx_backend.group_store import GroupStore, MlxPool, Payload, States
+from engine.backends.mlx_backend.masks import biases
 from engine.backends.mlx_backend.recurrent import RecurrentRule, RecurrentState
 from engine.cache import CacheKind, CacheSpec, KvViews
 from engine.errors import ContextExceeded
-from engine.kv_layout import AttentionLayer, KvLayout, LayerGroup
+from engine.kv_layout import KvLayout, LayerGroup
 from engine.positions import resident_count
 from engine.slab_pool import Slab
+from engine.slot_views import seen_runs
+from engine.slot_writes import Write, writes
 
 
 class MlxKvCache:
@@ -197,7 +199,7 @@ class MlxKvCache:
             raise ValueError(f"the cache holds {self._length} positions already")
         self.check_room(count)
         for index, store in enumerate(self._stores):
-            store.make_writable(store.writes(0, min(count, store.placement.slots)))
+            store.make_writable(writes(store.placement, 0, min(count, store.placement.slots)))
             store.fill(count, mx.random.key(seed + index))
         self._length = self._written = self._truncatable_from = count
 
@@ -237,7 +239,7 @@ class MlxKvCache:
         """Where the next `count` positions go, in slabs of this cache's own."""
         found = {}
         for store in self._stores:
-            found[store.group] = store.writes(self._length, count)
+            found[store.group] = writes(store.placement, self._length, count)
             store.make_writable(found[store.group])
         return found
 
@@ -267,8 +269,9 @@ class MlxKvCache:
 
     def _place(self, layer: int) -> tuple[GroupStore, int]:
         if layer not in self._places:
-            kind = type(self._layout.layers[layer]).__name__
-            raise ValueError(f"layer {layer}, a {kind}, is no {AttentionLayer.__name__}")
+            raise ValueError(
+                f"layer {layer} has no keys of its own; layers {sorted(self._places)} have"
+            )
         return self._places[layer]
 
     def _forked_states(self, kept: int) -> Payload:
@@ -280,37 +283,16 @@ class MlxKvCache:
         return states
 
     def _views(self, store: GroupStore, index: int, count: int) -> KvViews[mx.array]:
-        end = self._length + count
-        seen = attended(store.placement, np.arange(self._length, end), end)
-        newest = {store.placement.slot(position): position for position in range(end)}
-        keys: list[mx.array] = []
-        values: list[mx.array] = []
-        positions: list[tuple[int, ...]] = []
-        first = 0
-        for number, size in enumerate(store.placement.segments[: store.placement.used(end)]):
-            valid = [slot for slot in range(first, first + size) if seen[slot] and slot in newest]
-            segment = store.segment(number)
-            for low, high in _runs(valid):
-                part = slice(low - first, high - first)
-                keys.append(segment.keys[index][:, part])
-                values.append(segment.values[index][:, part])
-                positions.append(tuple(newest[slot] for slot in range(low, high)))
-            first += size
-        return KvViews(tuple(keys), tuple(values), tuple(positions))
+        runs = seen_runs(store.placement, self._length, self._length + count)
+        parts = [(store.segment(run.segment), slice(run.first, run.last)) for run in runs]
+        return KvViews(
+            tuple(segment.keys[index][:, part] for segment, part in parts),
+            tuple(segment.values[index][:, part] for segment, part in parts),
+            tuple(run.positions for run in runs),
+        )
 
 
 def _new_states(rules: dict[int, RecurrentRule]) -> Payload:
     states = States({layer: RecurrentState(rule) for layer, rule in rules.items()})
     mx.eval(states.arrays)
     return states
-
-
-def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:
-    """Consecutive numbers as (first, last + 1)."""
-    runs: list[tuple[int, int]] = []
-    for slot in slots:
-        if runs and runs[-1][1] == slot:
-            runs[-1] = (runs[-1][0], slot + 1)
-        else:
-            runs.append((slot, slot + 1))
-    return runs

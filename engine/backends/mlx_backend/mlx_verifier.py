@@ -10,6 +10,7 @@ import psutil
 
 from engine.backends.mlx_backend.architectures import read_architecture
 from engine.backends.mlx_backend.checkpoint import load_model
+from engine.backends.mlx_backend.dtypes import mlx_dtype
 from engine.backends.mlx_backend.forward_step import layer_feeds
 from engine.backends.mlx_backend.group_store import MlxPool, mlx_pool
 from engine.backends.mlx_backend.kv_cache import MlxKvCache
@@ -24,7 +25,6 @@ from engine.model_folder import ModelFolder
 from engine.positions import WIDTH
 from engine.verifier import Features, Feed, Logits, Output, VerifierInfo
 
-DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 """On the CPU all rows agree, one row among them, and a forward takes time for each row."""
 PADDING_TOKEN = 0
@@ -43,7 +43,7 @@ class MlxVerifier:
         self._model = model
         self._info = info
         self._layout = layout
-        self._dtype = DTYPES[info.dtype]
+        self._dtype = mlx_dtype(info.dtype)
         self._pool = mlx_pool()
         self._row_counts: tuple[int, ...] = ROW_COUNTS
 
@@ -141,8 +141,7 @@ def load_verifier(
     folder: ModelFolder, *, dtype: str = "float32", available_bytes: int | None = None
 ) -> MlxVerifier:
     """The model in `folder` on MLX's default device; see `engine.backends.load_verifier`."""
-    if dtype not in DTYPES:
-        raise BadParameters(f"no dtype {dtype!r}; there are: {', '.join(DTYPES)}")
+    number = mlx_dtype(dtype)
     architecture = read_architecture(folder.path)
     if mx.default_device() == mx.cpu:
         # MLX would fuse with the C++ compiler of the machine, if it has one, into a folder
@@ -150,10 +149,8 @@ def load_verifier(
         mx.disable_compile()
     if available_bytes is None:
         available_bytes = psutil.virtual_memory().available
-    model = load_model(
-        folder.path, architecture, dtype=DTYPES[dtype], available_bytes=available_bytes
-    )
-    layout = kv_layout(architecture, DTYPES[dtype])
+    model = load_model(folder.path, architecture, dtype=number, available_bytes=available_bytes)
+    layout = kv_layout(architecture, number)
     quantization = architecture.quantization
     info = VerifierInfo(
         model_id=folder.model_id,
@@ -171,7 +168,7 @@ def load_verifier(
         hidden_size=architecture.config.hidden_size,
         backend="mlx",
     )
-    return MlxVerifier(TextModel(architecture, model, DTYPES[dtype]), info, layout)
+    return MlxVerifier(TextModel(architecture, model, number), info, layout)
 
 
 def _own(cache: KvCache) -> MlxKvCache:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.backends.torch_backend.attention import LayerSegments, Masks
-from engine.backends.torch_backend.group_store import Write
 from engine.backends.torch_backend.kv_cache import TorchKvCache
 from engine.backends.torch_backend.recurrent import RecurrentState
 from engine.kv_layout import LayerGroup
+from engine.slot_writes import Write
 
 LEAST_PRODUCT_ROWS = 4
 """Products of fewer rows take other kernels, and with them another rounding."""

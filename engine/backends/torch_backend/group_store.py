@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from engine.backends.torch_backend.recurrent import RecurrentState
 from engine.kv_layout import LayerGroup
 from engine.positions import Placement
 from engine.slab_pool import Slab, SlabPool
+from engine.slot_writes import Write, final_segments
 
 Payload = Tensor | dict[int, RecurrentState]
 """A segment's tensor [layers, 2, kv_heads, keys, head_dim], or the recurrent layers' states."""
@@ -32,16 +32,6 @@ def torch_pool(budget_bytes: int | None = None) -> TorchPool:
             payload.zero_()
 
     return SlabPool(clean, budget_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Consecutive slots of one segment that take consecutive tokens of a forward."""
-
-    segment: int
-    slot: int
-    token: int
-    count: int
 
 
 class GroupStore:
@@ -92,22 +82,6 @@ class GroupStore:
             raise TypeError("a segment's slab holds a tensor")
         return payload
 
-    def writes(self, start: int, count: int) -> list[Write]:
-        """Where `count` positions from `start` go."""
-        found: list[Write] = []
-        borders = self.placement.segments
-        for token in range(count):
-            slot, segment = self.placement.slot(start + token), 0
-            while slot >= borders[segment]:
-                slot -= borders[segment]
-                segment += 1
-            last = found[-1] if found else None
-            if last and last.segment == segment and last.slot + last.count == slot:
-                found[-1] = Write(segment, last.slot, last.token, last.count + 1)
-            else:
-                found.append(Write(segment, slot, token, 1))
-        return found
-
     def make_writable(self, writes: Sequence[Write]) -> None:
         """Parts with the holders of shared slabs that are about to be written."""
         for segment in {write.segment for write in writes}:
@@ -125,44 +99,21 @@ class GroupStore:
             self._keys[layer][segment][:, :, to] = keys[:, of].transpose(1, 2)
             self._values[layer][segment][:, to] = values[:, of]
 
-    def unshared_segments(self, length: int, written_from: int) -> tuple[int, int, int]:
-        """Of a fork at `length`: segments to share for reading, to copy, and in use.
-
-        Segments below the first border are never written again: neither here
-        from `written_from` on, nor by the fork. What is in use above is copied.
-        """
-        fixed, end = 0, 0
-        stays = self.placement.forkable_from(1 << 62) == 0
-        for keys in self.placement.segments:
-            end += keys
-            if not stays or end > min(length, written_from):
-                break
-            fixed += 1
-        used = self.placement.used(length) if stays else len(self.placement.segments)
-        return fixed, max(0, used - fixed), used
-
     def fork_bytes(self, length: int, written_from: int) -> int:
-        """Bytes that `fork` takes or reserves."""
-        fixed, _, _ = self.unshared_segments(length, written_from)
-        return sum(slab.nbytes for slab in self.slabs[fixed:])
+        """Bytes that `fork` reserves."""
+        final = final_segments(self.placement, length, written_from)
+        return sum(slab.nbytes for slab in self.slabs[final:])
 
     def fork(self, length: int, written_from: int) -> GroupStore:
-        """A store of the positions below `length`; see `unshared_segments`."""
-        fixed, _, used = self.unshared_segments(length, written_from)
-        ring = self.placement.forkable_from(1 << 62) > 0
+        """A store of the positions below `length` that shares all slabs until they are written.
+
+        Raises `OutOfKvMemory` with nothing taken.
+        """
+        final = final_segments(self.placement, length, written_from)
         store = GroupStore(self.group, self.placement, self._dtype, self._pool, [])
         try:
-            for segment, (slab, keys) in enumerate(
-                zip(self.slabs, self.placement.segments, strict=True)
-            ):
-                if segment < fixed:
-                    store.slabs.append(self._pool.share(slab, will_write=False))
-                elif ring:
-                    store.slabs.append(self._pool.share(slab, will_write=True))
-                else:
-                    store.slabs.append(self._take(keys))
-                    if segment < used:
-                        store.tensor(segment).copy_(self.tensor(segment))
+            for segment, slab in enumerate(self.slabs):
+                store.slabs.append(self._pool.share(slab, will_write=segment >= final))
                 store._view(segment)
         except BaseException:
             store.release()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from engine.backends.torch_backend.attention import FeedSegments, Masks
-from engine.backends.torch_backend.group_store import GroupStore, Payload, TorchPool, Write
+from engine.backends.torch_backend.group_store import GroupStore, Payload, TorchPool
 from engine.backends.torch_backend.masks import biases, cut
 from engine.backends.torch_backend.recurrent import RecurrentState
 from engine.cache import CacheKind, CacheSpec, KvViews
@@ -16,6 +17,8 @@ from engine.errors import ContextExceeded
 from engine.kv_layout import KvLayout, LayerGroup
 from engine.positions import resident_count
 from engine.slab_pool import Slab
+from engine.slot_views import seen_runs
+from engine.slot_writes import Write, writes
 
 
 class TorchKvCache:
@@ -232,7 +235,7 @@ class TorchKvCache:
         """Where the next `count` positions go, in slabs of this cache's own."""
         found = {}
         for store in self._stores:
-            found[store.group] = store.writes(self._length, count)
+            found[store.group] = writes(store.placement, self._length, count)
             store.make_writable(found[store.group])
         return found
 
@@ -241,7 +244,7 @@ class TorchKvCache:
         store = next(store for store in self._stores if store.group == layer_group)
         end = self._length + count
         # Rows beyond the real ones repeat the last position, so that they see something.
-        positions = torch.arange(self._length, self._length + queries).clamp_(max=end - 1)
+        positions = np.minimum(np.arange(self._length, self._length + queries), end - 1)
         seen = biases(store.placement, positions, end)
         return Masks(
             first_row=first_row,
@@ -266,7 +269,7 @@ class TorchKvCache:
     def held(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
         """Copies of the key and value [kv_heads, head_dim] in the slot of `position`."""
         store, index = self._place(layer)
-        (place,) = store.writes(position, 1)
+        (place,) = writes(store.placement, position, 1)
         tensor = store.tensor(place.segment)[index, :, :, place.slot]
         return tensor[0].clone(), tensor[1].clone()
 
@@ -286,31 +289,10 @@ class TorchKvCache:
         return self._places[layer]
 
     def _views(self, store: GroupStore, index: int, start: int, end: int) -> KvViews[Tensor]:
-        seen = biases(store.placement, torch.arange(start, end), end)
-        newest = {store.placement.slot(position): position for position in range(end)}
-        first = 0
-        keys: list[Tensor] = []
-        values: list[Tensor] = []
-        positions: list[tuple[int, ...]] = []
-        for segment, size in enumerate(store.placement.segments[: len(seen)]):
-            bias = seen[segment]
-            attended = [True] * size if bias is None else (bias == 0).any(dim=0).tolist()
-            valid = [slot for slot in range(size) if attended[slot] and first + slot in newest]
-            tensor = store.tensor(segment)[index]
-            for low, high in _runs(valid):
-                keys.append(tensor[0, :, low:high])
-                values.append(tensor[1, :, low:high])
-                positions.append(tuple(newest[first + slot] for slot in range(low, high)))
-            first += size
-        return KvViews(tuple(keys), tuple(values), tuple(positions))
-
-
-def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:
-    """Consecutive numbers as (first, last + 1)."""
-    runs: list[tuple[int, int]] = []
-    for slot in slots:
-        if runs and runs[-1][1] == slot:
-            runs[-1] = (runs[-1][0], slot + 1)
-        else:
-            runs.append((slot, slot + 1))
-    return runs
+        runs = seen_runs(store.placement, start, end)
+        parts = [store.tensor(run.segment)[index, :, :, run.first : run.last] for run in runs]
+        return KvViews(
+            tuple(part[0] for part in parts),
+            tuple(part[1] for part in parts),
+            tuple(run.positions for run in runs),
+        )

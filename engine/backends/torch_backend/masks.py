@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from engine.positions import ContiguousPlacement, Placement, RingPlacement
-
-MASKED = float("-inf")
-
-CHUNK_KEYS = 8192
-"""Keys whose scores are in memory at once: what bounds a forward's peak."""
+from engine.positions import CHUNK_KEYS, Placement
+from engine.slot_views import Queries, Seen, seen_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,51 +55,14 @@ def cut(all_chunks: tuple[tuple[Run, ...], ...], used: int) -> tuple[tuple[Run, 
     return tuple(chunk for chunk in kept if chunk)
 
 
-def biases(placement: Placement, queries: Tensor, end: int) -> tuple[Tensor | None, ...]:
+def biases(placement: Placement, queries: Queries, end: int) -> tuple[Tensor | None, ...]:
     """The masks of the segments that hold keys below `end`, in ascending order.
 
-    `queries` [n] (int64) are the queries' positions in ascending order, each below `end`.
+    `queries` [n] are the queries' positions in ascending order, each below `end`.
     """
-    if isinstance(placement, ContiguousPlacement):
-        return _contiguous(placement, queries, end)
-    if isinstance(placement, RingPlacement):
-        return _ring(placement, queries, end)
-    raise TypeError(f"{type(placement).__name__} has no masks")
+    seen = seen_slots(placement, queries, end)
+    return tuple(None if part is None else _bias(part) for part in seen)
 
 
-def _contiguous(
-    placement: ContiguousPlacement, queries: Tensor, end: int
-) -> tuple[Tensor | None, ...]:
-    first_query = int(queries[0])
-    masks: list[Tensor | None] = []
-    first = 0
-    for keys in placement.segments[: placement.used(end)]:
-        seen_by_all = first + keys <= first_query + 1
-        masks.append(
-            None if seen_by_all else _bias(torch.arange(first, first + keys) <= queries[:, None])
-        )
-        first += keys
-    return tuple(masks)
-
-
-def _ring(placement: RingPlacement, queries: Tensor, end: int) -> tuple[Tensor | None, ...]:
-    layout = placement.layout
-    sink, window, ring = layout.sink, layout.window, layout.ring
-    keys = placement.segments[0]
-    used = placement.used(end)
-    slots = torch.arange(used * keys)
-    # `RingLayout.held` for all slots at once; in the sink a slot is its position.
-    held = end - 1 - (end - 1 - slots) % ring
-    held[:sink] = slots[:sink]
-    query = queries[:, None]
-    seen = (held >= sink) & (held > query - window)
-    seen[:, :sink] = True
-    seen &= held <= query
-    if placement.reach is not None:
-        seen &= held > query - placement.reach
-    bias = _bias(seen)
-    return tuple(bias[:, first : first + keys] for first in range(0, used * keys, keys))
-
-
-def _bias(attended: Tensor) -> Tensor:
-    return torch.zeros(attended.shape).masked_fill_(~attended, MASKED)
+def _bias(seen: Seen) -> Tensor:
+    return torch.from_numpy(np.where(seen, np.float32(0), np.float32(-np.inf)))

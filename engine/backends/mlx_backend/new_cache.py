@@ -1,0 +1,21 @@
+"""Caches from sizes alone, without a model."""
+
+from __future__ import annotations
+
+from engine.backends.mlx_backend.dtypes import mlx_dtype
+from engine.backends.mlx_backend.group_store import MlxPool, mlx_pool
+from engine.backends.mlx_backend.kv_cache import MlxKvCache
+from engine.cache import CacheSpec
+from engine.kv_layout import KvLayout
+
+
+def new_cache(
+    layout: KvLayout, spec: CacheSpec, *, dtype: str = "float32", pool: MlxPool | None = None
+) -> MlxKvCache:
+    """An empty cache of `spec` for `layout`, of layers without recurrent states.
+
+    From a model's config: `engine.backends.mlx_backend.layer_plan.kv_layout`.
+    Raises what `engine.verifier.Verifier.allocate` raises.
+    """
+    own_pool = pool if pool is not None else mlx_pool()
+    return MlxKvCache.allocate(layout, spec, mlx_dtype(dtype), own_pool, {})
