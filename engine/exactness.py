@@ -11,7 +11,8 @@ a forward.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,16 +42,19 @@ def settle(verifier: Verifier, *, seed: int = 0) -> Exactness:
 
     Where the agreeing ones fail together, one count for all forwards is tried.
     If that is not exact either, the verifier keeps the counts it came with, and
-    the result says so: the machine may serve it, labelled.
+    the result says so: the machine may serve it, labelled. The counts are found
+    on as few layers as have every kind of them, the whole model is checked last.
     """
     loaded = verifier.row_counts
     base = next(count for count in loaded if count >= verifier.info.width)
+    shallow = verifier.shallow()
     agreeing = tuple(
-        count for count in loaded if count == base or _agrees(verifier, count, base, seed)
+        count for count in loaded if count == base or _agrees(shallow, count, base, seed)
     )
     for counts in (agreeing, (base,)):
+        shallow.use_row_counts(counts)
         verifier.use_row_counts(counts)
-        if is_exact(verifier, seed=seed):
+        if is_exact(shallow, seed=seed) and _whole_agrees(verifier, seed):
             return Exactness(exact=True, row_counts=counts)
     verifier.use_row_counts(loaded)
     return Exactness(exact=False, row_counts=loaded)
@@ -65,6 +69,15 @@ def is_exact(verifier: Verifier, *, seed: int = 0) -> bool:
     )
 
 
+def _whole_agrees(verifier: Verifier, seed: int) -> bool:
+    """One history of the whole model, in narrow and wide blocks and with rejected tokens."""
+    width = verifier.info.width
+    cuts = ([(1, 0), (3, 0), (width, 0)], [(5, width)])
+    with closing(_cases(verifier, seed)) as cases:
+        case = next(cases)
+        return all(_same(verifier, case, case.tail, cut) for cut in cuts)
+
+
 @dataclass(frozen=True, slots=True)
 class _Case:
     """A cache with a history, and the tokens to run behind it."""
@@ -74,7 +87,7 @@ class _Case:
     expected: Logits
 
 
-def _cases(verifier: Verifier, seed: int) -> Iterator[_Case]:
+def _cases(verifier: Verifier, seed: int) -> Generator[_Case, None, None]:
     """The cases that fit this model's positions and the memory, one at a time."""
     context = verifier.info.context_length
     rng = random.Random(seed)

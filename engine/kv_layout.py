@@ -5,7 +5,7 @@ Pure: both back ends make their caches from this.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from engine.cache import CacheKind, CacheSpec
@@ -77,6 +77,16 @@ class KvLayout:
             if isinstance(layer, AttentionLayer):
                 found.setdefault(layer, []).append(index)
         return tuple(LayerGroup(tuple(layers), shape) for shape, layers in found.items())
+
+    @property
+    def shallow_depth(self) -> int:
+        """Layers of the shortest prefix that has every kind of layer."""
+        kinds = [SharedLayer if isinstance(layer, SharedLayer) else layer for layer in self.layers]
+        return max(kinds.index(kind) for kind in set(kinds)) + 1
+
+    def prefix(self, depth: int) -> KvLayout:
+        """The layout of the first `depth` layers."""
+        return replace(self, layers=self.layers[:depth])
 
     @property
     def state_bytes(self) -> int:

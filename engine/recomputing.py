@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.cache import CacheSpec, KvCache
-from engine.slab_pool import SlabPool
+from engine.slab_pool import Slab, SlabPool
 from engine.verifier import Feed, Logits, Output, Verifier, VerifierInfo
 
 
@@ -48,6 +48,11 @@ class RecomputingCache:
     def memory_bytes(self) -> int:
         """Nothing stays."""
         return 0
+
+    @property
+    def slabs(self) -> tuple[Slab[Any], ...]:
+        """Nothing stays."""
+        return ()
 
     @property
     def freed_bytes(self) -> int:
@@ -126,6 +131,10 @@ class RecomputingVerifier:
     def use_row_counts(self, row_counts: Sequence[int]) -> None:
         """Restricts the verifier."""
         self._verifier.use_row_counts(row_counts)
+
+    def shallow(self) -> RecomputingVerifier:
+        """That of the verifier."""
+        return RecomputingVerifier(self._verifier.shallow())
 
     def allocate(self, spec: CacheSpec) -> RecomputingCache:
         """A new, empty history. Raises what the verifier's own `allocate` raises."""

@@ -97,6 +97,14 @@ class Verifier(Protocol):
         """Restricts forwards to these, some of the counts it was loaded with."""
         ...
 
+    def shallow(self) -> Verifier:
+        """The same shapes in as few layers as have every kind of them; perhaps itself.
+
+        What its kernels round is what the whole model's round, in a fraction of
+        the time. It shares the weights, and has a pool of its own.
+        """
+        ...
+
     def allocate(self, spec: CacheSpec) -> KvCache:
         """A new, empty cache.
 

@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
 import statistics
 import sys
@@ -25,12 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from engine.model_folder import resolve
 from kakeya import AsyncClient, GenerationDone, Speculation
 from node.agent_process import LocalFleet
+from scripts.bench_machine import command, machine, percentile, write_report
 
 SIDES = ("remote", "in_process", "alone", "transformers")
 PROMPTS = (
@@ -93,12 +92,6 @@ class Measured:
                 figures[f"{name}_p50"] = statistics.median(values)
                 figures[f"{name}_p99"] = percentile(values, 0.99)
         return figures
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 async def fleet_answer(
@@ -176,24 +169,6 @@ async def measure(
     return measured
 
 
-def machine() -> dict[str, str | int | None]:
-    """What the figures were measured on."""
-    model = platform.processor()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = (line for line in info.read_text().splitlines() if line.startswith("model name"))
-        model = next(lines, model).partition(":")[2].strip() or model
-    return {
-        "processor": model,
-        "cores": os.cpu_count(),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "threads_a_process": torch.get_num_threads(),
-    }
-
-
 def ratios(sides: Mapping[str, Mapping[str, float | int]]) -> dict[str, float]:
     """What the figures are about."""
     speed: Callable[[str], float] = lambda side: sides[side]["tokens_per_second_median"]  # noqa: E731
@@ -234,7 +209,7 @@ def main() -> None:
         measured = asyncio.run(measure(arguments, verifier.address, nodes))
     sides = {side: figures.summary() for side, figures in measured.items()}
     report = {
-        "command": " ".join(["python", "-m", "scripts.bench_remote", *sys.argv[1:]]),
+        "command": command("bench_remote"),
         "machine": machine(),
         "max_tokens": arguments.max_tokens,
         "prompts": len(PROMPTS),
@@ -243,8 +218,7 @@ def main() -> None:
         "ratios": ratios(sides),
         "tokens_identical": True,
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(report, indent=2) + "\n")
+    write_report(arguments.out, report)
     print(json.dumps(report["ratios"], indent=2))
 
 

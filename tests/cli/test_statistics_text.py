@@ -27,7 +27,7 @@ DONE = GenerationDone(StopReason.MAX_TOKENS, 200, 260, Timings(0.5, 1.5, 1.6, 3.
 PLAN = Plan(
     Placement("v" * 64, "mini-1", "a:1", "tiny"),
     Placement("p" * 64, "mini-2", "a:2", "ngram"),
-    None, 8, 0.0, 0.0, 0.0, 0.0, False, 0, (), (),
+    None, 8, 0.0, 0.0, 0.0, 0.0, False, 0, (), (), True,
 )  # fmt: skip
 
 

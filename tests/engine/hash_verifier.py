@@ -262,6 +262,9 @@ class HashVerifier:
             raise BadParameters(f"row counts {chosen} do not serve")
         self.row_counts = chosen
 
+    def shallow(self):
+        return self
+
     def allocate(self, spec: CacheSpec) -> HashCache:
         self.pool.check_room(self.bytes_needed(spec))
         rule = self._rule(spec)

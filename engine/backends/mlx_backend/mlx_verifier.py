@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
@@ -71,6 +72,12 @@ class MlxVerifier:
                 f" {self._info.width}"
             )
         self._row_counts = chosen
+
+    def shallow(self) -> MlxVerifier:
+        """The shortest prefix of the layers that has every kind of them."""
+        depth = self._layout.shallow_depth
+        info = replace(self._info, layer_count=depth)
+        return MlxVerifier(self._model.prefix(depth), info, self._layout.prefix(depth))
 
     def allocate(self, spec: CacheSpec) -> MlxKvCache:
         """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import mlx.core as mx
@@ -46,6 +47,13 @@ class TextModel:
             scale = config.hidden_size**0.5
             self._embedding_factor = scale / mx.array(scale, mx.bfloat16).item()
 
+    def prefix(self, depth: int) -> TextModel:
+        """The first `depth` layers with the same head; shares all weights."""
+        model = copy.copy(self)
+        model.layers = self.layers[:depth]
+        model.rules = {layer: rule for layer, rule in self.rules.items() if layer < depth}
+        return model
+
     def run(self, ids: Sequence[int], feeds: list[LayerFeed], *, want_logits: bool) -> mx.array:
         """Logits [1, rows, vocabulary] of the tokens `ids`, else the last hidden states.
 
@@ -58,5 +66,10 @@ class TextModel:
                 self._model.model.embed_tokens(inputs) * self._embedding_factor
             )
         model = self._model if want_logits else self._model.model
-        found: mx.array = model(inputs, cache=feeds, **options)
+        body = self._model.model
+        whole, body.layers = body.layers, self.layers
+        try:
+            found: mx.array = model(inputs, cache=feeds, **options)
+        finally:
+            body.layers = whole
         return found

@@ -15,6 +15,8 @@ from engine.slot_writes import Write
 
 LEAST_PRODUCT_ROWS = 4
 """Products of fewer rows take other kernels, and with them another rounding."""
+FINE_QUERIES = (1, 2)
+"""Queries of a head in a product besides the row counts, where the smallest of those agrees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,17 @@ class ForwardStep:
     ) -> None:
         """The next `counts[i]` tokens of `caches[i]`, in rows one feed after the other.
 
-        `row_counts`, ascending, are those that products may have for a query head.
+        `row_counts`, ascending, are those of the forward; a product with keys may
+        have fewer queries of a head than the smallest, as its heads add up.
         """
+        queries = (
+            (*FINE_QUERIES, *row_counts) if row_counts[0] == LEAST_PRODUCT_ROWS else row_counts
+        )
         self._parts: list[_Part] = []
         first = 0
         for cache, count in zip(caches, counts, strict=True):
             masks = {
-                group: cache.masks(group, first, count, _queries(group, count, row_counts))
+                group: cache.masks(group, first, count, _queries(group, count, queries))
                 for group in cache.groups
             }
             rows = slice(first, first + count)
@@ -69,7 +75,7 @@ class ForwardStep:
         return [(part.rows, part.cache.states[layer_idx]) for part in self._parts]
 
 
-def _queries(group: LayerGroup, count: int, row_counts: Sequence[int]) -> int:
-    """Rows of a query head in a product: enough for `count`, and for a kernel that agrees."""
+def _queries(group: LayerGroup, count: int, choices: Sequence[int]) -> int:
+    """Queries of a head in a product: enough for `count`, and for a kernel that agrees."""
     least = max(count, -(-LEAST_PRODUCT_ROWS // group.shape.groups))
-    return next(rows for rows in row_counts if rows >= least)
+    return next(queries for queries in choices if queries >= least)

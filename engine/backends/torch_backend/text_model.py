@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -37,20 +39,31 @@ class TextModel:
         shares = getattr(config, "num_kv_shared_layers", 0) > 0
         self._options = {"logits_to_keep": torch.zeros(0, dtype=torch.long)} if shares else {}
 
+    def prefix(self, depth: int) -> TextModel:
+        """The first `depth` layers with the same head; shares all weights."""
+        model = copy.copy(self)
+        model.layers = self.layers[:depth]
+        return model
+
     def hidden(self, input_ids: Tensor, position_ids: Tensor, step: object) -> Tensor:
         """The last layer's normed hidden states [1, rows, hidden].
 
         `input_ids` and `position_ids` are [1, rows]. Attention layers call
         `step.update(keys, values, layer_idx)`, recurrent ones `step.recurrent(layer_idx)`.
         """
-        hidden: Tensor = self._body(
-            input_ids=input_ids,
-            position_ids=position_ids,
-            past_key_values=step,
-            attention_mask=self._masks,
-            use_cache=False,
-            **self._options,
-        ).last_hidden_state
+        body = self._body
+        whole, body.layers = body.layers, self.layers
+        try:
+            hidden: Tensor = body(
+                input_ids=input_ids,
+                position_ids=position_ids,
+                past_key_values=step,
+                attention_mask=self._masks,
+                use_cache=False,
+                **self._options,
+            ).last_hidden_state
+        finally:
+            body.layers = whole
         return hidden
 
     def delta_rule(self, layer: int) -> DeltaRule:
