@@ -74,7 +74,6 @@ def summary(endurance: Endurance, kind: str, sessions: int) -> dict[str, object]
         "sessions_opened": endurance.sessions_opened,
         "turns": len(latencies),
         "tokens": tokens,
-        "errors": 0,
         "tokens_per_second": tokens / endurance.seconds,
         "latency_seconds_p50": statistics.median(latencies),
         "latency_seconds_p99": percentile(latencies, 0.99),

@@ -117,6 +117,8 @@ def main() -> int:
     show = Show(stage, Verdicts(stage), LocalFleet(f"demo-{secrets.token_hex(4)}"), model)
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupt)
+    # A process started in a shell's background inherits that SIGINT is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         _perform(show)
     except KeyboardInterrupt:

@@ -218,3 +218,37 @@ def test_recomputing_the_history_gives_the_bits_of_the_cache(
     assert (cache.memory_bytes, verifier.pool.used_bytes) == (0, used)
     with pytest.raises(ValueError, match="cannot keep"):
         cache.truncate(0)
+
+
+def test_memory_that_forks_wrote_and_gave_back_is_like_new(
+    verifier: Verifier, spec: CacheSpec, single_steps: Logits
+) -> None:
+    used = verifier.pool.used_bytes
+    for _ in range(3):
+        cache = verifier.allocate(spec)
+        verifier.forward(cache, HISTORY[:16], want_logits=False)
+        fork = cache.fork(cache.length)
+        for either in (cache, fork):
+            got = verifier.forward(either, HISTORY[16:24], want_logits=True)
+            assert got.tobytes() == single_steps[16:24].tobytes()
+        cache.release()
+        fork.release()
+        assert verifier.pool.used_bytes == used
+
+
+def test_fewer_layers_have_the_same_shapes_and_a_pool_of_their_own(verifier: Verifier) -> None:
+    shallow = verifier.shallow()
+    assert 1 <= shallow.info.layer_count <= verifier.info.layer_count
+    assert shallow.info.vocabulary_size == verifier.info.vocabulary_size
+    spec = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
+    used = verifier.pool.used_bytes
+    cache, whole = shallow.allocate(spec), verifier.allocate(spec)
+    assert cache.memory_bytes == shallow.bytes_needed(spec)
+    assert verifier.pool.used_bytes == used + whole.memory_bytes
+    before = verifier.forward(whole, HISTORY[:4], want_logits=True)
+    logits = shallow.forward(cache, HISTORY[:4], want_logits=True)
+    assert logits.shape == before.shape
+    assert not np.array_equal(logits, before)
+    whole.truncate(0)
+    assert np.array_equal(verifier.forward(whole, HISTORY[:4], want_logits=True), before)
+    whole.release()
