@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.errors import BadParameters, InvariantViolated
 from engine.history import History
 from engine.log_probabilities import log_probability_of
 from engine.sampling import SamplingParameters, choose_token
@@ -46,7 +47,10 @@ def decide(
     mismatch or, when all were accepted, the bonus. Rows behind a mismatch
     continue a history that is not, and are not looked at. `history` stays as it
     is. Costs O(block) beside the rows themselves, whatever the history's length.
-    Raises as `choose_token`.
+
+    Raises as `choose_token` for the first row. A later one that has no choice ends
+    the choices before it, as many as are accepted: a draft takes back none of the
+    tokens that come without it, and the next forward begins with that row.
     """
     seen = None
     if parameters.penalises_repetition:
@@ -54,7 +58,12 @@ def decide(
         seen = history.seen(logits.shape[1]).copy()
     choices: list[Choice] = []
     for offset, row in enumerate(logits):
-        token = choose_token(row, parameters, len(history) + offset, seen)
+        try:
+            token = choose_token(row, parameters, len(history) + offset, seen)
+        except (BadParameters, InvariantViolated):
+            if not choices:
+                raise
+            break
         if parameters.top_log_probabilities is None:
             choices.append(Choice(token))
         else:

@@ -20,7 +20,7 @@ def measure_steps(
     repeats: int = 5,
     spec: CacheSpec | None = None,
 ) -> tuple[tuple[int, float], ...]:
-    """(tokens, median seconds) of a forward with logits, for each count up to the width.
+    """(tokens, median seconds) of a forward with logits, for each count that one can have.
 
     `clock` gives seconds, as `time.perf_counter`. The cache is `spec`, by
     default sink 4 and window 64, and is filled with 68 tokens before. The counts
@@ -28,12 +28,13 @@ def measure_steps(
     """
     cache = verifier.allocate(spec or MEASURED_SPEC)
     width, vocabulary = verifier.info.width, verifier.info.vocabulary_size
-    measured = [count for count in counts if count <= width]
+    most = min(width, verifier.info.context_length)
+    measured = [count for count in counts if count <= most]
     block = [position % vocabulary for position in range(width)]
     kept = MEASURED_SPEC.sink + MEASURED_SPEC.window
     fill = min(kept, verifier.info.context_length - 2 * width)
     while cache.length < fill:
-        verifier.forward(cache, block, want_logits=False)
+        verifier.forward(cache, block[: fill - cache.length], want_logits=False)
     start = cache.length
     seconds: dict[int, list[float]] = {count: [] for count in measured}
     for repeat in range(repeats + 1):

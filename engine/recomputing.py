@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.cache import CacheSpec, KvCache
+from engine.errors import BadParameters
 from engine.slab_pool import Slab, SlabPool
 from engine.verifier import Feed, Logits, Output, Verifier, VerifierInfo
 
@@ -155,12 +156,15 @@ class RecomputingVerifier:
 
     def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
         """Recomputes each feed's history in a cache of its own, then runs its tokens."""
-        return [self._recompute(feed) for feed in feeds]
+        caches = [_own(feed.cache) for feed in feeds]
+        if len({id(cache) for cache in caches}) < len(caches):
+            raise BadParameters("two feeds of one forward are of the same cache")
+        outputs = [self._recompute(feed, cache) for feed, cache in zip(feeds, caches, strict=True)]
+        for feed, cache in zip(feeds, caches, strict=True):
+            cache.extend(feed.token_ids)
+        return outputs
 
-    def _recompute(self, feed: Feed) -> Output:
-        cache = feed.cache
-        if not isinstance(cache, RecomputingCache):
-            raise TypeError(f"{type(cache).__name__} is a cache of another verifier")
+    def _recompute(self, feed: Feed, cache: RecomputingCache) -> Output:
         scratch = self._verifier.allocate(cache.spec)
         try:
             block = min(scratch.widest, self.row_counts[-1])
@@ -172,5 +176,11 @@ class RecomputingVerifier:
             (output,) = self._verifier.forward_batch([own])
         finally:
             scratch.release()
-        cache.extend(feed.token_ids)
         return output
+
+
+def _own(cache: KvCache) -> RecomputingCache:
+    """`cache` as one of this verifier's."""
+    if not isinstance(cache, RecomputingCache):
+        raise TypeError(f"{type(cache).__name__} is a cache of another verifier")
+    return cache

@@ -260,7 +260,7 @@ class SessionStore:
             origin.session.check_prefix(history_length)
             needed = origin.session.fork_bytes(history_length)
             with self._lock:
-                self._make_room(needed)
+                self._make_room(needed, beside=origin.session.memory_bytes)
             return self._insert(origin.session.fork(history_length), origin.options)
 
     def close(self, session_id: str) -> int:
@@ -359,8 +359,8 @@ class SessionStore:
         ]
         return sorted(idle, key=lambda record: record.last_used_at)
 
-    def _make_room(self, needed: int) -> None:
-        """Evicts until `needed` bytes are free; evicts nothing in vain."""
+    def _make_room(self, needed: int, beside: int = 0) -> None:
+        """Evicts until `needed` bytes are free; nothing in vain. A fork's origin keeps `beside`."""
         now = self._clock()
         missing = needed - (self._budget_bytes - self.kv_bytes)
         if missing <= 0:
@@ -368,17 +368,18 @@ class SessionStore:
         idle = self._evictable(now)
         victims = chosen_to_free([record.session.slabs for record in idle], missing)
         if victims is None:
-            raise self._out_of_memory(needed, now)
+            raise self._out_of_memory(needed, beside, now)
         for index in victims:
             self._remove(idle[index], EndReason.MEMORY)
 
-    def _out_of_memory(self, needed: int, now: float) -> OutOfKvMemory:
+    def _out_of_memory(self, needed: int, beside: int, now: float) -> OutOfKvMemory:
         free = max(0, self._budget_bytes - self.kv_bytes)
         figures = {"needed_bytes": str(needed), "free_bytes": str(free)}
-        if needed > self._budget_bytes:
+        if needed + beside > self._budget_bytes:
+            origin = f" beside the {beside} of its origin" if beside else ""
             return OutOfKvMemory(
-                f"a session of {needed} K/V bytes never fits the budget of {self._budget_bytes};"
-                " ask for a smaller window or a shorter history",
+                f"a session of {needed} K/V bytes never fits the budget of {self._budget_bytes}"
+                f"{origin}; ask for a smaller window or a shorter history",
                 **figures,
             )
         waits = [

@@ -32,11 +32,20 @@ class Slab(Generic[Payload]):
     holders: int = 1
     copies_reserved: int = 0
 
-    def freed_bytes(self, leaving: int) -> int:
-        """Bytes that count no more once so many of its holders gave it back."""
-        staying = self.holders - leaving
-        copies = min(self.copies_reserved, max(0, staying - 1))
-        return self.nbytes * (self.copies_reserved - copies + (staying == 0))
+    def copies_left(self, leaving: int, *, promised: bool = False) -> int:
+        """Copies still reserved once so many holders gave it back; see `SlabPool.give_back`."""
+        # Who leaves may be one that only reads: the others' copies stay reserved.
+        copies = self.copies_reserved - promised
+        return max(0, min(copies, self.holders - leaving - 1))
+
+    def freed_bytes(self, leaving: int, *, promised: bool = False) -> int:
+        """Bytes that count no more once so many of its holders gave it back.
+
+        `promised` as in `SlabPool.give_back`, of one of them; without it these
+        are the least.
+        """
+        copies = self.copies_left(leaving, promised=promised)
+        return self.nbytes * (self.copies_reserved - copies + (self.holders == leaving))
 
 
 class SlabPool(Generic[Payload]):
@@ -163,15 +172,19 @@ class SlabPool(Generic[Payload]):
         self.give_back(slab)
         return fresh
 
-    def give_back(self, slab: Slab[Payload], *, keep: bool = True) -> None:
-        """One holder less; the last one's slab becomes a spare, if it is to be kept."""
+    def give_back(self, slab: Slab[Payload], *, keep: bool = True, promised: bool = False) -> None:
+        """One holder less; the last one's slab becomes a spare, if it is to be kept.
+
+        With `promised`, it was shared for this holder with `will_write`, and the
+        holder has neither written to it nor shared it on: what was reserved then
+        is free again. Otherwise that may be what pays for another's copy.
+        """
         with self._lock:
             if slab.holders < 1:
                 raise ValueError("a slab was given back twice")
+            self._reserve(slab, slab.copies_left(1, promised=promised))
             slab.holders -= 1
             if slab.holders:
-                # Who leaves may be one that only reads: the others' copies stay reserved.
-                self._reserve(slab, min(slab.copies_reserved, slab.holders - 1))
                 return
             self._held_bytes -= slab.nbytes
             if keep:
@@ -179,10 +192,10 @@ class SlabPool(Generic[Payload]):
                 self._spare_bytes += slab.nbytes
                 self._drop_spares()
 
-    def freed_by(self, slab: Slab[Payload]) -> int:
-        """Bytes that count no more once a holder gives `slab` back."""
+    def freed_by(self, slab: Slab[Payload], *, promised: bool = False) -> int:
+        """Bytes that count no more once a holder gives `slab` back, as with `give_back`."""
         with self._lock:
-            return slab.freed_bytes(1)
+            return slab.freed_bytes(1, promised=promised)
 
     def _reserve(self, slab: Slab[Payload], copies: int) -> None:
         self._reserved_bytes += (copies - slab.copies_reserved) * slab.nbytes

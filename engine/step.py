@@ -13,8 +13,8 @@ class Step:
     """What one verify forward committed.
 
     `choices` are those of 1 or more tokens from `first_index` of the history
-    on, the first `accepted_count` of them drafted, the one after them the
-    verifier's own. `verified_count` drafted tokens went into the forward.
+    on, the first `accepted_count` of them drafted, the one after them, if there
+    is one, the verifier's own. `verified_count` drafted tokens went into the forward.
     `stopped` says that the last committed token is a stop id.
     """
 

@@ -17,14 +17,17 @@ def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
     """`kv_bytes_per_token` times the positions that are allocated at most, and what is fixed.
 
     `full` keeps the whole context (the model's longest, when the request gives
-    none); the others sink + window + 64 provisional, whatever the context. Both
-    are rounded up to whole segments. `kv_fixed_bytes` are those of layers with
+    none); the others sink + window + 64 provisional, whatever the context, sink
+    and window as far as the model has positions for them. Both are rounded up to
+    whole segments. `kv_fixed_bytes` are those of layers with
     a sliding window or a recurrent state.
     """
     if request.kv_strategy is KvStrategy.FULL:
         resident = request.context_tokens or offer.context_length
     else:
-        resident = request.sink_tokens + request.window_tokens + PROVISIONAL_TOKENS
+        asked = (request.sink_tokens, request.window_tokens)
+        positions = offer.context_length or max(asked)
+        resident = sum(min(tokens, positions) for tokens in asked) + PROVISIONAL_TOKENS
     multiple = FINE_TOKENS if resident <= FINE_LIMIT else COARSE_TOKENS
     slots = -(-resident // multiple) * multiple
     return offer.kv_bytes_per_token * slots + offer.kv_fixed_bytes

@@ -2,10 +2,10 @@
 
 With per-token acceptance a, a block of B drafted tokens commits
     E(B) = 1 + a + a**2 + ... + a**B
-tokens in one verify forward on average (Leviathan et al. 2023). Every forward
-has one fixed width, so a forward takes the same seconds v with a draft or
-without, and drafting pays when E tokens in v + w seconds, w being the wait for
-the draft, are faster than one token in v:
+tokens in one verify forward on average (Leviathan et al. 2023). A forward reads
+the same weights with a draft or without, and is taken to need the same seconds
+v, which leaves out what more rows cost. Drafting then pays when E tokens in
+v + w seconds, w being the wait for the draft, are faster than one token in v:
     E * v > v + w.
 """
 

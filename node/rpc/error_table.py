@@ -76,8 +76,6 @@ STATUS: dict[type[DomainError], grpc.StatusCode] = {
     refusals.NotLoopback: _Code.PERMISSION_DENIED,
     refusals.WatcherTooSlow: _Code.RESOURCE_EXHAUSTED,
     refusals.MalformedMessage: _Code.INVALID_ARGUMENT,
-    refusals.WatcherTooSlow: _Code.RESOURCE_EXHAUSTED,
-    refusals.NotLoopback: _Code.PERMISSION_DENIED,
 }
 
 # Seconds after which a retry may find room, unless the error itself says

@@ -10,8 +10,6 @@ Refusal
 ├── WatcherTooSlow        a watcher of the fleet fell behind
 ├── NotLoopback           the call is for programs on this machine only
 ├── ForkBeyondHistory     a fork asked for more tokens than the history has
-├── NotLoopback           only a caller on the same machine may ask for that
-├── WatcherTooSlow        a watch fell behind the changes that it is sent
 └── MalformedMessage      the bytes are no message of the contract
 
 Each has a `reason` in UPPER_SNAKE_CASE, which is the ErrorInfo reason on the

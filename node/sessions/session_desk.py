@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from engine.errors import BadParameters, InvariantViolated, SessionNotFound
-from engine.session_store import EndReason, SessionOptions, SessionRecord
+from engine.session_store import Activity, EndReason, SessionOptions, SessionRecord
 from fleet.card import Role
 from fleet.errors import ModelNotFound
 from fleet.liveness import Liveness
@@ -148,7 +148,9 @@ class SessionDesk:
         )
         fork = partial(served.store.fork, origin.session_id, history_length)
         try:
-            record = await self._created(served, fork)
+            # Not evicted either while it waits for the verifier's thread.
+            with served.store.hold(origin.session_id, Activity.IDLE):
+                record = await self._created(served, fork)
         except InvariantViolated as error:
             self.violated(origin.session_id, error)
             raise

@@ -24,9 +24,11 @@ class WorkerClosed(RuntimeError):
 class _Step:
     """A step on its way through the worker's thread."""
 
-    __slots__ = ("_taken", "finished", "function", "loop")
+    __slots__ = ("_taken", "asked_at", "finished", "function", "loop")
 
     def __init__(self, function: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
+        # Not when the thread takes note of it: that may be a whole batch later.
+        self.asked_at = time.monotonic()
         self.function = function
         self.loop = loop
         self._taken = threading.Lock()
@@ -108,6 +110,9 @@ class ModelWorker:
                 self._run_function(self._functions.popleft())
             if self._turns:
                 self._run_turns()
+        # What came before the closing, and was not yet taken note of.
+        while not self._inbox.empty():
+            self._sort(self._inbox.get())
         for step in (*self._functions, *self._turn_steps.values()):
             if step.take():
                 _tell([(step, None, WorkerClosed("the model's worker was closed"))])
@@ -137,7 +142,7 @@ class ModelWorker:
             self._turns.discard(step.function)
             self._turn_steps.pop(step.function, None)
         else:
-            self._gathering.came(id(step.function.session), time.monotonic())
+            self._gathering.came(id(step.function.session), step.asked_at)
             self._turns.add(step.function)
             self._turn_steps[step.function] = step
 

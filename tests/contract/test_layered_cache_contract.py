@@ -355,6 +355,39 @@ def test_random_keys_stand_for_a_history(
         make(CacheSpec(CacheKind.CONTIGUOUS, capacity=10)).fill(11, seed=1)
 
 
+def test_random_keys_leave_those_of_a_forks_source(
+    make: Callable[..., LayeredCache[Any]], array: Callable[..., Any], spec: CacheSpec
+) -> None:
+    cache = make(spec)
+    for layer in range(3):
+        write(cache, array, layer, 10)
+    cache.advance(10)
+    cache.fork(0).fill(8, seed=1)
+    check(write(cache, array, 1, 1), 1, seen(spec, 10, 11))
+
+
+def test_a_fork_that_wrote_nothing_leaves_no_reservation(
+    make: Callable[..., LayeredCache[Any]],
+) -> None:
+    cache = make(CacheSpec(CacheKind.CONTIGUOUS, capacity=2048))
+    cache.fill(2048, seed=1)
+    pool = cache._pool
+    reader = cache.fork(2048)
+    used = pool.used_bytes
+    assert used == cache.memory_bytes
+    fork = cache.fork(1)
+    assert pool.used_bytes == 2 * used == used + fork.freed_bytes
+    fork.release()
+    assert pool.used_bytes == used
+    pool.budget_bytes = used * 3 // 2
+    with pytest.raises(OutOfKvMemory):
+        cache.fork(1)
+    assert pool.used_bytes == used
+    for left, held in ((reader, used), (cache, 0)):
+        left.release()
+        assert pool.used_bytes == held
+
+
 @pytest.mark.parametrize(
     "bad",
     [

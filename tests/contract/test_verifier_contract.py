@@ -220,6 +220,18 @@ def test_recomputing_the_history_gives_the_bits_of_the_cache(
         cache.truncate(0)
 
 
+def test_a_bad_feed_of_a_recomputing_verifier_costs_the_others_nothing(
+    verifier: Verifier, spec: CacheSpec
+) -> None:
+    oracle = RecomputingVerifier(verifier)
+    good, bad = oracle.allocate(spec), oracle.allocate(spec)
+    with pytest.raises(TokenOutOfVocabulary):
+        oracle.forward_batch([Feed(good, [3, 4], True), Feed(bad, [96], True)])
+    with pytest.raises(BadParameters, match="same cache"):
+        oracle.forward_batch([Feed(good, [3], True), Feed(good, [4], True)])
+    assert (good.length, bad.length) == (0, 0)
+
+
 def test_memory_that_forks_wrote_and_gave_back_is_like_new(
     verifier: Verifier, spec: CacheSpec, single_steps: Logits
 ) -> None:

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.acceptance import accepted_prefix, decide
+from engine.errors import BadParameters, InvariantViolated
 from engine.history import History
-from engine.sampling import GREEDY
+from engine.logit_bias import LogitBias
+from engine.sampling import GREEDY, SamplingParameters
 
 TOKENS = st.lists(st.integers(0, 3), max_size=6)
 
@@ -35,3 +37,16 @@ def test_rows_behind_a_mismatch_are_not_looked_at():
     logits = np.array([[0, 1], [np.nan, np.nan]], np.float32)
     (choice,) = decide(logits, [0], GREEDY, History())
     assert choice.token_id == 1
+
+
+@pytest.mark.parametrize(
+    ("unchoosable", "error"),
+    [([np.nan, 0, 0], InvariantViolated), ([-np.inf, 0, -np.inf], BadParameters)],
+)
+def test_a_draft_takes_back_no_token_that_comes_without_it(unchoosable, error):
+    parameters = SamplingParameters(logit_bias=LogitBias(((1, -np.inf),)))
+    logits = np.array([[0, 5, 2], unchoosable], np.float32)
+    alone = decide(logits[:1], [], parameters, History([0]))
+    assert decide(logits, [2], parameters, History([0])) == alone
+    with pytest.raises(error):
+        decide(logits[1:], [], parameters, History([0, 2]))

@@ -30,10 +30,11 @@ def test_a_slow_outlier_does_not_move_the_median(verifier: Verifier) -> None:
     assert measure_steps(verifier, lambda: next(times), counts=(2,), repeats=3) == ((2, 3.0),)
 
 
+@pytest.mark.parametrize(("positions", "counts"), [(48, 5), (20, 5), (9, 4)])
 def test_a_model_of_few_positions_can_be_measured(
-    random_checkpoint: Callable[..., Path],
+    random_checkpoint: Callable[..., Path], positions: int, counts: int
 ) -> None:
-    path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=48)
+    path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=positions)
     short = load_verifier(ModelFolder(path, "short"))
     ticks = itertools.count()
-    assert len(measure_steps(short, lambda: float(next(ticks)), repeats=1)) == 5
+    assert len(measure_steps(short, lambda: float(next(ticks)), repeats=1)) == counts

@@ -151,6 +151,12 @@ def test_one_row_takes_another_kernel_and_is_left_out(
     assert found.row_counts == (4, 8, 16, 32, 64)
 
 
+def test_a_model_whose_caches_are_large_is_checked_too(verifier: Verifier) -> None:
+    altered = Altered(verifier, lambda _, rows, logits: flip(logits) if rows == 4 else None)
+    altered.bytes_needed = lambda _: 1 << 40
+    assert settle(altered) == Exactness(exact=True, row_counts=(8, 16, 32, 64))
+
+
 def test_a_model_of_few_positions_can_be_checked(random_checkpoint: Callable[..., Path]) -> None:
     path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=48)
     assert settle(load_verifier(ModelFolder(path, "short"))).exact

@@ -234,6 +234,23 @@ def test_a_broken_config(checkpoint: Path, config: str) -> None:
         load(checkpoint)
 
 
+@pytest.mark.parametrize("entry", ["max_position_embeddings", "sliding_window"])
+def test_a_config_without_positions(
+    random_checkpoint: Callable[..., Path], tmp_path: Path, entry: str
+) -> None:
+    path = Path(shutil.copytree(random_checkpoint("MistralForCausalLM"), tmp_path / "model"))
+    change_config(path, **{entry: 0})
+    with pytest.raises(ModelUnusable, match=f"{entry} is 0"):
+        load(path)
+
+
+@pytest.mark.parametrize("entries", [{"num_attention_heads": 0}, {"vocab_size": 0}])
+def test_a_config_of_no_model(checkpoint: Path, entries: dict[str, object]) -> None:
+    change_config(checkpoint, **entries)
+    with pytest.raises(ModelUnusable, match=r"config\.json"):
+        load(checkpoint)
+
+
 def test_a_config_with_wrong_types(checkpoint: Path) -> None:
     change_config(checkpoint, hidden_size="wide")
     with pytest.raises(ModelUnusable, match="hidden_size"):

@@ -154,6 +154,23 @@ def test_what_never_fits_gets_no_retry_hint(room):
     assert "retry_after_seconds" not in caught.value.metadata
 
 
+def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint(hashing):
+    tight = Fixture(hashing, budget=2 * BYTES - 1)
+    session = tight.store.create(SPEC).session
+    session.append([1] * 40)
+    while session.prefill_step():
+        pass
+    with pytest.raises(OutOfKvMemory, match=r"never fits.* beside") as caught:
+        tight.store.fork("s1", 3)
+    assert "retry_after_seconds" not in caught.value.metadata
+    roomy = Fixture(hashing, budget=2 * BYTES)
+    roomy.store.create(SPEC)
+    roomy.store.create(SPEC)
+    with pytest.raises(OutOfKvMemory, match="retry in") as caught:
+        roomy.store.fork("s1")
+    assert "retry_after_seconds" in caught.value.metadata
+
+
 def test_a_failed_allocation_gives_its_room_back(room):
     def allocate(spec):
         raise MemoryError

@@ -186,6 +186,23 @@ def test_a_promised_copy_survives_a_reader_that_leaves():
     assert own.payload.content == 7
 
 
+def test_a_promise_that_nobody_used_is_free_again():
+    pool = SlabPool(clean, 30)
+    slab = pool.take("k", 10, Payload)
+    pool.share(slab, will_write=False)
+    pool.share(slab, will_write=True)
+    assert pool.used_bytes == 20
+    assert pool.freed_by(slab, promised=True) == 10
+    pool.give_back(slab, promised=True)
+    assert pool.used_bytes == 10
+    pool.share(slab, will_write=True)
+    # Of the last one there is nothing reserved any more.
+    for left in (10, 10, 0):
+        pool.give_back(slab, promised=True)
+        assert pool.used_bytes == left
+    assert pool.reserved_bytes == 0
+
+
 def test_a_slab_shared_to_be_read_is_not_written():
     pool = SlabPool(clean)
     slab = pool.share(pool.take("k", 10, Payload), will_write=False)

@@ -6,9 +6,11 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from engine.backends import load_verifier
@@ -192,6 +194,7 @@ def test_what_would_run_but_not_as_meant_is_refused(
         ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "soft cap"),
         ("Gemma4ForCausalLM", {"enable_moe_block": True}, "mixture-of-experts"),
         ("Gemma4ForCausalLM", {"use_bidirectional_attention": "all"}, "bidirectional"),
+        ("Qwen3_5ForCausalLM", {"layer_types": ["linear_attention"] * 3}, "no layer of attention"),
     ],
 )
 def test_what_a_family_means_otherwise_is_refused(
@@ -235,6 +238,11 @@ def test_a_kind_of_rope_of_one_kind_of_layer_counts(
         ("Gemma4ForCausalLM", {"num_kv_shared_layers": 4}, "layer types"),
         ("Gemma4ForCausalLM", {"vocab_size_per_layer_input": 95}, "vocab_size"),
         ("Qwen3_5ForCausalLM", {"linear_num_value_heads": 3}, "linear_num_value_heads"),
+        ("MistralForCausalLM", {"sliding_window": 0}, "sliding_window is 0"),
+        ("LlamaForCausalLM", {"num_attention_heads": 0}, "not valid"),
+        ("LlamaForCausalLM", {"hidden_act": "guessed"}, "cannot be.*guessed"),
+        ("Qwen3ForCausalLM", {"pad_token_id": 500}, "cannot be"),
+        ("Qwen3ForCausalLM", {"max_position_embeddings": 0}, "max_position_embeddings is 0"),
     ],
 )
 def test_a_config_whose_sizes_do_not_fit(
@@ -254,6 +262,21 @@ def test_a_context_beyond_the_models_is_refused(checkpoint: Path) -> None:
     verifier = load(checkpoint)
     with pytest.raises(BadParameters, match=r"1025 is outside 1\.\.1024"):
         verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=1025))
+
+
+def test_memory_that_the_allocator_does_not_have_is_named(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert = torch.Tensor.to
+
+    def short_of_memory(*arguments: Any, **options: Any) -> torch.Tensor:
+        if options.get("copy"):
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return convert(*arguments, **options)
+
+    monkeypatch.setattr(torch.Tensor, "to", short_of_memory)
+    with pytest.raises(OutOfMemory, match="does not fit"):
+        load(checkpoint)
 
 
 @pytest.mark.parametrize("config", ["{", "[]", '{"architectures": ["Qwen3ForCausalLM"]'])

@@ -48,6 +48,16 @@ def test_provisional_tokens_count_for_the_segments(
     assert kv_bytes(verifier_offer, request) == 1024 * slots
 
 
+def test_no_memory_is_planned_for_positions_that_the_model_has_not(
+    verifier_offer: ModelOffer,
+) -> None:
+    request = PlanRequest("tiny", sink_tokens=4, window_tokens=10**9)
+    longest = verifier_offer.context_length
+    assert kv_bytes(verifier_offer, request) == 1024 * (longest + 1024)
+    unknown = replace(verifier_offer, context_length=0)
+    assert kv_bytes(unknown, request) > 1024 * 10**9
+
+
 @pytest.mark.parametrize("strategy", KvStrategy)
 @pytest.mark.parametrize("context", [0, 100, 2000])
 def test_what_is_fixed_is_added_once_whatever_the_request(

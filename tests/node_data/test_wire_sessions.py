@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 
 import pytest
 
@@ -93,6 +95,24 @@ async def test_a_retried_creation_opens_one_session(client):
 async def test_concurrent_retries_open_one_session(client):
     ids = await asyncio.gather(*(client.open(request_id="together") for _ in range(5)))
     assert len(set(ids)) == 1
+
+
+async def test_a_session_that_waits_to_be_forked_is_not_evicted(client, verifier):
+    desk = verifier.roles._services.desk
+    served = verifier.roles._verifiers["random"]
+    session = await client.open()
+    await client.append(session, PROMPT)
+    busy = threading.Event()
+    working = asyncio.create_task(served.worker.run(busy.wait))
+    forking = asyncio.create_task(desk.fork(desk.get(session)[0], None))
+    await asyncio.sleep(0)
+    served.store.sweep(time.monotonic() + 2 * served.store.ttl_seconds)
+    busy.set()
+    fork = await forking
+    await working
+    assert (await client.info(fork.session_id)).history_length == len(PROMPT)
+    await client.close(fork.session_id)
+    await client.close(session)
 
 
 async def test_a_fork_shares_the_prefix_and_nothing_else(client):

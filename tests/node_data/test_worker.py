@@ -6,11 +6,13 @@ import asyncio
 import random
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import SessionNotFound
+from engine.gathering import Gathering
 from engine.generation import prefill
 from engine.proposers.local_source import LocalDraftSource
 from engine.proposers.ngram import NgramProposer
@@ -240,6 +242,46 @@ async def test_closing_refuses_waiting_turns(hashing):
     assert session.pending == 29
     session.end("closed")
     assert session.verifier.pool.used_bytes == 0
+
+
+class Patient(Gathering):
+    """Always waits for more."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = threading.Event()
+
+    def patience(self, _now):
+        self.waits.set()
+        return 5.0
+
+
+async def test_closing_refuses_what_came_while_it_waited_for_more(hashing, monkeypatch):
+    gathering = Patient()
+    monkeypatch.setattr("node.sessions.worker.Gathering", lambda: gathering)
+    worker = ModelWorker("closing")
+    turns = [PrefillTurn(opened(hashing.HashVerifier())) for _ in range(4)]
+    tasks = [asyncio.create_task(worker.run(turns[0]))]
+    await asyncio.to_thread(gathering.waits.wait)
+    tasks += [asyncio.create_task(worker.run(turn)) for turn in turns[1:]]
+    async with asyncio.timeout(10):
+        await asyncio.gather(asyncio.sleep(0), worker.close())
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(end) for end in ends] == [WorkerClosed] * 4
+
+
+async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
+    worker, hashing, monkeypatch
+):
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("node.sessions.worker.time", SimpleNamespace(monotonic=lambda: clock.now))
+    session = opened(hashing.HashVerifier())
+    await worker.run(PrefillTurn(session))
+    holding, gate, (asked,) = await while_busy(worker, PrefillTurn(session))
+    clock.now += 30.0
+    gate.set()
+    await asyncio.gather(holding, asked)
+    assert not worker._gathering._late
 
 
 async def test_sessions_that_generate_at_once_are_those_sessions_alone(

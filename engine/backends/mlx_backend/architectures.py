@@ -106,7 +106,7 @@ def read_architecture(folder: Path) -> Architecture:
         quantization = read_quantization(entries, family.text_name)
         architecture = Architecture(family.name, config, family, quantization)
         _check_numbers(architecture)
-    except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
+    except (StrictDataclassError, ValueError, TypeError, LookupError, ArithmeticError) as error:
         raise ModelUnusable(f"{folder}/config.json is not valid: {error}", path=str(folder)) from (
             error
         )
@@ -152,6 +152,10 @@ def _check_numbers(architecture: Architecture) -> None:
     kinds = architecture.layer_kinds
     if len(kinds) != config.num_hidden_layers:
         raise ValueError(f"{len(kinds)} layer_types for {config.num_hidden_layers} layers")
+    for entry in ("max_position_embeddings", "sliding_window"):
+        size = getattr(config, entry, None)
+        if size is not None and size < 1:
+            raise ValueError(f"{entry} is {size}")
     for index in range(len(kinds)):
         own = config.per_layer_config[index]
         kv_heads = getattr(own, "num_key_value_heads", None) or own.num_attention_heads

@@ -102,8 +102,13 @@ def _empty_model(folder: Path, architecture: Architecture, stored: dict[str, _St
     """The model with weights that are never computed, quantized where the stored ones are."""
     family, quantization = architecture.family, architecture.quantization
     module = model_module(family.module)
-    arguments = getattr(module, family.arguments).from_dict(model_arguments(architecture))
-    model = getattr(module, family.model)(arguments)
+    wanted = model_arguments(architecture)
+    try:
+        model = getattr(module, family.model)(getattr(module, family.arguments).from_dict(wanted))
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise ModelUnusable(
+            f"{folder}/config.json asks for a model that cannot be: {error!r}", path=str(folder)
+        ) from error
     if quantization is None:
         return model
 

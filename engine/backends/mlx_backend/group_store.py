@@ -91,6 +91,8 @@ class GroupStore:
         self.chunks = chunks(placement.segments)
         self._dtype = dtype
         self._pool = pool
+        self._promised: set[int] = set()
+        """Segments whose `promised` copy is this store's; see `SlabPool.give_back`."""
 
     def take(self) -> None:
         """Takes clean slabs. Raises `OutOfKvMemory` with nothing taken."""
@@ -124,6 +126,7 @@ class GroupStore:
         """Parts with the other holders of slabs that are about to be written."""
         for index in {write.segment for write in writes}:
             maker = self._maker(self.placement.segments[index])
+            self._promised.discard(index)
             self.slabs[index] = self._pool.writable(self.slabs[index], maker, _copy)
 
     def write(self, layer: int, writes: Sequence[Write], keys: mx.array, values: mx.array) -> None:
@@ -134,6 +137,14 @@ class GroupStore:
             of = slice(write.token, write.token + write.count)
             segment.keys[layer][:, to] = keys[:, of]
             segment.values[layer][:, to] = values[:, of]
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that the pool gets back when this store is released now."""
+        return sum(
+            self._pool.freed_by(slab, promised=index in self._promised)
+            for index, slab in enumerate(self.slabs)
+        )
 
     def fork_bytes(self, length: int, written_from: int) -> int:
         """Bytes that `fork` reserves."""
@@ -150,9 +161,12 @@ class GroupStore:
         try:
             for index, slab in enumerate(self.slabs):
                 store.slabs.append(self._pool.share(slab, will_write=index >= final))
+                if index >= final:
+                    store._promised.add(index)
         except BaseException:
             store.release()
             raise
+        self._promised.clear()
         return store
 
     def fill(self, end: int, key: mx.array) -> None:
@@ -168,7 +182,8 @@ class GroupStore:
     def release(self) -> None:
         """Gives the slabs back."""
         while self.slabs:
-            self._pool.give_back(self.slabs.pop())
+            slab = self.slabs.pop()
+            self._pool.give_back(slab, promised=len(self.slabs) in self._promised)
 
     def _shape(self, keys: int) -> tuple[int, int, int]:
         return (self.group.shape.kv_heads, keys, self.group.shape.head_dim)

@@ -105,7 +105,8 @@ class MlxKvCache:
     @property
     def freed_bytes(self) -> int:
         """Bytes that the pool gets back when this cache is released now."""
-        return sum(self._pool.freed_by(slab) for slab in self.slabs)
+        states = 0 if self._states is None else self._pool.freed_by(self._states)
+        return states + sum(store.freed_bytes for store in self._stores)
 
     @property
     def widest(self) -> int:
@@ -236,11 +237,21 @@ class MlxKvCache:
         return [array for slab in self.slabs for array in slab.payload.arrays]
 
     def prepare(self, count: int) -> dict[LayerGroup, list[Write]]:
-        """Where the next `count` positions go, in slabs of this cache's own."""
+        """Where the next `count` positions go, in slabs of this cache's own.
+
+        The positions so far are final from now on: a forward that fails before
+        `advance` leaves nothing behind that a later one, or a fork, would read.
+        """
         found = {}
         for store in self._stores:
             found[store.group] = writes(store.placement, self._length, count)
             store.make_writable(found[store.group])
+        for state in self.states.values():
+            # What a state holds beyond the kept positions is of a forward that failed.
+            state.truncate(self._length - self._truncatable_from)
+            state.settle()
+        self._truncatable_from = self._length
+        self._written = max(self._written, self._length + count)
         return found
 
     def masks(self, count: int, rows: int) -> dict[LayerGroup, FeedMasks]:

@@ -110,6 +110,8 @@ class RecurrentState:
         rows = shape.kernel - 1 + JOURNAL_TOKENS
         self._inputs = mx.zeros((1, rows, shape.channels), dtype)
         """The convolution's rows of the last forward, behind those before it."""
+        self._first = 0
+        """Of these rows the first that the next token's convolution may still read."""
         self._journal = [mx.zeros(sizes, dtype) for sizes in (keys, keys, values, gates, gates)]
         self._count = 0
         """Tokens of the last forward."""
@@ -132,16 +134,22 @@ class RecurrentState:
             raise ValueError(f"cannot keep {kept} tokens of {self._kept}")
         self._kept = kept
 
+    def settle(self) -> None:
+        """Makes what is kept of the last forward final: none of it can be cut off any more."""
+        self._base = self._matrix = self._settled(self._kept)
+        self._first += self._kept
+        self._count = self._kept = 0
+
     def extend(self, rows: tuple[mx.array, ...], count: int) -> mx.array:
         """Takes the first `count` of `rows`; the outputs of all, see `RecurrentRule.run`."""
         inputs = self.rule.take_inputs()
         if any(part.dtype != self.rule.dtype for part in (inputs, *rows)):
             raise TypeError(f"the layer's rows are not all {self.rule.dtype}")
-        base = self._settled(self._kept)
-        outputs, self._matrix = self.rule.run(rows, base, count)
-        self._base = base
+        self.settle()
+        outputs, self._matrix = self.rule.run(rows, self._base, count)
         end = self.rule.shape.kernel - 1 + count
         self._inputs[:, :end] = inputs[:, :end]
+        self._first = 0
         for kept, part in zip(self._journal, rows, strict=True):
             kept[:, :count] = part[:, :count]
         self._count = self._kept = count
@@ -155,7 +163,8 @@ class RecurrentState:
         return copy
 
     def _former_rows(self, kept: int) -> mx.array:
-        return self._inputs[:, kept : kept + self.rule.shape.kernel - 1]
+        first = self._first + kept
+        return self._inputs[:, first : first + self.rule.shape.kernel - 1]
 
     def _settled(self, kept: int) -> mx.array:
         """The matrix after the first `kept` tokens of the last forward."""

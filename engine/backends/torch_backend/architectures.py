@@ -12,7 +12,7 @@ from typing import cast
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 
-from engine.backends.torch_backend.families import FAMILIES, FULL, SLIDING, Family
+from engine.backends.torch_backend.families import FAMILIES, FULL, RECURRENT, SLIDING, Family
 from engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
 
 POSITION_FREE_ROPE = ("default", "linear", "llama3", "yarn", "proportional")
@@ -102,7 +102,7 @@ def read_architecture(folder: Path) -> Architecture:
         config.tie_word_embeddings = whole.tie_word_embeddings
         architecture = Architecture(family.name, config, family)
         _check_numbers(architecture)
-    except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
+    except (StrictDataclassError, ValueError, TypeError, LookupError, ArithmeticError) as error:
         raise ModelUnusable(f"{folder}/config.json is not valid: {error}", path=str(folder)) from (
             error
         )
@@ -143,6 +143,10 @@ def _check_numbers(architecture: Architecture) -> None:
     kinds = architecture.layer_kinds
     if len(kinds) != config.num_hidden_layers:
         raise ValueError(f"{len(kinds)} layer_types for {config.num_hidden_layers} layers")
+    for entry in ("max_position_embeddings", "sliding_window"):
+        size = getattr(config, entry, None)
+        if size is not None and size < 1:
+            raise ValueError(f"{entry} is {size}")
     for index in range(len(kinds)):
         own = config.per_layer_config[index]
         kv_heads = getattr(own, "num_key_value_heads", None) or own.num_attention_heads
@@ -182,9 +186,20 @@ def _problems(
             yield meaning, {"entry": entry}
     if getattr(config, "attn_logit_softcapping", None) is not None:
         yield "a soft cap on attention scores", {"entry": "attn_logit_softcapping"}
+    yield from _kind_problems(architecture)
+    for rope in _rope_types(config):
+        if rope not in POSITION_FREE_ROPE:
+            yield f"RoPE of type {rope}", {"rope_type": rope}
+
+
+def _kind_problems(architecture: Architecture) -> Iterator[tuple[str, dict[str, str]]]:
+    """What is not served of the kinds of layers."""
+    config = architecture.config
     kinds = sorted(set(architecture.layer_kinds) - architecture.family.kinds)
     if kinds:
         yield f"layers of kind {', '.join(kinds)}", {"layer_types": ",".join(kinds)}
+    if not {FULL, SLIDING} & set(architecture.layer_kinds):
+        yield "no layer of attention", {"layer_types": RECURRENT}
     sliding = SLIDING in architecture.layer_kinds
     if sliding and getattr(config, "sliding_window", None) is None:
         yield "layers of kind sliding_attention and no sliding_window", {"layer_types": SLIDING}
@@ -193,9 +208,6 @@ def _problems(
         expected = FULL if config.sliding_window is None else SLIDING
         if set(architecture.layer_kinds) != {expected}:
             yield "layer_types against its sliding_window", {"layer_types": expected}
-    for rope in _rope_types(config):
-        if rope not in POSITION_FREE_ROPE:
-            yield f"RoPE of type {rope}", {"rope_type": rope}
 
 
 def _rope_types(config: transformers.PretrainedConfig) -> list[str]:

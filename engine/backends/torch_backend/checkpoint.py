@@ -16,7 +16,7 @@ from engine.backends.torch_backend.attention import ATTENTION_NAME
 from engine.backends.torch_backend.packed_linear import can_pack, pack_linears
 from engine.backends.torch_backend.recurrent_mixing import fix_recurrent
 from engine.digests import weight_files
-from engine.errors import ArchitectureUnsupported, OutOfMemory, WeightsMismatch
+from engine.errors import ArchitectureUnsupported, ModelUnusable, OutOfMemory, WeightsMismatch
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -48,15 +48,7 @@ def load_model(
     """
     stored = _stored_tensors(folder, architecture)
     config = architecture.config
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(
-            config, attn_implementation=ATTENTION_NAME, dtype=dtype
-        )
-    if type(model).__name__ != architecture.family.text_model:
-        raise ArchitectureUnsupported(
-            f"this transformers version makes a {type(model).__name__} of {architecture.name}",
-            architecture=architecture.name,
-        )
+    model = _empty_model(folder, architecture, dtype)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     tied = bool(config.tie_word_embeddings)
     needed = expected
@@ -77,6 +69,25 @@ def load_model(
     if can_pack(dtype):
         pack_linears(model, rows)
     return model.eval()
+
+
+def _empty_model(folder: Path, architecture: Architecture, dtype: torch.dtype) -> PreTrainedModel:
+    """The library's model on no device. Raises `ModelUnusable` when there is none of the config."""
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(
+                architecture.config, attn_implementation=ATTENTION_NAME, dtype=dtype
+            )
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise ModelUnusable(
+            f"{folder}/config.json asks for a model that cannot be: {error!r}", path=str(folder)
+        ) from error
+    if type(model).__name__ != architecture.family.text_model:
+        raise ArchitectureUnsupported(
+            f"this transformers version makes a {type(model).__name__} of {architecture.name}",
+            architecture=architecture.name,
+        )
+    return model
 
 
 def _stored_tensors(folder: Path, architecture: Architecture) -> dict[str, _Stored]:
@@ -170,7 +181,7 @@ def _read(
             raise WeightsMismatch(
                 f"{path.name} cannot be read ({error}); fetch it again", path=str(path)
             ) from error
-        except MemoryError as error:
+        except (MemoryError, RuntimeError) as error:  # torch's allocator raises the latter
             raise OutOfMemory(f"{path} does not fit into memory", path=str(path)) from error
     return weights
 

@@ -51,6 +51,8 @@ class GroupStore:
         self.chunks = chunks(placement.segments)
         self._dtype = dtype
         self._pool = pool
+        self._promised: set[int] = set()
+        """Segments whose `promised` copy is this store's; see `SlabPool.give_back`."""
         self._keys: list[list[Tensor]] = [[] for _ in group.layers]
         self._values: list[list[Tensor]] = [[] for _ in group.layers]
         for segment in range(len(slabs)):
@@ -86,6 +88,7 @@ class GroupStore:
         """Parts with the holders of shared slabs that are about to be written."""
         for segment in {write.segment for write in writes}:
             old = self.slabs[segment]
+            self._promised.discard(segment)
             new = self._pool.writable(old, self._maker(self.placement.segments[segment]), _copy)
             if new is not old:
                 self.slabs[segment] = new
@@ -98,6 +101,14 @@ class GroupStore:
             of = slice(token, token + count)
             self._keys[layer][segment][:, :, to] = keys[:, of].transpose(1, 2)
             self._values[layer][segment][:, to] = values[:, of]
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that the pool gets back when this store is released now."""
+        return sum(
+            self._pool.freed_by(slab, promised=index in self._promised)
+            for index, slab in enumerate(self.slabs)
+        )
 
     def fork_bytes(self, length: int, written_from: int) -> int:
         """Bytes that `fork` reserves."""
@@ -114,10 +125,13 @@ class GroupStore:
         try:
             for segment, slab in enumerate(self.slabs):
                 store.slabs.append(self._pool.share(slab, will_write=segment >= final))
+                if segment >= final:
+                    store._promised.add(segment)
                 store._view(segment)
         except BaseException:
             store.release()
             raise
+        self._promised.clear()
         return store
 
     def fill(self, end: int, generator: torch.Generator) -> None:
@@ -128,7 +142,8 @@ class GroupStore:
     def release(self) -> None:
         """Gives the slabs back."""
         while self.slabs:
-            self._pool.give_back(self.slabs.pop())
+            slab = self.slabs.pop()
+            self._pool.give_back(slab, promised=len(self.slabs) in self._promised)
 
     def _shape(self, keys: int) -> tuple[int, ...]:
         shape = self.group.shape

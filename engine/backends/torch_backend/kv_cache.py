@@ -111,7 +111,8 @@ class TorchKvCache:
     @property
     def freed_bytes(self) -> int:
         """Bytes that the pool gets back when this cache is released now."""
-        return sum(self._pool.freed_by(slab) for slab in self.slabs)
+        states = 0 if self._states is None else self._pool.freed_by(self._states)
+        return states + sum(store.freed_bytes for store in self._stores)
 
     @property
     def widest(self) -> int:
@@ -188,7 +189,7 @@ class TorchKvCache:
         forked._length = self._length
         forked._written = self._written
         forked._truncatable_from = self._truncatable_from
-        if length < self._length and states is not None:
+        if states is not None:
             forked.truncate(length)
         forked._length = forked._truncatable_from = length
         for state in forked.states.values():
@@ -202,6 +203,7 @@ class TorchKvCache:
         self.check_room(count)
         generator = torch.Generator().manual_seed(seed)
         for store in self._stores:
+            store.make_writable(writes(store.placement, 0, min(count, store.placement.slots)))
             store.fill(count, generator)
         self._length = self._written = self._truncatable_from = count
 
@@ -232,11 +234,21 @@ class TorchKvCache:
         return self._views(store, index, self._length, self._length + count)
 
     def prepare(self, count: int) -> dict[LayerGroup, list[Write]]:
-        """Where the next `count` positions go, in slabs of this cache's own."""
+        """Where the next `count` positions go, in slabs of this cache's own.
+
+        The positions so far are final from now on: a forward that fails before
+        `advance` leaves nothing behind that a later one, or a fork, would read.
+        """
         found = {}
         for store in self._stores:
             found[store.group] = writes(store.placement, self._length, count)
             store.make_writable(found[store.group])
+        for state in self.states.values():
+            # What a state holds beyond the kept positions is of a forward that failed.
+            state.truncate(self._length - self._truncatable_from)
+            state.settle()
+        self._truncatable_from = self._length
+        self._written = max(self._written, self._length + count)
         return found
 
     def masks(self, layer_group: LayerGroup, first_row: int, count: int, queries: int) -> Masks:
