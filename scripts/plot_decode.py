@@ -40,7 +40,11 @@ def draw(report: Report, target: Path) -> None:
     columns = min(2, len(groups))
     rows = -(-len(groups) // columns)
     figure, grid = plt.subplots(
-        rows, columns, figsize=(4.8 * columns, 2.9 * rows), squeeze=False, layout="constrained"
+        rows,
+        columns,
+        figsize=(max(6.4, 4.8 * columns), 3.4 * rows),
+        squeeze=False,
+        layout="constrained",
     )
     panels = list(grid.flat)
     for axes, ((model, dtype), cells) in zip(panels, groups.items(), strict=False):
@@ -49,8 +53,8 @@ def draw(report: Report, target: Path) -> None:
     for axes in panels[len(groups) :]:
         axes.set_visible(False)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    figure.supylabel("tokens a second, single-token steps", fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    figure.supylabel("tokens a second, single steps", fontsize=9)
     save(figure, target)
 
 
