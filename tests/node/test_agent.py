@@ -158,6 +158,8 @@ async def test_a_signal_lets_it_leave_with_status_0(spawn_agent, start_agent, nu
     observer = await start_agent("a")
     agent = await spawn_agent("b", peers=[observer.address])
     await observer.events.wait_for("peer_joined", node_id=agent.node_id)
+    # It says farewell to those whom it knows.
+    await agent.events.wait_for("peer_joined")
     agent.signal(number)
     assert await agent.ended() == 0
     said = [event["event"] for event in agent.events.said]
