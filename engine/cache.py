@@ -4,7 +4,8 @@ A cache holds the keys and values of the history's first `length` positions,
 as far as its rule keeps them. Positions are absolute. A forward writes its
 tokens' K/V provisionally at `length`, `length + 1`, ...; `truncate` then keeps
 a committed prefix of them. Provisional positions never widen the window: query
-i attends to j exactly when `engine.positions.attends(i, j, sink, window)`.
+i attends to j exactly when `engine.positions.attends(i, j, sink, window)`; with
+`restored` also to what was evicted, see `engine.restoration.contract`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
+from engine.restoration.specification import RestorerSpec
 from engine.slab_pool import Slab
 
 Array = TypeVar("Array")
@@ -24,6 +26,8 @@ class CacheKind(StrEnum):
 
     CONTIGUOUS = "contiguous"
     SINK_WINDOW = "sink_window"
+    RESTORED = "restored"
+    """`SINK_WINDOW`, and a store that attends to what was evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +35,16 @@ class CacheSpec:
     """What cache to allocate.
 
     `capacity` (tokens) is the longest history of `contiguous`, and ignored by
-    `sink_window`; `sink` and `window` (tokens, sink >= 0, window >= 1) are
-    those of `sink_window`, and ignored by `contiguous`.
+    the others; `sink` and `window` (tokens, sink >= 0, window >= 1) are those of
+    `sink_window` and `restored`, and ignored by `contiguous`. `restorer` is that
+    of `restored`, None for the others.
     """
 
     kind: CacheKind
     capacity: int = 0
     sink: int = 0
     window: int = 0
+    restorer: RestorerSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

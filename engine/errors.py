@@ -5,6 +5,7 @@ EngineError
 │   ├── ModelNotFound         no such folder, hub id or shipped name
 │   ├── ArchitectureUnsupported  loaded from the hub's format, but not served here
 │   ├── WeightsMismatch       missing, unexpected or truncated weights
+│   ├── TrainedForAnother     made for another verifier, or another shift, than it is used with
 │   └── OutOfMemory           the machine cannot hold it
 ├── SessionNotFound         unknown, closed or evicted
 ├── TokenOutOfVocabulary    an id is not below the vocabulary size
@@ -15,6 +16,8 @@ EngineError
 ├── OutOfKvMemory           the byte budget of sessions is used up
 ├── KvStrategyUnsupported   the model or version cannot keep K/V that way
 ├── BadParameters           a parameter outside its range
+├── RestorerLost            what was evicted is gone; it is made anew from the history
+├── RestorerRefused         evicted numbers that cannot be kept: not finite, or of a wrong shape
 ├── InvariantViolated       a broken promise; the session has ended
 └── DraftFailed             a proposer's fault, see `DraftFaultKind`
 
@@ -60,6 +63,12 @@ class WeightsMismatch(ModelUnusable):
     """Weights are missing, unexpected, truncated or of a wrong shape."""
 
     reason = "WEIGHTS_MISMATCH"
+
+
+class TrainedForAnother(ModelUnusable):
+    """A drafter or restorer belongs to another verifier; metadata names both."""
+
+    reason = "TRAINED_FOR_ANOTHER"
 
 
 class OutOfMemory(ModelUnusable):
@@ -122,6 +131,18 @@ class BadParameters(EngineError):
     reason = "BAD_REQUEST"
 
 
+class RestorerLost(EngineError):
+    """What a session has evicted is gone with its store. The history makes it anew."""
+
+    reason = "RESTORER_LOST"
+
+
+class RestorerRefused(EngineError):
+    """Evicted numbers that are not finite, or of a wrong shape; nothing was kept."""
+
+    reason = "RESTORER_REFUSED"
+
+
 class InvariantViolated(EngineError):
     """A broken promise. The session has ended; metadata names the invariant."""
 
@@ -136,6 +157,8 @@ class DraftFaultKind(StrEnum):
     WRONG_LENGTH = "wrong_length"
     OUT_OF_VOCABULARY = "out_of_vocabulary"
     STALE = "stale"
+    FEATURES = "features"
+    """Context vectors were lost, late, refused, or of another verifier."""
 
 
 class DraftFailed(EngineError):

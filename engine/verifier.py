@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.cache import CacheSpec, KvCache
 from engine.slab_pool import SlabPool
+
+if TYPE_CHECKING:
+    from engine.restoration.contract import EvictedStore
 
 Logits = NDArray[np.float32]
 Features = NDArray[np.float32]
@@ -105,9 +108,10 @@ class Verifier(Protocol):
         """
         ...
 
-    def allocate(self, spec: CacheSpec) -> KvCache:
-        """A new, empty cache.
+    def allocate(self, spec: CacheSpec, evicted: EvictedStore | None = None) -> KvCache:
+        """A new, empty cache; one of kind `restored` takes over the empty store `evicted`.
 
+        With the restorer `identity` it makes a store of its own when given none.
         Raises `KvStrategyUnsupported`, `BadParameters`, or `OutOfKvMemory` when
         the pool's budget does not hold it.
         """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from engine.features import ContextVectors, FeatureEncoder
 
 MAX_BLOCK_SIZE = 64
 
@@ -44,12 +46,44 @@ class DraftState(Protocol):
         ...
 
 
+@runtime_checkable
+class ConditionedDraftState(DraftState, Protocol):
+    """A session's state with a proposer that needs context vectors.
+
+    Vectors of every committed position but the last are what `propose` wants:
+    the last has been through no forward yet. Those of older positions may be
+    missing: the draft is then worse.
+    """
+
+    @property
+    def features_end(self) -> int:
+        """The position behind the last vector known here."""
+        ...
+
+    def take_features(self, first: int, vectors: ContextVectors) -> None:
+        """Context vectors [n, width] of positions `first` onwards.
+
+        What is known already is ignored; a gap before `first` forgets what was
+        before it. Raises `DraftFailed` (FEATURES), with nothing taken, for another
+        shape and for numbers that are not finite.
+        """
+        ...
+
+
 class Proposer(Protocol):
     """A loaded proposer."""
 
     @property
     def model_id(self) -> str:
         """The name that requests use."""
+        ...
+
+    @property
+    def encoder(self) -> FeatureEncoder | None:
+        """What makes its context vectors on the verifier's side; None when it needs none.
+
+        With one, `open` gives a `ConditionedDraftState`.
+        """
         ...
 
     def open(self, prefix: Sequence[int]) -> DraftState:
@@ -64,6 +98,11 @@ class DraftSource(Protocol):
     are answered in order. Raises `engine.errors.DraftFailed`. Cancelling the
     awaiting task takes the proposal back.
     """
+
+    @property
+    def drafts_ahead(self) -> bool:
+        """Whether it can draft behind assumed tokens; one that needs their features cannot."""
+        ...
 
     async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
         """A draft that continues `history` + `assumed`."""

@@ -1,0 +1,1 @@
+"""What a `restored` cache gets back of the positions that it evicted."""

@@ -1,0 +1,30 @@
+"""Which restorer a `restored` cache has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RestorerKind(StrEnum):
+    """What is kept of evicted positions."""
+
+    IDENTITY = "identity"
+    """Their keys and values, in the verifier's process: a check of the plumbing only."""
+    ARCHIVE = "archive"
+    """Their keys and values, in another process: exact."""
+    PROJECTION = "projection"
+    """Their context vectors, from which a learned map makes keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestorerSpec:
+    """Which restorer; two streams with equal ones are equal.
+
+    `model_id` names the learned map of `projection`, and `digest` is the SHA-256
+    of its weights and of the encoder's; both are empty for the other kinds.
+    """
+
+    kind: RestorerKind
+    model_id: str = ""
+    digest: str = ""
