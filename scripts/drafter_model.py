@@ -32,6 +32,19 @@ class DrafterShape:
     norm_eps: float
 
 
+class Norm(nn.Module):
+    """Root mean square norm (Zhang and Sennrich, 2019), in float32 whatever comes in."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self._eps = eps
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Of the last dimension."""
+        return functional.rms_norm(values.float(), self.weight.shape, self.weight, self._eps)
+
+
 class _Attention(nn.Module):
     def __init__(self, shape: DrafterShape) -> None:
         super().__init__()
@@ -41,8 +54,8 @@ class _Attention(nn.Module):
         self.k_proj = nn.Linear(shape.hidden, keys, bias=False)
         self.v_proj = nn.Linear(shape.hidden, keys, bias=False)
         self.o_proj = nn.Linear(queries, shape.hidden, bias=False)
-        self.q_norm = nn.RMSNorm(shape.head_dim, shape.norm_eps)
-        self.k_norm = nn.RMSNorm(shape.head_dim, shape.norm_eps)
+        self.q_norm = Norm(shape.head_dim, shape.norm_eps)
+        self.k_norm = Norm(shape.head_dim, shape.norm_eps)
 
     def forward(
         self,
@@ -85,8 +98,8 @@ class _Layer(nn.Module):
         super().__init__()
         self.self_attn = _Attention(shape)
         self.mlp = _Mlp(shape)
-        self.input_layernorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.input_layernorm = Norm(shape.hidden, shape.norm_eps)
+        self.post_attention_layernorm = Norm(shape.hidden, shape.norm_eps)
 
     def forward(self, block: torch.Tensor, *where: torch.Tensor) -> torch.Tensor:
         block = block + self.self_attn(self.input_layernorm(block), *where)
@@ -102,9 +115,9 @@ class Drafter(nn.Module):
         super().__init__()
         self.shape = shape
         self.fc = nn.Linear(len(shape.taps) * shape.hidden, shape.hidden, bias=False)
-        self.hidden_norm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.hidden_norm = Norm(shape.hidden, shape.norm_eps)
         self.layers = nn.ModuleList(_Layer(shape) for _ in range(shape.layers))
-        self.norm = nn.RMSNorm(shape.hidden, shape.norm_eps)
+        self.norm = Norm(shape.hidden, shape.norm_eps)
         halves = torch.arange(0, shape.head_dim, 2, dtype=torch.float) / shape.head_dim
         self.register_buffer("frequencies", shape.rope_theta**-halves, persistent=False)
         for name, parameter in self.named_parameters():

@@ -244,7 +244,7 @@ def restored_rows(
     tokens = row_tokens(run, draw_rows(run, generator, count))[:, :length].clone()
     answers = torch.zeros(tokens.shape, dtype=torch.bool)
     for row in range(count):
-        if rng.random() < RECALL_SHARE or tokens.shape[1] < length:
+        if rng.random() < RECALL_SHARE:
             made = training_row(rng, run.form, run.code, length, 1, int(rng.integers(1, 4)))
             tokens[row] = torch.from_numpy(made.tokens[:-1])
             answers[row] = torch.from_numpy(made.targets[1:] == ANSWER)
@@ -301,7 +301,8 @@ def train_step(run: Run, options: argparse.Namespace, steps: int) -> dict[str, f
             run.progress.tokens += tokens.numel()
         if run.projection is not None and step % options.restore_every == 0:
             late = step >= options.reconstruct_share * steps
-            length = int(torch.randint(3, 9, (), generator=generator)) * 64
+            longest = run.rows.tokens.shape[1]
+            length = min(longest, int(torch.randint(3, 9, (), generator=generator)) * 64)
             tokens, answers = restored_rows(
                 run, generator, [seed, step], options.restore_rows, length
             )

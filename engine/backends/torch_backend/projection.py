@@ -141,8 +141,9 @@ class Projection(nn.Module):
             values = flat[:, first + layer.size : first + 2 * layer.size].view(shape)
             first += 2 * layer.size
             if layer.key_norm:
+                # Trained in bfloat16 products, it is a norm of float32 all the same.
                 keys = functional.rms_norm(
-                    keys, (layer.head_dim,), self.key_norms[index], self.config.norm_eps
+                    keys.float(), (layer.head_dim,), self.key_norms[index], self.config.norm_eps
                 )
             keys = keys.transpose(0, 1)
             low, high = keys.chunk(2, dim=-1)
@@ -168,10 +169,10 @@ class Projection(nn.Module):
         size = (config.drafter_head_dim,)
         norms = self.drafter_key_norms
         keys = [
-            functional.rms_norm(made[:, index, 0], size, norms[index], config.norm_eps)
+            functional.rms_norm(made[:, index, 0].float(), size, norms[index], config.norm_eps)
             for index in range(config.drafter_layers)
         ]
-        both = torch.stack((torch.stack(keys, dim=1), made[:, :, 1]), dim=2)
+        both = torch.stack((torch.stack(keys, dim=1), made[:, :, 1].float()), dim=2)
         return both.flatten(1)
 
 

@@ -1,0 +1,243 @@
+"""Training of drafter and f_theta end to end at toy size; what is trained is what serves."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "engine" / "shipped" / "tiny"
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import python_corpus  # noqa: E402
+import train_pair  # noqa: E402
+import train_rows  # noqa: E402
+from pair_export import load_drafter  # noqa: E402
+from restored_forward import Eviction, restore, run_verifier  # noqa: E402
+from train_checkpoint import CHECKPOINT_NAME  # noqa: E402
+
+from engine.backends import load_encoder, load_verifier  # noqa: E402
+from engine.backends.torch_backend.dflash import load_dflash  # noqa: E402
+from engine.backends.torch_backend.group_store import torch_pool  # noqa: E402
+from engine.backends.torch_backend.projecting import projecting_store  # noqa: E402
+from engine.backends.torch_backend.projection import load_projection  # noqa: E402
+from engine.cache import CacheKind, CacheSpec  # noqa: E402
+from engine.digests import weights_digest  # noqa: E402
+from engine.model_folder import ModelFolder  # noqa: E402
+from engine.restoration.learned_map import read_map  # noqa: E402
+from engine.verifier import Feed, Verifier  # noqa: E402
+
+SOURCE = python_corpus.standard_library() / "json"
+LENGTH = 96
+
+
+@pytest.fixture(autouse=True)
+def torch_settings() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "toy"
+    torch.manual_seed(3)
+    config = Qwen3Config(
+        vocab_size=4096,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=512,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        tie_word_embeddings=True,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(SHIPPED).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rows")
+    write_rows(target, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(target: Path, rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("work")
+    train(target, rows, work)
+    folder = work / "toy-dflash"
+    train(target, rows, work, "--export", str(folder))
+    return folder
+
+
+def write_rows(target: Path, folder: Path) -> None:
+    size = f"--batches 2 --rows 40 --length {LENGTH}"
+    train_rows.main(f"--target {target} --out {folder} --corpus {SOURCE} {size}".split())
+
+
+def train(target: Path, rows: Path, work: Path, *more: str) -> dict[str, torch.Tensor]:
+    size = "--layers 2 --intermediate 48 --block-size 8 --blocks 4 --draft-rows 2"
+    restored = "--restore-rows 2 --restore-every 2"
+    run = f"--target {target} --rows {rows} --work {work} --corpus {SOURCE} --steps 6"
+    train_pair.main([*f"{run} --save-every 3 {size} {restored}".split(), *more])
+    return torch.load(work / CHECKPOINT_NAME, weights_only=True)["model"]
+
+
+def test_rows_begin_with_their_prompts_and_go_on_as_the_verifier_does(
+    target: Path, rows: Path, tmp_path: Path
+) -> None:
+    made = train_rows.read_rows(rows)
+    assert made.tokens.shape == (80, LENGTH)
+    assert set(made.prompts) <= set(train_rows.PROMPT_LENGTHS)
+    model = AutoModelForCausalLM.from_pretrained(target)
+    logits = model(torch.from_numpy(made.tokens.astype(np.int64))).logits
+    likeliest = logits.argmax(-1)[:, :-1].numpy() == made.tokens[:, 1:]
+    greedy = sum(
+        bool(likeliest[row, made.prompts[row] - 1 :].all())
+        for row in range(80)
+        if made.prompts[row] < LENGTH
+    )
+    assert greedy >= 10  # half of the rows that have room behind their prompts
+    write_rows(target, tmp_path)
+    again = train_rows.read_rows(tmp_path)
+    assert (again.tokens == made.tokens).all()
+
+
+def test_a_run_that_was_interrupted_ends_with_the_same_weights(
+    target: Path, rows: Path, tmp_path: Path
+) -> None:
+    whole = train(target, rows, tmp_path / "whole")
+    paused = train(target, rows, tmp_path / "parts", "--stop-at", "3")
+    resumed = train(target, rows, tmp_path / "parts")
+    assert not torch.equal(paused["drafter.norm.weight"], resumed["drafter.norm.weight"])
+    assert whole.keys() == resumed.keys()
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, resumed[name]), name
+
+
+def test_the_regression_is_a_better_start_than_chance(target: Path, rows: Path) -> None:
+    options = train_pair.parse_options(
+        f"--target {target} --rows {rows} --work {rows} --corpus {SOURCE} --block-size 8".split()
+    )
+    run = train_pair.prepare(options)
+    assert run.projection is not None
+    tokens = train_pair.row_tokens(run, [5])
+    full = run_verifier(run.target, tokens, run.drafter.shape.taps)
+    made = restore(run.projection, run.drafter.encode(full.taps), run.drafter)
+    for (keys, values), (its_keys, its_values) in zip(made, full.keys_values, strict=True):
+        assert (keys - its_keys).square().sum() < 0.5 * its_keys.square().sum()
+        assert (values - its_values).square().sum() < 0.5 * its_values.square().sum()
+
+
+@pytest.mark.parametrize("source", ["features", "keys_values"])
+@pytest.mark.parametrize("rank", ["0", "16"])
+def test_f_theta_trains_alone_beside_a_frozen_drafter(
+    target: Path, rows: Path, exported: Path, tmp_path: Path, source: str, rank: str
+) -> None:
+    frozen = load_drafter(exported).state_dict()
+    more = ["--train", "restorer", "--drafter", str(exported), "--source", source, "--rank", rank]
+    trained = train(target, rows, tmp_path / "work", *more)
+    for name, tensor in frozen.items():
+        assert torch.equal(tensor, trained[f"drafter.{name}"]), name
+    folder = tmp_path / "pair"
+    train(target, rows, tmp_path / "work", *more, "--export", str(folder))
+    made = load_projection(folder / "restorer")
+    assert made.config.rank == int(rank)
+    assert str(made.config.source) == source
+
+
+def test_the_manifest_names_the_pair_and_every_file(exported: Path, target: Path) -> None:
+    manifest = json.loads((exported / "training.json").read_text())
+    assert manifest["target"]["weights_digest"] == weights_digest(target)
+    assert set(manifest["files"]) == {
+        "config.json",
+        "model.safetensors",
+        "restorer/config.json",
+        "restorer/model.safetensors",
+    }
+    assert len(manifest["training"]["row_files"]) == 2
+    proposer = load_dflash(ModelFolder(exported, "toy-dflash"), ModelFolder(target, "toy"))
+    assert load_projection(exported / "restorer").config.encoder_digest == (
+        proposer.encoder.spec.digest
+    )
+
+
+def features(verifier: Verifier, tokens: list[int], taps: tuple[int, ...]) -> np.ndarray:
+    """[n, taps, hidden] of all of `tokens`."""
+    cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=256))
+    outputs = []
+    for first in range(0, len(tokens), 16):
+        feed = Feed(cache, tokens[first : first + 16], want_logits=False, taps=taps)
+        (output,) = verifier.forward_batch([feed])
+        outputs.append(output.features)
+    return np.concatenate(outputs)
+
+
+def test_the_served_drafter_guesses_what_the_trained_one_does(target: Path, exported: Path) -> None:
+    proposer = load_dflash(ModelFolder(exported, "toy-dflash"), ModelFolder(target, "toy"))
+    trained = load_drafter(exported)
+    model = AutoModelForCausalLM.from_pretrained(target)
+    verifier = load_verifier(ModelFolder(target, "toy"), backend="torch")
+    tokens = np.random.default_rng(4).integers(0, 4096, 70).tolist()
+    context = features(verifier, tokens, trained.shape.taps)
+    state = proposer.open(tokens)
+    state.take_features(0, proposer.encoder.encode(context[:-1]))
+    served = state.propose((), 7, 0).token_ids
+    with torch.no_grad():
+        vectors = trained.encode(torch.from_numpy(context[:-1]).flatten(1))[None]
+        fed = torch.full((1, 1, 8), trained.shape.mask_token)
+        fed[0, 0, 0] = tokens[-1]
+        anchors, starts = torch.tensor([[len(tokens) - 1]]), torch.tensor([0])
+        hidden = trained(model.model.embed_tokens(fed), vectors, anchors, starts)
+        guesses = model.lm_head(hidden[0, 0, 1:]).argmax(-1).tolist()
+    assert list(served) == guesses
+
+
+def restored_logits(target: Path, folder: Path, tokens: list[int]) -> np.ndarray:
+    """The logits of the last 8 of `tokens` in a restored cache, sink 4 and window 16."""
+    verifier = load_verifier(ModelFolder(target, "toy"), backend="torch")
+    learned = read_map("toy-dflash", folder)
+    spec = CacheSpec(CacheKind.RESTORED, sink=4, window=16, restorer=learned.spec)
+    store = projecting_store(
+        verifier.evicted_shape(spec),
+        learned.spec,
+        torch_pool(),
+        load_projection(learned.path),
+        load_encoder(folder),
+    )
+    cache = verifier.allocate(spec, store)
+    for first in range(0, len(tokens) - 8, 4):
+        verifier.forward(cache, tokens[first : min(first + 4, len(tokens) - 8)], want_logits=False)
+    logits = verifier.forward(cache, tokens[-8:], want_logits=True)
+    cache.release()
+    assert logits is not None
+    return logits
+
+
+def test_the_trained_path_is_the_one_that_serves(target: Path, exported: Path) -> None:
+    """Logits of a restored session equal those of the training's forward, past the window."""
+    model = AutoModelForCausalLM.from_pretrained(target)
+    drafter = load_drafter(exported)
+    projection = load_projection(exported / "restorer")
+    tokens = torch.from_numpy(np.random.default_rng(6).integers(0, 4096, (1, 60)))
+    with torch.no_grad():
+        taps = drafter.shape.taps
+        source = run_verifier(model, tokens, taps).taps
+        for _ in range(6):  # the vectors of a forward that itself saw restored keys: a fixed point
+            made = restore(projection, drafter.encode(source), drafter)
+            seen = run_verifier(model, tokens, taps, Eviction(4, 16, made))
+            source = seen.taps
+        expected = model.lm_head(seen.hidden)[0, -8:].numpy()
+    assert np.abs(expected - restored_logits(target, exported, tokens[0].tolist())).max() < 1e-4
