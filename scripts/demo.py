@@ -1,21 +1,25 @@
-"""Two nodes, one answer: the walking fleet, shown in one go.
+"""Three nodes, one answer: the fleet, shown in one go.
 
 Starts agents as processes of their own on loopback, lets them find each other,
-asks for a plan, streams an answer with drafts from the other node, checks it
-against the verifier alone, then kills the proposer in mid-answer and checks
-again. Exit code 0 only when everything held; leaves no process behind.
+asks for a plan, streams an answer with drafts of a diffusion model on another
+node while a third of the context lies outside the verifier's window, checks it
+against the verifier alone, asks for a fact that has left the window, then kills
+the node that drafts and restores in mid-answer and checks again. Exit code 0
+only when everything held; leaves no process behind.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import inspect
 import secrets
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 
 from kakeya import (
@@ -30,6 +34,7 @@ from node.agent_process import AgentProcess, AgentProcessFailed, Event, LocalFle
 from node.cli.answer import Answer, Question, answer
 from node.cli.comparison import Comparison, choose_proposer
 from node.cli.failure import CommandFailed
+from node.cli.kv_options import KvChoice
 from node.cli.output import brush_for
 from node.cli.plan_text import plan_lines
 from node.cli.quantities import ratio_text, seconds_text, speed_text
@@ -64,6 +69,17 @@ SHORT_TOKENS = 200
 LONG_TOKENS = 450
 MULTICAST_SECONDS = 6.0
 MEETING_SECONDS = 15.0
+DRAFTER = "proposer=tiny-dflash"
+ARCHIVE = "archive=256MiB"
+RESTORED = KvChoice("restored", sink_tokens=4, window_tokens=64, restorer="projection")
+REMEMBERING = (
+    ("full attention", KvChoice("full")),
+    ("sink 4 + window 64", KvChoice("sink_window", sink_tokens=4, window_tokens=64)),
+    ("the same, restored by projection", RESTORED),
+    ("the same, restored by archive", replace(RESTORED, restorer="archive")),
+)
+FACT, QUESTION, FACTS_ANSWER = "\n# fact: river = copper", "\n# recall: river =", " copper"
+FILLER = inspect.getsource(shlex.split) + inspect.getsource(shlex.join)
 
 
 @dataclass(slots=True)
@@ -76,15 +92,15 @@ class Show:
     model: str
     agents: list[AgentProcess] = field(default_factory=list)
 
-    def start(self, name: str, role: str, *, peers: Sequence[str] = (), mdns: bool) -> AgentProcess:
+    def start(self, name: str, *roles: str, peers: Sequence[str] = (), mdns: bool) -> AgentProcess:
         """Starts an agent, waits until it is ready, and introduces it."""
         started = time.monotonic()
-        agent = self.fleet.start(name, serve=[role], peers=peers, mdns=mdns)
+        agent = self.fleet.start(name, serve=roles, peers=peers, mdns=mdns)
         self.agents.append(agent)
-        address = agent.address
         waited = seconds_text(time.monotonic() - started)
         self.stage.line(
-            f"{name}  {role:<14}  {address:<15}  process {agent.pid}, ready in {waited}"
+            f"{name}  {', '.join(roles):<36}  {agent.address:<15}  "
+            f"process {agent.pid}, ready in {waited}"
         )
         return agent
 
@@ -94,13 +110,14 @@ class Show:
             model=model_id_of(self.model),
             prompt=PROMPT,
             max_tokens=max_tokens,
+            kv=RESTORED,
             stop_at_eos=False,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The two nodes, and what every answer needs."""
+    """The nodes that decide and that draft, and what every answer needs."""
 
     verifier: AgentProcess
     proposer: AgentProcess
@@ -157,9 +174,9 @@ def _perform(show: Show) -> None:
 
 def _meet_by_seed_peer(show: Show) -> tuple[AgentProcess, AgentProcess]:
     """Starts the two agents; the second one knows the first as its seed peer."""
-    show.stage.scene("Two agents, each a process of its own")
+    show.stage.scene("Three agents, each a process of its own")
     verifier = show.start("mini-1", f"verifier={show.model}", mdns=True)
-    proposer = show.start("mini-2", "proposer=ngram", peers=[verifier.address], mdns=False)
+    proposer = show.start("mini-2", DRAFTER, ARCHIVE, peers=[verifier.address], mdns=False)
     ready = time.monotonic()
     joined = verifier.wait_for("peer_joined", _is(proposer), seconds=MEETING_SECONDS)
     proposer.wait_for("peer_joined", _is(verifier), seconds=MEETING_SECONDS)
@@ -177,24 +194,23 @@ def _is(agent: AgentProcess) -> Callable[[Event], bool]:
 
 
 def _meet_by_multicast(show: Show, verifier: AgentProcess) -> None:
-    """A third agent without a seed peer, for a moment: only multicast DNS can help it."""
+    """A third agent without a seed peer: only multicast DNS can help it; else it is given one."""
     host = verifier.address.rpartition(":")[0]
     fault = multicast_fault(host)
+    if fault is None:
+        third = show.start("mini-3", ARCHIVE, mdns=True)
+        ready = time.monotonic()
+        try:
+            third.wait_for("peer_joined", seconds=MULTICAST_SECONDS)
+            waited = seconds_text(time.monotonic() - ready)
+            show.stage.line(f"mini-3, without a seed peer, found them by multicast DNS, {waited}")
+        except AgentProcessFailed:
+            third.stop()
+            fault = f"none came over the interface of {host} within {MULTICAST_SECONDS:g} s"
     if fault is not None:
         show.stage.line(f"multicast DNS cannot be shown: {fault}")
-        return
-    third = show.start("mini-3", "proposer=ngram", mdns=True)
-    ready = time.monotonic()
-    try:
-        third.wait_for("peer_joined", seconds=MULTICAST_SECONDS)
-        waited = seconds_text(time.monotonic() - ready)
-        show.stage.line(f"mini-3, without a seed peer, found the fleet by multicast DNS, {waited}")
-    except AgentProcessFailed:
-        show.stage.line(
-            f"mini-3 did not find the fleet: no multicast DNS came over the interface of {host} "
-            f"within {seconds_text(MULTICAST_SECONDS)}"
-        )
-    show.verdicts.check("mini-3 left again, drained", holds=third.stop() == 0)
+        third = show.start("mini-3", ARCHIVE, peers=[verifier.address], mdns=False)
+    verifier.wait_for("peer_joined", _is(third), seconds=MEETING_SECONDS)
 
 
 async def _play(show: Show, verifier: AgentProcess, proposer: AgentProcess) -> None:
@@ -203,6 +219,7 @@ async def _play(show: Show, verifier: AgentProcess, proposer: AgentProcess) -> N
         cast = Cast(verifier, proposer, client, words)
         choice = await _fleet_and_plan(show, cast)
         await _answer_both_ways(show, cast, choice)
+        await _remember(show, cast)
         await _lose_the_proposer(show, cast, choice)
         show.stage.line()
         show.stage.fleet(await client.fleet.snapshot())
@@ -214,11 +231,13 @@ async def _fleet_and_plan(show: Show, cast: Cast) -> SpeculationChoice:
     snapshot = await cast.client.fleet.snapshot()
     stage.fleet(snapshot)
     alive = {node.name for node in snapshot.nodes if node.liveness is Liveness.ALIVE}
-    show.verdicts.check("both nodes are alive", holds={"mini-1", "mini-2"} <= alive)
+    show.verdicts.check("all three nodes are alive", holds={"mini-1", "mini-2", "mini-3"} <= alive)
 
     stage.scene("The plan")
     question = show.question(SHORT_TOKENS)
-    plan = await cast.client.fleet.plan(question.model, context_tokens=1024)
+    plan = await cast.client.fleet.plan(
+        question.model, context_tokens=1024, kv_strategy="restored", window_tokens=64
+    )
     for line in plan_lines(plan):
         stage.line(line)
     choice = await choose_proposer(cast.client, question)
@@ -232,7 +251,7 @@ async def _fleet_and_plan(show: Show, cast: Cast) -> SpeculationChoice:
 async def _answer_both_ways(show: Show, cast: Cast, choice: SpeculationChoice) -> None:
     stage = show.stage
     question = show.question(SHORT_TOKENS)
-    stage.scene("The answer of mini-1, with drafts from mini-2")
+    stage.scene("The answer of mini-1, with drafts from mini-2, and a window of 64 tokens")
     drafted = await _stream(stage, cast, question, choice)
     stage.line(_speed_line(drafted))
     stage.line(drafts_text(drafted.done, drafted.plan))
@@ -251,9 +270,27 @@ async def _answer_both_ways(show: Show, cast: Cast, choice: SpeculationChoice) -
     )
 
 
+async def _remember(show: Show, cast: Cast) -> None:
+    stage = show.stage
+    stage.scene("A fact that has left the window")
+    prompt = f"{FACT}\n{FILLER}{QUESTION}"
+    stage.line(f"{FACT.strip()} ... {len(cast.words.encode(prompt))} tokens ... {QUESTION.strip()}")
+    said = {}
+    for name, kv in REMEMBERING:
+        question = Question(model_id_of(show.model), prompt, max_tokens=1, kv=kv)
+        result = await answer(cast.client, question, cast.words, "off")
+        said[name] = cast.words.decode(list(result.token_ids))
+        stage.line(f"{name:<34}{said[name]!r}")
+    remembered = [word == FACTS_ANSWER for word in said.values()]
+    show.verdicts.check(
+        "full attention knows it, the window alone does not, and both restorers bring it back",
+        holds=remembered == [True, False, True, True],
+    )
+
+
 async def _lose_the_proposer(show: Show, cast: Cast, choice: SpeculationChoice) -> None:
     stage = show.stage
-    stage.scene("The proposer dies in mid-answer")
+    stage.scene("The node that drafts and restores dies in mid-answer")
     assassin = Assassin(cast.proposer)
     question = show.question(LONG_TOKENS)
     lost = await answer(cast.client, question, cast.words, choice, on_tokens=assassin.take)
@@ -264,6 +301,8 @@ async def _lose_the_proposer(show: Show, cast: Cast, choice: SpeculationChoice) 
     stage.line(_speed_line(lost))
     for line in fault_lines(lost.done):
         stage.line(line)
+    rebuilt = lost.done.restorer_rebuild_count
+    stage.line(f"what was evicted was made anew from the history {rebuilt} times, on mini-3")
     show.verdicts.check(
         "killed in mid-answer, and the answer came to its end",
         holds=0 < assassin.killed_after < LONG_TOKENS == len(lost.token_ids),
@@ -273,6 +312,7 @@ async def _lose_the_proposer(show: Show, cast: Cast, choice: SpeculationChoice) 
         "the end of the answer says what happened to the proposer",
         holds=bool(numbers.faults) or numbers.drop_reason is not None,
     )
+    show.verdicts.check("what mini-2 kept was restored elsewhere", holds=rebuilt >= 1)
     alone = await answer(cast.client, question, cast.words, "off")
     _compare(show, Comparison(PROMPT, lost, alone))
 
