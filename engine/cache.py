@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from engine.restoration.specification import RestorerSpec
 from engine.slab_pool import Slab
+
+if TYPE_CHECKING:
+    from engine.restoration.contract import EvictedStore
 
 Array = TypeVar("Array")
 
@@ -97,8 +100,13 @@ class KvCache(Protocol):
         ...
 
     @property
+    def evicted(self) -> EvictedStore | None:
+        """What keeps the evicted positions of a `restored` cache; None for the others."""
+        ...
+
+    @property
     def widest(self) -> int:
-        """The most tokens of one forward into this cache."""
+        """The most tokens of one forward into this cache; at most `window` of a `restored` one."""
         ...
 
     @property

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from engine.errors import BadParameters, EmptyHistory
+from engine.errors import BadParameters, EmptyHistory, RestorerLost
 from engine.generation_report import (
     BlockTiming,
     Committed,
@@ -80,13 +80,33 @@ def _ignore(_timing: BlockTiming) -> None:
     return
 
 
-async def prefill(session: Session, *, run: Runner) -> None:
-    """Computes all pending K/V, one forward a step, so that other sessions take turns."""
+Recover = Callable[[], Awaitable[None]]
+"""Gives a session that lost its restorer a new cache, or raises `RestorerLost` in the end.
+
+It decides how long it tries, and calls `Session.renew` in the verifier's thread.
+"""
+
+
+async def prefill(session: Session, *, run: Runner, recover: Recover | None = None) -> None:
+    """Computes all pending K/V, one forward a step, so that other sessions take turns.
+
+    When the session's restorer is lost, `recover` is awaited and all is computed
+    again. Raises `RestorerLost` without one.
+    """
     while session.pending:
+        await _prefill_step(session, run, recover)
+
+
+async def _prefill_step(session: Session, run: Runner, recover: Recover | None) -> None:
+    try:
         await run(PrefillTurn(session))
+    except RestorerLost:
+        if recover is None:
+            raise
+        await recover()
 
 
-async def generate(
+async def generate(  # noqa: PLR0913 - one seam each
     session: Session,
     source: DraftSource | None,
     parameters: GenerationParameters,
@@ -96,6 +116,7 @@ async def generate(
     state: SpeculationState | None = None,
     should_stop: Callable[[], bool] = _never,
     on_block: Callable[[BlockTiming], None] = _ignore,
+    recover: Recover | None = None,
 ) -> AsyncGenerator[Committed | Done, None]:
     """Continues the session's history; yields tokens as they commit, then one `Done`.
 
@@ -103,7 +124,9 @@ async def generate(
     `should_stop` is asked between blocks and ends with DRAINING. `on_block` hears
     of every block, also of those that `Done` no longer has, or never comes to
     tell. `state` keeps what earlier generations learned of the same source; the
-    source stays open.
+    source stays open. `recover` is awaited when the session's restorer is lost:
+    its history and the block are then computed again, and the stream goes on as it
+    would have.
 
     The tokens are the verifier's own choices whatever the source does. Leaving
     the iterator (`aclose`, cancellation) stops the work within one block, leaves
@@ -111,14 +134,20 @@ async def generate(
 
     Raises `EmptyHistory`, `BadParameters` when the biases do not fit the
     vocabulary or leave nothing to choose from, `InvariantViolated`,
-    `SessionNotFound` when the session ends meanwhile, and whatever the source
-    raises but `DraftFailed`.
+    `SessionNotFound` when the session ends meanwhile, `RestorerLost` when that is
+    for good, and whatever the source raises but `DraftFailed`.
     """
-    generation = _Generation(session, source, parameters, clock, state or SpeculationState())
+    generation = _Generation(
+        session, source, parameters, clock, state or SpeculationState(), recover
+    )
     try:
         stop = await generation.prefill(run, should_stop)
         while stop is None:
-            committed, stop = await generation.block(run)
+            try:
+                committed, stop = await generation.block(run)
+            except RestorerLost as lost:
+                stop = await generation.recovered(lost, run, should_stop)
+                continue
             on_block(generation.last_block)
             yield committed
             stop = stop or generation.stop_reason(should_stop)
@@ -138,6 +167,7 @@ class _Generation:
         parameters: GenerationParameters,
         clock: Callable[[], float],
         state: SpeculationState,
+        recover: Recover | None,
     ) -> None:
         if not session.history:
             raise EmptyHistory("a generation continues a history; append tokens first")
@@ -146,6 +176,7 @@ class _Generation:
         self._parameters = parameters
         self._clock = clock
         self._state = state
+        self._recover = recover
         self._tally = Tally()
         self._began = clock()
         self._prefill_seconds = 0.0
@@ -155,6 +186,8 @@ class _Generation:
         self._widest = min(parameters.block_size or info.width - 1, info.width - 1)
         self._drafter: Drafter | None = None
         self._asked: asyncio.Future[BlockDraft] | None = None
+        self._in_hand: BlockDraft | None = None
+        """The draft of a block whose forward lost the restorer."""
         if source is not None and self._widest > 0:
             limits = DraftingLimits(
                 block_size=self._widest,
@@ -171,25 +204,38 @@ class _Generation:
 
     async def prefill(self, run: Runner, should_stop: Callable[[], bool]) -> StopReason | None:
         """Computes pending K/V; a reason when there is nothing to generate after it."""
+        began = self._elapsed()
         stop = self.stop_reason(should_stop)
         while stop is None and self._session.pending:
-            await run(PrefillTurn(self._session))
+            await _prefill_step(self._session, run, self._recover)
             stop = self.stop_reason(should_stop)
-        self._prefill_seconds = self._elapsed()
+        self._prefill_seconds += self._elapsed() - began
         return stop
+
+    async def recovered(
+        self, lost: RestorerLost, run: Runner, should_stop: Callable[[], bool]
+    ) -> StopReason | None:
+        """Makes the cache anew that a block has lost, and does as `prefill`; else raises `lost`."""
+        if self._recover is None:
+            raise lost
+        await self._recover()
+        return await self.prefill(run, should_stop)
 
     async def block(self, run: Runner) -> tuple[Committed, StopReason | None]:
         """Drafts, verifies and commits one block."""
         session, parameters = self._session, self._parameters
         started = self._elapsed()
         limit = self._remaining()
-        draft = await self._next_draft()
-        if self._drafter is not None:
-            behind = limit - len(draft.token_ids) - 1
-            self._drafter.draft_ahead(session.history, draft.token_ids, behind - 1)
+        draft = self._in_hand
+        if draft is None:
+            draft = self._in_hand = await self._next_draft()
+            if self._drafter is not None:
+                behind = limit - len(draft.token_ids) - 1
+                self._drafter.draft_ahead(session.history, draft.token_ids, behind - 1)
 
         block = Block(draft.token_ids, parameters.sampling, limit, parameters.stop_ids)
         verified = await run(VerifyTurn(session, block, self._clock))
+        self._in_hand = None
         step = verified.step
         self._record(draft, step, verified.seconds, started)
         if not step.stopped:

@@ -28,6 +28,7 @@ class DropReason(StrEnum):
     WRONG_LENGTH = "wrong_length"
     OUT_OF_VOCABULARY = "out_of_vocabulary"
     STALE = "stale"
+    FEATURES = "features"
     SLOWER_THAN_ALONE = "slower_than_alone"
 
 

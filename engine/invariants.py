@@ -28,7 +28,7 @@ def check_agreement(cache: KvCache, expected_length: int, history_length: int) -
 
 def resident_bound(spec: CacheSpec, length: int) -> int:
     """Positions below `length` that the cache's rule may keep resident."""
-    if spec.kind is CacheKind.SINK_WINDOW:
+    if spec.kind is not CacheKind.CONTIGUOUS:
         return min(length, spec.sink + spec.window)
     return length
 

@@ -11,8 +11,11 @@ from functools import cached_property
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import BadParameters, KvStrategyUnsupported
 from engine.positions import Placement, contiguous_placement, ring_placement
+from engine.restoration.specification import RestorerKind
 
 SINK_ALLOWANCE = 256
+VECTOR_BYTES = 4
+"""Of one value of a context vector: float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,11 @@ class KvLayout:
         return tuple(LayerGroup(tuple(layers), shape) for shape, layers in found.items())
 
     @property
+    def restored_groups(self) -> tuple[LayerGroup, ...]:
+        """The groups that see all of the history: what a `restored` cache evicts."""
+        return tuple(group for group in self.groups if group.shape.sliding_window is None)
+
+    @property
     def shallow_depth(self) -> int:
         """Layers of the shortest prefix that has every kind of layer."""
         kinds = [SharedLayer if isinstance(layer, SharedLayer) else layer for layer in self.layers]
@@ -96,11 +104,7 @@ class KvLayout:
     @property
     def bytes_per_token(self) -> int:
         """K/V bytes of one position in the layers that see all of the history."""
-        return sum(
-            group.bytes_per_slot(self.item_bytes)
-            for group in self.groups
-            if group.shape.sliding_window is None
-        )
+        return sum(group.bytes_per_slot(self.item_bytes) for group in self.restored_groups)
 
     @property
     def fixed_bytes(self) -> int:
@@ -129,21 +133,39 @@ class KvLayout:
                     "the model's positions",
                     capacity=str(spec.capacity),
                 )
-        elif spec.kind is CacheKind.SINK_WINDOW:
-            if spec.sink < 0 or spec.window < 1:
-                raise BadParameters(
-                    f"sink {spec.sink} and window {spec.window}: sink must be at least 0, "
-                    "window at least 1",
-                    sink=str(spec.sink),
-                    window=str(spec.window),
-                )
-        else:
-            raise KvStrategyUnsupported(f"there is no cache {spec.kind!r}", kind=str(spec.kind))
+        elif spec.sink < 0 or spec.window < 1:
+            raise BadParameters(
+                f"sink {spec.sink} and window {spec.window}: sink must be at least 0, "
+                "window at least 1",
+                sink=str(spec.sink),
+                window=str(spec.window),
+            )
+        if spec.kind is CacheKind.RESTORED:
+            self._check_restorer(spec)
+
+    def _check_restorer(self, spec: CacheSpec) -> None:
+        if not self.restored_groups:
+            raise KvStrategyUnsupported(
+                "no layer of this model sees all of the history, so nothing is evicted that"
+                " could be restored; its full cache is as small",
+                kind=str(spec.kind),
+            )
+        restorer = spec.restorer
+        if restorer is None:
+            raise BadParameters("a restored cache needs a restorer", restorer="")
+        if (restorer.width > 0) != (restorer.kind is RestorerKind.PROJECTION):
+            raise BadParameters(
+                f"context vectors of {restorer.width} values for the restorer {restorer.kind}",
+                restorer=str(restorer.kind),
+            )
 
     def placement(self, group: LayerGroup, spec: CacheSpec) -> Placement:
         """Where `group` keeps which position in a cache of `spec`; see `check` for errors."""
         self.check(spec)
         sliding = group.shape.sliding_window
+        if spec.kind is CacheKind.RESTORED and sliding is not None:
+            # What it evicts no query sees: there is nothing to restore.
+            return ring_placement(0, sliding, self.context_length)
         if spec.kind is CacheKind.CONTIGUOUS:
             if sliding is None or sliding >= spec.capacity:
                 return contiguous_placement(spec.capacity)
@@ -154,10 +176,29 @@ class KvLayout:
             return ring_placement(0, sliding, self.context_length)
         return ring_placement(spec.sink, spec.window, self.context_length, reach=sliding)
 
+    def vector_placement(self, spec: CacheSpec) -> Placement | None:
+        """Where a cache keeps context vectors until they are evicted; None if it has none."""
+        self.check(spec)
+        restorer = spec.restorer if spec.kind is CacheKind.RESTORED else None
+        if restorer is None or not restorer.width:
+            return None
+        return self.placement(self.restored_groups[0], spec)
+
+    def vector_bytes(self, spec: CacheSpec) -> int:
+        """Bytes of the context vectors of a cache of `spec`."""
+        placement = self.vector_placement(spec)
+        if placement is None or spec.restorer is None:
+            return 0
+        return placement.slots * spec.restorer.width * VECTOR_BYTES
+
     def bytes_needed(self, spec: CacheSpec) -> int:
         """Bytes of all tensors of a cache of `spec`."""
         self.check(spec)
-        return self.state_bytes + sum(
-            self.placement(group, spec).slots * group.bytes_per_slot(self.item_bytes)
-            for group in self.groups
+        return (
+            self.state_bytes
+            + self.vector_bytes(spec)
+            + sum(
+                self.placement(group, spec).slots * group.bytes_per_slot(self.item_bytes)
+                for group in self.groups
+            )
         )

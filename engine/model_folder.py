@@ -21,7 +21,8 @@ __all__ = [
     "weights_digest",
 ]
 
-SHIPPED = {"tiny": Path(__file__).parent / "shipped" / "tiny"}
+_SHIPPED_FOLDER = Path(__file__).parent / "shipped"
+SHIPPED = {name: _SHIPPED_FOLDER / name for name in ("tiny", "tiny-dflash")}
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 TOKENIZER_PATTERNS = (
     "config.json",
@@ -33,7 +34,7 @@ TOKENIZER_PATTERNS = (
     "vocab.json",
     "merges.txt",
 )
-WEIGHTS_PATTERNS = ("model*.safetensors", "model.safetensors.index.json")
+WEIGHTS_PATTERNS = ("model*.safetensors", "model.safetensors.index.json", "training.json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.cache import CacheSpec, KvCache
-from engine.errors import BadParameters
+from engine.errors import BadParameters, KvStrategyUnsupported
+from engine.restoration.contract import EvictedStore
+from engine.restoration.shape import EvictedShape
 from engine.slab_pool import Slab, SlabPool
 from engine.verifier import Feed, Logits, Output, Verifier, VerifierInfo
 
@@ -59,6 +61,11 @@ class RecomputingCache:
     def freed_bytes(self) -> int:
         """Nothing stays."""
         return 0
+
+    @property
+    def evicted(self) -> EvictedStore | None:
+        """Nothing stays, so nothing is evicted."""
+        return None
 
     @property
     def widest(self) -> int:
@@ -137,12 +144,21 @@ class RecomputingVerifier:
         """That of the verifier."""
         return RecomputingVerifier(self._verifier.shallow())
 
-    def allocate(self, spec: CacheSpec) -> RecomputingCache:
-        """A new, empty history. Raises what the verifier's own `allocate` raises."""
+    def allocate(self, spec: CacheSpec, evicted: EvictedStore | None = None) -> RecomputingCache:
+        """A new, empty history. Raises what the verifier's own `allocate` raises.
+
+        And `KvStrategyUnsupported` with a store: each forward would need a new one.
+        """
+        if evicted is not None:
+            raise KvStrategyUnsupported("a verifier that recomputes makes its stores itself")
         scratch = self._verifier.allocate(spec)
         widest = scratch.widest
         scratch.release()
         return RecomputingCache(spec, widest)
+
+    def evicted_shape(self, spec: CacheSpec) -> EvictedShape:
+        """That of the verifier."""
+        return self._verifier.evicted_shape(spec)
 
     def bytes_needed(self, spec: CacheSpec) -> int:  # noqa: ARG002 - the contract's
         """Nothing stays between forwards."""

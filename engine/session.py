@@ -12,38 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from engine.acceptance import accepted_prefix, decide
+from engine.append_checks import check_append
 from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import (
-    ContextExceeded,
-    EmptyAppend,
-    EmptyHistory,
-    HistoryLengthMismatch,
-    InvariantViolated,
-    TokenOutOfVocabulary,
-)
+from engine.errors import InvariantViolated
+from engine.features import FeatureEncoder
+from engine.fed import Fed
 from engine.history import History
 from engine.invariants import FINITE_LOGITS, check_agreement, check_contiguous, check_memory
+from engine.restoration.contract import EvictedStore
 from engine.sampling import SamplingParameters
 from engine.session_cache import SessionCache
+from engine.session_checks import check_room, prefix_length
+from engine.session_features import SessionFeatures
 from engine.slab_pool import Slab
 from engine.step import Step, until_stop
 from engine.verifier import Feed, Output, Verifier
-
-
-@dataclass(frozen=True, slots=True)
-class _Fed:
-    """A forward under way: `token_ids` behind what `cache` holds.
-
-    `history_length` is that when it was asked for.
-    """
-
-    cache: KvCache
-    token_ids: list[int]
-    history_length: int
 
 
 class Session:
@@ -62,11 +48,24 @@ class Session:
         self._spec = cache.spec
         self._widest = cache.widest
         self._cache = SessionCache(cache)
-        self._fed: _Fed | None = None
+        self._fed: Fed | None = None
         self._allocated_bytes = cache.memory_bytes
         self._history = History()
         self._computed = 0
         self._forward_count = 0
+        self._features: SessionFeatures | None = None
+
+    @classmethod
+    def allocate(
+        cls, verifier: Verifier, spec: CacheSpec, evicted: EvictedStore | None = None
+    ) -> Session:
+        """A session with a cache over `evicted`, which is released when `Verifier` raises."""
+        try:
+            return cls(verifier, verifier.allocate(spec, evicted))
+        except BaseException:
+            if evicted is not None:
+                evicted.release()
+            raise
 
     @property
     def spec(self) -> CacheSpec:
@@ -117,6 +116,11 @@ class Session:
         return self._cache.resident
 
     @property
+    def evicted(self) -> EvictedStore | None:
+        """What keeps evicted positions; None without, and once ended. Any thread may ask."""
+        return self._cache.evicted
+
+    @property
     def slabs(self) -> tuple[Slab[Any], ...]:
         """What it holds of the verifier's pool; nothing once ended. Any thread may ask."""
         return self._cache.slabs
@@ -126,6 +130,21 @@ class Session:
         """Why the session ended; empty while it lives."""
         return self._cache.end_reason
 
+    @property
+    def features(self) -> SessionFeatures | None:
+        """Context vectors of the latest positions; None without an encoder. Any thread may ask."""
+        return self._features
+
+    def use_encoder(self, encoder: FeatureEncoder | None) -> None:
+        """Makes context vectors of what is computed from now on, or none any more.
+
+        Any thread may call: a forward under way keeps the encoder it began with.
+        One that is in use already changes nothing.
+        """
+        features = self._features
+        if encoder is None or features is None or features.spec != encoder.spec:
+            self._features = SessionFeatures(encoder) if encoder is not None else None
+
     def append(self, token_ids: Sequence[int], expected_length: int | None = None) -> int:
         """Extends the history, leaves the prefill pending, returns the new length.
 
@@ -134,23 +153,13 @@ class Session:
         `TokenOutOfVocabulary`, `ContextExceeded`.
         """
         self._cache.check_alive()
-        length = len(self._history)
-        if expected_length is not None and expected_length != length:
-            raise HistoryLengthMismatch(
-                f"the history has {length} tokens, not {expected_length}; append what is missing",
-                history_length=str(length),
-                expected_history_length=str(expected_length),
-            )
-        if not token_ids:
-            raise EmptyAppend("an append needs at least one token")
-        self._check_vocabulary(token_ids)
-        if length + len(token_ids) > self.history_limit:
-            raise ContextExceeded(
-                f"{length} + {len(token_ids)} tokens are more than the {self.history_limit}"
-                " that this session can hold",
-                history_length=str(length),
-                history_limit=str(self.history_limit),
-            )
+        check_append(
+            token_ids,
+            history_length=len(self._history),
+            expected_length=expected_length,
+            vocabulary_size=self._verifier.info.vocabulary_size,
+            history_limit=self.history_limit,
+        )
         self._history.extend(token_ids)
         return len(self._history)
 
@@ -165,7 +174,7 @@ class Session:
         count = min(self.pending, self.chunk if most is None else min(most, self.chunk))
         return self._feed(self._history[self._computed : self._computed + count], want_logits=False)
 
-    def prefilled(self, _output: Output) -> bool:
+    def prefilled(self, output: Output) -> bool:
         """Takes what came of `prefill_feed`; whether more tokens are pending.
 
         Raises `SessionNotFound` when the session was ended meanwhile.
@@ -173,6 +182,7 @@ class Session:
         with self._outcome() as fed:
             self._computed += len(fed.token_ids)
             self._check(fed.cache)
+            self._keep_features(fed, output, self._computed - len(fed.token_ids))
             return self.pending > 0
 
     def prefill_step(self) -> bool:
@@ -189,8 +199,11 @@ class Session:
         `ContextExceeded` when no token fits.
         """
         self._cache.check_alive()
-        room = min(limit, self.history_limit - len(self._history))
-        self._check_ready(limit, room)
+        room = check_room(
+            limit, history_length=len(self._history), history_limit=self.history_limit
+        )
+        if self.pending:
+            raise ValueError(f"{self.pending} tokens still wait for prefill")
         most = min(room, self._verifier.info.width, self.chunk)
         return self._feed([self._history[-1], *draft[: most - 1]], want_logits=True)
 
@@ -213,6 +226,7 @@ class Session:
             kept, stopped = until_stop(choices, stop_ids)
             committed = tuple(choice.token_id for choice in kept)
             self._commit(fed, committed)
+            self._keep_features(fed, output, fed.history_length - 1)
             return Step(
                 choices=kept,
                 first_index=fed.history_length,
@@ -247,13 +261,7 @@ class Session:
 
     def check_prefix(self, history_length: int | None) -> int:
         """The length of a prefix to fork, None being all; raises `HistoryLengthMismatch`."""
-        length = len(self._history) if history_length is None else history_length
-        if not 0 <= length <= len(self._history):
-            raise HistoryLengthMismatch(
-                f"the history has {len(self._history)} tokens, no first {length}",
-                history_length=str(len(self._history)),
-            )
-        return length
+        return prefix_length(history_length, len(self._history))
 
     def fork_bytes(self, history_length: int | None = None) -> int:
         """Bytes that `fork(history_length)` takes or reserves from the verifier's pool."""
@@ -269,18 +277,37 @@ class Session:
         The K/V are shared until one of the two writes, as far as the cache still
         has those of the shorter history; one that has evicted them cannot go
         back, and the fork computes them anew by prefill. Raises
-        `HistoryLengthMismatch` beyond the history, `OutOfKvMemory`.
+        `HistoryLengthMismatch` beyond the history, `OutOfKvMemory`, `RestorerLost`.
         """
         with self._using() as cache:
             length = self.check_prefix(history_length)
             shared = self._forked_length(cache, length)
             if shared is None:
-                forked = Session(self._verifier, self._verifier.allocate(self._spec))
+                evicted = cache.evicted.fork(max(0, length - 1)) if cache.evicted else None
+                forked = Session.allocate(self._verifier, self._spec, evicted)
             else:
                 forked = Session(self._verifier, cache.fork(shared))
                 forked._computed = shared
             forked._history.extend(self._history[:length])
+            if self._features is not None:
+                # Vectors depend on the history alone: those of a prefix stay true.
+                forked._features = self._features.until(max(0, length - 1))
             return forked
+
+    def renew(self, evicted: EvictedStore | None = None) -> None:
+        """Begins anew with an empty cache over `evicted`: all of the history is pending.
+
+        After `RestorerLost`: the history makes the same keys and values again, bit
+        for bit, so that the stream goes on. When this raises, `evicted` stays the
+        caller's, and the session has no cache until it is renewed. Raises
+        `SessionNotFound` and what `Verifier.allocate` raises.
+        """
+
+        def anew() -> KvCache:
+            self._computed = 0
+            return self._verifier.allocate(self._spec, evicted)
+
+        self._cache.replace(anew)
 
     def end(self, reason: str) -> None:
         """Gives the memory back; `reason` completes the sentence "the session was ...".
@@ -308,12 +335,13 @@ class Session:
         except InvariantViolated:
             self._cache.hand_back()
             raise
-        self._fed = _Fed(cache, token_ids, len(self._history))
+        features = self._features
+        self._fed = Fed(cache, token_ids, len(self._history), features)
         self._forward_count += 1
-        return Feed(cache, token_ids, want_logits)
+        return Feed(cache, token_ids, want_logits, features.spec.taps if features else ())
 
     @contextmanager
-    def _outcome(self) -> Iterator[_Fed]:
+    def _outcome(self) -> Iterator[Fed]:
         """The end of a forward that was under way."""
         fed, self._fed = self._fed, None
         if fed is None:
@@ -348,40 +376,17 @@ class Session:
         shared = min(self._computed, max(0, length - 1))
         return shared if shared >= cache.forkable_from else None
 
-    def _check_vocabulary(self, token_ids: Sequence[int]) -> None:
-        size = self._verifier.info.vocabulary_size
-        if min(token_ids) >= 0 and max(token_ids) < size:
-            return
-        index, token_id = next(
-            (index, token) for index, token in enumerate(token_ids) if not 0 <= token < size
-        )
-        raise TokenOutOfVocabulary(
-            f"token {token_id} at index {index} is outside the vocabulary of {size}",
-            token_id=str(token_id),
-            index=str(index),
-            vocabulary_size=str(size),
-        )
-
-    def _check_ready(self, limit: int, room: int) -> None:
-        if limit < 1:
-            raise ValueError(f"limit {limit} leaves no token to commit")
-        if not self._history:
-            raise EmptyHistory("a generation continues a history; append tokens first")
-        if self.pending:
-            raise ValueError(f"{self.pending} tokens still wait for prefill")
-        if room < 1:
-            raise ContextExceeded(
-                f"the history holds the {self.history_limit} tokens that it can",
-                history_length=str(len(self._history)),
-                history_limit=str(self.history_limit),
-            )
-
-    def _commit(self, fed: _Fed, committed: tuple[int, ...]) -> None:
+    def _commit(self, fed: Fed, committed: tuple[int, ...]) -> None:
         self._history.extend(committed)
         check_contiguous(self._history, fed.history_length, committed)
         self._computed = fed.history_length + len(committed) - 1
         fed.cache.truncate(self._computed)
         self._check(fed.cache)
+
+    def _keep_features(self, fed: Fed, output: Output, first: int) -> None:
+        """Context vectors of the positions from `first` on that this forward made final."""
+        if fed.features is not None and output.features is not None:
+            fed.features.add(first, output.features[: self._computed - first])
 
     def _check(self, cache: KvCache) -> None:
         try:

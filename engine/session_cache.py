@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from engine.cache import KvCache
-from engine.errors import SessionNotFound
+from engine.errors import RestorerLost, SessionNotFound
+from engine.restoration.contract import EvictedStore
 from engine.slab_pool import Slab
 
 
@@ -50,6 +52,13 @@ class SessionCache:
             cache = self._living()
             return tuple(cache.slabs) if cache is not None else ()
 
+    @property
+    def evicted(self) -> EvictedStore | None:
+        """What keeps the evicted positions of a `restored` cache; None once ended."""
+        with self._lock:
+            cache = self._living()
+            return cache.evicted if cache is not None else None
+
     def check_alive(self) -> None:
         """Raises `SessionNotFound` once ended."""
         if self._end_reason:
@@ -58,13 +67,27 @@ class SessionCache:
             )
 
     def borrow(self) -> KvCache:
-        """The cache, kept until `hand_back`. Raises `SessionNotFound` once ended."""
+        """The cache, kept until `hand_back`.
+
+        Raises `SessionNotFound` once ended, `RestorerLost` when it could not be replaced.
+        """
         with self._lock:
-            self.check_alive()
-            if self._is_lent or self._cache is None:
-                raise ValueError("a forward of this session is under way")
+            self._check_idle()
+            if self._cache is None:
+                raise RestorerLost("the session's cache is gone with what it evicted; renew it")
             self._is_lent = True
             return self._cache
+
+    def replace(self, make: Callable[[], KvCache]) -> None:
+        """Gives the memory back, and takes the cache that `make` returns.
+
+        The memory is given back first, so that no more is needed than it had;
+        when `make` raises there is none. Raises `SessionNotFound` once ended.
+        """
+        with self._lock:
+            self._check_idle()
+            self._release()
+            self._cache = make()
 
     def hand_back(self) -> None:
         """Ends what `borrow` began."""
@@ -81,6 +104,11 @@ class SessionCache:
             self._end_reason = reason
             if not self._is_lent:
                 self._release()
+
+    def _check_idle(self) -> None:
+        self.check_alive()
+        if self._is_lent:
+            raise ValueError("a forward of this session is under way")
 
     def _living(self) -> KvCache | None:
         return None if self._end_reason else self._cache

@@ -5,27 +5,25 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
 from engine.cache import CacheSpec
+from engine.creation_requests import CreationRequests, check_request_id
 from engine.errors import BadParameters, OutOfKvMemory, SessionNotFound
 from engine.eviction import chosen_to_free, freed_together
+from engine.restoration.contract import EvictedStore
 from engine.session import Session
 from engine.verifier import Verifier
 
 DEFAULT_TTL_SECONDS = 1800.0
 # A client between two calls of one conversation is not idle yet.
 DEFAULT_MIN_IDLE_SECONDS = 60.0
-REQUEST_ID_SECONDS = 600.0
-# A client that opens and closes in a loop cannot fill the memory with ids.
-REMEMBERED_REQUESTS = 4096
 # Ids of ended sessions that are remembered, to say how they ended.
 REMEMBERED_ENDS = 4096
 MAX_LABEL_CHARACTERS = 128
-MAX_REQUEST_ID_CHARACTERS = 128
 
 
 class EndReason(StrEnum):
@@ -88,16 +86,6 @@ class SessionRecord:
         return 0.0 if self.held else max(0.0, now - self.last_used_at)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A creation that a retry with the same id finds again."""
-
-    session_id: str
-    asked_at: float
-    spec: CacheSpec
-    options: SessionOptions
-
-
 @dataclass(slots=True)
 class _Ends:
     """How sessions ended: counts of all, reasons of the latest."""
@@ -152,7 +140,7 @@ class SessionStore:
         self._on_end = on_end
         self._lock = threading.RLock()
         self._records: OrderedDict[str, SessionRecord] = OrderedDict()
-        self._requests: OrderedDict[str, _Request] = OrderedDict()
+        self._requests = CreationRequests()
         self._ends = _Ends()
         self._next_ordinal = 1
 
@@ -188,32 +176,52 @@ class SessionStore:
         return len(self._records)
 
     def create(
-        self, spec: CacheSpec, options: SessionOptions | None = None, request_id: str = ""
+        self,
+        spec: CacheSpec,
+        options: SessionOptions | None = None,
+        request_id: str = "",
+        *,
+        evicted: EvictedStore | None = None,
     ) -> SessionRecord:
         """A new session with an empty history.
 
-        The same `request_id` within ten minutes returns the session that it
-        opened, if it still lives. Raises `OutOfKvMemory`, `BadParameters` (also
-        for a `request_id` that asked for something else), and what the
-        verifier raises for the spec.
+        One with a `restored` cache takes over `evicted`, which is released when
+        there is none to take it. The same `request_id` within ten minutes
+        returns the session that it opened, if it still lives. Raises
+        `OutOfKvMemory`, `BadParameters` (also for a `request_id` that asked for
+        something else), and what the verifier raises for the spec.
         """
         options = options if options is not None else SessionOptions()
-        if len(request_id) > MAX_REQUEST_ID_CHARACTERS:
-            raise BadParameters(
-                f"the request id has more than {MAX_REQUEST_ID_CHARACTERS} characters",
-                field="request_id",
-            )
-        needed = self._verifier.bytes_needed(spec)
-        with self._lock:
-            earlier = self._created_by(request_id, spec, options)
-            if earlier is not None:
-                return earlier
-            self._make_room(needed)
-        session = Session(self._verifier, self._verifier.allocate(spec))
+        with ExitStack() as undo:
+            if evicted is not None:
+                undo.callback(evicted.release)
+            check_request_id(request_id)
+            needed = self._verifier.bytes_needed(spec)
+            with self._lock:
+                earlier = self._created_by(request_id, spec, options)
+                if earlier is not None:
+                    return earlier
+                self._make_room(needed)
+            session = Session.allocate(self._verifier, spec, evicted)
+            undo.pop_all()
         record = self._insert(session, options)
-        if request_id:
-            self._remember(request_id, record)
+        with self._lock:
+            self._requests.remember(
+                request_id, record.session_id, (spec, options), record.created_at
+            )
         return record
+
+    def renew(self, session_id: str, evicted: EvictedStore | None = None) -> None:
+        """Begins a session's cache anew over `evicted`: see `engine.session.Session.renew`.
+
+        Belongs in the verifier's thread. When this raises, `evicted` is released.
+        """
+        with ExitStack() as undo:
+            if evicted is not None:
+                undo.callback(evicted.release)
+            with self.hold(session_id, self.get(session_id).activity) as record:
+                record.session.renew(evicted)
+            undo.pop_all()
 
     def get(self, session_id: str) -> SessionRecord:
         """The live session; raises `SessionNotFound`, saying how it ended."""
@@ -293,7 +301,7 @@ class SessionStore:
     def sweep(self, now: float) -> int:
         """Evicts what is idle beyond its time to live; how many sessions ended."""
         with self._lock:
-            self._forget_requests(now)
+            self._requests.forget(now)
             ended = 0
             for record in list(self._records.values()):
                 if record.session.end_reason:
@@ -321,34 +329,12 @@ class SessionStore:
         self._ends.add(record.session_id, reason, record.session.end_reason)
         self._on_end(record.session_id, reason)
 
-    def _remember(self, request_id: str, record: SessionRecord) -> None:
-        asked = _Request(record.session_id, record.created_at, record.session.spec, record.options)
-        with self._lock:
-            self._requests.pop(request_id, None)
-            self._requests[request_id] = asked
-            if len(self._requests) > REMEMBERED_REQUESTS:
-                self._requests.popitem(last=False)
-
     def _created_by(
         self, request_id: str, spec: CacheSpec, options: SessionOptions
     ) -> SessionRecord | None:
-        self._forget_requests(self._clock())
-        asked = self._requests.get(request_id)
-        if asked is None:
-            return None
-        if (asked.spec, asked.options) != (spec, options):
-            raise BadParameters(
-                f"request id {request_id!r} opened another kind of session", field="request_id"
-            )
-        record = self._records.get(asked.session_id)
+        session_id = self._requests.opened(request_id, (spec, options), self._clock())
+        record = self._records.get(session_id or "")
         return record if record is not None and not record.session.end_reason else None
-
-    def _forget_requests(self, now: float) -> None:
-        while self._requests:
-            request_id, oldest = next(iter(self._requests.items()))
-            if now - oldest.asked_at < REQUEST_ID_SECONDS:
-                return
-            del self._requests[request_id]
 
     def _evictable(self, now: float) -> list[SessionRecord]:
         """Sessions that may be evicted for another, the least recently used first."""

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from engine.cache import CacheKind, CacheSpec
-from engine.errors import ContextExceeded
+from engine.errors import ContextExceeded, KvStrategyUnsupported
 from engine.kv_layout import KvLayout, LayerGroup
 from engine.positions import Placement, resident_count
+from engine.restoration.contract import Evicted, EvictedStore
 from engine.slab_pool import Slab, SlabPool
 from engine.slot_writes import Write, writes
 
@@ -75,12 +76,15 @@ class SlabCache(ABC, Generic[AnyStore]):
         pool: SlabPool[Any],
         stores: list[AnyStore],
         states: Slab[Any] | None,
+        evicted: EvictedStore | None = None,
     ) -> None:
+        """`evicted` keeps what a `restored` cache evicts; it is the cache's from now on."""
         self._layout = layout
         self._spec = spec
         self._pool = pool
         self._stores = stores
         self._states = states
+        self._evicted = evicted
         self._length = 0
         self._written = 0
         self._truncatable_from = 0
@@ -101,7 +105,13 @@ class SlabCache(ABC, Generic[AnyStore]):
 
     @abstractmethod
     def _fill_stores(self, count: int, seed: int) -> None:
-        """Random numbers in all segments that hold positions below `count`."""
+        """Random numbers in all segments that hold positions below `count`, and what is evicted."""
+
+    def _leaving(self, first: int, end: int) -> Evicted:
+        """What it holds of the positions `first` to `end`, exclusive, for the store of evicted."""
+        raise KvStrategyUnsupported(
+            f"{type(self).__name__} restores nothing: {first} to {end} stay evicted"
+        )
 
     @property
     def spec(self) -> CacheSpec:
@@ -135,7 +145,16 @@ class SlabCache(ABC, Generic[AnyStore]):
     @property
     def widest(self) -> int:
         """The most tokens of one forward into this cache."""
-        return min(store.placement.widest for store in self._stores)
+        widest = min(store.placement.widest for store in self._stores)
+        if self._spec.kind is CacheKind.RESTORED:
+            # What the last row of a wider forward evicts would be of the forward itself.
+            return min(widest, self._spec.window)
+        return widest
+
+    @property
+    def evicted(self) -> EvictedStore | None:
+        """What keeps the evicted positions of a `restored` cache."""
+        return self._evicted
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
@@ -170,6 +189,23 @@ class SlabCache(ABC, Generic[AnyStore]):
                 limit=str(limit),
             )
 
+    def evict(self, count: int) -> None:
+        """Hands over what the last of the next `count` queries has behind its window.
+
+        Those positions lie before `length`, as `count` <= window: they are final.
+        They are still in the ring: every forward so far that began at b with n
+        tokens left none of b + n - 1 - window or before undeposited, and wrote
+        over none behind that, as ring >= window. Raises what the store raises.
+        """
+        store = self._evicted
+        if store is None:
+            return
+        first = max(store.length, self._spec.sink)
+        end = self._length + count - self._spec.window
+        if first < end:
+            self._settle()
+            store.deposit(first, self._leaving(first, end))
+
     def prepare(self, count: int) -> dict[LayerGroup, list[Write]]:
         """Where the next `count` positions go, in slabs of this cache's own.
 
@@ -180,13 +216,17 @@ class SlabCache(ABC, Generic[AnyStore]):
         for store in self._stores:
             found[store.group] = writes(store.placement, self._length, count)
             store.make_writable(found[store.group])
+        self._settle()
+        self._written = max(self._written, self._length + count)
+        return found
+
+    def _settle(self) -> None:
+        """Makes the positions so far final."""
         for state in self.states.values():
             # What a state holds beyond the kept positions is of a forward that failed.
             state.truncate(self._length - self._truncatable_from)
             state.settle()
         self._truncatable_from = self._length
-        self._written = max(self._written, self._length + count)
-        return found
 
     def advance(self, count: int) -> None:
         """Counts the `count` positions that every layer has written."""
@@ -217,6 +257,8 @@ class SlabCache(ABC, Generic[AnyStore]):
         if self._states is not None:
             self._pool.give_back(self._states, keep=False)
             self._states = None
+        if self._evicted is not None:
+            self._evicted.release()
 
     def _forked(self, length: int) -> tuple[list[AnyStore], Slab[Any] | None]:
         """What a fork of the first `length` positions holds; see `_is_fork_at`.

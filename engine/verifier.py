@@ -20,6 +20,7 @@ from engine.slab_pool import SlabPool
 
 if TYPE_CHECKING:
     from engine.restoration.contract import EvictedStore
+    from engine.restoration.shape import EvictedShape
 
 Logits = NDArray[np.float32]
 Features = NDArray[np.float32]
@@ -109,11 +110,20 @@ class Verifier(Protocol):
         ...
 
     def allocate(self, spec: CacheSpec, evicted: EvictedStore | None = None) -> KvCache:
-        """A new, empty cache; one of kind `restored` takes over the empty store `evicted`.
+        """A new, empty cache; one of kind `restored` takes over the store `evicted`.
 
-        With the restorer `identity` it makes a store of its own when given none.
-        Raises `KvStrategyUnsupported`, `BadParameters`, or `OutOfKvMemory` when
-        the pool's budget does not hold it.
+        The store is empty, or of a history that is about to be computed again.
+        When this raises it stays the caller's. With the restorer `identity` the
+        verifier makes a store of its own when given none. Raises
+        `KvStrategyUnsupported`, `BadParameters`, or `OutOfKvMemory` when the
+        pool's budget does not hold it.
+        """
+        ...
+
+    def evicted_shape(self, spec: CacheSpec) -> EvictedShape:
+        """What the store of a `restored` cache of `spec` is to keep.
+
+        Raises `KvStrategyUnsupported` and `BadParameters` as `allocate` does.
         """
         ...
 

@@ -50,7 +50,12 @@ class ModelOffer:
     windows, recurrent states. `exact` tells whether the load-time check found
     that a verifier's bits do not depend on how a history is cut into blocks,
     past the window; false for proposers. `backend` is "torch" or "mlx", empty
-    for a model without tensors.
+    for a model without tensors. Of proposers: `target_weights_digest` names the
+    one verifier that it drafts for, empty for every one with its tokenizer;
+    `block_size` is the most tokens of a draft, 0 for no limit. One that is
+    conditioned on a verifier's hidden states takes vectors of `feature_width`
+    values that the encoder `encoder_digest` makes of the outputs of
+    `tapped_layers`; 0 and empty for all others.
     """
 
     model_id: str
@@ -67,6 +72,32 @@ class ModelOffer:
     exact: bool = False
     kv_fixed_bytes: int = 0
     backend: str = ""
+    architecture: str = ""
+    target_weights_digest: str = ""
+    feature_width: int = 0
+    encoder_digest: str = ""
+    tapped_layers: tuple[int, ...] = ()
+    block_size: int = 0
+
+    @property
+    def drafts_ahead(self) -> bool:
+        """Whether a proposer drafts behind tokens that are not committed yet."""
+        return self.feature_width == 0
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveOffer:
+    """Memory for what verifiers of other nodes have evicted.
+
+    `capacity_bytes` in all, `free_bytes` of them when the card was made, at
+    `port` of the node's addresses. `arithmetic` names what computes: the bits of
+    two archives are only equal when theirs are.
+    """
+
+    capacity_bytes: int
+    free_bytes: int
+    port: int
+    arithmetic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +135,7 @@ class Card:
     ring_address: str
     announced_at_unix: float
     ttl_seconds: float
+    archive: ArchiveOffer | None = None
 
     def offers(self, role: Role) -> tuple[ModelOffer, ...]:
         """The models served in `role`."""

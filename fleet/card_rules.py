@@ -26,6 +26,7 @@ MAX_TEXT_CHARACTERS = 256
 MAX_ADDRESSES = 16
 MAX_MODELS = 64
 MAX_STEP_COSTS = 64
+MAX_TAPPED_LAYERS = 256
 
 
 class CardRule(StrEnum):
@@ -54,6 +55,7 @@ class CardRule(StrEnum):
     UNKNOWN_KIND = "UNKNOWN_KIND"
     BAD_MODEL = "BAD_MODEL"
     BAD_STEP_COST = "BAD_STEP_COST"
+    BAD_ARCHIVE = "BAD_ARCHIVE"
     REGISTRY_FULL = "REGISTRY_FULL"
 
 
@@ -69,6 +71,7 @@ def check_card(card: Card, *, now_unix: float) -> None:
     _check_machine(card)
     _check_times(card, now_unix)
     _check_models(card)
+    _check_archive(card)
 
 
 def _require(holds: object, rule: CardRule, message: str) -> None:
@@ -183,16 +186,41 @@ def _check_models(card: Card) -> None:
     )
 
 
+def _check_archive(card: Card) -> None:
+    archive = card.archive
+    if archive is None:
+        return
+    _require_text(archive.arithmetic)
+    _require(
+        0 <= archive.free_bytes <= archive.capacity_bytes <= MAX_BYTES,
+        CardRule.BAD_ARCHIVE,
+        f"{archive.free_bytes} of {archive.capacity_bytes} bytes of an archive are free",
+    )
+    _require(
+        0 < archive.port < 1 << 16,
+        CardRule.BAD_ARCHIVE,
+        f"an archive answers at no port {archive.port}",
+    )
+
+
 def _check_offer(offer: ModelOffer) -> None:
     _require(isinstance(offer.role, Role), CardRule.UNKNOWN_ROLE, f"unknown role {offer.role!r}")
     _require(
         isinstance(offer.kind, ModelKind), CardRule.UNKNOWN_KIND, f"unknown kind {offer.kind!r}"
     )
-    for text in (offer.model_id, offer.weights_digest, offer.tokenizer_digest):
+    texts = (
+        offer.model_id,
+        offer.weights_digest,
+        offer.tokenizer_digest,
+        offer.quantization,
+        offer.dtype,
+        offer.backend,
+        offer.architecture,
+        offer.target_weights_digest,
+        offer.encoder_digest,
+    )
+    for text in texts:
         _require_text(text)
-    _require_text(offer.quantization)
-    _require_text(offer.dtype)
-    _require_text(offer.backend)
     _require(offer.model_id, CardRule.BAD_MODEL, "a model has no id")
     _require(
         offer.role is not Role.VERIFIER or offer.kind is ModelKind.AUTOREGRESSIVE,
@@ -209,13 +237,38 @@ def _check_offer(offer: ModelOffer) -> None:
         offer.context_length,
         offer.kv_bytes_per_token,
         offer.kv_fixed_bytes,
+        offer.feature_width,
+        offer.block_size,
+        *offer.tapped_layers,
     )
     _require(
         all(0 <= count <= MAX_BYTES for count in counts),
         CardRule.BAD_MODEL,
         f"{offer.model_id!r} has a size outside 0 to 2^64 - 1",
     )
+    _check_conditioning(offer)
     _check_step_costs(offer)
+
+
+def _check_conditioning(offer: ModelOffer) -> None:
+    """An encoder is told whole or not at all, and by proposers alone."""
+    told = (offer.feature_width > 0, bool(offer.encoder_digest), bool(offer.tapped_layers))
+    _require(
+        all(told) or not any(told),
+        CardRule.BAD_MODEL,
+        f"{offer.model_id!r} tells only a part of its encoder",
+    )
+    _require(
+        offer.role is Role.PROPOSER
+        or not (any(told) or offer.target_weights_digest or offer.block_size),
+        CardRule.BAD_MODEL,
+        f"{offer.model_id!r} is no proposer but drafts for a verifier",
+    )
+    _require(
+        len(offer.tapped_layers) <= MAX_TAPPED_LAYERS,
+        CardRule.BAD_MODEL,
+        f"{offer.model_id!r} taps more than {MAX_TAPPED_LAYERS} layers",
+    )
 
 
 def _check_step_costs(offer: ModelOffer) -> None:

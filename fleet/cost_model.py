@@ -12,6 +12,9 @@ takes as long as the slower of the two sides, a miss both after each other:
     hit     = max(verify(B+1), round_trip + draft(B))
     miss    = verify(B+1) + round_trip + draft(B)
     seconds = h * hit + (1 - h) * miss
+
+A proposer that is conditioned on the hidden states of the committed tokens cannot
+draft ahead: each of its blocks takes the whole `miss`.
 """
 
 from __future__ import annotations
@@ -57,27 +60,37 @@ def widest_block(verifier_costs: Sequence[StepCost]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PairCost:
-    """What is known of a pair; seconds, and acceptance in 0 to 1."""
+    """What is known of a pair; seconds, and acceptance in 0 to 1.
+
+    `most_drafted` tokens are in one draft at most, 0 for no limit of the proposer's.
+    """
 
     verifier_costs: Sequence[StepCost]
     proposer_costs: Sequence[StepCost]
     round_trip_seconds: float
     acceptance: float
+    drafts_ahead: bool = True
+    most_drafted: int = 0
 
     def block_seconds(self, block_size: int) -> float:
         """Expected seconds of one block."""
         verify = step_seconds(self.verifier_costs, block_size + 1)
         draft = self.round_trip_seconds + step_seconds(self.proposer_costs, block_size)
-        hit = self.acceptance ** (block_size + 1)
+        hit = self.acceptance ** (block_size + 1) if self.drafts_ahead else 0.0
         return hit * max(verify, draft) + (1.0 - hit) * (verify + draft)
 
     def tokens_per_second(self, block_size: int) -> float:
         """Expected speed at a block size."""
         return expected_tokens(self.acceptance, block_size) / self.block_seconds(block_size)
 
+    def widest_block(self) -> int:
+        """The most drafted tokens that both sides take."""
+        widest = widest_block(self.verifier_costs)
+        return min(widest, self.most_drafted) if self.most_drafted else widest
+
     def best_block_size(self) -> int:
         """The fastest block size; the smallest of equals."""
-        sizes = range(1, widest_block(self.verifier_costs) + 1)
+        sizes = range(1, self.widest_block() + 1)
         return max(sizes, key=lambda size: (self.tokens_per_second(size), -size))
 
 

@@ -78,6 +78,12 @@ def proposer_objection(
             f"{offer.model_id} has tokenizer {offer.tokenizer_digest[:12] or 'unknown'}, "
             f"{verifier_offer.model_id} has {verifier_offer.tokenizer_digest[:12] or 'unknown'}."
         )
+    if offer.target_weights_digest not in ("", verifier_offer.weights_digest):
+        return RejectionReason.WRONG_TARGET, (
+            f"{offer.model_id} was made for the verifier with weights "
+            f"{offer.target_weights_digest[:12]}, {verifier_offer.model_id} has "
+            f"{verifier_offer.weights_digest[:12] or 'unknown'}."
+        )
     # Exactness comes last, so that what its sentence offers then works.
     return (
         _context_objection(request, offer)

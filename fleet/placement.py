@@ -13,14 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fleet.archive_choice import LEAST_POSITIONS, ArchiveWish, choose_archives
 from fleet.card import Role
 from fleet.errors import ModelNotFound, NoPlacement
 from fleet.kv_memory import kv_bytes
 from fleet.node_view import MeasuredAcceptance, Measurements, NodeView
 from fleet.pairing_rules import Objection, proposer_objection, verifier_objection
 from fleet.placement_reasons import pair_text, plan_reasons
-from fleet.plan import Placement, Plan, PlanRequest, Rejection, RejectionReason, Transport
+from fleet.plan import (
+    KvStrategy,
+    Placement,
+    Plan,
+    PlanRequest,
+    Rejection,
+    RejectionReason,
+    Transport,
+)
 from fleet.predicted_pair import PredictedPair, Server, predict, predict_alone
+
+NO_ARCHIVE = (
+    "No live node has an archive for what is evicted: the session cannot be opened before one "
+    "is there; start one with `fleet join --serve archive=1GiB`."
+)
 
 __all__ = ["MeasuredAcceptance", "Measurements", "NodeView", "plan"]
 
@@ -50,7 +64,7 @@ def plan(request: PlanRequest, nodes: Sequence[NodeView], measured: Measurements
         pairs, unfit = _pairs(request, server, ordered, measured)
         fit += pairs
         rejections += unfit
-    return _decide(request, fit, rejections, measured)
+    return _decide(request, fit, rejections, ordered, measured)
 
 
 def _pairs(
@@ -82,6 +96,7 @@ def _decide(
     request: PlanRequest,
     fit: list[PredictedPair],
     rejections: list[Rejection],
+    nodes: Sequence[NodeView],
     measured: Measurements,
 ) -> Plan:
     if not fit:
@@ -92,6 +107,7 @@ def _decide(
     card = chosen.verifier.card
     needed = kv_bytes(chosen.verifier.offer, request)
     free = measured.free_bytes.get(card.node_id, card.memory_free_bytes)
+    archive, archive_reasons = _archive(request, chosen.verifier, nodes, measured)
     return Plan(
         verifier=_placement(chosen.verifier),
         proposer=_placement(chosen.proposer) if chosen.proposer else None,
@@ -103,9 +119,37 @@ def _decide(
         acceptance_rate=chosen.acceptance_rate,
         acceptance_measured=chosen.acceptance_measured,
         kv_bytes=needed,
-        reasons=plan_reasons(request, chosen, needed, free),
+        reasons=(*plan_reasons(request, chosen, needed, free), *archive_reasons),
         rejections=tuple(rejections),
         exact=chosen.is_exact,
+        archive=archive,
+    )
+
+
+def _archive(
+    request: PlanRequest, verifier: Server, nodes: Sequence[NodeView], measured: Measurements
+) -> tuple[Placement | None, tuple[str, ...]]:
+    """Where a `restored` session's evicted positions would go, and why there."""
+    if request.kv_strategy is not KvStrategy.RESTORED or request.without_archive:
+        return None, ()
+    own_id = verifier.card.node_id
+    addresses = {view.card.node_id: view.card.addresses for view in nodes}
+    choice = choose_archives(
+        ArchiveWish(
+            self_id=own_id,
+            node_id=request.archive_node_id,
+            needed_bytes=LEAST_POSITIONS * verifier.offer.kv_bytes_per_token,
+        ),
+        nodes,
+        lambda node_id: next(iter(addresses[node_id]), None),
+        lambda node_id: measured.round_trips.get((own_id, node_id)),
+    )
+    if not choice.candidates:
+        return None, (*choice.objections, NO_ARCHIVE)
+    best = choice.candidates[0]
+    return Placement(best.node_id, best.node_name, best.address, ""), (
+        best.reason,
+        *choice.objections,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleet.card import ModelOffer
 from fleet.node_view import UNLIMITED_BYTES
 from fleet.plan import PlanRequest
 from fleet.predicted_pair import PredictedPair, Server
@@ -43,6 +44,7 @@ def plan_reasons(
                 "The request names the proposer: it is used although it is "
                 "predicted to be no faster than the verifier alone."
             )
+        reasons.append(_proposer_text(chosen.proposer.offer))
         if not chosen.is_exact:
             reasons.append(
                 f"{_served(chosen.verifier)} is not exact: drafting can change tokens on that "
@@ -50,8 +52,8 @@ def plan_reasons(
             )
         if request.block_size is not None and request.block_size > chosen.block_size:
             reasons.append(
-                f"Blocks of {request.block_size} were asked for; the verifier's widest "
-                f"measured step holds {chosen.block_size}."
+                f"Blocks of {request.block_size} were asked for; the verifier's widest measured "
+                f"step and the proposer's longest draft hold {chosen.block_size}."
             )
     elif request.without_proposer:
         reasons.append("The request wants the verifier alone.")
@@ -64,6 +66,17 @@ def plan_reasons(
     )
     reasons.append(f"Keys and values take at most {bytes_text(kv_bytes)}{of_free}.")
     return tuple(reasons)
+
+
+def _proposer_text(offer: ModelOffer) -> str:
+    """What kind of proposer it is, and whether its drafts hide behind verifying."""
+    kind = offer.kind.value.replace("_", "-")
+    if offer.drafts_ahead:
+        return f"{offer.model_id} ({kind}) drafts the next block while this one is verified."
+    return (
+        f"{offer.model_id} ({kind}) drafts from the hidden states of the committed tokens, so that "
+        "its drafts and their round trip are never hidden behind verifying."
+    )
 
 
 def _served(server: Server) -> str:

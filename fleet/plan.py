@@ -37,11 +37,16 @@ class RejectionReason(StrEnum):
     UNREACHABLE = "unreachable"
     BREAKER_OPEN = "breaker_open"
     NOT_EXACT = "not_exact"
+    WRONG_TARGET = "wrong_target"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a placement is asked for; empty strings and None mean any."""
+    """What a placement is asked for; empty strings and None mean any.
+
+    `archive_node_id` names the archive of a `restored` session; `without_archive`
+    when it needs none, or has its own already.
+    """
 
     verifier_model: str
     proposer_model: str = ""
@@ -53,6 +58,8 @@ class PlanRequest:
     window_tokens: int = 1024
     block_size: int | None = None
     without_proposer: bool = False
+    archive_node_id: str = ""
+    without_archive: bool = False
 
     @property
     def names_proposer(self) -> bool:
@@ -87,7 +94,8 @@ class Plan:
     """What the planner decided. `proposer` is None when the verifier decodes alone.
 
     `exact` tells whether drafting cannot change a token: the verifier is exact
-    on its machine, or decodes alone.
+    on its machine, or decodes alone. `archive` keeps what a `restored` session
+    evicts; its model is the learned map's, if there is one.
     """
 
     verifier: Placement
@@ -103,3 +111,4 @@ class Plan:
     reasons: tuple[str, ...]
     rejections: tuple[Rejection, ...]
     exact: bool
+    archive: Placement | None = None

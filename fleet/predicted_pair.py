@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fleet.acceptance_prior import acceptance_of
 from fleet.card import Card, ModelOffer
-from fleet.cost_model import PairCost, alone_tokens_per_second, expected_tokens, widest_block
+from fleet.cost_model import PairCost, alone_tokens_per_second, expected_tokens
 from fleet.node_view import Measurements
 from fleet.plan import PlanRequest
 
@@ -80,11 +80,13 @@ def predict(
         proposer_costs=proposer.offer.step_costs,
         round_trip_seconds=0.0 if is_local else max(0.0, measured.round_trips[way]),
         acceptance=acceptance,
+        drafts_ahead=proposer.offer.drafts_ahead,
+        most_drafted=proposer.offer.block_size,
     )
     if request.block_size is None:
         block_size = cost.best_block_size()
     else:
-        block_size = min(request.block_size, widest_block(verifier.offer.step_costs))
+        block_size = min(request.block_size, cost.widest_block())
     return PredictedPair(
         verifier=verifier,
         proposer=proposer,

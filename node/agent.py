@@ -11,6 +11,7 @@ from typing import NoReturn
 import structlog
 
 from engine.model_folder import Progress
+from node.archive.session_restorers import RestorerSettings
 from node.config import Config, is_loopback
 from node.log import configure_log
 from node.machine import memory_free_bytes
@@ -154,4 +155,10 @@ def _role_settings(config: Config) -> RoleSettings:
         draft_deadline_seconds=config.draft_deadline_seconds,
         dtype=config.dtype,
         backend=config.backend,
+        host=config.bind_address[0],
+        restorers=RestorerSettings(
+            deadline=config.archive_deadline_seconds,
+            rebuild=config.restorer_wait_seconds,
+            lease=2 * config.session_ttl_seconds,
+        ),
     )

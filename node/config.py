@@ -43,7 +43,7 @@ class Config:
     peers: tuple[str, ...] = ()
     """Seed peers, host:port; one unknown or dead one is dialled every 10 s."""
     serve: tuple[str, ...] = ()
-    """Roles, each "verifier=MODEL" or "proposer=MODEL"."""
+    """Roles, each "verifier=MODEL", "proposer=MODEL" or "archive=512MiB"."""
     mdns: bool = True
     """Whether to announce and find nodes by multicast DNS."""
     insecure: bool = False
@@ -56,6 +56,10 @@ class Config:
     """Idle seconds after which a session is evicted."""
     draft_deadline_seconds: float = 0.25
     """Longest wait for one draft; a later one is a fault of the proposer."""
+    archive_deadline_seconds: float = 2.0
+    """Longest wait for one answer of an archive; then what it kept is made anew elsewhere."""
+    restorer_wait_seconds: float = 15.0
+    """Longest wait for another archive when one was lost; then the operation fails by name."""
     period_seconds: float = 1.0
     """Gossip period T. A dead node of a fleet of two is known within 7 T."""
     dtype: str = "float32"
@@ -246,6 +250,10 @@ def _check(config: Config) -> None:
     _require(config.kv_budget_bytes >= 0, "kv_budget_bytes", "give 0 or more bytes")
     _require(0 < config.session_ttl_seconds < 1e9, "session_ttl_seconds", "give seconds above 0")
     _require(0 < config.draft_deadline_seconds <= 60, "draft_deadline_seconds", "give 0 to 60 s")
+    _require(
+        0 < config.archive_deadline_seconds <= 60, "archive_deadline_seconds", "give 0 to 60 s"
+    )
+    _require(0 <= config.restorer_wait_seconds <= 600, "restorer_wait_seconds", "give 0 to 600 s")
     _require(0.02 <= config.period_seconds <= 60, "period_seconds", "give 0.02 to 60 s")
     _require(0 <= config.drain_seconds <= 3600, "drain_seconds", "give 0 to 3600 s")
     _require(config.backend in BACKENDS, "backend", f"give one of {', '.join(BACKENDS)}")

@@ -95,6 +95,22 @@ class NodeMetrics:
         self.draft_streams_active = Gauge(
             "kakeya_draft_streams_active", "Draft streams that are served.", registry=registry
         )
+        self.links_active = Gauge(
+            "kakeya_links_active", "Tensor links that are served.", registry=registry
+        )
+        self.links_opened = Counter(
+            "kakeya_links_opened_total", "Tensor links that were opened.", registry=registry
+        )
+        self.link_bytes = Counter(
+            "kakeya_link_bytes_total", "Bytes of tensors that arrived on links.", registry=registry
+        )
+        self.tensors_refused = Counter(
+            "kakeya_tensors_refused_total",
+            "Tensors that arrived on links and were not taken, by fault: corrupt, not_finite, "
+            "wrong_shape, out_of_order.",
+            ["fault"],
+            registry=registry,
+        )
         self.draft_round_trip_seconds = Histogram(
             "kakeya_draft_round_trip_seconds",
             "A draft's way to the proposer and back, its compute time included.",
@@ -113,10 +129,53 @@ class NodeMetrics:
             registry=registry,
             buckets=_LONG,
         )
+        self._restoring()
         self.rpc_errors = Counter(
             "kakeya_rpc_errors_total",
             "Calls that ended with an error, by its reason.",
             ["reason"],
+            registry=registry,
+        )
+
+    def _restoring(self) -> None:
+        registry = self.registry
+        self.archives_open = Gauge(
+            "kakeya_archives_open", "Archives that sessions have open here.", registry=registry
+        )
+        self.archive_bytes = Gauge(
+            "kakeya_archive_bytes", "Bytes that archives take here.", registry=registry
+        )
+        self.archive_budget_bytes = Gauge(
+            "kakeya_archive_budget_bytes",
+            "Bytes that archives may take here together.",
+            registry=registry,
+        )
+        self.archive_positions = Gauge(
+            "kakeya_archive_positions", "Evicted positions kept here.", registry=registry
+        )
+        self.archive_query_seconds = Histogram(
+            "kakeya_archive_query_seconds",
+            "Attention of a block's queries in one layer, where the archive is.",
+            registry=registry,
+            buckets=_SHORT,
+        )
+        self.restorer_round_trip_seconds = Histogram(
+            "kakeya_restorer_round_trip_seconds",
+            "A layer's wait for its partial attention, as the verifier sees it.",
+            registry=registry,
+            buckets=_SHORT,
+        )
+        self.restorer_faults = Counter(
+            "kakeya_restorer_faults_total",
+            "Archives that sessions lost, by kind: unreachable, deadline, full, gone, refused, "
+            "not_finite, protocol.",
+            ["kind"],
+            registry=registry,
+        )
+        self.restorer_rebuilds = Counter(
+            "kakeya_restorer_rebuilds_total",
+            "Archives made anew for a session, by outcome: rebuilt, lost.",
+            ["outcome"],
             registry=registry,
         )
 

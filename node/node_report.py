@@ -50,6 +50,9 @@ class NodeReport:
             kv_bytes=load.kv_bytes,
             kv_budget_bytes=load.kv_budget_bytes,
             memory_free_bytes=memory_free_bytes(),
+            archive_count=load.archive_count,
+            archive_bytes=load.archive_bytes,
+            archive_budget_bytes=load.archive_budget_bytes,
         )
 
     def _acceptances(self) -> list[capability_pb2.MeasuredAcceptance]:

@@ -1,4 +1,4 @@
-"""What a node is told to serve: `verifier=MODEL` or `proposer=MODEL`."""
+"""What a node is told to serve: `verifier=MODEL`, `proposer=MODEL[@TARGET]`, `archive=AMOUNT`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet.card import Role
+from node.archive.byte_amount import parse_bytes
 from node.errors import NodeError
 
-SERVED_ROLES = (Role.VERIFIER, Role.PROPOSER)
+SERVED_ROLES = (Role.VERIFIER, Role.PROPOSER, Role.ARCHIVE)
+
+# Less keeps no session's first positions of a model of use.
+LEAST_ARCHIVE_BYTES = 1 << 20
 
 
 class BadRoleSpec(NodeError):
@@ -19,7 +23,10 @@ class BadRoleSpec(NodeError):
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """One model in one role; `model` as `engine.model_folder` or the proposers name it."""
+    """One model in one role; `model` as `engine.model_folder` or the proposers name it.
+
+    Of an archive `model` is the amount of memory, such as "512MiB".
+    """
 
     role: Role
     model: str
@@ -32,10 +39,25 @@ def parse_role_spec(text: str) -> RoleSpec:
     if not separator or role is None or not model.strip():
         raise BadRoleSpec(
             f"{text!r} names no role and model",
-            "write verifier=MODEL or proposer=ngram; MODEL is tiny, a folder or a hub id",
+            "write verifier=MODEL, proposer=ngram, proposer=MODEL@TARGET or archive=512MiB; "
+            "MODEL is tiny, a folder or a hub id",
             spec=text[:128],
         )
+    if role is Role.ARCHIVE:
+        archive_bytes(model.strip())
     return RoleSpec(role, model.strip())
+
+
+def archive_bytes(amount: str) -> int:
+    """The bytes of `archive=AMOUNT`. Raises `BadRoleSpec`."""
+    mend = "write archive=AMOUNT, such as archive=512MiB or archive=2GiB"
+    try:
+        budget_bytes = parse_bytes(amount)
+    except ValueError as error:
+        raise BadRoleSpec(f"in archive={amount[:64]} {error}", mend, spec=amount[:128]) from error
+    if budget_bytes < LEAST_ARCHIVE_BYTES:
+        raise BadRoleSpec(f"archive={amount} is less than 1MiB", mend, spec=amount)
+    return budget_bytes
 
 
 def parse_role_specs(texts: Sequence[str]) -> list[RoleSpec]:
@@ -46,4 +68,9 @@ def parse_role_specs(texts: Sequence[str]) -> list[RoleSpec]:
             raise BadRoleSpec(
                 f"{spec.role.value}={spec.model} is given twice", "give it once", spec=spec.model
             )
+    archives = [spec for spec in specs if spec.role is Role.ARCHIVE]
+    if len(archives) > 1:
+        raise BadRoleSpec(
+            f"{len(archives)} archives are given", "give one amount for all of it", spec="archive"
+        )
     return specs

@@ -16,13 +16,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import grpc.aio
 
+from engine.feature_encoder import ContextEncoder
 from engine.model_folder import Progress
 from engine.session_store import EndReason
-from fleet.card import ModelOffer, Role
+from fleet.card import ArchiveOffer, ModelOffer, Role
 from fleet.placement import MeasuredAcceptance
 from kakeya.v1 import (
     placement_pb2_grpc,
@@ -30,15 +33,23 @@ from kakeya.v1 import (
     runtime_pb2_grpc,
     tensor_pb2_grpc,
 )
-from node.drafting.proposer_loading import load_served_proposer
+from node.archive.archive_role import ArchiveRole
+from node.archive.archive_ways import ArchiveWays
+from node.archive.drafter_folders import drafter_folder
+from node.archive.session_restorers import Restorers, RestorerSettings
 from node.drafting.proposer_service import ProposerServicer
 from node.drafting.served_proposer import ServedProposer
+from node.links.encoder_fetch import EncoderShelf
+from node.links.feature_inbox import FeatureInbox
+from node.links.link_table import LinkTable
+from node.links.tensor_service import ConditionedProposer, TensorServicer
 from node.metrics import NodeMetrics
 from node.planning.acceptance_ledger import AcceptanceLedger
 from node.planning.fleet_view import FleetView
 from node.planning.placement_service import PlacementServicer
 from node.planning.planner import OwnMeasurements, Planner
-from node.role_spec import BadRoleSpec, RoleSpec, parse_role_specs
+from node.proposer_role import load_served_proposer
+from node.role_spec import BadRoleSpec, RoleSpec, archive_bytes, parse_role_specs
 from node.sessions.breaker_book import BreakerBook
 from node.sessions.generations import Generations
 from node.sessions.pairing import Surroundings
@@ -46,7 +57,6 @@ from node.sessions.runtime_service import RuntimeServicer
 from node.sessions.served_verifier import ServedVerifier
 from node.sessions.session_desk import SessionDesk
 from node.sessions.verifier_loading import StoreSettings, load_served_verifier
-from node.tensor_service import TensorServicer
 
 __all__ = ["Progress", "RoleLoad", "RoleSettings", "Roles"]
 
@@ -73,9 +83,13 @@ class RoleSettings:
     draft_deadline_seconds: float = 0.25
     """Longest wait of a verifier for one draft."""
     dtype: str = "float32"
-    """Number format of the verifiers' computation."""
+    """Number format of the computation of verifiers and proposers."""
     backend: str = "auto"
     """What computes: torch, mlx or auto."""
+    host: str = "127.0.0.1"
+    """Where an archive listens, at a port of its own."""
+    restorers: RestorerSettings = field(default_factory=RestorerSettings)
+    """Limits of what restores the sessions' evicted positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,9 @@ class RoleLoad:
     draft_stream_count: int
     kv_bytes: int
     kv_budget_bytes: int
+    archive_count: int = 0
+    archive_bytes: int = 0
+    archive_budget_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +113,7 @@ class _Services:
     desk: SessionDesk
     generations: Generations
     proposer: ProposerServicer
+    tensors: TensorServicer
 
 
 class Roles:
@@ -108,9 +126,13 @@ class Roles:
         self._verifiers: dict[str, ServedVerifier] = {}
         self._proposers: dict[str, ServedProposer] = {}
         self._ledger = AcceptanceLedger()
+        self._encoders = EncoderShelf()
         self._fleet: FleetView | None = None
         self._breakers = BreakerBook(self._clock, self._boot_of)
         self._services: _Services | None = None
+        self._archive: ArchiveRole | None = None
+        self._drafters: dict[str, Path] = {}
+        self._restorers: Restorers | None = None
         metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
 
     async def load(self, specs: Sequence[str], *, progress: Progress | None = None) -> None:
@@ -124,9 +146,16 @@ class Roles:
         for spec in parsed:
             if spec.role is Role.VERIFIER:
                 await self._load_verifier(spec, verifier_count, progress)
+            elif spec.role is Role.PROPOSER:
+                await self._load_proposer(spec, progress)
             else:
-                served = load_served_proposer(spec.model, self._clock)
-                self._proposers[served.offer.model_id] = served
+                self._archive = await ArchiveRole.start(
+                    archive_bytes(spec.model),
+                    self._drafters,
+                    self._metrics,
+                    self._clock,
+                    host=self._settings.host,
+                )
 
     def offers(self) -> tuple[ModelOffer, ...]:
         """What the card says of this node's models, verifiers first."""
@@ -136,8 +165,13 @@ class Roles:
         )
 
     def served(self) -> frozenset[Role]:
-        """The roles that have at least one model."""
-        return frozenset(offer.role for offer in self.offers())
+        """The roles that are served."""
+        roles = frozenset(offer.role for offer in self.offers())
+        return roles if self._archive is None else roles | {Role.ARCHIVE}
+
+    def archive_offer(self) -> ArchiveOffer | None:
+        """What the card says of this node's archive."""
+        return self._archive.offer if self._archive is not None else None
 
     def load_numbers(self) -> RoleLoad:
         """For GetNode."""
@@ -148,6 +182,9 @@ class Roles:
             draft_stream_count=services.proposer.stream_count if services else 0,
             kv_bytes=self._kv_bytes(),
             kv_budget_bytes=self._kv_budget_bytes(),
+            archive_count=self._archive.open_count if self._archive else 0,
+            archive_bytes=self._archive.used_bytes if self._archive else 0,
+            archive_budget_bytes=self._archive.budget_bytes if self._archive else 0,
         )
 
     def acceptances(self) -> tuple[tuple[tuple[str, str], MeasuredAcceptance], ...]:
@@ -176,8 +213,17 @@ class Roles:
             proposers=self._proposers,
             breakers=self._breakers,
             observe_round_trip=self._metrics.draft_round_trip_seconds.observe,
+            encoders=self._encoders,
         )
-        desk = SessionDesk(self._verifiers, around, self._metrics, self._clock)
+        self._restorers = Restorers(
+            fleet=fleet,
+            ways=ArchiveWays(self._metrics, deadline_seconds=self._settings.restorers.deadline),
+            metrics=self._metrics,
+            settings=self._settings.restorers,
+            drafters=self._drafters,
+            clock=self._clock,
+        )
+        desk = SessionDesk(self._verifiers, around, self._restorers, self._metrics, self._clock)
         generations = Generations(
             desk,
             self._ledger,
@@ -185,17 +231,22 @@ class Roles:
             self._clock,
             draft_deadline_seconds=self._settings.draft_deadline_seconds,
         )
+        links = LinkTable(self._clock, most_links=self._settings.draft_stream_limit)
         proposer = ProposerServicer(
-            self._proposers, self._metrics, self._settings.draft_stream_limit
+            self._proposers,
+            self._metrics,
+            self._settings.draft_stream_limit,
+            partial(_find_inbox, links),
         )
+        tensors = TensorServicer(self._conditioned(), links, self._metrics)
         runtime = RuntimeServicer(desk, generations, self._metrics, self._clock)
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(runtime, server)
         proposer_pb2_grpc.add_ProposerServiceServicer_to_server(proposer, server)
         placement_pb2_grpc.add_PlacementServiceServicer_to_server(
             PlacementServicer(planner), server
         )
-        tensor_pb2_grpc.add_TensorServiceServicer_to_server(TensorServicer(), server)
-        self._services = _Services(desk, generations, proposer)
+        tensor_pb2_grpc.add_TensorServiceServicer_to_server(tensors, server)
+        self._services = _Services(desk, generations, proposer, tensors)
         return SERVICE_NAMES
 
     async def run(self) -> None:
@@ -205,6 +256,9 @@ class Roles:
             await asyncio.sleep(period)
             if self._services is not None:
                 self._services.desk.sweep()
+                self._services.tensors.sweep()
+            if self._archive is not None:
+                self._archive.sweep()
 
     async def drain(self, seconds: float) -> None:
         """Refuses new work; ends draft streams; generations end with DRAINING.
@@ -212,10 +266,13 @@ class Roles:
         Returns when none runs any more, after `seconds` at the latest.
         """
         services = self._services
+        if self._archive is not None:
+            self._archive.drain()
         if services is None:
             return
         services.desk.drain()
         services.proposer.drain()
+        services.tensors.drain()
         ended = asyncio.create_task(services.generations.all_ended())
         await asyncio.wait((ended,), timeout=seconds)
         ended.cancel()
@@ -224,8 +281,36 @@ class Roles:
         """Closes sessions and their draft sources, then the models' threads."""
         if self._services is not None:
             await self._services.desk.close()
+        await self._encoders.close()
+        for proposer in self._proposers.values():
+            await proposer.close()
         for served in self._verifiers.values():
             await served.worker.close()
+        if self._restorers is not None:
+            await self._restorers.close()
+        if self._archive is not None:
+            await self._archive.close()
+
+    async def _load_proposer(self, spec: RoleSpec, progress: Progress | None) -> None:
+        served = await load_served_proposer(
+            spec.model, self._clock, dtype=self._settings.dtype, progress=progress
+        )
+        model_id = served.offer.model_id
+        if model_id in self._proposers:
+            await served.close()
+            raise _named_twice(spec, model_id)
+        self._proposers[model_id] = served
+        self._drafters.update(await asyncio.to_thread(drafter_folder, spec.model))
+
+    def _conditioned(self) -> dict[str, ConditionedProposer]:
+        """The proposers that take context vectors, as links need them."""
+        return {
+            model_id: ConditionedProposer(
+                encoder.weights, encoder.spec.hidden_size, served.offer.target_weights_digest
+            )
+            for model_id, served in self._proposers.items()
+            if isinstance(encoder := served.proposer.encoder, ContextEncoder)
+        }
 
     async def _load_verifier(
         self, spec: RoleSpec, verifier_count: int, progress: Progress | None
@@ -251,11 +336,7 @@ class Roles:
         model_id = served.offer.model_id
         if model_id in self._verifiers:
             await served.worker.close()
-            raise BadRoleSpec(
-                f"two models to serve are both named {model_id!r}, the second at {spec.model}",
-                "requests tell them apart by that name: rename one of the folders",
-                spec=spec.model,
-            )
+            raise _named_twice(spec, model_id)
         self._verifiers[model_id] = served
 
     def _session_ended(self, session_id: str, reason: EndReason) -> None:
@@ -281,3 +362,16 @@ class Roles:
 
     def _kv_budget_bytes(self) -> int:
         return self._settings.kv_budget_bytes if self._verifiers else 0
+
+
+def _named_twice(spec: RoleSpec, model_id: str) -> BadRoleSpec:
+    return BadRoleSpec(
+        f"two models to serve are both named {model_id!r}, the second at {spec.model}",
+        "requests tell them apart by that name: rename one of the folders",
+        spec=spec.model,
+    )
+
+
+def _find_inbox(links: LinkTable, link_id: str) -> FeatureInbox | None:
+    link = links.find(link_id)
+    return link.inbox if link is not None else None

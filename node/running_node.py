@@ -154,6 +154,7 @@ class RunningNode:
             machine=machine(),
             memory_free_bytes=memory_free_bytes(),
             models=self._roles.offers(),
+            archive=self._roles.archive_offer(),
         )
         return CardMaker(self._identity, self._state, facts, incarnation, time.time)
 

@@ -46,6 +46,11 @@ def command(module: str) -> str:
     return " ".join(["python", "-m", f"scripts.{module}", *sys.argv[1:]])
 
 
+def script_command(module: str) -> str:
+    """As `command`, of a script that is run as a file because it imports its neighbours by name."""
+    return " ".join(["python", f"scripts/{module}.py", *sys.argv[1:]])
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The nearest-rank percentile."""
     ordered = sorted(values)

@@ -16,12 +16,10 @@ import asyncio
 import json
 import os
 import random
-import statistics
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -29,7 +27,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from engine.model_folder import resolve
 from kakeya import AsyncClient, GenerationDone, Speculation
 from node.agent_process import LocalFleet
-from scripts.bench_machine import command, machine, percentile, write_report
+from scripts.bench_machine import command, machine, write_report
+from scripts.fleet_answers import Measured, fleet_answer, transformers_answer
 
 SIDES = ("remote", "in_process", "alone", "transformers")
 PROMPTS = (
@@ -40,92 +39,6 @@ PROMPTS = (
     "class TestStringMethods(unittest.TestCase):\n\n    def test_upper(self):\n",
     "def _format_usage(self, usage, actions, groups, prefix):\n",
 )
-
-
-@dataclass(slots=True)
-class Measured:
-    """One side's figures over all answers."""
-
-    tokens_per_second: list[float] = field(default_factory=list)
-    wire_seconds: list[float] = field(default_factory=list)
-    wait_seconds: list[float] = field(default_factory=list)
-    verify_seconds: list[float] = field(default_factory=list)
-    generated: int = 0
-    forwards: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    faults: int = 0
-
-    def add(self, token_count: int, seconds: float, done: GenerationDone | None) -> None:
-        """Adds one answer."""
-        self.tokens_per_second.append(token_count / seconds)
-        self.generated += token_count
-        if done is None:
-            self.forwards += token_count
-            return
-        self.forwards += done.speculation.verify_forward_count
-        self.drafted += done.speculation.drafted_count
-        self.accepted += done.speculation.accepted_count
-        self.faults += sum(fault.count for fault in done.speculation.faults)
-        for block in done.timeline:
-            self.verify_seconds.append(block.verify_seconds)
-            if block.drafted_count:
-                self.wire_seconds.append(block.wire_seconds)
-                self.wait_seconds.append(block.wait_seconds)
-
-    def summary(self) -> dict[str, float | int]:
-        """Medians and percentiles, for JSON."""
-        figures: dict[str, float | int] = {
-            "tokens_per_second_median": statistics.median(self.tokens_per_second),
-            "tokens_per_forward": self.generated / self.forwards,
-            "answers": len(self.tokens_per_second),
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "draft_faults": self.faults,
-        }
-        for name, values in (
-            ("wire_seconds", self.wire_seconds),
-            ("wait_seconds", self.wait_seconds),
-            ("verify_seconds", self.verify_seconds),
-        ):
-            if values:
-                figures[f"{name}_p50"] = statistics.median(values)
-                figures[f"{name}_p99"] = percentile(values, 0.99)
-        return figures
-
-
-async def fleet_answer(
-    client: AsyncClient,
-    model: str,
-    prompt: Sequence[int],
-    max_tokens: int,
-    speculation: Speculation | str,
-) -> tuple[tuple[int, ...], float, GenerationDone]:
-    """Tokens, seconds of append and generation, and the end."""
-    session = await client.create_session(model, speculation=speculation)  # type: ignore[arg-type]
-    async with session:
-        began = time.perf_counter()
-        await session.append(prompt)
-        completion = await session.generate(max_tokens).collect()
-        return completion.token_ids, time.perf_counter() - began, completion.done
-
-
-def transformers_answer(
-    model: torch.nn.Module, prompt: Sequence[int], max_tokens: int
-) -> tuple[tuple[int, ...], float]:
-    """Tokens and seconds of transformers' own greedy decoding."""
-    ids = torch.tensor([list(prompt)])
-    began = time.perf_counter()
-    with torch.inference_mode():
-        out = model.generate(  # type: ignore[operator]
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=max_tokens,
-            do_sample=False,
-            eos_token_id=None,
-        )
-    seconds = time.perf_counter() - began
-    return tuple(out[0, len(prompt) :].tolist()), seconds
 
 
 async def measure(
@@ -169,7 +82,7 @@ async def measure(
     return measured
 
 
-def ratios(sides: Mapping[str, Mapping[str, float | int]]) -> dict[str, float]:
+def ratios(sides: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """What the figures are about."""
     speed: Callable[[str], float] = lambda side: sides[side]["tokens_per_second_median"]  # noqa: E731
     return {

@@ -76,3 +76,33 @@ def sources() -> ModuleType:
 def streams() -> ModuleType:
     """Runs generations and checks the shape of what they yield."""
     return _load("streams")
+
+
+@pytest.fixture(scope="session")
+def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes the folder of a random DFlash drafter: (target_folder, name, seed=0, **config)."""
+    made: dict[str, Path] = {}
+
+    def make(
+        target_folder: Path, name: str = "drafter", *, seed: int = 0, **config: object
+    ) -> Path:
+        key = repr((target_folder, name, seed, sorted(config.items(), key=str)))
+        if key not in made:
+            scripts = _module("tiny_dflash", Path(__file__).parents[1] / "scripts")
+            folder = tmp_path_factory.mktemp("drafter") / name
+            made[key] = scripts.write_random_dflash(folder, target_folder, seed, **config)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def evicted_stores() -> ModuleType:
+    """A naive evicted store, and deposits and queries for any other."""
+    return _load("evicted_stores")
+
+
+@pytest.fixture(scope="session")
+def caches() -> ModuleType:
+    """Restored caches, and stores that are lost at a chosen call."""
+    return _load("restored_caches")

@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import platform
+from pathlib import Path
+from types import ModuleType
 from typing import Protocol, cast
 
 from engine.errors import BadParameters, ModelUnusable
+from engine.feature_encoder import ContextEncoder
 from engine.model_folder import ModelFolder
+from engine.proposers.contract import Proposer
+from engine.restoration.stores import EvictedStores
 from engine.verifier import Verifier
 
 BACKENDS = {
@@ -17,6 +22,12 @@ BACKENDS = {
 }
 """Module of each back end; it has `load_verifier` with the signature of `_Backend`."""
 
+PROPOSERS = {
+    "dflash": "engine.backends.torch_backend.dflash",
+    "masked_diffusion": "engine.backends.torch_backend.masked_diffusion",
+}
+"""Module of each kind of proposer with tensors: `load_dflash`, `load_masked_diffusion`."""
+
 LIBRARIES = {"mlx": ("mlx", "mlx_lm"), "torch": ("torch", "transformers")}
 """What each back end cannot do without; the extra of the same name installs it."""
 
@@ -24,10 +35,33 @@ AUTO = "auto"
 """Stands for the back end that suits this machine; see `suited_backend`."""
 
 
+ENCODERS = "engine.backends.torch_backend.dflash.encoder"
+"""It has `load_encoder`."""
+
+ARCHIVE_STORES = "engine.backends.torch_backend.archive_stores"
+"""It has `TorchArchiveStores`."""
+
+
 class _Backend(Protocol):
     def load_verifier(
         self, folder: ModelFolder, *, dtype: str, available_bytes: int | None
     ) -> Verifier: ...
+
+
+class _Encoders(Protocol):
+    def load_encoder(self, folder: Path) -> ContextEncoder: ...
+
+
+class _ArchiveStores(Protocol):
+    def TorchArchiveStores(self, budget_bytes: int) -> EvictedStores: ...  # noqa: N802 - a class
+
+
+class _DFlash(Protocol):
+    def load_dflash(self, folder: ModelFolder, target: ModelFolder, *, dtype: str) -> Proposer: ...
+
+
+class _MaskedDiffusion(Protocol):
+    def load_masked_diffusion(self, folder: ModelFolder, *, dtype: str) -> Proposer: ...
 
 
 def installed_backends() -> tuple[str, ...]:
@@ -72,8 +106,46 @@ def load_verifier(
     return _module(name).load_verifier(folder, dtype=dtype, available_bytes=available_bytes)
 
 
+def load_dflash(folder: ModelFolder, target: ModelFolder, *, dtype: str = "float32") -> Proposer:
+    """The DFlash drafter in `folder` for the verifier in `target`. Imports torch.
+
+    Raises a `ModelUnusable`, also when torch is not installed, or `BadParameters`.
+    """
+    return cast(_DFlash, _imported("torch", PROPOSERS["dflash"])).load_dflash(
+        folder, target, dtype=dtype
+    )
+
+
+def load_masked_diffusion(folder: ModelFolder, *, dtype: str = "float32") -> Proposer:
+    """The masked-diffusion model in `folder`. Imports torch; raises as `load_dflash`."""
+    module = cast(_MaskedDiffusion, _imported("torch", PROPOSERS["masked_diffusion"]))
+    return module.load_masked_diffusion(folder, dtype=dtype)
+
+
+def load_encoder(folder: Path) -> ContextEncoder:
+    """The context encoder of the DFlash drafter in `folder`. Imports torch.
+
+    Raises a `ModelUnusable`, also when torch is not installed.
+    """
+    return cast(_Encoders, _imported("torch", ENCODERS)).load_encoder(folder)
+
+
+def archive_stores(budget_bytes: int) -> EvictedStores:
+    """Evicted stores that share a budget. Imports torch.
+
+    Raises a `ModelUnusable` when torch is not installed.
+    """
+    module = cast(_ArchiveStores, _imported("torch", ARCHIVE_STORES))
+    return module.TorchArchiveStores(budget_bytes)
+
+
 def _module(name: str) -> _Backend:
     """The back end `name`. Raises `ModelUnusable` unless its libraries are there and whole."""
+    return cast(_Backend, _imported(name, BACKENDS[name]))
+
+
+def _imported(name: str, module: str) -> ModuleType:
+    """`module` of the back end `name`. Raises `ModelUnusable` if its libraries are not there."""
     advice = f"pip install 'kakeya-fleet[{name}]'"
     missing = _missing(name)
     if missing:
@@ -81,7 +153,7 @@ def _module(name: str) -> _Backend:
             f"the back end {name} needs {', '.join(missing)}: {advice}", backend=name
         )
     try:
-        return cast(_Backend, importlib.import_module(BACKENDS[name]))
+        return importlib.import_module(module)
     except ImportError as error:
         raise ModelUnusable(
             f"the back end {name} is not installed whole ({error}): {advice}", backend=name

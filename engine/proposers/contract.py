@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from engine.features import ContextVectors, FeatureEncoder
+from engine.proposers.info import ProposerInfo
 
 MAX_BLOCK_SIZE = 64
 
@@ -76,6 +77,11 @@ class Proposer(Protocol):
     @property
     def model_id(self) -> str:
         """The name that requests use."""
+        ...
+
+    @property
+    def info(self) -> ProposerInfo:
+        """What it is."""
         ...
 
     @property

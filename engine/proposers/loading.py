@@ -2,26 +2,111 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
-from engine.errors import ModelNotFound
+from engine.backends import load_dflash, load_masked_diffusion
+from engine.errors import ModelNotFound, ModelUnusable
+from engine.model_folder import ModelFolder, Progress, resolve
 from engine.proposers import ngram
 from engine.proposers.contract import Proposer
+from engine.proposers.info import DFLASH, MASKED_DIFFUSION
+from engine.proposers.manifest import check_trained_for, read_trained_target
 
 LOADERS: Mapping[str, Callable[[], Proposer]] = MappingProxyType(
     {ngram.MODEL_ID: ngram.NgramProposer}
 )
+"""Proposers without a folder."""
+
+TARGET_MARK = "@"
+DFLASH_ENTRIES = ("dflash_config", "target_layer_ids", "num_target_layers")
 
 
-def load_proposer(name: str) -> Proposer:
-    """The proposer `name`; raises `ModelNotFound`, naming those that there are."""
+def load_proposer(
+    name: str, *, dtype: str = "float32", progress: Progress | None = None
+) -> Proposer:
+    """The proposer `name`: `ngram`, or `MODEL` or `MODEL@TARGET`.
+
+    `MODEL` is a shipped name, a folder or a hub id, and what it is its config
+    says: a DFlash drafter or a masked-diffusion model. `TARGET` names in the same
+    way the verifier whose embedding and head a DFlash drafter uses; without it
+    the drafter's manifest does. `dtype`: `float32` or `bfloat16`. `progress` hears
+    of downloads. The first call of a model imports its back end.
+
+    Raises `ModelNotFound`, naming those that there are, `TrainedForAnother` when
+    the manifest names another verifier than `TARGET`, another `ModelUnusable`, or
+    `BadParameters`.
+    """
     loader = LOADERS.get(name)
-    if loader is None:
+    if loader is not None:
+        return loader()
+    model, target = _split(name)
+    folder = _resolved(model, progress)
+    if proposer_kind(folder.path) == MASKED_DIFFUSION:
+        if target:
+            raise ModelUnusable(
+                f"{folder.model_id} is no DFlash drafter and takes no target: leave out"
+                f" {TARGET_MARK}{target}",
+                model_id=folder.model_id,
+            )
+        return load_masked_diffusion(folder, dtype=dtype)
+    return load_dflash(folder, _target(folder, target, progress), dtype=dtype)
+
+
+def proposer_kind(folder: Path) -> str:
+    """`DFLASH` or `MASKED_DIFFUSION`, by the config in `folder`. Raises `ModelUnusable`.
+
+    Whatever is marked as a DFlash drafter is held to be one, so that none is
+    loaded as the language model that its `model_type` says.
+    """
+    path = folder / "config.json"
+    try:
+        entries = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"{path} cannot be read: {error}", path=str(path)) from error
+    if not isinstance(entries, dict):
+        raise ModelUnusable(f"{path} is not a JSON object", path=str(path))
+    names = entries.get("architectures")
+    named = isinstance(names, list) and any("dflash" in str(name).lower() for name in names)
+    return (
+        DFLASH if named or any(entry in entries for entry in DFLASH_ENTRIES) else MASKED_DIFFUSION
+    )
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Model and target of `MODEL@TARGET`, an empty target without; folders may have an `@`."""
+    if TARGET_MARK not in name or Path(name).expanduser().is_dir():
+        return name, ""
+    model, _, target = name.rpartition(TARGET_MARK)
+    return model, target
+
+
+def _resolved(model: str, progress: Progress | None) -> ModelFolder:
+    try:
+        return resolve(model, progress=progress)
+    except ModelNotFound as error:
         known = ", ".join(sorted(LOADERS))
         raise ModelNotFound(
-            f"no proposer is called {name[:64]!r}; there is: {known}",
-            model_id=name[:64],
+            f"no proposer is called {model[:64]!r}; there is: {known}, and any model of the"
+            f" hub's format: {error}",
+            model_id=model[:64],
             known_models=known,
+        ) from error
+
+
+def _target(drafter: ModelFolder, given: str, progress: Progress | None) -> ModelFolder:
+    """The verifier that `drafter` is for: `given`, or that of its manifest; checked by digest."""
+    trained = read_trained_target(drafter.path)
+    name = given or trained.model_id
+    if not name:
+        raise ModelUnusable(
+            f"{drafter.model_id} needs the embedding and the head of the verifier that it was"
+            f" trained for, and does not say which: name it, proposer={drafter.model_id}"
+            f"{TARGET_MARK}TARGET, or add a training.json with its target",
+            model_id=drafter.model_id,
         )
-    return loader()
+    target = resolve(name, progress=progress)
+    check_trained_for(drafter, trained, target)
+    return target

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from engine.errors import DraftFailed, DraftFaultKind
-from engine.proposers.contract import Draft, DraftState, Proposer
+from engine.features import ContextVectors
+from engine.proposers.contract import ConditionedDraftState, Draft, DraftState, Proposer
 from engine.running import Result, Runner
 
 
@@ -21,12 +23,18 @@ def always_inline(_token_count: int) -> Runner:
     return run_inline
 
 
+FeaturesSince = Callable[[int], tuple[int, ContextVectors]]
+"""The session's context vectors from a position on that are there, and the first's position."""
+
+
 class LocalDraftSource:
     """A `DraftSource` over a `Proposer` in this process, for one session.
 
     `runner(token_count)` runs a step that takes in so many tokens: inline for
     `ngram` unless they are many, in its own thread for a model. One step runs
-    at a time, in the order of the calls.
+    at a time, in the order of the calls. `features`, for a proposer that needs
+    context vectors, is asked where `draft` is awaited, before each step, for
+    those that the state does not know.
     """
 
     def __init__(
@@ -34,26 +42,39 @@ class LocalDraftSource:
         proposer: Proposer,
         runner: Callable[[int], Runner] = always_inline,
         clock: Callable[[], float] = time.perf_counter,
+        *,
+        features: FeaturesSince | None = None,
     ) -> None:
         self._proposer = proposer
         self._runner = runner
         self._clock = clock
+        self._features = features
         self._turn = asyncio.Lock()
         self._state: DraftState | None = None
+        # Kept here: a step whose caller was cancelled may still be changing the state.
+        self._features_end = 0
         self._closed = False
+
+    @property
+    def drafts_ahead(self) -> bool:
+        """Not for a proposer that needs context vectors: assumed tokens have none."""
+        return self._proposer.encoder is None
 
     async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
         """A draft that continues `history` + `assumed`.
 
-        Raises `DraftFailed` (UNREACHABLE) once closed, `ValueError` when the
-        history became shorter.
+        Raises `DraftFailed`: UNREACHABLE once closed, else what the proposer finds
+        wrong; `ValueError` when the history became shorter.
         """
         began = self._clock()
         async with self._turn:
             self._check_open()
             known = self._state.length if self._state is not None else 0
             run = self._runner(len(history) - known)
-            draft = await run(lambda: self._propose(history, assumed, block_size))
+            fresh = self._fresh_features()
+            draft = await run(lambda: self._propose(history, assumed, block_size, fresh))
+            if fresh is not None:
+                self._features_end = max(self._features_end, fresh[0] + len(fresh[1]))
             self._check_open()
         return Draft(
             draft.token_ids,
@@ -68,7 +89,19 @@ class LocalDraftSource:
         self._closed = True
         self._state = None
 
-    def _propose(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
+    def _fresh_features(self) -> tuple[int, ContextVectors] | None:
+        """The vectors that the state may not know; None for a proposer that needs none."""
+        if self._features is None or self._proposer.encoder is None:
+            return None
+        return self._features(self._features_end)
+
+    def _propose(
+        self,
+        history: Sequence[int],
+        assumed: Sequence[int],
+        block_size: int,
+        fresh: tuple[int, ContextVectors] | None,
+    ) -> Draft:
         """Runs in the proposer's thread: brings the state up to date, then drafts."""
         state = self._state
         if state is None:
@@ -80,6 +113,9 @@ class LocalDraftSource:
             )
         else:
             state.commit(history[state.length :])
+        if fresh is not None:
+            # What a proposer with an encoder opens; to look would take longer than to ask.
+            cast(ConditionedDraftState, state).take_features(*fresh)
         return state.propose(assumed, block_size, 0)
 
     def _check_open(self) -> None:

@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from engine.proposers.contract import Draft
+from engine.proposers.info import NGRAM, ProposerInfo
 
 MODEL_ID = "ngram"
 # Tokens that are compared; beyond five, Python source gained under 0.2 % more
@@ -162,6 +163,16 @@ class NgramProposer:
     def model_id(self) -> str:
         """The name that requests use."""
         return MODEL_ID
+
+    @property
+    def info(self) -> ProposerInfo:
+        """A lookup without weights, for any tokenizer."""
+        return ProposerInfo(MODEL_ID, NGRAM)
+
+    @property
+    def encoder(self) -> None:
+        """Needs no context vectors."""
+        return
 
     def open(self, prefix: Sequence[int]) -> NgramDraftState:
         """State for one session whose history is `prefix`."""

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.features import ContextVectors
+from engine.features import ContextVectors, FeatureEncoder
 from engine.restoration.specification import RestorerSpec
 
 Floats = NDArray[np.float32]
@@ -31,8 +31,8 @@ NOTHING_SEEN = -1e30
 class EvictedKeysValues:
     """Keys and values of n positions, as they lie in the cache.
 
-    One array for each group of `KvLayout.groups` that sees all of the history,
-    in their order: [layers of the group, 2, kv_heads, n, head_dim].
+    One array for each group of `engine.restoration.shape.EvictedShape`, in their
+    order: [layers of the group, 2, kv_heads, n, head_dim].
     """
 
     groups: tuple[Raw, ...]
@@ -85,8 +85,16 @@ class EvictedStore(Protocol):
         ...
 
     @property
+    def encoder(self) -> FeatureEncoder | None:
+        """Makes the context vectors of `projection` on the verifier's side; None for the others.
+
+        A cache takes it once, when it is allocated with the store. Its width is `spec.width`.
+        """
+        ...
+
+    @property
     def length(self) -> int:
-        """The positions from `sink` to this are deposited."""
+        """The positions from `sink` to this, exclusive, are deposited; 0 at first."""
         ...
 
     @property
@@ -103,7 +111,11 @@ class EvictedStore(Protocol):
         ...
 
     def begin(self, queries: EvictedQueries) -> None:
-        """Starts attention to all evicted positions that these queries see."""
+        """Starts attention to all evicted positions that these queries see.
+
+        All of them are deposited by then, else it is a `ValueError`. Raises
+        `RestorerRefused` for a layer, a shape or numbers that cannot be asked for.
+        """
         ...
 
     def finish(self) -> PartialAttention:
@@ -111,13 +123,22 @@ class EvictedStore(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Drops every `begin` whose result has not been asked for, after a forward failed."""
+        """Drops every `begin` whose result has not been asked for, after a forward failed.
+
+        Never raises, also when the store is lost: the forward's own error counts.
+        """
         ...
 
     def fork(self, length: int) -> EvictedStore:
-        """A store of the positions below `length`, for another session."""
+        """A store of the positions below `length`, for another session or to begin anew.
+
+        Raises `OutOfKvMemory` with nothing taken.
+        """
         ...
 
     def release(self) -> None:
-        """Gives the memory back. A second release does nothing, and neither raises."""
+        """Gives the memory back. A second release does nothing, and neither raises.
+
+        The thread that ends the session calls, when no forward of it is under way.
+        """
         ...

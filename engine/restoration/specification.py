@@ -21,10 +21,12 @@ class RestorerKind(StrEnum):
 class RestorerSpec:
     """Which restorer; two streams with equal ones are equal.
 
-    `model_id` names the learned map of `projection`, and `digest` is the SHA-256
-    of its weights and of the encoder's; both are empty for the other kinds.
+    `model_id` names the learned map of `projection`, `digest` is the SHA-256 of its
+    weights and of the encoder's, and `width` the values of one context vector; all
+    are empty for the other kinds.
     """
 
     kind: RestorerKind
     model_id: str = ""
     digest: str = ""
+    width: int = 0

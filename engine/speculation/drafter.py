@@ -112,8 +112,11 @@ class Drafter:
     def draft_ahead(self, history: History, assumed: Sequence[int], most: int) -> None:
         """Starts a draft of at most `most` tokens behind `history` + `assumed`.
 
-        Does nothing when it would not pay, or when nothing is left to draft.
+        Does nothing when it would not pay, when nothing is left to draft, and when
+        the source cannot draft behind assumed tokens.
         """
+        if not self._source.drafts_ahead:
+            return
         if not assumed or most < 1 or not self._state.breaker.closed:
             return
         pace = self._state.pace
@@ -137,7 +140,7 @@ class Drafter:
                 )
             )
         elif state.pace.dropped and state.breaker.closed:
-            state.pace = state.pace.after_alone_block()
+            state.pace = state.pace.after_alone_block(verify_seconds)
 
     async def close(self) -> None:
         """Takes back the draft in flight; no task is left when this returns."""

@@ -2,31 +2,44 @@
 
 With per-token acceptance a, a block of B drafted tokens commits
     E(B) = 1 + a + a**2 + ... + a**B
-tokens in one verify forward on average (Leviathan et al. 2023). A forward reads
-the same weights with a draft or without, and is taken to need the same seconds
-v, which leaves out what more rows cost. Drafting then pays when E tokens in
-v + w seconds, w being the wait for the draft, are faster than one token in v:
-    E * v > v + w.
+tokens in one verify forward on average (Leviathan et al. 2023). It takes
+    V(B + 1) + W(B)
+seconds, V(n) being a verify forward of n rows and W(B) the wait for the draft. How
+V and a draft grow with their size was measured when the models were loaded; how
+fast they are now is the ratio of what a block took to that, smoothed. So the block
+is the one with the best E(B) / (V(B + 1) + W(B)), and drafting pays when that is
+above 1 / V(1), decoding alone.
+
+Whether it pays is judged by adding up, block by block, the tokens that the
+verifier would have made alone in the same time, less those that were committed:
+a cumulative sum (Page, 1954) that drops drafting when too many were lost, and
+whose credit for what was won is bounded. One block then tries again, after ever
+longer times while it fails.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+
+from engine.speculation.steps import FLAT, MeasuredSteps
 
 # Share of the old weight that a block leaves, about its last ten blocks.
 DECAY = 0.9
 # Before anything is measured: two tokens tried, one and a half accepted.
 PRIOR_TRIALS = 2.0
 PRIOR_ACCEPTED = 1.5
-# A block is as short as still promises this share of the longest one's tokens.
-KEPT_SHARE = 0.97
-# Blocks that are looked at before drafting is judged.
-JUDGED_BLOCKS = 8
-# Drafting is dropped when it is slower than alone by more than this share:
-# below it the verdict would be noise.
+# A block is as short as still promises this share of the best one's speed.
+KEPT_SHARE = 0.98
+# Tokens lost against decoding alone at which drafting is dropped, and the most that
+# count as won before.
+LOST_TOKENS = 3.0
+WON_TOKENS = 6.0
+# A loss below this share of a block's time is noise.
 TOLERATED_LOSS = 0.02
-FIRST_RETRY_BLOCKS = 32
+FIRST_RETRY_BLOCKS = 16
 LONGEST_RETRY_BLOCKS = 1024
+# What a clock that did not move is taken to have measured.
+LEAST_SECONDS = 1e-9
 # Blocks after which drafting ahead is tried again.
 AHEAD_RETRY_BLOCKS = 16
 # What a draft's messages take from a verify forward beside it, as
@@ -58,15 +71,25 @@ class BlockMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What was measured of one pair. A value: events return the next one."""
+    """What was measured of one pair. A value: events return the next one.
 
+    `verify_steps` (by rows) and `draft_steps` (by drafted tokens) are those of the
+    loaded models; `verify_scale` and `draft_scale` how much slower they are now.
+    `lost_tokens` is the cumulative sum, negative for tokens won.
+    """
+
+    verify_steps: MeasuredSteps = FLAT
+    draft_steps: MeasuredSteps = FLAT
     trials: float = 0.0
     accepted: float = 0.0
     whole_block_share: float = 0.5
+    verify_scale: float = 1.0
+    draft_scale: float = 1.0
+    wait_share: float = 1.0
     verify_seconds: float = 0.0
     round_trip_seconds: float = 0.0
     compute_seconds: float = 0.0
-    judged: tuple[BlockMeasurement, ...] = field(default=())
+    lost_tokens: float = 0.0
     alone_block_count: int = 0
     retry_after_blocks: int = 0
     next_retry_blocks: int = FIRST_RETRY_BLOCKS
@@ -83,14 +106,21 @@ class Pace:
         return self.alone_block_count < self.retry_after_blocks
 
     def block_size(self, most: int) -> int:
-        """Tokens to draft, 1 to `most` >= 1: the smallest B with E(B) >= 0.97 E(most)."""
-        enough = KEPT_SHARE * expected_tokens(self.acceptance, most)
+        """Tokens to draft, 1 to `most` >= 1: the smallest B within `KEPT_SHARE` of the best speed.
+
+        A retry hopes for the acceptance that was assumed at first: a block as short
+        as the last failures suggest could not show that drafting pays again.
+        """
+        acceptance = self.acceptance
+        if self.retry_after_blocks:
+            acceptance = max(acceptance, PRIOR_ACCEPTED / PRIOR_TRIALS)
+        speeds = []
         expected = 1.0
-        for size in range(1, most):
-            expected += self.acceptance**size
-            if expected >= enough:
-                return size
-        return most
+        for size in range(1, most + 1):
+            expected += acceptance**size
+            speeds.append(expected / self.block_seconds(size))
+        enough = KEPT_SHARE * max(speeds)
+        return next(size for size, speed in enumerate(speeds, start=1) if speed >= enough)
 
     def should_draft_ahead(self) -> bool:
         """Whether drafting ahead saves more waiting than its misses cost.
@@ -107,13 +137,23 @@ class Pace:
         delayed = max(0.0, self.compute_seconds - self.verify_seconds)
         return hit * hidden > (1.0 - hit) * delayed + HANDLING_SECONDS
 
-    def after_alone_block(self) -> Pace:
+    def after_alone_block(self, verify_seconds: float) -> Pace:
         """A block was decoded without asking for a draft while drafting was dropped."""
-        return replace(self, alone_block_count=self.alone_block_count + 1)
+        scale = max(verify_seconds, LEAST_SECONDS) / self.verify_steps.seconds(1)
+        return replace(
+            self,
+            verify_scale=_smoothed(self.verify_scale, scale, first=self.block_count == 0),
+            alone_block_count=self.alone_block_count + 1,
+        )
 
     def after_block(self, block: BlockMeasurement) -> Pace:
         """A block was verified for which a draft was asked."""
         first = self.block_count == 0
+        verify_seconds = max(block.verify_seconds, LEAST_SECONDS)
+        verify_scale = verify_seconds / self.verify_steps.seconds(block.drafted_count + 1)
+        draft_scale = block.compute_seconds / self.draft_steps.seconds(max(1, block.drafted_count))
+        waited = min(block.wait_seconds, block.round_trip_seconds)
+        wait_share = waited / block.round_trip_seconds if block.round_trip_seconds > 0.0 else 0.0
         measured = replace(
             self,
             trials=self.trials * DECAY + block.trial_count,
@@ -123,20 +163,26 @@ class Pace:
                 float(0 < block.drafted_count == block.accepted_count),
                 first=False,
             ),
+            verify_scale=_smoothed(self.verify_scale, verify_scale, first=first),
+            draft_scale=_smoothed(self.draft_scale, draft_scale, first=first),
+            wait_share=_smoothed(self.wait_share, wait_share, first=first),
             verify_seconds=_smoothed(self.verify_seconds, block.verify_seconds, first=first),
             round_trip_seconds=_smoothed(
                 self.round_trip_seconds, block.round_trip_seconds, first=first
             ),
             compute_seconds=_smoothed(self.compute_seconds, block.compute_seconds, first=first),
-            judged=(*self.judged, block)[-JUDGED_BLOCKS:],
             block_count=self.block_count + 1,
         )
-        return _judged(measured)
+        return _judged(measured, block)
 
-
-def expected_tokens(acceptance: float, block_size: int) -> float:
-    """E(B), tokens that a verify forward commits on average."""
-    return sum(acceptance**count for count in range(block_size + 1))
+    def block_seconds(self, size: int) -> float:
+        """Expected seconds of a block of `size` drafted tokens: V(size + 1) + W(size)."""
+        verify = self.verify_scale * self.verify_steps.seconds(size + 1)
+        # Flat steps say nothing of a draft before one was measured.
+        known = self.block_count > 0 or self.draft_steps is not FLAT
+        draft = self.draft_scale * self.draft_steps.seconds(size) if known and size else 0.0
+        wire = max(0.0, self.round_trip_seconds - self.compute_seconds)
+        return verify + self.wait_share * (wire + draft)
 
 
 def _smoothed(old: float, new: float, *, first: bool) -> float:
@@ -144,25 +190,29 @@ def _smoothed(old: float, new: float, *, first: bool) -> float:
     return new if first else DECAY * old + (1.0 - DECAY) * new
 
 
-def _judged(pace: Pace) -> Pace:
-    """Drops drafting, keeps on trying, or takes it up again."""
-    if len(pace.judged) < JUDGED_BLOCKS:
-        return pace
-    tokens = sum(block.committed_count for block in pace.judged)
-    verify = sum(block.verify_seconds for block in pace.judged)
-    wait = sum(block.wait_seconds for block in pace.judged)
-    alone_tokens = len(pace.judged)
-    if tokens * verify >= (1.0 - TOLERATED_LOSS) * alone_tokens * (verify + wait):
+def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
+    """Drops drafting, keeps on trying, or takes it up again.
+
+    Judged by the smoothed seconds: one hiccup of the machine is no verdict.
+    """
+    alone = pace.verify_scale * pace.verify_steps.seconds(1)
+    taken = pace.block_seconds(block.drafted_count) / alone
+    lost = pace.lost_tokens + taken * (1.0 - TOLERATED_LOSS) - block.committed_count
+    if lost > LOST_TOKENS:
         return replace(
             pace,
+            # A retry that loses anything is the last one for a while.
+            lost_tokens=LOST_TOKENS,
             alone_block_count=0,
-            retry_after_blocks=0,
-            next_retry_blocks=FIRST_RETRY_BLOCKS,
+            retry_after_blocks=pace.next_retry_blocks,
+            next_retry_blocks=min(pace.next_retry_blocks * 2, LONGEST_RETRY_BLOCKS),
         )
+    if lost > 0.0:
+        return replace(pace, lost_tokens=lost)
     return replace(
         pace,
-        judged=(),
+        lost_tokens=max(lost, -WON_TOKENS),
         alone_block_count=0,
-        retry_after_blocks=pace.next_retry_blocks,
-        next_retry_blocks=min(pace.next_retry_blocks * 2, LONGEST_RETRY_BLOCKS),
+        retry_after_blocks=0,
+        next_retry_blocks=FIRST_RETRY_BLOCKS,
     )

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from kakeya import Alternative, AsyncClient, GenerationDone, Plan, Tokens
 from kakeya.client import SpeculationChoice
 from node.cli.failure import CommandFailed
+from node.cli.kv_options import KvChoice
+from node.cli.models import archive_node
 from node.cli.sampling_options import Sampling
 from node.cli.tokenizer import TextTokenizer, check_same
 
@@ -28,9 +30,7 @@ class Question:
     prompt: str
     max_tokens: int
     sampling: Sampling = field(default_factory=Sampling)
-    kv_strategy: str = "sink_window"
-    sink_tokens: int | None = None
-    window_tokens: int | None = None
+    kv: KvChoice = field(default_factory=KvChoice)
     stop_at_eos: bool = True
     top_log_probabilities: int | None = None
 
@@ -80,9 +80,12 @@ async def answer(
         raise CommandFailed("EMPTY_PROMPT", "the prompt is empty: give at least one character.")
     session = await client.create_session(
         question.model,
-        kv_strategy=question.kv_strategy,
-        sink_tokens=question.sink_tokens,
-        window_tokens=question.window_tokens,
+        kv_strategy=question.kv.strategy,
+        sink_tokens=question.kv.sink_tokens,
+        window_tokens=question.kv.window_tokens,
+        restorer=question.kv.restorer,
+        restorer_model=question.kv.restorer_model,
+        restorer_node_id=await archive_node(client, question.kv.restorer_node),
         stop_token_ids=tokenizer.stop_token_ids if question.stop_at_eos else (),
         speculation=speculation,
         label=LABEL,

@@ -54,9 +54,9 @@ async def choose_proposer(client: AsyncClient, question: Question) -> Speculatio
     """The planner's choice; where it would decode alone, the proposer it thought too slow."""
     plan = await client.fleet.plan(
         question.model,
-        kv_strategy=question.kv_strategy,
-        sink_tokens=question.sink_tokens or 0,
-        window_tokens=question.window_tokens or 0,
+        kv_strategy=question.kv.strategy,
+        sink_tokens=question.kv.sink_tokens or 0,
+        window_tokens=question.kv.window_tokens or 0,
     )
     if plan.proposer is not None:
         return Speculation(plan.proposer.model_id, plan.proposer.node_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kakeya import FleetSnapshot, Liveness, ModelOffer, NodeStatus, Role
-from node.cli.quantities import seconds_text, share_of_bytes_text
+from node.cli.quantities import exact_bytes_text, seconds_text, share_of_bytes_text
 from node.cli.tables import Cell, Column, Row, memory_bar
 
 COLUMNS = (
@@ -51,13 +51,19 @@ def _row(node: NodeStatus, waited_seconds: float) -> Row:
 
 
 def _served(node: NodeStatus) -> str:
-    """`verifier=tiny (not exact), proposer=ngram`: role and model as `fleet join` takes them."""
-    return ", ".join(_offer(model) for model in node.models) or "-"
+    """`verifier=tiny (not exact), proposer=tiny-dflash (dflash)`: roles, models, kinds."""
+    served = [_offer(model) for model in node.models]
+    if node.archive is not None:
+        served.append(f"archive={exact_bytes_text(node.archive.capacity_bytes)}")
+    return ", ".join(served) or "-"
 
 
 def _offer(model: ModelOffer) -> str:
     text = f"{model.role.value}={model.model_id}"
-    return f"{text} (not exact)" if _is_inexact(model) else text
+    if _is_inexact(model):
+        return f"{text} (not exact)"
+    kind = model.kind.value.replace("_", "-")
+    return f"{text} ({kind})" if model.role is Role.PROPOSER and kind != model.model_id else text
 
 
 def _exactness_style(node: NodeStatus) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from node.cli.failure import ExitCode
+from node.cli.kv_options import kv_options
 from node.cli.options import (
     json_option,
-    kv_options,
     node_option,
     tokenizer_option,
     verifier_option,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kakeya import AsyncClient, Plan, Tokens
     from kakeya.client import SpeculationChoice
     from node.cli.answer import Answer, Question
+    from node.cli.kv_options import KvChoice
     from node.cli.sampling_options import Sampling
     from node.cli.tokenizer import TextStream, TextTokenizer
 
@@ -83,13 +84,11 @@ def command(  # noqa: PLR0913 - one parameter an option
     max_tokens: int,
     speculation: str,
     block_size: int | None,
-    kv_strategy: str,
-    sink_tokens: int | None,
-    window_tokens: int | None,
     top_log_probabilities: int | None,
     tokenizer: str | None,
     node: str | None,
     *,
+    kv: KvChoice,
     sampling: Sampling,
     stop_at_eos: bool,
     timeline: bool,
@@ -117,9 +116,7 @@ def command(  # noqa: PLR0913 - one parameter an option
             prompt=text,
             max_tokens=max_tokens,
             sampling=sampling,
-            kv_strategy=kv_strategy,
-            sink_tokens=sink_tokens,
-            window_tokens=window_tokens,
+            kv=kv,
             stop_at_eos=stop_at_eos,
             top_log_probabilities=top_log_probabilities,
         )

@@ -27,7 +27,8 @@ Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
     "--serve",
     multiple=True,
     metavar="ROLE=MODEL",
-    help="Serve a model: verifier=MODEL or proposer=ngram. Repeatable.",
+    help="Serve a model or memory: verifier=MODEL, proposer=ngram, proposer=MODEL[@TARGET] or "
+    "archive=512MiB. Repeatable.",
 )
 @click.option(
     "--peer",

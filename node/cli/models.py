@@ -67,5 +67,29 @@ async def find_proposer(client: AsyncClient, text: str) -> Speculation:
     return Speculation(model, matching[0].node_id if wanted else "")
 
 
+async def archive_node(client: AsyncClient, wanted: str) -> str:
+    """The id of the node with an archive that a name or the start of an id names.
+
+    Empty for an empty name. Raises `CommandFailed` when no live node has one.
+    """
+    if not wanted:
+        return ""
+    nodes = [
+        node
+        for node in await client.fleet.nodes()
+        if node.liveness is Liveness.ALIVE and node.archive is not None
+    ]
+    for node in nodes:
+        if _is_called(node, wanted):
+            return node.node_id
+    others = ", ".join(node.name for node in nodes)
+    raise CommandFailed(
+        "NO_ARCHIVE",
+        f"no live node called {wanted} has an archive"
+        f"{'; there is one on ' + others if others else ''}: see `fleet status`.",
+        metadata={"node": wanted},
+    )
+
+
 def _is_called(node: NodeStatus, wanted: str) -> bool:
     return not wanted or node.name == wanted or node.node_id.startswith(wanted)

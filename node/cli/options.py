@@ -74,27 +74,3 @@ def verifier_option(*, required: bool) -> Callable[[Decorated], Decorated]:
         )(command)
 
     return decorate
-
-
-def kv_options(command: Decorated) -> Decorated:
-    """`--kv-strategy`, `--sink`, `--window`: how the verifier keeps keys and values."""
-    strategy = click.option(
-        "--kv-strategy",
-        type=click.Choice(["sink_window", "full"]),
-        default="sink_window",
-        show_default=True,
-        help="Which keys and values stay resident.",
-    )
-    sink = click.option(
-        "--sink",
-        "sink_tokens",
-        type=click.IntRange(min=0),
-        help="First positions that stay resident. Default: the node's (4).",
-    )
-    window = click.option(
-        "--window",
-        "window_tokens",
-        type=click.IntRange(min=1),
-        help="Latest positions that stay resident. Default: the node's (1,024).",
-    )
-    return strategy(sink(window(command)))

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from node.cli.failure import ExitCode
-from node.cli.options import json_option, kv_options, node_option, verifier_option
+from node.cli.kv_options import kv_options
+from node.cli.options import json_option, node_option, verifier_option
 
 if TYPE_CHECKING:
     from kakeya import AsyncClient
+    from node.cli.kv_options import KvChoice
 
 EXAMPLE = """\b
 Example:
@@ -38,16 +40,14 @@ Example:
 @kv_options
 @node_option
 @json_option
-def command(  # noqa: PLR0913 - one parameter an option
+def command(
     verifier: str | None,
     proposer: str,
     context_tokens: int,
     block_size: int | None,
-    kv_strategy: str,
-    sink_tokens: int | None,
-    window_tokens: int | None,
     node: str | None,
     *,
+    kv: KvChoice,
     as_json: bool,
 ) -> int:
     """Show which proposer would draft for which verifier: a dry run.
@@ -56,7 +56,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     every other pairing why it was not chosen.
     """
     from node.cli.connection import ask
-    from node.cli.models import verifier_model
+    from node.cli.models import archive_node, verifier_model
     from node.cli.output import fields_of, say, write_json
     from node.cli.plan_text import plan_lines
 
@@ -66,9 +66,12 @@ def command(  # noqa: PLR0913 - one parameter an option
             model,
             proposer_model=proposer,
             context_tokens=context_tokens,
-            kv_strategy=kv_strategy,
-            sink_tokens=sink_tokens or 0,
-            window_tokens=window_tokens or 0,
+            kv_strategy=kv.strategy,
+            sink_tokens=kv.sink_tokens or 0,
+            window_tokens=kv.window_tokens or 0,
+            restorer=kv.restorer,
+            restorer_model=kv.restorer_model,
+            restorer_node_id=await archive_node(client, kv.restorer_node),
             block_size=block_size or 0,
         )
         if as_json:

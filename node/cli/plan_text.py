@@ -24,6 +24,8 @@ def plan_lines(plan: Plan) -> list[str]:
         ]
     lines += [f"  predicted    {prediction_text(plan)}"]
     lines += [f"  K/V          {bytes_text(plan.kv_bytes)} at most"]
+    if plan.archive is not None:
+        lines += [f"  archive      {plan.archive.node_name} ({plan.archive.address})"]
     if plan.reasons:
         lines += ["why", *(f"  - {reason}" for reason in plan.reasons)]
     if plan.rejections:
@@ -44,6 +46,8 @@ def prediction_text(plan: Plan) -> str:
 def pair_text(plan: Plan) -> str:
     """`tiny on mini-1, drafts by ngram on mini-2`, and whether that is not exact."""
     verifier = f"{plan.verifier.model_id} on {plan.verifier.node_name}"
+    if plan.archive is not None:
+        verifier += f", evicted positions on {plan.archive.node_name}"
     if plan.proposer is None:
         return f"{verifier}, alone"
     pair = f"{verifier}, drafts by {plan.proposer.model_id} on {plan.proposer.node_name}"

@@ -11,6 +11,14 @@ def bytes_text(count: int) -> str:
     return f"{_in_unit(count, unit)} {_BINARY_UNITS[unit]}"
 
 
+def exact_bytes_text(count: int) -> str:
+    """Bytes as `fleet join` takes them: `512MiB`, `3GiB`, `1000B`."""
+    unit = 0
+    while count and count % 1024 ** (unit + 1) == 0 and unit < len(_BINARY_UNITS) - 1:
+        unit += 1
+    return f"{count // 1024**unit}{_BINARY_UNITS[unit]}"
+
+
 def share_of_bytes_text(part: int, whole: int) -> str:
     """Two amounts in the unit of the larger one: `1.92 / 23.5 GiB`."""
     unit = _unit_of(max(part, whole))

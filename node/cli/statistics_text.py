@@ -12,6 +12,7 @@ _DROPPED = {
     DropReason.OUT_OF_VOCABULARY: "it sent ids outside the vocabulary",
     DropReason.STALE: "it sent blocks for another history",
     DropReason.SLOWER_THAN_ALONE: "drafting was measured to be slower than decoding alone",
+    DropReason.FEATURES: "the vectors that it drafts from were lost or late",
     DropReason.UNKNOWN: "for a reason that this version does not know",
 }
 
@@ -50,7 +51,16 @@ def statistics_lines(done: GenerationDone, plan: Plan) -> list[str]:
     ]
     if done.seed:
         lines.append(f"seed {done.seed}")
-    return lines + fault_lines(done)
+    return lines + restorer_lines(done) + fault_lines(done)
+
+
+def restorer_lines(done: GenerationDone) -> list[str]:
+    """What became of the evicted positions; empty when nothing happened."""
+    count = done.restorer_rebuild_count
+    if not count:
+        return []
+    times = "once" if count == 1 else f"{count} times"
+    return [f"the archive was lost {times} and made anew from the history"]
 
 
 def drafts_text(done: GenerationDone, plan: Plan) -> str:

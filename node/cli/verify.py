@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from node.cli.failure import ExitCode
+from node.cli.kv_options import kv_options
 from node.cli.options import (
     json_option,
-    kv_options,
     node_option,
     tokenizer_option,
     verifier_option,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kakeya import AsyncClient
     from node.cli.comparison import Comparison
+    from node.cli.kv_options import KvChoice
     from node.cli.sampling_options import Sampling
 
 EXAMPLE = """\b
@@ -61,12 +62,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     verifier: str | None,
     proposer: str | None,
     max_tokens: int,
-    kv_strategy: str,
-    sink_tokens: int | None,
-    window_tokens: int | None,
     tokenizer: str | None,
     node: str | None,
     *,
+    kv: KvChoice,
     sampling: Sampling,
     as_json: bool,
 ) -> int:
@@ -94,9 +93,7 @@ def command(  # noqa: PLR0913 - one parameter an option
                 prompt=prompt,
                 max_tokens=max_tokens,
                 sampling=sampling,
-                kv_strategy=kv_strategy,
-                sink_tokens=sink_tokens,
-                window_tokens=window_tokens,
+                kv=kv,
             )
             if proposer is None:
                 choice = await choose_proposer(client, question)

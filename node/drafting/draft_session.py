@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from engine.errors import BadParameters, TokenOutOfVocabulary
-from engine.proposers.contract import MAX_BLOCK_SIZE, Draft, DraftState
+from engine.errors import BadParameters, DraftFailed, DraftFaultKind, TokenOutOfVocabulary
+from engine.features import ContextVectors
+from engine.proposers.contract import MAX_BLOCK_SIZE, ConditionedDraftState, Draft, DraftState
 from kakeya.v1 import proposer_pb2 as wire
 from node.drafting.served_proposer import INLINE_TOKENS, ServedProposer
+from node.links.feature_inbox import FeatureInbox
 from node.rpc.refusals import TokenizerDiffers
 
 # Tokens of one stream's history. Beyond every model's positions, and 64 MB of
@@ -19,19 +21,45 @@ from node.rpc.refusals import TokenizerDiffers
 MAX_HISTORY_TOKENS = 1 << 21
 # Proposals that wait for their blocks; the speculative loop has two at most.
 MAX_WAITING = 64
+# Longest wait for context vectors that are on their way while their proposal is here.
+FEATURE_WAIT_SECONDS = 0.05
+
+FindInbox = Callable[[str], FeatureInbox | None]
+"""The inbox of an open feature link."""
+
+
+def no_inbox(_link_id: str) -> FeatureInbox | None:
+    """No link is open."""
+    return None
+
+
+_Vectors = tuple[int, ContextVectors]
+"""Context vectors, and the position of the first."""
 
 
 class DraftSession:
     """The history of one stream, and the proposals that wait for a block.
 
     One task calls `accept` with each message in the order of the stream,
-    another one `next_response`.
+    another one `next_response`. With a proposer that takes context vectors, those
+    that arrived on the stream's link are handed to it before each draft; one whose
+    vectors are not there in time is answered with FEATURES_MISSING.
     """
 
-    def __init__(self, served: ServedProposer, opening: wire.DraftOpen) -> None:
+    def __init__(
+        self,
+        served: ServedProposer,
+        opening: wire.DraftOpen,
+        find_inbox: FindInbox = no_inbox,
+        *,
+        feature_wait_seconds: float = FEATURE_WAIT_SECONDS,
+    ) -> None:
         check_opening(served, opening)
         self._served = served
-        self._vocabulary_size = opening.vocabulary_size
+        self._find_inbox = find_inbox
+        self._feature_wait_seconds = feature_wait_seconds
+        self._link_id = opening.feature_link_id
+        self._vocabulary_size = _vocabulary_size(served, opening)
         self._prefix = list(opening.prefix_token_ids)
         self._state: DraftState | None = None
         self._last_block_id = 0
@@ -81,10 +109,11 @@ class DraftSession:
         while self._failure is None:
             if self._waiting:
                 proposal = self._waiting.popleft()
+                features = await self._arrived(proposal)
                 run = self._served.runner(
                     len(proposal.committed_token_ids) + len(proposal.assumed_token_ids)
                 )
-                return await run(partial(self._answer, proposal))
+                return await run(partial(self._answer, proposal, features))
             if self._ended:
                 return None
             self._changed.clear()
@@ -110,7 +139,28 @@ class DraftSession:
                 field="base_length",
             )
 
-    def _answer(self, proposal: wire.DraftProposal) -> wire.DraftResponse:
+    async def _arrived(self, proposal: wire.DraftProposal) -> _Vectors | None:
+        """The context vectors that the proposal needs and the state has not got.
+
+        Waits for those that are on their way; never in the proposer's thread.
+        """
+        if self._served.proposer.encoder is None:
+            return None
+        inbox = self._find_inbox(self._link_id)
+        if inbox is None:
+            return None
+        # The last token has been through no forward of the verifier yet.
+        end = max(0, proposal.base_length - 1)
+        if proposal.block_id > self._cancelled_through:
+            await inbox.wait(end, self._feature_wait_seconds)
+        # No step of the state runs now.
+        state = self._state
+        known = state.features_end if isinstance(state, ConditionedDraftState) else 0
+        return inbox.between(known, end)
+
+    def _answer(
+        self, proposal: wire.DraftProposal, features: _Vectors | None
+    ) -> wire.DraftResponse:
         """Runs where the proposer's steps run."""
         state = self._opened()
         response = wire.DraftResponse(block_id=proposal.block_id)
@@ -126,9 +176,19 @@ class DraftSession:
             response.status = wire.DRAFT_STATUS_CANCELLED
             return response
         started = time.perf_counter()
-        draft = state.propose(
-            tuple(proposal.assumed_token_ids), proposal.block_size, proposal.step_count
-        )
+        try:
+            if features is not None and isinstance(state, ConditionedDraftState):
+                state.take_features(*features)
+            draft = state.propose(
+                tuple(proposal.assumed_token_ids), proposal.block_size, proposal.step_count
+            )
+        except DraftFailed as failed:
+            if failed.kind is not DraftFaultKind.FEATURES:
+                raise
+            response.status = wire.DRAFT_STATUS_FEATURES_MISSING
+            if isinstance(state, ConditionedDraftState):
+                response.features_end = state.features_end
+            return response
         response.status = wire.DRAFT_STATUS_DRAFTED
         response.token_ids.extend(draft.token_ids)
         response.diffusion_step_count = draft.diffusion_step_count
@@ -173,7 +233,17 @@ def check_opening(served: ServedProposer, opening: wire.DraftOpen) -> None:
             f"a stream holds {MAX_HISTORY_TOKENS}",
             field="prefix_token_ids",
         )
-    check_ids(opening.prefix_token_ids, opening.vocabulary_size)
+    if served.proposer.encoder is not None and not opening.feature_link_id:
+        raise BadParameters(
+            f"{offer.model_id} drafts from context vectors; open a link for them first",
+            field="feature_link_id",
+        )
+    check_ids(opening.prefix_token_ids, _vocabulary_size(served, opening))
+
+
+def _vocabulary_size(served: ServedProposer, opening: wire.DraftOpen) -> int:
+    """Ids that both sides know: some models have more rows than their tokenizer has ids."""
+    return min(opening.vocabulary_size, served.offer.vocabulary_size or opening.vocabulary_size)
 
 
 def check_block_size(block_size: int) -> None:

@@ -40,6 +40,10 @@ class PendingDraft:
     answer: asyncio.Future[Draft]
 
 
+def _nothing_to_send(_features_end: int) -> None:
+    return
+
+
 class DraftStream:
     """One call of ProposerService.Draft for one session's history."""
 
@@ -50,10 +54,18 @@ class DraftStream:
         *,
         open_timeout: float,
         observe: Callable[[float], None],
+        features_missing: Callable[[int], None] = _nothing_to_send,
     ) -> None:
+        """`observe` takes each answer's round trip in seconds.
+
+        `features_missing` hears up to which position the proposer has context
+        vectors whenever it lacks some.
+        """
+        self._features_missing = features_missing
         self._call = call
         self._vocabulary_size = opening.vocabulary_size
         self._known_length = len(opening.prefix_token_ids)
+        self._feature_link_id = opening.feature_link_id
         self._open_timeout = open_timeout
         self._observe = observe
         self._next_block_id = 1
@@ -71,6 +83,11 @@ class DraftStream:
     def broken(self) -> bool:
         """Whether the stream can take no more proposals."""
         return self._failure is not None
+
+    @property
+    def feature_link_id(self) -> str:
+        """The link of the history's context vectors; empty without one."""
+        return self._feature_link_id
 
     @property
     def known_length(self) -> int:
@@ -174,6 +191,8 @@ class DraftStream:
         pending = self._waiting.popleft()
         seconds = time.perf_counter() - pending.started
         self._observe(seconds)
+        if response.status == wire.DRAFT_STATUS_FEATURES_MISSING:
+            self._features_missing(response.features_end)
         if not pending.answer.done():
             self._resolve(pending, response, seconds)
         elif response.status == wire.DRAFT_STATUS_STALE:
@@ -202,6 +221,11 @@ class DraftStream:
 
     def _fault(self, pending: PendingDraft, response: wire.DraftResponse) -> DraftFailed | None:
         """What is wrong with the answer to a proposal that is still wanted."""
+        if response.status == wire.DRAFT_STATUS_FEATURES_MISSING:
+            return DraftFailed(
+                DraftFaultKind.FEATURES,
+                f"the proposer has context vectors up to position {response.features_end} only",
+            )
         if response.status != wire.DRAFT_STATUS_DRAFTED:
             return DraftFailed(
                 DraftFaultKind.STALE,

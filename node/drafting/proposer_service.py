@@ -13,7 +13,14 @@ from engine.errors import BadParameters, EngineError
 from fleet.errors import ModelNotFound
 from kakeya.v1 import proposer_pb2 as wire
 from kakeya.v1 import proposer_pb2_grpc
-from node.drafting.draft_session import DraftSession, check_block_size, check_ids, propose_once
+from node.drafting.draft_session import (
+    DraftSession,
+    FindInbox,
+    check_block_size,
+    check_ids,
+    no_inbox,
+    propose_once,
+)
 from node.drafting.served_proposer import ServedProposer
 from node.metrics import NodeMetrics
 from node.rpc.refusals import Draining, TooManyStreams
@@ -38,8 +45,14 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     """Serves this node's proposers; at most `stream_limit` draft streams at once."""
 
     def __init__(
-        self, proposers: Mapping[str, ServedProposer], metrics: NodeMetrics, stream_limit: int
+        self,
+        proposers: Mapping[str, ServedProposer],
+        metrics: NodeMetrics,
+        stream_limit: int,
+        find_inbox: FindInbox = no_inbox,
     ) -> None:
+        """`find_inbox` knows the open feature links."""
+        self._find_inbox = find_inbox
         self._proposers = proposers
         self._metrics = metrics
         self._stream_limit = stream_limit
@@ -68,6 +81,11 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             raise BadParameters(
                 "committed_token_ids is empty; it must hold at least one id",
                 field="committed_token_ids",
+            )
+        if served.proposer.encoder is not None:
+            raise BadParameters(
+                f"{request.model_id} drafts from context vectors; open a draft stream",
+                field="model_id",
             )
         check_block_size(request.block_size)
         check_ids(request.committed_token_ids, served.offer.vocabulary_size or _ANY_VOCABULARY)
@@ -105,7 +123,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         self, requests: AsyncIterator[wire.DraftRequest], context: StreamContext
     ) -> None:
         opening = await _opening(requests)
-        session = DraftSession(self._served(opening.model_id), opening)
+        session = DraftSession(self._served(opening.model_id), opening, self._find_inbox)
         await session.open()
         self._refuse_when_draining()
         self._sessions.add(session)

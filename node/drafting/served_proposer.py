@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -29,18 +29,24 @@ async def run_in_thread(step: Callable[[], Result], /) -> Result:
         raise
 
 
+async def _nothing_to_close() -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True)
 class ServedProposer:
     """A loaded proposer, its offer, and what runs its steps.
 
     A lookup of microseconds runs inline on the event loop, and with `run_long`
-    when it has much to take in; a model has a thread, which is both.
+    when it has much to take in; a model has a thread, which is both. `close` ends
+    that thread.
     """
 
     proposer: Proposer
     offer: ModelOffer
     run: Runner
     run_long: Runner
+    close: Callable[[], Awaitable[None]] = _nothing_to_close
 
     def runner(self, token_count: int) -> Runner:
         """What runs a step that takes in `token_count` tokens."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
-from fleet.card import PROTOCOL_MAX, PROTOCOL_MIN, Card, ModelOffer, SignedCard
+from fleet.card import PROTOCOL_MAX, PROTOCOL_MIN, ArchiveOffer, Card, ModelOffer, SignedCard
 from fleet.signed_message import left_message
 from node.machine import Machine
 from node.membership.card_wire import sign_card
@@ -27,6 +27,7 @@ class CardFacts:
     machine: Machine
     memory_free_bytes: int
     models: tuple[ModelOffer, ...]
+    archive: ArchiveOffer | None = None
 
 
 class CardMaker:
@@ -104,4 +105,5 @@ class CardMaker:
             ring_address="",
             announced_at_unix=self._clock(),
             ttl_seconds=CARD_TTL_SECONDS,
+            archive=facts.archive,
         )

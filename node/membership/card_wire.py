@@ -12,7 +12,16 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
-from fleet.card import Accelerator, Card, ModelKind, ModelOffer, Role, SignedCard, StepCost
+from fleet.card import (
+    Accelerator,
+    ArchiveOffer,
+    Card,
+    ModelKind,
+    ModelOffer,
+    Role,
+    SignedCard,
+    StepCost,
+)
 from fleet.card_rules import MAX_CARD_BYTES, CardRule
 from fleet.errors import CardRejected
 from fleet.membership_events import ReceivedCard
@@ -101,6 +110,7 @@ def card_to_wire(card: Card) -> capability_pb2.CapabilityCard:
         ring_address=card.ring_address,
         announced_at_unix=card.announced_at_unix,
         ttl_seconds=card.ttl_seconds,
+        archive=_archive_to_wire(card.archive),
     )
 
 
@@ -126,7 +136,23 @@ def card_from_wire(wire: capability_pb2.CapabilityCard) -> Card:
         ring_address=wire.ring_address,
         announced_at_unix=wire.announced_at_unix,
         ttl_seconds=wire.ttl_seconds,
+        archive=_archive_from_wire(wire.archive) if wire.HasField("archive") else None,
     )
+
+
+def _archive_to_wire(archive: ArchiveOffer | None) -> capability_pb2.ArchiveOffer | None:
+    if archive is None:
+        return None
+    return capability_pb2.ArchiveOffer(
+        capacity_bytes=archive.capacity_bytes,
+        free_bytes=archive.free_bytes,
+        port=archive.port,
+        arithmetic=archive.arithmetic,
+    )
+
+
+def _archive_from_wire(wire: capability_pb2.ArchiveOffer) -> ArchiveOffer:
+    return ArchiveOffer(wire.capacity_bytes, wire.free_bytes, wire.port, wire.arithmetic)
 
 
 def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
@@ -149,6 +175,12 @@ def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
         exact=offer.exact,
         kv_fixed_bytes=offer.kv_fixed_bytes,
         backend=offer.backend,
+        architecture=offer.architecture,
+        target_weights_digest=offer.target_weights_digest,
+        feature_width=offer.feature_width,
+        encoder_digest=offer.encoder_digest,
+        tapped_layers=offer.tapped_layers,
+        block_size=offer.block_size,
     )
 
 
@@ -169,6 +201,12 @@ def offer_from_wire(wire: model_pb2.ModelOffer) -> ModelOffer:
         exact=wire.exact,
         kv_fixed_bytes=wire.kv_fixed_bytes,
         backend=wire.backend,
+        architecture=wire.architecture,
+        target_weights_digest=wire.target_weights_digest,
+        feature_width=wire.feature_width,
+        encoder_digest=wire.encoder_digest,
+        tapped_layers=tuple(wire.tapped_layers),
+        block_size=wire.block_size,
     )
 
 

@@ -41,6 +41,7 @@ _REJECTION_REASONS: dict[RejectionReason, wire.RejectionReason.ValueType] = {
     RejectionReason.UNREACHABLE: wire.REJECTION_REASON_UNREACHABLE,
     RejectionReason.BREAKER_OPEN: wire.REJECTION_REASON_BREAKER_OPEN,
     RejectionReason.NOT_EXACT: wire.REJECTION_REASON_NOT_EXACT,
+    RejectionReason.WRONG_TARGET: wire.REJECTION_REASON_WRONG_TARGET,
 }
 
 
@@ -85,6 +86,8 @@ def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
         window_tokens=request.window_tokens or DEFAULT_WINDOW_TOKENS,
         block_size=request.block_size or None,
         without_proposer=request.without_proposer,
+        archive_node_id=request.restorer.node_id,
+        without_archive=request.restorer.kind == wire.RESTORER_KIND_IDENTITY,
     )
 
 
@@ -106,6 +109,7 @@ def plan_to_wire(plan: Plan) -> wire.Plan:
         reasons=plan.reasons,
         rejections=[_rejection_to_wire(rejection) for rejection in plan.rejections],
         exact=plan.exact,
+        archive=_placement_to_wire(plan.archive),
     )
 
 

@@ -45,6 +45,8 @@ STATUS: dict[type[DomainError], grpc.StatusCode] = {
     engine_errors.ModelNotFound: _Code.NOT_FOUND,
     engine_errors.ArchitectureUnsupported: _Code.UNIMPLEMENTED,
     engine_errors.WeightsMismatch: _Code.FAILED_PRECONDITION,
+    engine_errors.TrainedForAnother: _Code.FAILED_PRECONDITION,
+    engine_errors.TrainedForAnother: _Code.FAILED_PRECONDITION,
     engine_errors.OutOfMemory: _Code.RESOURCE_EXHAUSTED,
     engine_errors.SessionNotFound: _Code.NOT_FOUND,
     engine_errors.TokenOutOfVocabulary: _Code.INVALID_ARGUMENT,
@@ -55,6 +57,8 @@ STATUS: dict[type[DomainError], grpc.StatusCode] = {
     engine_errors.OutOfKvMemory: _Code.RESOURCE_EXHAUSTED,
     engine_errors.KvStrategyUnsupported: _Code.UNIMPLEMENTED,
     engine_errors.BadParameters: _Code.INVALID_ARGUMENT,
+    engine_errors.RestorerLost: _Code.UNAVAILABLE,
+    engine_errors.RestorerRefused: _Code.INVALID_ARGUMENT,
     engine_errors.InvariantViolated: _Code.FAILED_PRECONDITION,
     engine_errors.DraftFailed: _Code.UNAVAILABLE,
     fleet_errors.FleetError: _Code.INTERNAL,
@@ -71,6 +75,13 @@ STATUS: dict[type[DomainError], grpc.StatusCode] = {
     refusals.TooManyStreams: _Code.RESOURCE_EXHAUSTED,
     refusals.TokenizerDiffers: _Code.INVALID_ARGUMENT,
     refusals.LinkUnsupported: _Code.UNIMPLEMENTED,
+    refusals.LinkNotFound: _Code.NOT_FOUND,
+    refusals.TooManyLinks: _Code.RESOURCE_EXHAUSTED,
+    refusals.TensorOutOfOrder: _Code.INVALID_ARGUMENT,
+    refusals.NoArchive: _Code.FAILED_PRECONDITION,
+    refusals.ArchiveFull: _Code.RESOURCE_EXHAUSTED,
+    refusals.ArchiveNotFound: _Code.NOT_FOUND,
+    refusals.RestorerMismatch: _Code.FAILED_PRECONDITION,
     refusals.BadPageToken: _Code.INVALID_ARGUMENT,
     refusals.ForkBeyondHistory: _Code.OUT_OF_RANGE,
     refusals.NotLoopback: _Code.PERMISSION_DENIED,
@@ -80,7 +91,11 @@ STATUS: dict[type[DomainError], grpc.StatusCode] = {
 
 # Seconds after which a retry may find room, unless the error itself says
 # `retry_after_seconds`: a session that never fits says none.
-RETRY_AFTER_SECONDS: dict[type[DomainError], float] = {refusals.TooManyStreams: 1.0}
+RETRY_AFTER_SECONDS: dict[type[DomainError], float] = {
+    refusals.TooManyStreams: 1.0,
+    refusals.TooManyLinks: 1.0,
+    engine_errors.RestorerLost: 2.0,
+}
 
 # gRPC drops a call whose trailing metadata pass 8 KiB, and the error with it. The
 # message travels twice, percent-encoded (3 bytes for each that is not ASCII) and in
@@ -148,9 +163,14 @@ async def _abort(context: Context, code: grpc.StatusCode, status: status_pb2.Sta
 
 async def abort_internal(context: Context) -> NoReturn:
     """Ends the call with INTERNAL; what went wrong is in the node's log alone."""
+    await _abort(context, _Code.INTERNAL, internal_status())
+
+
+def internal_status() -> status_pb2.Status:
+    """google.rpc.Status of what no domain error stands for."""
     info = error_details_pb2.ErrorInfo(reason=INTERNAL_REASON, domain=DOMAIN)
     text = "the node failed in a way it does not know; its log says more"
-    await _abort(context, _Code.INTERNAL, _status(_Code.INTERNAL, text, info))
+    return _status(_Code.INTERNAL, text, info)
 
 
 def _status(

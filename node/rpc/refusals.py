@@ -5,7 +5,13 @@ Refusal
 ├── Draining              the node leaves; resume elsewhere
 ├── TooManyStreams        the proposer's limit of draft streams is reached
 ├── TokenizerDiffers      the proposer drafts ids of another tokenizer
-├── LinkUnsupported       nodes of this version open no tensor links
+├── LinkUnsupported       nodes of this version open no such tensor link
+├── LinkNotFound          the tensor link is closed, or was never open
+├── TooManyLinks          the node serves as many tensor links as it may
+├── NoArchive             no live node has an archive for the session
+├── ArchiveFull           the archive has no room for one more session, or for its positions
+├── ArchiveNotFound       the archive is unknown, expired, released or in use
+├── RestorerMismatch      the learned map here is another than the session's
 ├── BadPageToken          the page token is not one of ours
 ├── WatcherTooSlow        a watcher of the fleet fell behind
 ├── NotLoopback           the call is for programs on this machine only
@@ -56,9 +62,51 @@ class TokenizerDiffers(Refusal):
 
 
 class LinkUnsupported(Refusal):
-    """Nodes of this version open no tensor links."""
+    """Nodes of this version open no tensor links for that purpose or transport."""
 
     reason = "LINK_UNSUPPORTED"
+
+
+class LinkNotFound(Refusal):
+    """The tensor link is closed, or was never open."""
+
+    reason = "LINK_NOT_FOUND"
+
+
+class TooManyLinks(Refusal):
+    """The node serves as many tensor links, or as many bytes for them, as it may."""
+
+    reason = "TOO_MANY_LINKS"
+
+
+class TensorOutOfOrder(Refusal):
+    """Chunks of tensors that do not follow each other: stream and link end."""
+
+    reason = "TENSOR_REFUSED"
+
+
+class NoArchive(Refusal):
+    """No live node has an archive that can take the session."""
+
+    reason = "NO_ARCHIVE"
+
+
+class ArchiveFull(Refusal):
+    """The archive has no room; metadata has `needed_bytes` and `free_bytes`."""
+
+    reason = "ARCHIVE_FULL"
+
+
+class ArchiveNotFound(Refusal):
+    """The archive is unknown, has expired, was released, or another stream uses it."""
+
+    reason = "ARCHIVE_NOT_FOUND"
+
+
+class RestorerMismatch(Refusal):
+    """The learned map here is another than the session's; metadata has both digests."""
+
+    reason = "RESTORER_MISMATCH"
 
 
 class BadPageToken(Refusal):

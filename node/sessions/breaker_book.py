@@ -57,12 +57,15 @@ class SharedSpeculationState(SpeculationState):
 
     __slots__ = ("_book", "_detached", "_judging", "_key", "_pace")
 
-    def __init__(self, book: BreakerBook, key: ProposerKey, *, judging: bool) -> None:
+    def __init__(
+        self, book: BreakerBook, key: ProposerKey, *, judging: bool, pace: Pace | None = None
+    ) -> None:
+        """`pace` is what is known of the pair before its first block."""
         self._book = book
         self._key = key
         self._judging = judging
         self._detached = False
-        super().__init__(breaker=book.get(key))
+        super().__init__(breaker=book.get(key), pace=pace or Pace())
 
     @property
     def breaker(self) -> Breaker:

@@ -38,6 +38,7 @@ class Finished:
     queue_seconds: float
     proposer: Placement | None
     drop_reason: DropReason | None
+    restorer_rebuild_count: int = 0
 
 
 @asynccontextmanager
@@ -93,7 +94,7 @@ class Generations:
         Waits for the session's turn, as long as the deadline allows. Leaving
         the iterator (`aclose`, a cancelled task) stops the work within one
         block; what was committed stays in the history. Raises `SessionNotFound`, `Draining`,
-        `EmptyHistory`, `InvariantViolated`.
+        `EmptyHistory`, `RestorerLost`, `InvariantViolated`.
         """
         arrived = self._clock()
         async with _turn_within(session.turn, spec.deadline_seconds) as is_ours:
@@ -104,6 +105,7 @@ class Generations:
                 return
             with session.served.store.hold(session.session_id, Activity.GENERATING) as record:
                 pending = record.session.pending
+                rebuilt = _rebuild_count(session)
                 self._began()
                 try:
                     source, state = await session.pairing.connect(record.session.history)
@@ -116,11 +118,17 @@ class Generations:
                         state=state,
                         should_stop=lambda: self._desk.draining,
                         on_block=partial(self._learn, session),
+                        recover=partial(self._desk.recover, session),
                     )
                     async with aclosing(generation):
                         async for event in generation:
                             if isinstance(event, Done):
-                                yield self._finished(session, event, queue_seconds)
+                                yield self._finished(
+                                    session,
+                                    event,
+                                    queue_seconds,
+                                    _rebuild_count(session) - rebuilt,
+                                )
                             else:
                                 self._metrics.tokens_generated.inc(len(event.token_ids))
                                 yield event
@@ -179,7 +187,9 @@ class Generations:
                 now=self._clock(),
             )
 
-    def _finished(self, session: OpenSession, done: Done, queue_seconds: float) -> Finished:
+    def _finished(
+        self, session: OpenSession, done: Done, queue_seconds: float, rebuild_count: int = 0
+    ) -> Finished:
         """Counts what a generation that came to its end says of the whole of it."""
         proposer = session.pairing.plan.proposer
         statistics = done.speculation
@@ -192,7 +202,7 @@ class Generations:
             )
         # A proposer without an address never gave the engine a source to judge.
         drop_reason = statistics.drop_reason or session.pairing.drop_reason
-        return Finished(done, queue_seconds, proposer, drop_reason)
+        return Finished(done, queue_seconds, proposer, drop_reason, rebuild_count)
 
     def _began(self) -> None:
         self._running += 1
@@ -204,3 +214,7 @@ class Generations:
         if not self._running:
             self._idle.set()
         self._metrics.sessions_generating.set(self._running)
+
+
+def _rebuild_count(session: OpenSession) -> int:
+    return session.restorer.rebuild_count if session.restorer is not None else 0

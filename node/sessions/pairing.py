@@ -11,15 +11,22 @@ from engine.generation_report import DropReason
 from engine.history import History
 from engine.proposers.contract import DraftSource
 from engine.proposers.local_source import LocalDraftSource
+from engine.session import Session
+from engine.speculation.pace import Pace
 from engine.speculation.state import SpeculationState
+from engine.speculation.steps import FLAT, MeasuredSteps
 from engine.verifier import VerifierInfo
+from fleet.card import ModelOffer, Role
 from fleet.errors import FleetError, ModelNotFound, NoPlacement
 from fleet.plan import Placement, Plan
-from node.drafting.remote_draft import RemoteDraftSource
+from node.drafting.remote_draft import OPEN_TIMEOUT_SECONDS, RemoteDraftSource
 from node.drafting.served_proposer import ServedProposer
+from node.links.encoder_fetch import EncoderShelf, ProposerAddress
+from node.links.feature_sender import FeatureSender, ReadFeatures
 from node.planning.fleet_view import FleetView
 from node.planning.planner import Planner
 from node.sessions.breaker_book import BreakerBook, SharedSpeculationState
+from node.sessions.conditioning import Conditioning
 from node.sessions.runtime_wire import SessionSpec, SpeculationChoice
 
 
@@ -35,6 +42,7 @@ class Surroundings:
     proposers: Mapping[str, ServedProposer]
     breakers: BreakerBook
     observe_round_trip: Callable[[float], None]
+    encoders: EncoderShelf
 
 
 @dataclass(slots=True)
@@ -52,7 +60,9 @@ class Pairing:
 
     The source opens with the first generation and stays for the session. With
     speculation auto a session that decodes alone, or whose proposer is
-    dropped, is planned anew at its next generation.
+    dropped, is planned anew at its next generation. A proposer that takes context
+    vectors gets those of the attached session; where their encoder cannot be had
+    the session decodes alone, dropped for FEATURES.
     """
 
     def __init__(
@@ -73,7 +83,8 @@ class Pairing:
         self._request = spec.plan_request(around.fleet.self_id, info)
         self._plan = self._planned(inherited)
         self._connection: _Connection | None = None
-        self._addressless = False
+        self._conditioning = Conditioning(info, around.fleet, around.proposers, around.encoders)
+        self._hindrance: DropReason | None = None
         self._closed = False
 
     @property
@@ -86,7 +97,7 @@ class Pairing:
         """Why the session decodes alone now; None when it does not."""
         if self._connection is not None:
             return self._connection.state.drop_reason
-        return DropReason.UNREACHABLE if self._addressless else None
+        return self._hindrance
 
     @property
     def adaptive(self) -> bool:
@@ -101,6 +112,15 @@ class Pairing:
         """
         return self._request.block_size or 0
 
+    def attach(self, session: Session) -> None:
+        """Says which session it is, and begins to fetch what its proposer's vectors need."""
+        self._conditioning.attach(session)
+        self._conditioning.begin(self._plan.proposer)
+
+    async def conditioned(self) -> None:
+        """Waits a bounded time until what the session computes gets its context vectors."""
+        await self._conditioning.ready(self._plan.proposer)
+
     async def connect(self, history: History) -> tuple[DraftSource | None, SpeculationState | None]:
         """The source for the next generation, None to decode alone.
 
@@ -113,6 +133,11 @@ class Pairing:
             await self._replan()
         placement = self._plan.proposer
         if placement is None:
+            await self.conditioned()
+            return None, None
+        if not await self._conditioning.ready(placement):
+            self._hindrance = DropReason.FEATURES
+            await self._disconnect()
             return None, None
         connection = self._connection
         if connection is None or not self._stands(connection):
@@ -122,7 +147,7 @@ class Pairing:
                 return None, None
             connection = self._connected(placement)
             self._connection = connection
-        self._addressless = connection is None
+        self._hindrance = DropReason.UNREACHABLE if connection is None else None
         if connection is None:
             return None, None
         if isinstance(connection.source, RemoteDraftSource) and connection.state.breaker.closed:
@@ -138,6 +163,7 @@ class Pairing:
     async def close(self) -> None:
         """Closes the source, for good."""
         self._closed = True
+        self._conditioning.close()
         await self._disconnect()
 
     async def _disconnect(self) -> None:
@@ -185,11 +211,16 @@ class Pairing:
         around = self._around
         key = (placement.node_id, placement.model_id)
         state = SharedSpeculationState(
-            around.breakers, key, judging=self._choice is SpeculationChoice.AUTO
+            around.breakers,
+            key,
+            judging=self._choice is SpeculationChoice.AUTO,
+            pace=self._pace(placement),
         )
         if placement.node_id == around.fleet.self_id:
             served = around.proposers[placement.model_id]
-            source: DraftSource = LocalDraftSource(served.proposer, served.runner)
+            source: DraftSource = LocalDraftSource(
+                served.proposer, served.runner, features=self._features(placement)
+            )
             return _Connection(placement, source, None, state)
         channel = self._channel(placement.node_id)
         if channel is None:
@@ -200,8 +231,33 @@ class Pairing:
             self._info.vocabulary_size,
             self._info.tokenizer_digest,
             observe=around.observe_round_trip,
+            sender=self._sender(placement, channel),
         )
         return _Connection(placement, source, channel, state)
+
+    def _pace(self, placement: Placement) -> Pace:
+        """What the cards say of both models' steps."""
+        return Pace(
+            verify_steps=_steps(self._conditioning.offer(self._plan.verifier, Role.VERIFIER)),
+            draft_steps=_steps(self._conditioning.offer(placement)),
+        )
+
+    def _features(self, placement: Placement) -> ReadFeatures | None:
+        """The session's context vectors; None when the proposer takes none."""
+        offer, session = self._conditioning.offer(placement), self._conditioning.session
+        if offer is None or not offer.feature_width or session is None:
+            return None
+        features = session.features
+        return features.since if features is not None else None
+
+    def _sender(self, placement: Placement, channel: grpc.aio.Channel) -> FeatureSender | None:
+        offer, read = self._conditioning.offer(placement), self._features(placement)
+        if offer is None or read is None:
+            return None
+        address = ProposerAddress(
+            channel, offer, self._around.fleet.self_id, self._info.weights_digest
+        )
+        return FeatureSender(address, read, open_timeout=OPEN_TIMEOUT_SECONDS)
 
     def _channel(self, node_id: str) -> grpc.aio.Channel | None:
         try:
@@ -209,3 +265,10 @@ class Pairing:
         except FleetError:
             # No address of the node is known any more.
             return None
+
+
+def _steps(offer: ModelOffer | None) -> MeasuredSteps:
+    """What a card says of a model's steps; flat while it says nothing."""
+    if offer is None:
+        return FLAT
+    return MeasuredSteps.of([(cost.token_count, cost.seconds) for cost in offer.step_costs])

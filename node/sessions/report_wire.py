@@ -13,9 +13,13 @@ from engine.generation_report import (
     SpeculationStatistics,
     StopReason,
 )
+from engine.session import Session
 from engine.session_store import Activity, SessionRecord
 from fleet.plan import KvStrategy, Placement, Plan
+from kakeya.v1 import placement_pb2 as placement_wire
 from kakeya.v1 import runtime_pb2 as wire
+from node.archive.opening import KINDS as RESTORER_KINDS
+from node.archive.session_restorers import SessionRestorer
 from node.planning.plan_wire import kv_strategy_to_wire, plan_to_wire
 
 _STOP_REASONS: dict[StopReason, wire.StopReason.ValueType] = {
@@ -31,6 +35,7 @@ _DROP_REASONS: dict[DropReason, wire.DropReason.ValueType] = {
     DropReason.WRONG_LENGTH: wire.DROP_REASON_WRONG_LENGTH,
     DropReason.OUT_OF_VOCABULARY: wire.DROP_REASON_OUT_OF_VOCABULARY,
     DropReason.STALE: wire.DROP_REASON_STALE,
+    DropReason.FEATURES: wire.DROP_REASON_FEATURES,
     DropReason.SLOWER_THAN_ALONE: wire.DROP_REASON_SLOWER_THAN_ALONE,
 }
 _STATES: dict[Activity, wire.SessionState.ValueType] = {
@@ -41,6 +46,7 @@ _STATES: dict[Activity, wire.SessionState.ValueType] = {
 _STRATEGIES: dict[CacheKind, KvStrategy] = {
     CacheKind.CONTIGUOUS: KvStrategy.FULL,
     CacheKind.SINK_WINDOW: KvStrategy.SINK_WINDOW,
+    CacheKind.RESTORED: KvStrategy.RESTORED,
 }
 
 
@@ -70,6 +76,7 @@ def done_to_wire(
     queue_seconds: float,
     proposer: Placement | None,
     drop_reason: DropReason | None,
+    restorer_rebuild_count: int = 0,
 ) -> wire.GenerateResponse:
     """The end of a generation.
 
@@ -93,6 +100,7 @@ def done_to_wire(
             speculation=_statistics_to_wire(done.speculation, proposer, drop_reason),
             timeline=[_block_to_wire(block) for block in done.timeline],
             seed=done.seed,
+            restorer_rebuild_count=restorer_rebuild_count,
         )
     )
 
@@ -101,6 +109,7 @@ def session_to_wire(
     record: SessionRecord,
     *,
     plan: Plan,
+    restorer: SessionRestorer | None,
     drop_reason: DropReason | None,
     ttl_seconds: float,
     now: float,
@@ -124,6 +133,29 @@ def session_to_wire(
         plan=plan_to_wire(plan),
         drop_reason=_drop_reason_to_wire(drop_reason),
         forward_count=session.forward_count,
+        restorer=_restorer_to_wire(restorer, session),
+    )
+
+
+def _restorer_to_wire(
+    restorer: SessionRestorer | None, session: Session
+) -> wire.RestorerInfo | None:
+    if restorer is None:
+        return None
+    evicted = session.evicted
+    where = restorer.where
+    return wire.RestorerInfo(
+        restorer=placement_wire.Restorer(
+            kind=RESTORER_KINDS[restorer.spec.kind],
+            model_id=restorer.spec.model_id,
+            node_id=where.node_id if where is not None else "",
+        ),
+        digest=restorer.spec.digest,
+        node_name=where.node_name if where is not None else "",
+        evicted_token_count=max(0, evicted.length - restorer.shape.sink) if evicted else 0,
+        evicted_bytes=evicted.stored_bytes if evicted else 0,
+        rebuild_count=restorer.rebuild_count,
+        lost=restorer.lost,
     )
 
 

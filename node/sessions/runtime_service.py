@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from engine.errors import InvariantViolated, SessionNotFound
+from engine.errors import InvariantViolated, RestorerLost, SessionNotFound
 from engine.session_store import Activity
 from engine.turns import PrefillTurn
 from fleet.plan import Plan
@@ -27,7 +27,7 @@ from node.sessions.runtime_wire import (
     page_from_wire,
     session_spec_from_wire,
 )
-from node.sessions.session_desk import OpenSession, SessionDesk
+from node.sessions.session_desk import OpenSession, SessionDesk, planned
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -65,7 +65,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             session_id=session.session_id,
             model=offer_to_wire(offer),
             vocabulary_size=offer.vocabulary_size,
-            plan=plan_to_wire(session.pairing.plan),
+            plan=plan_to_wire(planned(session)),
         )
 
     async def AppendTokens(  # noqa: N802
@@ -86,13 +86,17 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             store, worker = session.served.store, session.served.worker
             with store.hold(session.session_id, Activity.APPENDING) as record:
                 try:
+                    await session.pairing.conditioned()
                     length = await worker.run(partial(record.session.append, token_ids, expected))
                     while record.session.pending:
                         # Otherwise the server's stop would end it, without a reason.
                         self._desk.refuse_when_draining()
                         before = record.session.pending
-                        await worker.run(PrefillTurn(record.session))
-                        self._metrics.tokens_prefilled.inc(before - record.session.pending)
+                        try:
+                            await worker.run(PrefillTurn(record.session))
+                        except RestorerLost:
+                            await self._desk.recover(session)
+                        self._metrics.tokens_prefilled.inc(max(0, before - record.session.pending))
                 except InvariantViolated as error:
                     self._desk.violated(session.session_id, error)
                     raise
@@ -115,6 +119,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
                         queue_seconds=event.queue_seconds,
                         proposer=event.proposer,
                         drop_reason=event.drop_reason,
+                        restorer_rebuild_count=event.restorer_rebuild_count,
                     )
                     await context.write(done)
                 else:
@@ -125,7 +130,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     ) -> wire.GetSessionInfoResponse:
         """The state of one session."""
         session, _record = self._desk.get(request.session_id)
-        return wire.GetSessionInfoResponse(session=self._info(session, session.pairing.plan))
+        return wire.GetSessionInfoResponse(session=self._info(session, planned(session)))
 
     async def ListSessions(  # noqa: N802
         self, request: wire.ListSessionsRequest, _context: Context
@@ -137,7 +142,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             # One that ended a moment ago is still on the desk.
             with suppress(SessionNotFound):
                 # Rejections of a large fleet would not fit a page of a thousand.
-                sessions.append(self._info(session, replace(session.pairing.plan, rejections=())))
+                sessions.append(self._info(session, replace(planned(session), rejections=())))
         return wire.ListSessionsResponse(
             sessions=sessions,
             next_page_token="" if following is None else str(following),
@@ -169,6 +174,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         return session_to_wire(
             store.get(session.session_id),
             plan=plan,
+            restorer=session.restorer,
             drop_reason=session.pairing.drop_reason,
             ttl_seconds=store.ttl_seconds,
             now=self._clock(),

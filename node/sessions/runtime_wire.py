@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, KvStrategyUnsupported
+from engine.errors import BadParameters
 from engine.logit_bias import LogitBias
 from engine.randomness import draw_seed
+from engine.restoration.specification import RestorerKind, RestorerSpec
 from engine.sampling import SamplingParameters
 from engine.verifier import VerifierInfo
 from fleet.plan import KvStrategy, PlanRequest
+from kakeya.v1 import placement_pb2 as placement_wire
 from kakeya.v1 import runtime_pb2 as wire
+from node.archive.opening import KINDS as RESTORER_KINDS
+from node.archive.session_restorers import RestorerChoice
 from node.planning.plan_wire import (
     DEFAULT_SINK_TOKENS,
     DEFAULT_WINDOW_TOKENS,
@@ -53,8 +57,9 @@ class SpeculationSpec:
 class SessionSpec:
     """A session as it was asked for, defaults filled in.
 
-    `sink_tokens` and `window_tokens` are those of `sink_window`;
-    `max_history_tokens` that of `full`, 0 for the model's context length.
+    `sink_tokens` and `window_tokens` are those of `sink_window` and `restored`;
+    `max_history_tokens` that of `full`, 0 for the model's context length;
+    `restorer` that of `restored`, None for the others.
     """
 
     model_id: str
@@ -66,13 +71,21 @@ class SessionSpec:
     client_label: str
     request_id: str
     max_history_tokens: int
+    restorer: RestorerChoice | None = None
 
-    def cache_spec(self, info: VerifierInfo) -> CacheSpec:
-        """The cache to allocate on a verifier."""
+    def cache_spec(self, info: VerifierInfo, restorer: RestorerSpec | None = None) -> CacheSpec:
+        """The cache to allocate on a verifier; `restorer` is that of `restored`."""
         if self.kv_strategy is KvStrategy.FULL:
             longest = info.context_length
             return CacheSpec(
                 CacheKind.CONTIGUOUS, capacity=min(self.max_history_tokens or longest, longest)
+            )
+        if self.kv_strategy is KvStrategy.RESTORED:
+            return CacheSpec(
+                CacheKind.RESTORED,
+                sink=self.sink_tokens,
+                window=self.window_tokens,
+                restorer=restorer,
             )
         return CacheSpec(CacheKind.SINK_WINDOW, sink=self.sink_tokens, window=self.window_tokens)
 
@@ -92,6 +105,8 @@ class SessionSpec:
             window_tokens=self.window_tokens,
             block_size=self.speculation.block_size,
             without_proposer=self.speculation.choice is SpeculationChoice.OFF,
+            # The desk opens the archive itself, and says where.
+            without_archive=True,
         )
 
 
@@ -114,7 +129,7 @@ class GenerationSpec:
 
 
 def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
-    """Checks all that needs no model. Raises `BadParameters`, `KvStrategyUnsupported`."""
+    """Checks all that needs no model. Raises `BadParameters`."""
     if not request.model_id:
         raise BadParameters("model_id is empty; name a verifier model", field="model_id")
     _check_name("client_label", request.client_label)
@@ -124,10 +139,14 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
     if window < 1:
         raise _out_of_range("window_tokens", window, "at least 1")
     strategy = kv_strategy_from_wire(request.kv_strategy)
+    restorer = None
     if strategy is KvStrategy.RESTORED:
-        raise KvStrategyUnsupported(
-            "no verifier of this version restores evicted keys and values; use sink_window or full",
-            kv_strategy=strategy.value,
+        restorer = restorer_from_wire(request.restorer)
+    elif request.HasField("restorer"):
+        raise BadParameters(
+            f"a session of kv_strategy {strategy.value} evicts nothing that is restored; ask for"
+            " kv_strategy restored, or leave restorer out",
+            field="restorer",
         )
     return SessionSpec(
         model_id=request.model_id,
@@ -141,7 +160,34 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         client_label=request.client_label,
         request_id=request.request_id,
         max_history_tokens=request.max_history_tokens,
+        restorer=restorer,
     )
+
+
+def restorer_from_wire(message: placement_wire.Restorer) -> RestorerChoice:
+    """What restores. Raises `BadParameters`."""
+    kinds = {
+        placement_wire.RESTORER_KIND_UNSPECIFIED: RestorerKind.ARCHIVE,
+        **{number: kind for kind, number in RESTORER_KINDS.items()},
+    }
+    kind = kinds.get(message.kind)
+    if kind is None:
+        raise _out_of_range(
+            "restorer.kind", message.kind, "1 (archive), 2 (projection) or 3 (identity)"
+        )
+    _check_name("restorer.model_id", message.model_id)
+    _check_name("restorer.node_id", message.node_id)
+    if message.model_id and kind is not RestorerKind.PROJECTION:
+        raise BadParameters(
+            f"the restorer {kind.value} has no learned map; leave restorer.model_id empty",
+            field="restorer.model_id",
+        )
+    if message.node_id and kind is RestorerKind.IDENTITY:
+        raise BadParameters(
+            "the restorer identity is in the verifier's own process; leave restorer.node_id empty",
+            field="restorer.node_id",
+        )
+    return RestorerChoice(kind, message.model_id, message.node_id)
 
 
 def check_for_model(spec: SessionSpec, info: VerifierInfo) -> None:

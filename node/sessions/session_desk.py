@@ -7,16 +7,18 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
 
-from engine.errors import BadParameters, InvariantViolated, SessionNotFound
+from engine.errors import BadParameters, InvariantViolated, RestorerLost, SessionNotFound
 from engine.session_store import Activity, EndReason, SessionOptions, SessionRecord
 from fleet.card import Role
 from fleet.errors import ModelNotFound
 from fleet.liveness import Liveness
+from fleet.plan import Plan
+from node.archive.session_restorers import Restorers, SessionRestorer
 from node.metrics import NodeMetrics
 from node.rpc.refusals import Draining, ForkBeyondHistory, ModelServedElsewhere
 from node.sessions.pairing import Pairing, Surroundings
@@ -54,12 +56,21 @@ class OpenSession:
     spec: SessionSpec
     served: ServedVerifier
     pairing: Pairing
+    restorer: SessionRestorer | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 def new_session_id() -> str:
     """A session id that nobody guesses."""
     return secrets.token_hex(SESSION_ID_BYTES)
+
+
+def planned(session: OpenSession) -> Plan:
+    """The pair that serves a session, and where its archive is, with the reasons of both."""
+    plan, restorer = session.pairing.plan, session.restorer
+    if restorer is None:
+        return plan
+    return replace(plan, archive=restorer.placement, reasons=(*plan.reasons, *restorer.reasons))
 
 
 class SessionDesk:
@@ -69,11 +80,13 @@ class SessionDesk:
         self,
         verifiers: Mapping[str, ServedVerifier],
         around: Surroundings,
+        restorers: Restorers,
         metrics: NodeMetrics,
         clock: Callable[[], float],
     ) -> None:
         self._verifiers = verifiers
         self._around = around
+        self._restorers = restorers
         self._metrics = metrics
         self._clock = clock
         self._sessions: dict[str, OpenSession] = {}
@@ -101,26 +114,22 @@ class SessionDesk:
 
         Raises `Draining`, `ModelServedElsewhere`, `ModelNotFound`,
         `NoPlacement`, `BadParameters` (also for a request id that asked for
-        something else), `OutOfKvMemory`.
+        something else), `OutOfKvMemory`; of a `restored` one also
+        `KvStrategyUnsupported`, `NoArchive`, `ArchiveFull`, `RestorerMismatch`
+        and `TrainedForAnother`.
         """
         self.refuse_when_draining()
         served = self._served(spec.model_id)
         check_for_model(spec, served.verifier.info)
         pairing = Pairing(spec, served.verifier.info, self._around)
-        create = partial(
-            served.store.create,
-            spec.cache_spec(served.verifier.info),
-            SessionOptions(spec.client_label, spec.stop_token_ids),
-            spec.request_id,
-        )
-        record = await self._created(served, create)
+        record, restorer = await self._new(spec, served)
         while record.session.end_reason:
             # It was opened for an earlier call with this request id, whose client
             # has left: the session was taken back while this call waited for it.
-            record = await self._created(served, create)
+            record, restorer = await self._new(spec, served)
         session = self._sessions.get(record.session_id)
         if session is None:
-            return self._entered(record, spec, served, pairing)
+            return self._entered(record, spec, served, pairing, restorer)
         if session.spec != spec:
             raise BadParameters(
                 f"request id {spec.request_id!r} opened another kind of session; take a new id",
@@ -132,7 +141,8 @@ class SessionDesk:
         """A new session with the first tokens of another; the caller has its turn.
 
         Raises `Draining`, `ForkBeyondHistory`, `SessionNotFound`, `OutOfKvMemory`,
-        `InvariantViolated`, which ends the session that was to be forked.
+        `RestorerLost`, `InvariantViolated`, which ends the session that was to be
+        forked.
         """
         self.refuse_when_draining()
         served = origin.served
@@ -150,13 +160,44 @@ class SessionDesk:
         try:
             # Not evicted either while it waits for the verifier's thread.
             with served.store.hold(origin.session_id, Activity.IDLE):
-                record = await self._created(served, fork)
+                try:
+                    record = await self._created(served, fork)
+                except RestorerLost:
+                    await self.recover(origin)
+                    record = await self._created(served, fork)
         except InvariantViolated as error:
             self.violated(origin.session_id, error)
             raise
         # Evicted already, it would stay on the desk for ever.
         record = served.store.get(record.session_id)
-        return self._entered(record, origin.spec, served, pairing)
+        restorer = replace(origin.restorer, rebuild_count=0) if origin.restorer else None
+        return self._entered(record, origin.spec, served, pairing, restorer)
+
+    async def recover(self, session: OpenSession) -> None:
+        """Gives a session that lost what it had evicted a new archive and an empty cache.
+
+        The caller has its turn; all of the history is pending then. Raises
+        `RestorerLost` when none can be had in time, `SessionNotFound`.
+        """
+        restorer = session.restorer
+        if restorer is None:
+            raise RestorerLost("the session has no restorer that could be made anew")
+        store = session.served.store
+        history_length = len(store.get(session.session_id).session.history)
+        evicted = await self._restorers.rebuild(restorer, history_length)
+        taken = False
+
+        def renew() -> None:
+            nonlocal taken
+            taken = True
+            store.renew(session.session_id, evicted)
+
+        try:
+            await session.served.worker.run(renew)
+        finally:
+            # A caller that left took the step back: nobody else would give it up.
+            if not taken and evicted is not None:
+                evicted.release()
 
     def get(self, session_id: str) -> tuple[OpenSession, SessionRecord]:
         """The live session. Raises `SessionNotFound`, saying how it ended."""
@@ -237,6 +278,28 @@ class SessionDesk:
         if self._ending:
             await asyncio.wait(self._ending)
 
+    async def _new(
+        self, spec: SessionSpec, served: ServedVerifier
+    ) -> tuple[SessionRecord, SessionRestorer | None]:
+        """A record in the store, and what restores its evicted positions."""
+        info = served.verifier.info
+        restorer, evicted = None, None
+        cache_spec = spec.cache_spec(info)
+        if spec.restorer is not None:
+            of, encoder = await self._restorers.resolve(spec.restorer, info)
+            cache_spec = spec.cache_spec(info, of)
+            shape = served.verifier.evicted_shape(cache_spec)
+            restorer = SessionRestorer(spec.restorer, of, shape, info.weights_digest, encoder)
+            evicted = await self._restorers.open(restorer)
+        create = partial(
+            served.store.create,
+            cache_spec,
+            SessionOptions(spec.client_label, spec.stop_token_ids),
+            spec.request_id,
+            evicted=evicted,
+        )
+        return await self._created(served, create), restorer
+
     async def _created(
         self, served: ServedVerifier, create: Callable[[], SessionRecord]
     ) -> SessionRecord:
@@ -249,9 +312,17 @@ class SessionDesk:
             raise
 
     def _entered(
-        self, record: SessionRecord, spec: SessionSpec, served: ServedVerifier, pairing: Pairing
+        self,
+        record: SessionRecord,
+        spec: SessionSpec,
+        served: ServedVerifier,
+        pairing: Pairing,
+        restorer: SessionRestorer | None,
     ) -> OpenSession:
-        session = OpenSession(record.session_id, self._next_ordinal, spec, served, pairing)
+        pairing.attach(record.session)
+        session = OpenSession(
+            record.session_id, self._next_ordinal, spec, served, pairing, restorer
+        )
         self._next_ordinal += 1
         self._sessions[record.session_id] = session
         self._metrics.sessions_opened.inc()

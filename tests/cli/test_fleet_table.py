@@ -1,4 +1,15 @@
-from kakeya import Card, FleetSnapshot, Liveness, ModelKind, ModelOffer, NodeStatus, Role
+from dataclasses import replace
+
+from kakeya import (
+    ArchiveOffer,
+    Card,
+    FleetSnapshot,
+    Liveness,
+    ModelKind,
+    ModelOffer,
+    NodeStatus,
+    Role,
+)
 from node.cli.fleet_table import COLUMNS, heading, rows
 from node.cli.tables import plain_table
 
@@ -55,6 +66,13 @@ def test_a_node_is_told_with_role_and_model_memory_liveness_age_and_round_trip()
     assert text.endswith("10.0.0.1:7600")
 
 
+def test_a_proposer_is_told_with_what_it_is():
+    drafter = replace(offer("tiny-dflash", Role.PROPOSER), kind=ModelKind.DFLASH)
+    masked = replace(offer("bert", Role.PROPOSER), kind=ModelKind.MASKED_DIFFUSION)
+    text = line(status("mini-2", models=(drafter, masked)))
+    assert "proposer=tiny-dflash (dflash), proposer=bert (masked-diffusion)" in text
+
+
 def test_a_verifier_that_is_not_exact_is_marked_and_a_proposer_is_not():
     node = status("a", models=(offer("tiny", Role.VERIFIER), offer("ngram", Role.PROPOSER)))
     assert "verifier=tiny (not exact), proposer=ngram  " in line(node)
@@ -99,3 +117,10 @@ def test_the_heading_counts_who_is_alive():
     nodes = (status("a"), status("b", Liveness.LEFT), status("c", Liveness.SUSPECT))
     assert heading(FleetSnapshot("home", nodes)) == 'fleet "home": 3 nodes, 1 alive'
     assert heading(FleetSnapshot("home", nodes[:1])) == 'fleet "home": 1 node, 1 alive'
+
+
+def test_an_archive_is_told_as_join_takes_it():
+    archive = ArchiveOffer(512 * 1024**2, 0, 7001, "torch")
+    models = (offer("ngram", Role.PROPOSER),)
+    assert "proposer=ngram, archive=512MiB" in line(status("m", models=models, archive=archive))
+    assert "archive=3GiB" in line(status("m", archive=replace(archive, capacity_bytes=3 * GIB)))

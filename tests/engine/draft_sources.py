@@ -14,6 +14,8 @@ from engine.proposers.contract import Draft
 class OracleSource:
     """Knows the whole text; `spoil` may turn its answer into something else."""
 
+    drafts_ahead = True
+
     def __init__(self, text: Sequence[int], vocabulary: int) -> None:
         self.text = list(text)
         self.vocabulary = vocabulary

@@ -133,6 +133,10 @@ class HashCache:
         return sum(self._pool.freed_by(slab) for slab in self.slabs)
 
     @property
+    def evicted(self) -> None:
+        return None
+
+    @property
     def widest(self) -> int:
         return self.rule.widest
 
@@ -265,7 +269,8 @@ class HashVerifier:
     def shallow(self):
         return self
 
-    def allocate(self, spec: CacheSpec) -> HashCache:
+    def allocate(self, spec: CacheSpec, evicted: object = None) -> HashCache:
+        assert evicted is None
         self.pool.check_room(self.bytes_needed(spec))
         rule = self._rule(spec)
         slabs = [_taken(self.pool) for _ in range(rule.slots // SEGMENT)]

@@ -50,6 +50,7 @@ class StandingClock:
         (DraftFaultKind.WRONG_LENGTH, 3),
         (DraftFaultKind.OUT_OF_VOCABULARY, 3),
         (DraftFaultKind.STALE, 3),
+        (DraftFaultKind.FEATURES, 3),
     ],
 )
 async def test_each_kind_is_counted_and_opens_the_breaker(
@@ -121,6 +122,28 @@ async def test_a_proposer_that_freezes_behind_an_ahead_draft(expected, hashing, 
     assert source.call_count == 2
     assert done.speculation.faults == {DropReason.DEADLINE: 1}
     assert done.speculation.drop_reason == DropReason.DEADLINE
+
+
+async def test_a_source_that_cannot_draft_ahead_is_never_asked_to(
+    expected, hashing, sources, streams
+):
+    asked: list[tuple[int, ...]] = []
+
+    class Conditioned(sources.OracleSource):
+        drafts_ahead = False
+
+        async def draft(self, history, assumed, block_size):
+            asked.append(tuple(assumed))
+            return await super().draft(history, assumed, block_size)
+
+    source = Conditioned([*PROMPT, *expected], hashing.VOCABULARY)
+    tokens, done = await streams.collect(
+        opened(hashing), source, streams.parameters(COUNT, block_size=4), run=sources.yielding
+    )
+    assert tokens == expected
+    assert len(asked) == done.speculation.block_count == COUNT // 5
+    assert set(asked) == {()}
+    assert done.speculation.ahead_hit_count == done.speculation.ahead_miss_count == 0
 
 
 async def test_a_source_closed_under_its_draft_is_unreachable(expected, hashing, sources, streams):
@@ -212,13 +235,14 @@ async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected, hashing,
     assert tokens == expected[:30]
     assert done.speculation.drop_reason == DropReason.SLOWER_THAN_ALONE
     assert done.speculation.faults == {}, "being slow is no fault"
-    assert done.speculation.block_count == 8
-    # 22 blocks alone so far; after 32 it is tried again.
+    # The first block loses more than enough, and so does the retry 16 blocks later.
+    assert done.speculation.block_count == 2
+    # 12 blocks alone since then; after 32 it is tried again.
     calls = source.call_count
     asked = streams.parameters(10, adaptive=True)
     await streams.collect(session, source, asked, **options)
     assert source.call_count == calls
-    await streams.collect(session, source, asked, **options)
+    await streams.collect(session, source, streams.parameters(12, adaptive=True), **options)
     assert source.call_count > calls
 
 

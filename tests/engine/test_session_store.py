@@ -172,7 +172,7 @@ def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint(hashing):
 
 
 def test_a_failed_allocation_gives_its_room_back(room):
-    def allocate(spec):
+    def allocate(spec, evicted=None):
         raise MemoryError
 
     room.verifier.allocate, honest = allocate, room.verifier.allocate

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from engine.backends import load_verifier
-from engine.backends.torch_backend.attention import FeedSegments, Masks, segment_attention
+from engine.backends.torch_backend.attention import segment_attention
 from engine.backends.torch_backend.masks import Run, chunks, cut
+from engine.backends.torch_backend.segment_products import FeedSegments, Masks
 from engine.cache import CacheKind, CacheSpec
 from engine.model_folder import ModelFolder
 from engine.positions import CHUNK_KEYS

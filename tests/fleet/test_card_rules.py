@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.card import Card, ModelKind, ModelOffer, Role, StepCost
+from fleet.card import ArchiveOffer, Card, ModelKind, ModelOffer, Role, StepCost
 from fleet.card_rules import MAX_INCARNATION, CardRule, check_card
 from fleet.errors import CardRejected
 from fleet.simulated_fleet import NOW_UNIX, simulated_card
@@ -35,6 +35,7 @@ def test_a_good_card_is_accepted() -> None:
     check_card(with_model(kv_fixed_bytes=2**64 - 1, backend="mlx"), now_unix=NOW_UNIX)
     check_card(card(announced_at_unix=NOW_UNIX + 86399), now_unix=NOW_UNIX)
     check_card(card(announced_at_unix=0.0, ring_address="h:1"), now_unix=NOW_UNIX)
+    check_card(card(archive=ArchiveOffer(1 << 40, 0, 7001, "torch")), now_unix=NOW_UNIX)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,11 @@ def test_a_good_card_is_accepted() -> None:
         (card(addresses=("h:1",) * 17), CardRule.BAD_ADDRESS),
         (card(ring_address="h:99999"), CardRule.BAD_ADDRESS),
         (card(memory_free_bytes=-1), CardRule.BAD_MEMORY),
+        (card(archive=ArchiveOffer(1, 2, 7001, "a")), CardRule.BAD_ARCHIVE),
+        (card(archive=ArchiveOffer(2**64, 1, 7001, "a")), CardRule.BAD_ARCHIVE),
+        (card(archive=ArchiveOffer(1, 1, 0, "a")), CardRule.BAD_ARCHIVE),
+        (card(archive=ArchiveOffer(1, 1, 65536, "a")), CardRule.BAD_ARCHIVE),
+        (card(archive=ArchiveOffer(1, 1, 7001, "\x1b[2J")), CardRule.BAD_TEXT),
         (card(protocol_min=2, protocol_max=1), CardRule.BAD_PROTOCOL_RANGE),
         (card(protocol_min=0), CardRule.BAD_PROTOCOL_RANGE),
         (card(announced_at_unix=math.nan), CardRule.BAD_STAMP),
@@ -80,6 +86,18 @@ def test_a_good_card_is_accepted() -> None:
         (with_model(kv_bytes_per_token=2**64), CardRule.BAD_MODEL),
         (with_model(kv_fixed_bytes=-1), CardRule.BAD_MODEL),
         (with_model(kv_fixed_bytes=2**64), CardRule.BAD_MODEL),
+        (with_model(target_weights_digest="w"), CardRule.BAD_MODEL),
+        (with_model(DRAFTER, feature_width=8), CardRule.BAD_MODEL),
+        (with_model(DRAFTER, tapped_layers=(1,), encoder_digest="e"), CardRule.BAD_MODEL),
+        (
+            with_model(DRAFTER, feature_width=8, tapped_layers=(1,) * 257, encoder_digest="e"),
+            CardRule.BAD_MODEL,
+        ),
+        (
+            with_model(DRAFTER, feature_width=8, tapped_layers=(-1,), encoder_digest="e"),
+            CardRule.BAD_MODEL,
+        ),
+        (with_model(DRAFTER, architecture="x\n"), CardRule.BAD_TEXT),
         (with_model(backend="\x1b[2J"), CardRule.BAD_TEXT),
         (with_model(backend="x" * 257), CardRule.BAD_TEXT),
         (with_model(step_costs=(StepCost(1, math.nan),)), CardRule.BAD_STEP_COST),

@@ -157,6 +157,7 @@ def test_a_proposer_on_the_same_node_needs_no_way(
     ("reason", "said"),
     [
         (RejectionReason.TOKENIZER_MISMATCH, "uuuuuuuuuuuu"),
+        (RejectionReason.WRONG_TARGET, "vvvvvvvvvvvv, tiny has wwwwwwwwwwww"),
         (RejectionReason.PROTOCOL_SKEW, "7 to 9"),
         (RejectionReason.NOT_ALIVE, "suspect"),
         (RejectionReason.CONTEXT_TOO_LONG, "512"),
@@ -186,6 +187,8 @@ def test_each_reason_against_a_proposer(
     match reason:
         case RejectionReason.TOKENIZER_MISMATCH:
             offer = replace(offer, tokenizer_digest="u" * 64)
+        case RejectionReason.WRONG_TARGET:
+            offer = replace(offer, target_weights_digest="v" * 64)
         case RejectionReason.PROTOCOL_SKEW:
             changes = {"protocol_min": 7, "protocol_max": 9}
         case RejectionReason.NOT_ALIVE:
@@ -321,3 +324,62 @@ def test_of_equal_candidates_the_lower_ids_win(
     made = plan(TINY, nodes, measured)
     assert made.proposer is not None
     assert (made.verifier.node_id, made.proposer.node_id) == ("a", "a")
+
+
+def conditioned(verifier_offer: ModelOffer, ngram_offer: ModelOffer) -> ModelOffer:
+    """A drafter for that verifier, as a card offers it."""
+    return replace(
+        ngram_offer,
+        model_id="drafter",
+        kind=ModelKind.DFLASH,
+        tokenizer_digest=verifier_offer.tokenizer_digest,
+        target_weights_digest=verifier_offer.weights_digest,
+        feature_width=8,
+        encoder_digest="e" * 64,
+        tapped_layers=(0, 1),
+        block_size=7,
+    )
+
+
+def test_a_drafter_of_that_verifier_is_paired_and_its_kind_is_told(
+    make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> None:
+    drafter = conditioned(verifier_offer, ngram_offer)
+    nodes = [alive(make_card("a", verifier_offer)), alive(make_card("b", drafter))]
+    made = plan(TINY, nodes, way())
+    assert made.proposer is not None
+    assert made.proposer.model_id == "drafter"
+    assert made.block_size <= 7
+    assert any("(dflash)" in reason and "never hidden" in reason for reason in made.reasons)
+    ngram = plan(TINY, [nodes[0], alive(make_card("b", ngram_offer))], way())
+    assert any("(ngram)" in reason and "while" in reason for reason in ngram.reasons)
+
+
+def test_a_round_trip_that_nothing_hides_is_part_of_every_block(
+    make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> None:
+    drafter = conditioned(verifier_offer, ngram_offer)
+    free = replace(drafter, feature_width=0, encoder_digest="", tapped_layers=())
+    measured = Measurements(
+        round_trips={("a", "b"): 0.008},
+        acceptances={("tiny", "drafter"): MeasuredAcceptance(1.0, 1000)},
+    )
+    speeds = []
+    for offer in (drafter, free):
+        nodes = [alive(make_card("a", verifier_offer)), alive(make_card("b", offer))]
+        made = plan(TINY, nodes, measured)
+        assert made.block_size == 7
+        speeds.append(made.predicted_tokens_per_second)
+    # A verify step takes 10 ms, the way 8 ms, a draft 0.1 ms: after it, or behind it.
+    assert speeds[0] == pytest.approx(8 / 0.0181)
+    assert speeds[1] == pytest.approx(8 / 0.010)
+
+
+def test_a_block_that_is_asked_for_is_cut_to_the_longest_draft(
+    make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
+) -> None:
+    drafter = conditioned(verifier_offer, ngram_offer)
+    nodes = [alive(make_card("a", verifier_offer)), alive(make_card("b", drafter))]
+    made = plan(replace(TINY, block_size=12, proposer_model="drafter"), nodes, way())
+    assert made.block_size == 7
+    assert any("12" in reason and "longest draft" in reason for reason in made.reasons)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.card import ModelKind, ModelOffer, Role, StepCost
+from fleet.card import ArchiveOffer, ModelKind, ModelOffer, Role, StepCost
 from fleet.card_rules import CardRule
 from fleet.errors import CardRejected
 from kakeya.v1 import capability_pb2
@@ -35,15 +35,25 @@ OFFER = ModelOffer(
     exact=True,
     kv_fixed_bytes=2**40,
     backend="torch",
+    architecture="Qwen3ForCausalLM",
+    target_weights_digest="cc",
+    feature_width=256,
+    encoder_digest="dd",
+    tapped_layers=(0, 3),
+    block_size=15,
 )
 
 
+ARCHIVE = ArchiveOffer(capacity_bytes=2**40, free_bytes=2**39, port=7001, arithmetic="torch 2.13")
+
+
 def test_every_field_survives_the_wire(make_card):
-    signed = make_card(models=(OFFER,), ring_address="10.0.0.1:1", sequence=7)
+    signed = make_card(models=(OFFER,), ring_address="10.0.0.1:1", sequence=7, archive=ARCHIVE)
     values = [getattr(signed.card, name) for name in signed.card.__slots__]
     assert all(values), "a field left at its default proves nothing"
-    values = [getattr(OFFER, name) for name in OFFER.__slots__]
-    assert all(values), "a field left at its default proves nothing"
+    for offer in (OFFER, ARCHIVE):
+        values = [getattr(offer, name) for name in offer.__slots__]
+        assert all(values), "a field left at its default proves nothing"
     assert signed_from_wire(signed_to_wire(signed)) == signed
 
 

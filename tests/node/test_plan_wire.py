@@ -25,6 +25,7 @@ PLAN = Plan(
         Rejection(VERIFIER, PROPOSER, RejectionReason.NOT_EXACT, "Drafts could change it.", 7.0),
     ),
     exact=True,
+    archive=Placement("cc", "mini-3", "10.0.0.3:1", "drafter"),
 )
 
 

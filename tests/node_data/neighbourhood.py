@@ -7,7 +7,7 @@ from types import TracebackType
 
 import grpc.aio
 
-from fleet.card import Accelerator, Card, ModelKind, ModelOffer, Role, StepCost
+from fleet.card import Accelerator, ArchiveOffer, Card, ModelKind, ModelOffer, Role, StepCost
 from fleet.errors import NodeNotFound
 from fleet.liveness import Liveness
 from fleet.placement import NodeView
@@ -21,7 +21,12 @@ SETTINGS = RoleSettings(kv_budget_bytes=64 << 20, draft_deadline_seconds=1.0)
 ROUND_TRIP_SECONDS = 2e-4
 
 
-def card(node_id: str, address: str, models: tuple[ModelOffer, ...]) -> Card:
+def card(
+    node_id: str,
+    address: str,
+    models: tuple[ModelOffer, ...],
+    archive: ArchiveOffer | None = None,
+) -> Card:
     """A card of a node with these models."""
     return Card(
         node_id=node_id,
@@ -43,6 +48,7 @@ def card(node_id: str, address: str, models: tuple[ModelOffer, ...]) -> Card:
         ring_address="",
         announced_at_unix=0.0,
         ttl_seconds=60.0,
+        archive=archive,
     )
 
 
@@ -53,9 +59,15 @@ class Directory:
         self.views: dict[str, NodeView] = {}
         self.channels: dict[str, grpc.aio.Channel] = {}
 
-    async def put(self, node_id: str, address: str, models: tuple[ModelOffer, ...]) -> None:
+    async def put(
+        self,
+        node_id: str,
+        address: str,
+        models: tuple[ModelOffer, ...],
+        archive: ArchiveOffer | None = None,
+    ) -> None:
         """Adds a node, or moves it to another address."""
-        self.views[node_id] = NodeView(card(node_id, address, models), Liveness.ALIVE)
+        self.views[node_id] = NodeView(card(node_id, address, models, archive), Liveness.ALIVE)
         old = self.channels.pop(node_id, None)
         if old is not None:
             await old.close()
@@ -156,7 +168,7 @@ class Neighbourhood:
         bound = server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()
         address = f"127.0.0.1:{bound}"
-        await self.directory.put(node_id, address, roles.offers())
+        await self.directory.put(node_id, address, roles.offers(), roles.archive_offer())
         channel = grpc.aio.insecure_channel(
             address, options=[("grpc.max_send_message_length", 64 << 20)]
         )

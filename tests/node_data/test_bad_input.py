@@ -141,8 +141,8 @@ CREATIONS = {
     "strategy 9": ({"kv_strategy": 9}, Code.INVALID_ARGUMENT, "BAD_REQUEST"),
     "restored": (
         {"kv_strategy": placement_pb2.KV_STRATEGY_RESTORED},
-        Code.UNIMPLEMENTED,
-        "KV_STRATEGY_UNSUPPORTED",
+        Code.FAILED_PRECONDITION,
+        "NO_ARCHIVE",
     ),
     "long label": ({"client_label": "x" * 129}, Code.INVALID_ARGUMENT, "BAD_REQUEST"),
     "long request id": ({"request_id": "x" * 129}, Code.INVALID_ARGUMENT, "BAD_REQUEST"),
@@ -302,12 +302,13 @@ async def test_a_large_message_within_the_limit_is_refused_by_its_meaning(client
         "/kakeya.v1.ProposerService/Draft",
         "/kakeya.v1.PlacementService/Plan",
         "/kakeya.v1.TensorService/OpenLink",
+        "/kakeya.v1.TensorService/StreamTensors",
     ],
 )
 async def test_random_bytes_never_reach_the_unknown(client, calls, verifier, path):
     seed = random.SystemRandom().getrandbits(32)
     rng = random.Random(seed)
-    streaming = path.endswith(("Generate", "Draft"))
+    streaming = path.endswith(("Generate", "Draft", "StreamTensors"))
     kind = "stream_stream" if streaming else "unary_unary"
     method = getattr(verifier.channel, kind)(path)
     allowed = {Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.UNIMPLEMENTED, Code.OK}

@@ -48,6 +48,7 @@ class HeavyProposer:
     """A model whose every draft waits for `gate`; says when one began."""
 
     model_id = "m"
+    encoder = None
 
     def __init__(self):
         self.began, self.gate = threading.Event(), threading.Event()
@@ -132,6 +133,7 @@ class ThreadNoting:
     """A proposer that notes the thread of every step."""
 
     model_id = "m"
+    encoder = None
 
     def __init__(self):
         self.steps = []

@@ -24,7 +24,7 @@ def test_specs_name_role_and_model():
 
 @pytest.mark.parametrize("text", ["", "tiny", "verifier", "verifier=", "=tiny", "archive=x", "V=x"])
 def test_a_bad_spec_says_how_to_write_it(text):
-    with pytest.raises(BadRoleSpec, match="write verifier=MODEL or proposer=ngram"):
+    with pytest.raises(BadRoleSpec, match=r"write (verifier=MODEL, proposer=ngram|archive=AMOUNT)"):
         parse_role_spec(text)
 
 

@@ -9,12 +9,28 @@ from engine.backends.mlx_backend.attention import FeedMasks, FeedSegments
 from engine.backends.mlx_backend.group_store import GroupStore, MlxPool, Payload, States
 from engine.backends.mlx_backend.masks import biases
 from engine.backends.mlx_backend.recurrent import RecurrentRule, RecurrentState
-from engine.cache import CacheSpec, KvViews
+from engine.cache import CacheKind, CacheSpec, KvViews
+from engine.errors import KvStrategyUnsupported
 from engine.kv_layout import KvLayout, LayerGroup
 from engine.slab_cache import SlabCache
 from engine.slab_pool import Slab
 from engine.slot_views import seen_runs
 from engine.slot_writes import Write
+
+
+def check_served(spec: CacheSpec) -> None:
+    """Raises `KvStrategyUnsupported` for a kind of cache that this back end does not have."""
+    if spec.kind is CacheKind.RESTORED:
+        raise not_restored(spec)
+
+
+def not_restored(spec: CacheSpec) -> KvStrategyUnsupported:
+    """Says that there is no restored cache here."""
+    return KvStrategyUnsupported(
+        "restored caches are served by the torch back end only; use full or sink_window",
+        kind=str(spec.kind),
+        backend="mlx",
+    )
 
 
 class MlxKvCache(SlabCache[GroupStore]):
@@ -35,6 +51,7 @@ class MlxKvCache(SlabCache[GroupStore]):
         `KvStrategyUnsupported` for a `spec` that cannot be.
         """
         layout.check(spec)
+        check_served(spec)
         stores: list[GroupStore] = []
         states: Slab[Payload] | None = None
         try:

@@ -14,7 +14,7 @@ from engine.backends.mlx_backend.checkpoint import load_model
 from engine.backends.mlx_backend.dtypes import mlx_dtype
 from engine.backends.mlx_backend.forward_step import layer_feeds
 from engine.backends.mlx_backend.group_store import MlxPool, mlx_pool
-from engine.backends.mlx_backend.kv_cache import MlxKvCache
+from engine.backends.mlx_backend.kv_cache import MlxKvCache, check_served, not_restored
 from engine.backends.mlx_backend.layer_plan import kv_layout
 from engine.backends.mlx_backend.tapped import TappedLayers
 from engine.backends.mlx_backend.text_model import TextModel
@@ -24,6 +24,8 @@ from engine.errors import BadParameters, TokenOutOfVocabulary
 from engine.kv_layout import KvLayout
 from engine.model_folder import ModelFolder
 from engine.positions import WIDTH
+from engine.restoration.contract import EvictedStore
+from engine.restoration.shape import EvictedShape
 from engine.verifier import Features, Feed, Logits, Output, VerifierInfo
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -79,12 +81,20 @@ class MlxVerifier:
         info = replace(self._info, layer_count=depth)
         return MlxVerifier(self._model.prefix(depth), info, self._layout.prefix(depth))
 
-    def allocate(self, spec: CacheSpec) -> MlxKvCache:
+    def allocate(self, spec: CacheSpec, evicted: EvictedStore | None = None) -> MlxKvCache:
         """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""
+        check_served(spec)
+        if evicted is not None:
+            raise BadParameters("a cache that evicts for good takes over no store")
         return MlxKvCache.allocate(self._layout, spec, self._dtype, self._pool, self._model.rules)
+
+    def evicted_shape(self, spec: CacheSpec) -> EvictedShape:
+        """Raises `KvStrategyUnsupported`: there is no restored cache on this back end."""
+        raise not_restored(spec)
 
     def bytes_needed(self, spec: CacheSpec) -> int:
         """`memory_bytes` that `allocate(spec)` would have, without allocating."""
+        check_served(spec)
         return self._layout.bytes_needed(spec)
 
     def forward(

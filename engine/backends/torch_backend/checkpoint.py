@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine.backends.torch_backend.activation import fix_activations
 from engine.backends.torch_backend.architectures import Architecture
 from engine.backends.torch_backend.attention import ATTENTION_NAME
-from engine.backends.torch_backend.packed_linear import can_pack, pack_linears
+from engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
+from engine.backends.torch_backend.plain_decoder import simplify
+from engine.backends.torch_backend.plain_families import JOINT, is_plain
 from engine.backends.torch_backend.recurrent_mixing import fix_recurrent
 from engine.digests import weight_files
 from engine.errors import ArchitectureUnsupported, ModelUnusable, OutOfMemory, WeightsMismatch
@@ -55,7 +59,8 @@ def load_model(
     if tied and HEAD not in stored:
         needed = {name: shape for name, shape in expected.items() if name != HEAD}
     _check_tensors(folder, needed, stored)
-    _check_memory(folder, expected, dtype, available_bytes)
+    plain = is_plain(model)
+    _check_memory(folder, expected, dtype, available_bytes, joined=plain)
     weights = _read(stored, needed, dtype)
     if tied:
         _tie(folder, weights)
@@ -66,9 +71,16 @@ def load_model(
     model.requires_grad_(requires_grad=False)
     fix_activations(model)
     fix_recurrent(model, dtype)
-    if can_pack(dtype):
+    packs = can_pack(dtype)
+    if plain:
+        simplify(model, partial(packed, rows=rows) if packs else _unpacked)
+    if packs:
         pack_linears(model, rows)
     return model.eval()
+
+
+def _unpacked(linear: nn.Linear) -> nn.Linear:
+    return linear
 
 
 def _empty_model(folder: Path, architecture: Architecture, dtype: torch.dtype) -> PreTrainedModel:
@@ -149,14 +161,18 @@ def _check_memory(
     expected: dict[str, tuple[int, ...]],
     dtype: torch.dtype,
     available_bytes: int,
+    *,
+    joined: bool,
 ) -> None:
     """Raises `OutOfMemory` when the weights in `dtype` take more than `available_bytes`.
 
     A tied head counts: packed for products it is a copy of the embedding.
+    `joined` says that layers of the same input become one.
     """
-    sizes = [torch.Size(shape).numel() * dtype.itemsize for shape in expected.values()]
-    # While one tensor is converted or packed, it is there twice.
-    needed = sum(sizes) + max(sizes, default=0)
+    sizes = {name: torch.Size(shape).numel() * dtype.itemsize for name, shape in expected.items()}
+    # While one tensor, or several as one, are converted or packed, they are there twice.
+    twice = max([*sizes.values(), *(_joint_sizes(sizes) if joined else ())], default=0)
+    needed = sum(sizes.values()) + twice
     if needed > available_bytes:
         raise OutOfMemory(
             f"{folder} needs {needed:,} bytes of memory and {available_bytes:,} are available; "
@@ -164,6 +180,14 @@ def _check_memory(
             needed_bytes=str(needed),
             available_bytes=str(available_bytes),
         )
+
+
+def _joint_sizes(sizes: dict[str, int]) -> Iterator[int]:
+    """What those of `sizes` take together that become one layer."""
+    for names in JOINT:
+        first = f"{names[0]}.weight"
+        for layer in (name.removesuffix(first) for name in sizes if name.endswith(first)):
+            yield sum(sizes[f"{layer}{name}.weight"] for name in names)
 
 
 def _read(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from engine.errors import BadParameters
+from engine.restoration.contract import Raw
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -14,3 +16,16 @@ def torch_dtype(name: str) -> torch.dtype:
     if name not in DTYPES:
         raise BadParameters(f"no dtype {name!r}; there are: {', '.join(DTYPES)}")
     return DTYPES[name]
+
+
+def raw(tensor: Tensor) -> Raw:
+    """The numbers of `tensor` as they lie in memory: float32, or the bits of bfloat16."""
+    of = tensor.view(torch.uint16) if tensor.dtype is torch.bfloat16 else tensor
+    found: Raw = of.numpy()
+    return found
+
+
+def from_raw(array: Raw, dtype: torch.dtype) -> Tensor:
+    """The tensor whose `raw` is `array`, without a copy."""
+    tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if dtype is torch.bfloat16 else tensor

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine.backends.torch_backend.attention import LayerSegments, Masks
+from engine.backends.torch_backend.attention import LayerSegments
 from engine.backends.torch_backend.kv_cache import TorchKvCache
 from engine.backends.torch_backend.recurrent import RecurrentState
+from engine.backends.torch_backend.segment_products import Masks
 from engine.kv_layout import LayerGroup
 from engine.slot_writes import Write
 
@@ -49,6 +51,9 @@ class ForwardStep:
             (*FINE_QUERIES, *row_counts) if row_counts[0] == LEAST_PRODUCT_ROWS else row_counts
         )
         self._parts: list[_Part] = []
+        for cache, count in zip(caches, counts, strict=True):
+            # Before anything is written: what leaves a window may be written over.
+            cache.evict(count)
         first = 0
         for cache, count in zip(caches, counts, strict=True):
             masks = {
@@ -69,6 +74,17 @@ class ForwardStep:
             part.cache.write(layer_idx, part.writes, keys[0, :, of], values[0, :, of])
             segments.append(part.cache.read(layer_idx, part.masks))
         return segments, segments
+
+    @contextmanager
+    def abandoned_on_error(self) -> Iterator[None]:
+        """Drops what was asked of the caches' stores when the forward fails."""
+        try:
+            yield
+        except BaseException:
+            for part in self._parts:
+                if part.cache.evicted is not None:
+                    part.cache.evicted.abandon()
+            raise
 
     def recurrent(self, layer_idx: int) -> list[tuple[slice, RecurrentState]]:
         """Each feed's rows and its state of a recurrent layer."""

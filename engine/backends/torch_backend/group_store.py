@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.attention import FeedSegments, Masks
 from engine.backends.torch_backend.masks import chunks
 from engine.backends.torch_backend.recurrent import RecurrentState
+from engine.backends.torch_backend.segment_products import FeedSegments, Masks
 from engine.kv_layout import LayerGroup
 from engine.positions import Placement
 from engine.slab_pool import Slab, SlabPool
-from engine.slot_writes import Write, final_segments
+from engine.slot_writes import Write, final_segments, writes
 
 Payload = Tensor | dict[int, RecurrentState]
 """A segment's tensor [layers, 2, kv_heads, keys, head_dim], or the recurrent layers' states."""
@@ -49,7 +49,7 @@ class GroupStore:
         self.placement = placement
         self.slabs = slabs
         self.chunks = chunks(placement.segments)
-        self._dtype = dtype
+        self.dtype = dtype
         self._pool = pool
         self._promised: set[int] = set()
         """Segments whose `promised` copy is this store's; see `SlabPool.give_back`."""
@@ -64,14 +64,26 @@ class GroupStore:
     ) -> GroupStore:
         """A store of clean slabs. Raises `OutOfKvMemory` with nothing taken."""
         store = cls(group, placement, dtype, pool, [])
-        try:
-            for keys in placement.segments:
-                store.slabs.append(store._take(keys))
-                store._view(len(store.slabs) - 1)
-        except BaseException:
-            store.release()
-            raise
+        store.resize(placement)
         return store
+
+    def resize(self, placement: Placement) -> None:
+        """Takes the slabs that `placement` has more, or gives back those that it has less.
+
+        The segments that both have are the same. Raises `OutOfKvMemory` with
+        nothing taken.
+        """
+        before = len(self.slabs)
+        try:
+            for keys in placement.segments[before:]:
+                self.slabs.append(self._take(keys))
+                self._view(len(self.slabs) - 1)
+        except BaseException:
+            self._give_back(before)
+            raise
+        self._give_back(len(placement.segments))
+        self.placement = placement
+        self.chunks = chunks(placement.segments)
 
     def read(self, layer: int, masks: Masks) -> FeedSegments:
         """One layer's segments without a copy; `layer` counts within the group."""
@@ -97,10 +109,26 @@ class GroupStore:
     def write(self, layer: int, writes: Sequence[Write], keys: Tensor, values: Tensor) -> None:
         """Stores keys and values [kv_heads, count, head_dim]; `layer` counts within the group."""
         for segment, slot, token, count in ((w.segment, w.slot, w.token, w.count) for w in writes):
-            to = slice(slot, slot + count)
-            of = slice(token, token + count)
-            self._keys[layer][segment][:, :, to] = keys[:, of].transpose(1, 2)
-            self._values[layer][segment][:, to] = values[:, of]
+            own_keys, own_values = keys.narrow(1, token, count), values.narrow(1, token, count)
+            self._keys[layer][segment].narrow(2, slot, count).copy_(own_keys.transpose(1, 2))
+            self._values[layer][segment].narrow(1, slot, count).copy_(own_values)
+
+    def positions(self, first: int, end: int) -> Tensor:
+        """A copy of the keys and values of `first` to `end`, exclusive.
+
+        [layers, 2, kv_heads, n, head_dim]; they must still be there.
+        """
+        parts = [
+            self.tensor(w.segment)[:, :, :, w.slot : w.slot + w.count]
+            for w in writes(self.placement, first, end - first)
+        ]
+        return torch.cat(parts, dim=3)
+
+    def put(self, first: int, numbers: Tensor) -> None:
+        """Stores the keys and values [layers, 2, kv_heads, n, head_dim] of `first` onwards."""
+        for w in writes(self.placement, first, numbers.shape[3]):
+            of = numbers[:, :, :, w.token : w.token + w.count]
+            self.tensor(w.segment)[:, :, :, w.slot : w.slot + w.count] = of
 
     @property
     def freed_bytes(self) -> int:
@@ -115,15 +143,19 @@ class GroupStore:
         final = final_segments(self.placement, length, written_from)
         return sum(slab.nbytes for slab in self.slabs[final:])
 
-    def fork(self, length: int, written_from: int) -> GroupStore:
+    def fork(
+        self, length: int, written_from: int, placement: Placement | None = None
+    ) -> GroupStore:
         """A store of the positions below `length` that shares all slabs until they are written.
 
+        Or those of `placement`, which has as many or fewer of the same segments.
         Raises `OutOfKvMemory` with nothing taken.
         """
-        final = final_segments(self.placement, length, written_from)
-        store = GroupStore(self.group, self.placement, self._dtype, self._pool, [])
+        placement = placement or self.placement
+        final = final_segments(placement, length, written_from)
+        store = GroupStore(self.group, placement, self.dtype, self._pool, [])
         try:
-            for segment, slab in enumerate(self.slabs):
+            for segment, slab in enumerate(self.slabs[: len(placement.segments)]):
                 store.slabs.append(self._pool.share(slab, will_write=segment >= final))
                 if segment >= final:
                     store._promised.add(segment)
@@ -131,7 +163,7 @@ class GroupStore:
         except BaseException:
             store.release()
             raise
-        self._promised.clear()
+        self._promised = {kept for kept in self._promised if kept >= len(store.slabs)}
         return store
 
     def fill(self, end: int, generator: torch.Generator) -> None:
@@ -141,11 +173,19 @@ class GroupStore:
 
     def release(self) -> None:
         """Gives the slabs back."""
-        while self.slabs:
+        self._give_back(0)
+
+    def _give_back(self, kept: int) -> None:
+        """Gives back all slabs but the first `kept`."""
+        while len(self.slabs) > kept:
             slab = self.slabs.pop()
             self._pool.give_back(slab, promised=len(self.slabs) in self._promised)
+            self._promised.discard(len(self.slabs))
+            for views in (*self._keys, *self._values):
+                del views[len(self.slabs) :]
 
-    def _shape(self, keys: int) -> tuple[int, ...]:
+    def shape_of(self, keys: int) -> tuple[int, ...]:
+        """The shape of the numbers of so many positions."""
         shape = self.group.shape
         return (len(self.group.layers), 2, shape.kv_heads, keys, shape.head_dim)
 
@@ -153,14 +193,14 @@ class GroupStore:
         def make() -> Payload:
             # A copy made within a forward is cleaned and written outside of it, too.
             with torch.inference_mode(mode=False):
-                return torch.zeros(self._shape(keys), dtype=self._dtype)
+                return torch.zeros(self.shape_of(keys), dtype=self.dtype)
 
         return make
 
     def _take(self, keys: int) -> Slab[Payload]:
-        shape = self._shape(keys)
-        nbytes = torch.Size(shape).numel() * self._dtype.itemsize
-        return self._pool.take((shape, self._dtype), nbytes, self._maker(keys))
+        shape = self.shape_of(keys)
+        nbytes = torch.Size(shape).numel() * self.dtype.itemsize
+        return self._pool.take((shape, self.dtype), nbytes, self._maker(keys))
 
     def _view(self, segment: int) -> None:
         """Slices the segment's tensor once, so that a forward need not."""

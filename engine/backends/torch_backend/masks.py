@@ -7,13 +7,14 @@ attends to every key.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engine.positions import CHUNK_KEYS, Placement
+from engine.positions import CHUNK_KEYS, Placement, RingPlacement
 from engine.slot_views import Queries, Seen, seen_slots
 
 
@@ -61,8 +62,22 @@ def biases(placement: Placement, queries: Queries, end: int) -> tuple[Tensor | N
     `queries` [n] are the queries' positions in ascending order, each below `end`.
     """
     seen = seen_slots(placement, queries, end)
-    return tuple(None if part is None else _bias(part) for part in seen)
+    return tuple(None if part is None else bias_of(part) for part in seen)
 
 
-def _bias(seen: Seen) -> Tensor:
+def bias_of(seen: Seen) -> Tensor:
+    """The mask of one segment."""
     return torch.from_numpy(np.where(seen, np.float32(0), np.float32(-np.inf)))
+
+
+def stacked(
+    placement: Placement, masks: Sequence[Tensor | None], groups: int, queries: int
+) -> Tensor | None:
+    """The mask [groups * queries, keys] of a ring of one segment; None for other placements.
+
+    What it holds is read whole in every forward: also once all of it is seen.
+    """
+    if not isinstance(placement, RingPlacement) or len(placement.segments) > 1:
+        return None
+    mask = masks[0] if masks[0] is not None else torch.zeros(queries, placement.slots)
+    return mask.repeat(groups, 1)

@@ -8,8 +8,12 @@ neither on the other rows, nor on how many there are from 2 up, nor on the threa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+
+from engine.backends.torch_backend.half_linear import HalfLinear, can_halve, lossless_exponent
 
 # The operators have no public names; the distribution pins torch to a minor version.
 _MKLDNN = torch.ops.mkldnn
@@ -36,6 +40,24 @@ class PackedLinear(nn.Module):
         return product
 
 
+def joint(linears: Sequence[nn.Linear]) -> nn.Linear:
+    """One layer of the same input that gives the outputs of `linears` one after the other.
+
+    All have a bias, or none. Their weights are copied.
+    """
+    first = linears[0]
+    outputs = sum(linear.out_features for linear in linears)
+    whole = nn.Linear(first.in_features, outputs, bias=first.bias is not None, device="meta")
+    whole.weight = _frozen([linear.weight for linear in linears])
+    if first.bias is not None:
+        whole.bias = _frozen([linear.bias for linear in linears])
+    return whole
+
+
+def _frozen(parts: Sequence[Tensor]) -> nn.Parameter:
+    return nn.Parameter(torch.cat([part.detach() for part in parts]), requires_grad=False)
+
+
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether this build and processor have packed products in `dtype`."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
@@ -44,9 +66,18 @@ def can_pack(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 or bool(getattr(_MKLDNN, _HAS_BFLOAT16)())
 
 
+def packed(linear: nn.Linear, rows: int) -> nn.Module:
+    """`linear` laid out for about `rows` rows, in half the bytes if nothing is lost."""
+    if can_halve(linear.weight.dtype):
+        exponent = lossless_exponent(linear.weight)
+        if exponent is not None:
+            return HalfLinear(linear, exponent)
+    return PackedLinear(linear, rows)
+
+
 def pack_linears(model: nn.Module, rows: int) -> None:
     """Replaces the `nn.Linear`s in `model` in place, freeing their weights unless tied."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                setattr(parent, name, PackedLinear(child, rows))
+                setattr(parent, name, packed(child, rows))

@@ -95,6 +95,7 @@ class Projection(nn.Module):
 
     inverse_frequencies: Tensor
     key_norms: Tensor
+    drafter_key_norms: Tensor
 
     def __init__(self, config: ProjectionConfig) -> None:
         super().__init__()

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from engine.backends.torch_backend.activation import PiecewiseActivation
 from engine.backends.torch_backend.architectures import Architecture
 from engine.backends.torch_backend.delta_rule import DeltaRule
+from engine.backends.torch_backend.plain_decoder import AttentionStep, PlainDecoder, PlainLayer
 from engine.backends.torch_backend.recurrent_mixing import RecurrentMixing
 
 NO_MASKS = {"full_attention": None, "sliding_attention": None, "linear_attention": None}
@@ -30,6 +31,8 @@ class TextModel:
         self.layers: nn.ModuleList = model.model.layers
         """The decoder layers, in order: the first output of each is its hidden states."""
         self._body = model.model
+        plain = all(isinstance(layer, PlainLayer) for layer in self.layers)
+        self._decoder = PlainDecoder(model) if plain else None
         self._head = model.lm_head
         self._masks = NO_MASKS if getattr(config, "layer_types", None) is not None else None
         self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
@@ -45,12 +48,14 @@ class TextModel:
         model.layers = self.layers[:depth]
         return model
 
-    def hidden(self, input_ids: Tensor, position_ids: Tensor, step: object) -> Tensor:
+    def hidden(self, input_ids: Tensor, position_ids: Tensor, step: AttentionStep) -> Tensor:
         """The last layer's normed hidden states [1, rows, hidden].
 
         `input_ids` and `position_ids` are [1, rows]. Attention layers call
         `step.update(keys, values, layer_idx)`, recurrent ones `step.recurrent(layer_idx)`.
         """
+        if self._decoder is not None:
+            return self._decoder.hidden(self.layers, input_ids, position_ids, step)
         body = self._body
         whole, body.layers = body.layers, self.layers
         try:

@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.backends.torch_backend.architectures import read_architecture
 from engine.backends.torch_backend.checkpoint import load_model
 from engine.backends.torch_backend.dtypes import torch_dtype
+from engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from engine.backends.torch_backend.forward_step import ForwardStep
 from engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from engine.backends.torch_backend.kv_cache import TorchKvCache
@@ -20,12 +21,16 @@ from engine.backends.torch_backend.layer_plan import kv_layout, new_states
 from engine.backends.torch_backend.packed_linear import can_pack
 from engine.backends.torch_backend.tapped import TappedLayers
 from engine.backends.torch_backend.text_model import TextModel
-from engine.cache import CacheSpec, KvCache
+from engine.cache import CacheKind, CacheSpec, KvCache
 from engine.digests import tokenizer_digest, weights_digest
-from engine.errors import BadParameters, TokenOutOfVocabulary
+from engine.errors import BadParameters, TokenOutOfVocabulary, TrainedForAnother
+from engine.features import FeatureEncoder
 from engine.kv_layout import KvLayout
 from engine.model_folder import ModelFolder
 from engine.positions import WIDTH
+from engine.restoration.contract import EvictedStore
+from engine.restoration.shape import EvictedShape
+from engine.restoration.specification import RestorerKind
 from engine.verifier import Feed, Logits, Output, VerifierInfo
 
 ROW_COUNTS = (4, 8, 16, 32, 64)
@@ -45,6 +50,7 @@ class TorchVerifier:
         self._layout = layout
         self._dtype = torch_dtype(info.dtype)
         self._pool = torch_pool()
+        self._evicted_pool = torch_pool()
         self._loaded_counts = ROW_COUNTS if can_pack(self._dtype) else PLAIN_ROW_COUNTS
         self._row_counts: tuple[int, ...] = self._loaded_counts
 
@@ -79,14 +85,54 @@ class TorchVerifier:
         info = replace(self._info, layer_count=depth)
         return TorchVerifier(self._model.prefix(depth), info, self._layout.prefix(depth))
 
-    def allocate(self, spec: CacheSpec) -> TorchKvCache:
+    @property
+    def evicted_pool(self) -> TorchPool:
+        """Where the stores take their memory from that it makes itself."""
+        return self._evicted_pool
+
+    def allocate(self, spec: CacheSpec, evicted: EvictedStore | None = None) -> TorchKvCache:
         """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""
+        self._layout.check(spec)
+        restorer = spec.restorer if spec.kind is CacheKind.RESTORED else None
+        if evicted is None and restorer is not None and restorer.kind is RestorerKind.IDENTITY:
+            # They may take as much as all caches together.
+            self._evicted_pool.budget_bytes = self._pool.budget_bytes
+            evicted = TorchEvictedStore(self.evicted_shape(spec), restorer, self._evicted_pool)
+        if evicted is not None and evicted.encoder is not None:
+            self._check_encoder(evicted.encoder)
         return TorchKvCache.allocate(
             self._layout,
             spec,
             self._dtype,
             self._pool,
             partial(new_states, self._model, self._layout),
+            evicted,
+        )
+
+    def _check_encoder(self, encoder: FeatureEncoder) -> None:
+        """Raises `TrainedForAnother` for one of layers that this model does not have."""
+        spec, info = encoder.spec, self._info
+        if spec.hidden_size != info.hidden_size or not set(spec.taps) <= set(
+            range(info.layer_count)
+        ):
+            raise TrainedForAnother(
+                f"context vectors of layers {spec.taps} of {spec.hidden_size} values cannot be"
+                f" made: {info.model_id} has {info.layer_count} layers of {info.hidden_size}",
+                encoder=spec.digest,
+            )
+
+    def evicted_shape(self, spec: CacheSpec) -> EvictedShape:
+        """What the store of a `restored` cache of `spec` is to keep."""
+        self._layout.check(spec)
+        if spec.kind is not CacheKind.RESTORED or spec.restorer is None:
+            raise BadParameters(f"a cache {spec.kind} has no store of what it evicts")
+        return EvictedShape(
+            groups=self._layout.restored_groups,
+            dtype=self._info.dtype,
+            sink=spec.sink,
+            window=spec.window,
+            context_length=self._layout.context_length,
+            width=spec.restorer.width,
         )
 
     def bytes_needed(self, spec: CacheSpec) -> int:
@@ -113,10 +159,12 @@ class TorchVerifier:
         ids += [PADDING_TOKEN] * (rows - len(ids))
         positions += positions[-1:] * (rows - len(positions))
         step = ForwardStep(caches, counts, self._row_counts)
-        with TappedLayers(
-            self._model.layers, {tap for feed in feeds for tap in feed.taps}
-        ) as tapped:
+        with (
+            TappedLayers(self._model.layers, _tapped_layers(feeds, caches)) as tapped,
+            step.abandoned_on_error(),
+        ):
             hidden = self._model.hidden(torch.tensor([ids]), torch.tensor([positions]), step)
+        _keep_vectors(tapped, caches, counts)
         for cache, count in zip(caches, counts, strict=True):
             cache.advance(count)
         logits = self._logits(hidden, feeds)
@@ -221,3 +269,24 @@ def _own(cache: KvCache) -> TorchKvCache:
     if not isinstance(cache, TorchKvCache):
         raise TypeError(f"{type(cache).__name__} is a cache of another back end")
     return cache
+
+
+def _tapped_layers(feeds: Sequence[Feed], caches: Sequence[TorchKvCache]) -> set[int]:
+    """The layers whose outputs feeds want, or context vectors of caches are made of."""
+    asked = {tap for feed in feeds for tap in feed.taps}
+    encoders = (cache.encoder for cache in caches)
+    return asked.union(*(encoder.spec.taps for encoder in encoders if encoder is not None))
+
+
+def _keep_vectors(
+    tapped: TappedLayers, caches: Sequence[TorchKvCache], counts: Sequence[int]
+) -> None:
+    """Keeps the context vectors of a forward's rows in the caches that have an encoder."""
+    first = 0
+    for cache, count in zip(caches, counts, strict=True):
+        encoder = cache.encoder
+        if encoder is not None:
+            features = tapped.features(encoder.spec.taps, slice(first, first + count))
+            if features is not None:
+                cache.keep_vectors(features)
+        first += count

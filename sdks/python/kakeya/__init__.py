@@ -6,6 +6,7 @@
 
 from kakeya.client import AsyncClient, SpeculationChoice
 from kakeya.errors import (
+    ArchiveFull,
     BadPageToken,
     BadRequest,
     Cancelled,
@@ -24,6 +25,7 @@ from kakeya.errors import (
     KvStrategyUnsupported,
     ModelNotFound,
     ModelServedElsewhere,
+    NoArchive,
     NodeNotFound,
     NodeUnreachable,
     NoPlacement,
@@ -34,6 +36,8 @@ from kakeya.errors import (
     PermissionDenied,
     ProtocolSkew,
     ResourceExhausted,
+    RestorerLost,
+    RestorerMismatch,
     RpcError,
     SessionBusy,
     SessionNotFound,
@@ -43,6 +47,7 @@ from kakeya.errors import (
     TokenizerNotFound,
     TokenOutOfVocabulary,
     TooManyStreams,
+    TrainedForAnother,
     TransportError,
     Unavailable,
     UnexpectedError,
@@ -51,6 +56,7 @@ from kakeya.errors import (
     WatcherTooSlow,
 )
 from kakeya.fleet_values import (
+    ArchiveOffer,
     Card,
     FleetEvent,
     FleetSnapshot,
@@ -73,6 +79,7 @@ from kakeya.plan_values import (
     Plan,
     Rejection,
     RejectionReason,
+    RestorerKind,
     Role,
     StepCost,
     Transport,
@@ -87,6 +94,7 @@ from kakeya.values import (
     DraftFault,
     DropReason,
     GenerationDone,
+    RestorerInfo,
     SessionInfo,
     SessionState,
     Speculation,
@@ -98,6 +106,8 @@ from kakeya.values import (
 
 __all__ = [
     "Alternative",
+    "ArchiveFull",
+    "ArchiveOffer",
     "AsyncClient",
     "AsyncFleet",
     "AsyncGeneration",
@@ -137,6 +147,7 @@ __all__ = [
     "ModelNotFound",
     "ModelOffer",
     "ModelServedElsewhere",
+    "NoArchive",
     "NoPlacement",
     "Node",
     "NodeChanged",
@@ -157,6 +168,10 @@ __all__ = [
     "Rejection",
     "RejectionReason",
     "ResourceExhausted",
+    "RestorerInfo",
+    "RestorerKind",
+    "RestorerLost",
+    "RestorerMismatch",
     "Role",
     "RpcError",
     "Session",
@@ -178,6 +193,7 @@ __all__ = [
     "TokenizerNotFound",
     "Tokens",
     "TooManyStreams",
+    "TrainedForAnother",
     "Transport",
     "TransportError",
     "Unavailable",

@@ -11,7 +11,7 @@ from kakeya import wire
 from kakeya.connection import Connection
 from kakeya.errors import BadRequest, ModelServedElsewhere
 from kakeya.fleet_view import AsyncFleet
-from kakeya.plan_values import KvStrategy
+from kakeya.plan_values import KvStrategy, RestorerKind
 from kakeya.retries import RetryBudget
 from kakeya.session import AsyncSession
 from kakeya.timeouts import Timeouts
@@ -56,6 +56,9 @@ class AsyncClient:
         label: str = "",
         request_id: str | None = None,
         max_history_tokens: int = 0,
+        restorer: RestorerKind | str | None = None,
+        restorer_model: str = "",
+        restorer_node_id: str = "",
     ) -> AsyncSession:
         """Opens a session with an empty history on a node that serves `model`.
 
@@ -68,8 +71,16 @@ class AsyncClient:
         gives the same session, so that a retry opens no second one; None makes
         one up.
 
+        With kv_strategy "restored" evicted positions stay within reach:
+        `restorer` is "archive" (the default: another node keeps them, exact),
+        "projection" (a learned map makes them of a smaller vector each; of the
+        drafter `restorer_model`, or that which is shipped for the verifier), or
+        "identity", a check of the plumbing. `restorer_node_id` names the
+        archive's node; empty for the nearest with room.
+
         Raises ModelNotFound, ModelServedElsewhere, NoPlacement, BadRequest,
-        OutOfKvMemory, KvStrategyUnsupported, Draining, TransportError.
+        OutOfKvMemory, KvStrategyUnsupported, NoArchive, ArchiveFull,
+        RestorerMismatch, TrainedForAnother, Draining, TransportError.
         """
         request = wire.build(
             lambda: runtime_pb2.CreateSessionRequest(
@@ -82,6 +93,7 @@ class AsyncClient:
                 client_label=label,
                 request_id=secrets.token_hex(16) if request_id is None else request_id,
                 max_history_tokens=max_history_tokens,
+                restorer=wire.restorer(restorer, restorer_model, restorer_node_id),
             )
         )
         connection = self._home

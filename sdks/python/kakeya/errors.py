@@ -17,12 +17,16 @@ KakeyaError
 │   │   ├── InvariantViolated     a broken promise; the session has ended
 │   │   ├── ModelServedElsewhere  another node serves the model, see `address`
 │   │   ├── NoPlacement           a node serves the model, none can take it
+│   │   ├── NoArchive             no live node keeps what the session evicts
+│   │   ├── RestorerMismatch      the learned map is another on the archive's node
+│   │   ├── TrainedForAnother     a learned map or drafter of another verifier
 │   │   ├── FleetMismatch         the node belongs to another fleet
 │   │   └── ProtocolSkew          no common version of the protocol
 │   ├── OutOfRange
 │   │   └── ContextExceeded       longer than the model's positions or the cache
 │   ├── ResourceExhausted
 │   │   ├── OutOfKvMemory         sessions use all memory they may take
+│   │   ├── ArchiveFull           archives have no room for what is evicted
 │   │   ├── TooManyStreams        the node serves no more streams
 │   │   └── WatcherTooSlow        a watch fell behind the fleet's changes
 │   ├── PermissionDenied
@@ -30,7 +34,8 @@ KakeyaError
 │   ├── Unimplemented
 │   │   └── KvStrategyUnsupported the node cannot keep keys and values that way
 │   └── Unavailable
-│       └── Draining              the node is leaving
+│       ├── Draining              the node is leaving
+│       └── RestorerLost          what was evicted is lost; the session tries again
 ├── TransportError              the call never got an answer
 │   ├── NodeUnreachable           no node answers at the address
 │   ├── DeadlineExceeded          no answer in time
@@ -183,6 +188,24 @@ class NoPlacement(FailedPrecondition):
     default_reason = "NO_PLACEMENT"
 
 
+class NoArchive(FailedPrecondition):
+    """No live node has an archive that can take the session."""
+
+    default_reason = "NO_ARCHIVE"
+
+
+class RestorerMismatch(FailedPrecondition):
+    """The archive's node has another learned map than the session; metadata has both digests."""
+
+    default_reason = "RESTORER_MISMATCH"
+
+
+class TrainedForAnother(FailedPrecondition):
+    """A learned map or a drafter belongs to another verifier; metadata names both."""
+
+    default_reason = "TRAINED_FOR_ANOTHER"
+
+
 class FleetMismatch(FailedPrecondition):
     """The node belongs to another fleet."""
 
@@ -219,6 +242,12 @@ class OutOfKvMemory(ResourceExhausted):
     """Sessions use all the memory that they may take; see `retry_after_seconds`."""
 
     default_reason = "OUT_OF_KV_MEMORY"
+
+
+class ArchiveFull(ResourceExhausted):
+    """Archives have no room for what the session evicts; see `retry_after_seconds`."""
+
+    default_reason = "ARCHIVE_FULL"
 
 
 class TooManyStreams(ResourceExhausted):
@@ -270,6 +299,15 @@ class Draining(Unavailable):
     """The node is leaving."""
 
     default_reason = "DRAINING"
+
+
+class RestorerLost(Unavailable):
+    """What the session evicted is lost, and no archive was found in time to make it anew.
+
+    The session lives: its next operation tries again.
+    """
+
+    default_reason = "RESTORER_LOST"
 
 
 class TransportError(KakeyaError):

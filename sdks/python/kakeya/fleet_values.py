@@ -20,12 +20,27 @@ class Liveness(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveOffer:
+    """Memory for what verifiers of other nodes evict, in bytes.
+
+    `free_bytes` is what was free when the card was made; `port` is that of its
+    service at the node's addresses; `arithmetic` names what computes there.
+    """
+
+    capacity_bytes: int
+    free_bytes: int
+    port: int
+    arithmetic: str
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """What one node is and offers, as the node itself signed it.
 
     Memory is physical bytes, free when the card was made; `public_key` is
     hexadecimal; `addresses` are host:port, best first; `announced_at_unix`
-    (seconds since 1970, the owner's clock) orders nothing.
+    (seconds since 1970, the owner's clock) orders nothing; `archive` is None for
+    a node without one.
     """
 
     node_id: str
@@ -48,6 +63,7 @@ class Card:
     ring_address: str
     announced_at_unix: float
     ttl_seconds: float
+    archive: ArchiveOffer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +96,11 @@ class NodeStatus:
     def models(self) -> tuple[ModelOffer, ...]:
         """Models that the node serves; empty while no card is known."""
         return self.card.models if self.card else ()
+
+    @property
+    def archive(self) -> ArchiveOffer | None:
+        """Its archive; None without one, and while no card is known."""
+        return self.card.archive if self.card else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +147,9 @@ class NodeLoad:
     kv_bytes: int
     kv_budget_bytes: int
     memory_free_bytes: int
+    archive_count: int = 0
+    archive_bytes: int = 0
+    archive_budget_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

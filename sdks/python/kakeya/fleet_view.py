@@ -10,7 +10,7 @@ from kakeya import fleet_wire, wire
 from kakeya.connection import Connection
 from kakeya.errors import UnexpectedError
 from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
-from kakeya.plan_values import KvStrategy, Plan
+from kakeya.plan_values import KvStrategy, Plan, RestorerKind
 from kakeya.streams import AsyncStream, MessageStream
 from kakeya.v1 import capability_pb2, placement_pb2
 
@@ -101,6 +101,9 @@ class AsyncFleet:
         window_tokens: int = 0,
         block_size: int = 0,
         without_proposer: bool = False,
+        restorer: RestorerKind | str | None = None,
+        restorer_model: str = "",
+        restorer_node_id: str = "",
     ) -> Plan:
         """The pair that a session would get, with reasons; starts nothing.
 
@@ -120,6 +123,7 @@ class AsyncFleet:
                 window_tokens=window_tokens,
                 block_size=block_size,
                 without_proposer=without_proposer,
+                restorer=wire.restorer(restorer, restorer_model, restorer_node_id),
             )
         )
         response = await self._connection.unary(

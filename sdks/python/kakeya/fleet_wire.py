@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kakeya.errors import UnexpectedError
 from kakeya.fleet_values import (
+    ArchiveOffer,
     Card,
     FleetEvent,
     FleetSnapshot,
@@ -43,6 +44,13 @@ def card(message: capability_pb2.CapabilityCard) -> Card:
         ring_address=message.ring_address,
         announced_at_unix=message.announced_at_unix,
         ttl_seconds=message.ttl_seconds,
+        archive=_archive(message.archive) if message.HasField("archive") else None,
+    )
+
+
+def _archive(message: capability_pb2.ArchiveOffer) -> ArchiveOffer:
+    return ArchiveOffer(
+        message.capacity_bytes, message.free_bytes, message.port, message.arithmetic
     )
 
 
@@ -96,6 +104,9 @@ def node(message: capability_pb2.GetNodeResponse) -> Node:
             kv_bytes=load.kv_bytes,
             kv_budget_bytes=load.kv_budget_bytes,
             memory_free_bytes=load.memory_free_bytes,
+            archive_count=load.archive_count,
+            archive_bytes=load.archive_bytes,
+            archive_budget_bytes=load.archive_budget_bytes,
         ),
         acceptances=tuple(
             MeasuredAcceptance(

@@ -15,6 +15,20 @@ class KvStrategy(StrEnum):
     UNKNOWN = "unknown"
 
 
+class RestorerKind(StrEnum):
+    """What is kept of the positions that a session has evicted.
+
+    `ARCHIVE`: their keys and values, in another process, exact. `PROJECTION`:
+    their context vectors, from which a learned map makes keys and values.
+    `IDENTITY`: a check of the plumbing, in the verifier's own process.
+    """
+
+    ARCHIVE = "archive"
+    PROJECTION = "projection"
+    IDENTITY = "identity"
+    UNKNOWN = "unknown"
+
+
 class Transport(StrEnum):
     """The road of tensors between verifier and proposer."""
 
@@ -58,6 +72,7 @@ class RejectionReason(StrEnum):
     UNREACHABLE = "unreachable"
     BREAKER_OPEN = "breaker_open"
     NOT_EXACT = "not_exact"
+    WRONG_TARGET = "wrong_target"
     UNKNOWN = "unknown"
 
 
@@ -78,7 +93,11 @@ class ModelOffer:
     history, `kv_fixed_bytes` what a session takes besides at most. `exact`
     tells whether the node found, when it loaded a verifier, that its bits do
     not depend on how a history is cut into blocks; false for proposers.
-    `backend` is "torch" or "mlx", empty for a model without tensors.
+    `backend` is "torch" or "mlx", empty for a model without tensors. Of
+    proposers: `target_weights_digest` names the one verifier it drafts for, empty
+    for every one with its tokenizer; `block_size` is the most tokens of a draft,
+    0 for no limit; `feature_width`, `encoder_digest` and `tapped_layers` describe
+    the context vectors that it needs of its verifier, 0 and empty without.
     """
 
     model_id: str
@@ -95,6 +114,12 @@ class ModelOffer:
     exact: bool
     kv_fixed_bytes: int
     backend: str
+    architecture: str = ""
+    target_weights_digest: str = ""
+    feature_width: int = 0
+    encoder_digest: str = ""
+    tapped_layers: tuple[int, ...] = ()
+    block_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +156,8 @@ class Plan:
     a drafted token) are what the prediction assumed; `kv_bytes` is the most
     that the session will hold. `exact` tells whether drafting cannot change a
     token; it is false only when the request named the proposer of a verifier
-    that is not exact on its machine.
+    that is not exact on its machine. `archive` keeps what a session of
+    kv_strategy "restored" evicts; None when it needs none, or none can be had.
     """
 
     verifier: Placement
@@ -147,3 +173,4 @@ class Plan:
     reasons: tuple[str, ...]
     rejections: tuple[Rejection, ...]
     exact: bool
+    archive: Placement | None = None

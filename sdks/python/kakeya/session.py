@@ -15,6 +15,7 @@ from kakeya import wire
 from kakeya.connection import Connection
 from kakeya.errors import (
     HistoryLengthMismatch,
+    RestorerLost,
     SessionBusy,
     SessionNotFound,
     TokenOutOfVocabulary,
@@ -109,7 +110,8 @@ class AsyncSession:
         than 65,536 ids travel in pieces: after an error `history` tells what
         was appended. Raises HistoryLengthMismatch when the history has not
         `expected_history_length` ids, TokenOutOfVocabulary, EmptyAppend,
-        ContextExceeded, SessionNotFound, SessionBusy, TransportError.
+        ContextExceeded, SessionNotFound, SessionBusy, TransportError;
+        RestorerLost with the ids appended.
         """
         async with self._turn:
             self._check_idle()
@@ -135,6 +137,11 @@ class AsyncSession:
                 (await self.info()).history_length != length + len(token_ids)
             ):
                 raise
+        except RestorerLost:
+            # The node has them; their keys and values wait for an archive.
+            self._history.append(token_ids)
+            self._history.pending = len(self._history)
+            raise
         self._history.append(token_ids)
 
     async def _send_append(self, token_ids: Sequence[int]) -> None:
@@ -184,7 +191,8 @@ class AsyncSession:
         and after `deadline_seconds`. With `top_log_probabilities`, 0 to 20,
         tokens come with their log-probabilities and those of so many
         alternatives. Nothing is sent before the iteration begins, which raises
-        EmptyHistory, BadRequest, SessionNotFound, SessionBusy, TransportError.
+        EmptyHistory, BadRequest, SessionNotFound, SessionBusy, RestorerLost (the
+        session lives), TransportError.
         """
         request = wire.build(
             lambda: runtime_pb2.GenerateRequest(

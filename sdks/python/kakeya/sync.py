@@ -18,7 +18,7 @@ from kakeya.errors import ClientClosed
 from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
 from kakeya.fleet_view import AsyncFleet, AsyncWatch
 from kakeya.generation import AsyncGeneration
-from kakeya.plan_values import KvStrategy, ModelOffer, Plan
+from kakeya.plan_values import KvStrategy, ModelOffer, Plan, RestorerKind
 from kakeya.portal import Portal
 from kakeya.session import AsyncSession
 from kakeya.timeouts import Timeouts
@@ -62,6 +62,9 @@ class Client:
         label: str = "",
         request_id: str | None = None,
         max_history_tokens: int = 0,
+        restorer: RestorerKind | str | None = None,
+        restorer_model: str = "",
+        restorer_node_id: str = "",
     ) -> Session:
         """See `AsyncClient.create_session`."""
         opened = self._inner.create_session(
@@ -74,6 +77,9 @@ class Client:
             label=label,
             request_id=request_id,
             max_history_tokens=max_history_tokens,
+            restorer=restorer,
+            restorer_model=restorer_model,
+            restorer_node_id=restorer_node_id,
         )
         return Session(self._portal, self._portal.run(opened))
 
@@ -296,6 +302,9 @@ class Fleet:
         window_tokens: int = 0,
         block_size: int = 0,
         without_proposer: bool = False,
+        restorer: RestorerKind | str | None = None,
+        restorer_model: str = "",
+        restorer_node_id: str = "",
     ) -> Plan:
         """See `AsyncFleet.plan`."""
         return self._portal.run(
@@ -310,6 +319,9 @@ class Fleet:
                 window_tokens=window_tokens,
                 block_size=block_size,
                 without_proposer=without_proposer,
+                restorer=restorer,
+                restorer_model=restorer_model,
+                restorer_node_id=restorer_node_id,
             )
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kakeya.plan_values import KvStrategy, Plan
+from kakeya.plan_values import KvStrategy, Plan, RestorerKind
 
 
 class StopReason(StrEnum):
@@ -27,6 +27,7 @@ class DropReason(StrEnum):
     WRONG_LENGTH = "wrong_length"
     OUT_OF_VOCABULARY = "out_of_vocabulary"
     STALE = "stale"
+    FEATURES = "features"
     SLOWER_THAN_ALONE = "slower_than_alone"
     UNKNOWN = "unknown"
 
@@ -151,7 +152,8 @@ class GenerationDone:
     """The end of a generation.
 
     `timeline` holds the last blocks, at most 256, oldest first; `seed` is the
-    seed of the sampled stream, 0 when greedy.
+    seed of the sampled stream, 0 when greedy; `restorer_rebuild_count` tells how
+    often what was evicted was lost meanwhile, and made anew from the history.
     """
 
     stop_reason: StopReason
@@ -161,6 +163,7 @@ class GenerationDone:
     speculation: SpeculationStatistics
     timeline: tuple[BlockTiming, ...]
     seed: int
+    restorer_rebuild_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +177,35 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class RestorerInfo:
+    """What a session has evicted, and where it is.
+
+    `model_id` and `digest` name the learned map, empty without one; `node_id` and
+    `node_name` the archive's node, empty in the verifier's own process.
+    `evicted_bytes` are those of the tensors that keep `evicted_token_count`
+    positions there. `rebuild_count` tells how often it was lost and made anew;
+    while it is `lost`, the session's next operation makes it anew.
+    """
+
+    kind: RestorerKind
+    model_id: str
+    digest: str
+    node_id: str
+    node_name: str
+    evicted_token_count: int
+    evicted_bytes: int
+    rebuild_count: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SessionInfo:
     """The state of a session, as its node sees it.
 
     `kv_bytes` are the bytes of the tensors allocated for keys and values;
     `drop_reason` is None unless the session decodes alone; `forward_count`
-    counts forward passes since it was opened, prefill included.
+    counts forward passes since it was opened, prefill included; `restorer` is
+    None unless kv_strategy is "restored".
     """
 
     session_id: str
@@ -198,3 +224,4 @@ class SessionInfo:
     plan: Plan
     drop_reason: DropReason | None
     forward_count: int
+    restorer: RestorerInfo | None = None

@@ -18,6 +18,7 @@ from kakeya.plan_values import (
     Plan,
     Rejection,
     RejectionReason,
+    RestorerKind,
     Role,
     StepCost,
     Transport,
@@ -29,6 +30,7 @@ from kakeya.values import (
     DraftFault,
     DropReason,
     GenerationDone,
+    RestorerInfo,
     SessionInfo,
     SessionState,
     SpeculationStatistics,
@@ -75,6 +77,25 @@ def kv_strategy_number(strategy: KvStrategy | str) -> placement_pb2.KvStrategy.V
     raise BadRequest(f"kv_strategy is one of {', '.join(_KV_STRATEGIES)}, not {strategy!r}")
 
 
+_RESTORER_KINDS = {
+    RestorerKind.ARCHIVE: placement_pb2.RESTORER_KIND_ARCHIVE,
+    RestorerKind.PROJECTION: placement_pb2.RESTORER_KIND_PROJECTION,
+    RestorerKind.IDENTITY: placement_pb2.RESTORER_KIND_IDENTITY,
+}
+
+
+def restorer(
+    kind: RestorerKind | str | None, model_id: str, node_id: str
+) -> placement_pb2.Restorer | None:
+    """What restores; None when nothing is asked for. Raises BadRequest for an unknown kind."""
+    if kind is None and not model_id and not node_id:
+        return None
+    for known, number in _RESTORER_KINDS.items():
+        if kind in (None, known):
+            return placement_pb2.Restorer(kind=number, model_id=model_id, node_id=node_id)
+    raise BadRequest(f"restorer is one of {', '.join(_RESTORER_KINDS)}, not {kind!r}")
+
+
 def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
     """One model in one role."""
     return ModelOffer(
@@ -92,6 +113,12 @@ def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
         exact=message.exact,
         kv_fixed_bytes=message.kv_fixed_bytes,
         backend=message.backend,
+        architecture=message.architecture,
+        target_weights_digest=message.target_weights_digest,
+        feature_width=message.feature_width,
+        encoder_digest=message.encoder_digest,
+        tapped_layers=tuple(message.tapped_layers),
+        block_size=message.block_size,
     )
 
 
@@ -135,6 +162,7 @@ def plan(message: placement_pb2.Plan) -> Plan:
         reasons=tuple(message.reasons),
         rejections=tuple(_rejection(item) for item in message.rejections),
         exact=message.exact,
+        archive=_placement(message.archive) if message.HasField("archive") else None,
     )
 
 
@@ -213,6 +241,7 @@ def generation_done(message: runtime_pb2.GenerateDone) -> GenerationDone:
         speculation=_statistics(message.speculation),
         timeline=tuple(_block_timing(block) for block in message.timeline),
         seed=message.seed,
+        restorer_rebuild_count=message.restorer_rebuild_count,
     )
 
 
@@ -237,4 +266,19 @@ def session_info(message: runtime_pb2.SessionInfo) -> SessionInfo:
         plan=plan(message.plan),
         drop_reason=_drop_reason(message.drop_reason),
         forward_count=message.forward_count,
+        restorer=_restorer_info(message.restorer) if message.HasField("restorer") else None,
+    )
+
+
+def _restorer_info(message: runtime_pb2.RestorerInfo) -> RestorerInfo:
+    return RestorerInfo(
+        kind=enum_value(RestorerKind, placement_pb2.RestorerKind.DESCRIPTOR, message.restorer.kind),
+        model_id=message.restorer.model_id,
+        digest=message.digest,
+        node_id=message.restorer.node_id,
+        node_name=message.node_name,
+        evicted_token_count=message.evicted_token_count,
+        evicted_bytes=message.evicted_bytes,
+        rebuild_count=message.rebuild_count,
+        lost=message.lost,
     )

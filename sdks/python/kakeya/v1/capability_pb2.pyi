@@ -79,6 +79,40 @@ class Accelerator(_message.Message):
 Global___Accelerator: _TypeAlias = Accelerator  # noqa: Y015
 
 @_typing.final
+class ArchiveOffer(_message.Message):
+    """Memory that keeps what verifiers of other nodes have evicted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAPACITY_BYTES_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    ARITHMETIC_FIELD_NUMBER: _builtins.int
+    capacity_bytes: _builtins.int
+    """Bytes that archives may take together."""
+    free_bytes: _builtins.int
+    """Bytes of them that were free when the card was made."""
+    port: _builtins.int
+    """Port of ArchiveService at the node's addresses."""
+    arithmetic: _builtins.str
+    """Names what computes; see OpenArchiveResponse."""
+    def __init__(
+        self,
+        *,
+        capacity_bytes: _builtins.int = ...,
+        free_bytes: _builtins.int = ...,
+        port: _builtins.int = ...,
+        arithmetic: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arithmetic", b"arithmetic", "capacity_bytes", b"capacity_bytes", "free_bytes", b"free_bytes", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveOffer: _TypeAlias = ArchiveOffer  # noqa: Y015
+
+@_typing.final
 class CapabilityCard(_message.Message):
     """What one node is and offers. Signed by its owner as serialized bytes."""
 
@@ -103,6 +137,7 @@ class CapabilityCard(_message.Message):
     RING_ADDRESS_FIELD_NUMBER: _builtins.int
     ANNOUNCED_AT_UNIX_FIELD_NUMBER: _builtins.int
     TTL_SECONDS_FIELD_NUMBER: _builtins.int
+    ARCHIVE_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """SHA-256 of public_key, hexadecimal."""
     name: _builtins.str
@@ -149,6 +184,10 @@ class CapabilityCard(_message.Message):
     def models(self) -> _containers.RepeatedCompositeFieldContainer[_model_pb2.ModelOffer]:
         """Models and the roles they are served in."""
 
+    @_builtins.property
+    def archive(self) -> Global___ArchiveOffer:
+        """Its archive; not set when it has none."""
+
     def __init__(
         self,
         *,
@@ -171,10 +210,11 @@ class CapabilityCard(_message.Message):
         ring_address: _builtins.str = ...,
         announced_at_unix: _builtins.float = ...,
         ttl_seconds: _builtins.float = ...,
+        archive: Global___ArchiveOffer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "archive", b"archive"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "boot_id", b"boot_id", "fleet_name", b"fleet_name", "incarnation", b"incarnation", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "archive", b"archive", "boot_id", b"boot_id", "fleet_name", b"fleet_name", "incarnation", b"incarnation", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -528,6 +568,9 @@ class NodeLoad(_message.Message):
     KV_BYTES_FIELD_NUMBER: _builtins.int
     KV_BUDGET_BYTES_FIELD_NUMBER: _builtins.int
     MEMORY_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    ARCHIVE_COUNT_FIELD_NUMBER: _builtins.int
+    ARCHIVE_BYTES_FIELD_NUMBER: _builtins.int
+    ARCHIVE_BUDGET_BYTES_FIELD_NUMBER: _builtins.int
     session_count: _builtins.int
     """Sessions that are open."""
     generating_count: _builtins.int
@@ -540,6 +583,12 @@ class NodeLoad(_message.Message):
     """Bytes that sessions may take together."""
     memory_free_bytes: _builtins.int
     """Free memory now, in bytes."""
+    archive_count: _builtins.int
+    """Archives that are open here for sessions of any node."""
+    archive_bytes: _builtins.int
+    """Bytes that they take."""
+    archive_budget_bytes: _builtins.int
+    """Bytes that they may take together; 0 without the role."""
     def __init__(
         self,
         *,
@@ -549,10 +598,13 @@ class NodeLoad(_message.Message):
         kv_bytes: _builtins.int = ...,
         kv_budget_bytes: _builtins.int = ...,
         memory_free_bytes: _builtins.int = ...,
+        archive_count: _builtins.int = ...,
+        archive_bytes: _builtins.int = ...,
+        archive_budget_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draft_stream_count", b"draft_stream_count", "generating_count", b"generating_count", "kv_budget_bytes", b"kv_budget_bytes", "kv_bytes", b"kv_bytes", "memory_free_bytes", b"memory_free_bytes", "session_count", b"session_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_budget_bytes", b"archive_budget_bytes", "archive_bytes", b"archive_bytes", "archive_count", b"archive_count", "draft_stream_count", b"draft_stream_count", "generating_count", b"generating_count", "kv_budget_bytes", b"kv_budget_bytes", "kv_bytes", b"kv_bytes", "memory_free_bytes", b"memory_free_bytes", "session_count", b"session_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -130,6 +130,12 @@ class ModelOffer(_message.Message):
     EXACT_FIELD_NUMBER: _builtins.int
     KV_FIXED_BYTES_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
+    ARCHITECTURE_FIELD_NUMBER: _builtins.int
+    TARGET_WEIGHTS_DIGEST_FIELD_NUMBER: _builtins.int
+    FEATURE_WIDTH_FIELD_NUMBER: _builtins.int
+    ENCODER_DIGEST_FIELD_NUMBER: _builtins.int
+    TAPPED_LAYERS_FIELD_NUMBER: _builtins.int
+    BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """The name that requests use: "tiny", a hub id, or the folder's name."""
     role: Global___Role.ValueType
@@ -168,9 +174,31 @@ class ModelOffer(_message.Message):
     """What computes the model: "torch" or "mlx"; empty for a model without
     tensors, and from nodes that do not tell.
     """
+    architecture: _builtins.str
+    """Architecture as it was resolved when the model was loaded, such as
+    "DFlashDraftModel v1"; empty for a model without weights.
+    """
+    target_weights_digest: _builtins.str
+    """SHA-256 of the weights of the one verifier that a proposer drafts for,
+    hexadecimal; empty when it drafts for every verifier with its tokenizer.
+    """
+    feature_width: _builtins.int
+    """Values of one context vector that the proposer needs for each position; 0
+    for a proposer that needs none.
+    """
+    encoder_digest: _builtins.str
+    """SHA-256 of the weights of the encoder that makes those vectors, hexadecimal;
+    empty without vectors.
+    """
+    block_size: _builtins.int
+    """Most tokens of one draft of a proposer; 0 for no limit of its own."""
     @_builtins.property
     def step_costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepCost]:
         """Measured steps, by rising token_count."""
+
+    @_builtins.property
+    def tapped_layers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Layers of the verifier, from 0, that the encoder takes; empty without."""
 
     def __init__(
         self,
@@ -189,10 +217,16 @@ class ModelOffer(_message.Message):
         exact: _builtins.bool = ...,
         kv_fixed_bytes: _builtins.int = ...,
         backend: _builtins.str = ...,
+        architecture: _builtins.str = ...,
+        target_weights_digest: _builtins.str = ...,
+        feature_width: _builtins.int = ...,
+        encoder_digest: _builtins.str = ...,
+        tapped_layers: _abc.Iterable[_builtins.int] | None = ...,
+        block_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "context_length", b"context_length", "dtype", b"dtype", "exact", b"exact", "kind", b"kind", "kv_bytes_per_token", b"kv_bytes_per_token", "kv_fixed_bytes", b"kv_fixed_bytes", "model_id", b"model_id", "quantization", b"quantization", "role", b"role", "step_costs", b"step_costs", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size", "weights_digest", b"weights_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "backend", b"backend", "block_size", b"block_size", "context_length", b"context_length", "dtype", b"dtype", "encoder_digest", b"encoder_digest", "exact", b"exact", "feature_width", b"feature_width", "kind", b"kind", "kv_bytes_per_token", b"kv_bytes_per_token", "kv_fixed_bytes", b"kv_fixed_bytes", "model_id", b"model_id", "quantization", b"quantization", "role", b"role", "step_costs", b"step_costs", "tapped_layers", b"tapped_layers", "target_weights_digest", b"target_weights_digest", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size", "weights_digest", b"weights_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,6 +47,42 @@ KV_STRATEGY_RESTORED: KvStrategy.ValueType  # 3
 """sink_window, and evicted positions are restored when attended to."""
 Global___KvStrategy: _TypeAlias = KvStrategy  # noqa: Y015
 
+class _RestorerKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RestorerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RestorerKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RESTORER_KIND_UNSPECIFIED: _RestorerKind.ValueType  # 0
+    """RESTORER_KIND_ARCHIVE."""
+    RESTORER_KIND_ARCHIVE: _RestorerKind.ValueType  # 1
+    """Their keys and values, in the memory of another process: exact."""
+    RESTORER_KIND_PROJECTION: _RestorerKind.ValueType  # 2
+    """Their context vectors, from which a learned map makes keys and values, in
+    the memory of another process.
+    """
+    RESTORER_KIND_IDENTITY: _RestorerKind.ValueType  # 3
+    """Their keys and values, in the verifier's own process: a check of the
+    plumbing, it saves no memory.
+    """
+
+class RestorerKind(_RestorerKind, metaclass=_RestorerKindEnumTypeWrapper):
+    """What is kept of the positions that a session has evicted."""
+
+RESTORER_KIND_UNSPECIFIED: RestorerKind.ValueType  # 0
+"""RESTORER_KIND_ARCHIVE."""
+RESTORER_KIND_ARCHIVE: RestorerKind.ValueType  # 1
+"""Their keys and values, in the memory of another process: exact."""
+RESTORER_KIND_PROJECTION: RestorerKind.ValueType  # 2
+"""Their context vectors, from which a learned map makes keys and values, in
+the memory of another process.
+"""
+RESTORER_KIND_IDENTITY: RestorerKind.ValueType  # 3
+"""Their keys and values, in the verifier's own process: a check of the
+plumbing, it saves no memory.
+"""
+Global___RestorerKind: _TypeAlias = RestorerKind  # noqa: Y015
+
 class _Transport:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -109,6 +145,8 @@ class _RejectionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Rejec
     """The verifier is not exact on its machine, so that drafting could change
     tokens; a request that names the proposer accepts that.
     """
+    REJECTION_REASON_WRONG_TARGET: _RejectionReason.ValueType  # 13
+    """The proposer was made for another verifier's weights."""
 
 class RejectionReason(_RejectionReason, metaclass=_RejectionReasonEnumTypeWrapper):
     """Why a pairing was rejected."""
@@ -141,7 +179,41 @@ REJECTION_REASON_NOT_EXACT: RejectionReason.ValueType  # 12
 """The verifier is not exact on its machine, so that drafting could change
 tokens; a request that names the proposer accepts that.
 """
+REJECTION_REASON_WRONG_TARGET: RejectionReason.ValueType  # 13
+"""The proposer was made for another verifier's weights."""
 Global___RejectionReason: _TypeAlias = RejectionReason  # noqa: Y015
+
+@_typing.final
+class Restorer(_message.Message):
+    """What a session of kv_strategy restored gets back, and from where."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    kind: Global___RestorerKind.ValueType
+    """What is kept."""
+    model_id: _builtins.str
+    """With RESTORER_KIND_PROJECTION: the drafter whose learned map is used;
+    empty for the one that is shipped for the verifier.
+    """
+    node_id: _builtins.str
+    """Node whose archive is used; empty for any."""
+    def __init__(
+        self,
+        *,
+        kind: Global___RestorerKind.ValueType = ...,
+        model_id: _builtins.str = ...,
+        node_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "model_id", b"model_id", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Restorer: _TypeAlias = Restorer  # noqa: Y015
 
 @_typing.final
 class PlanRequest(_message.Message):
@@ -159,6 +231,7 @@ class PlanRequest(_message.Message):
     WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
     BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     WITHOUT_PROPOSER_FIELD_NUMBER: _builtins.int
+    RESTORER_FIELD_NUMBER: _builtins.int
     verifier_model: _builtins.str
     """Model that decides the tokens. Required."""
     proposer_model: _builtins.str
@@ -181,6 +254,10 @@ class PlanRequest(_message.Message):
     """Drafted tokens a block; 0 lets the planner choose."""
     without_proposer: _builtins.bool
     """Plan the verifier alone."""
+    @_builtins.property
+    def restorer(self) -> Global___Restorer:
+        """With kv_strategy restored: what restores."""
+
     def __init__(
         self,
         *,
@@ -194,10 +271,11 @@ class PlanRequest(_message.Message):
         window_tokens: _builtins.int = ...,
         block_size: _builtins.int = ...,
         without_proposer: _builtins.bool = ...,
+        restorer: Global___Restorer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["restorer", b"restorer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "context_tokens", b"context_tokens", "kv_strategy", b"kv_strategy", "proposer_model", b"proposer_model", "proposer_node_id", b"proposer_node_id", "sink_tokens", b"sink_tokens", "verifier_model", b"verifier_model", "verifier_node_id", b"verifier_node_id", "window_tokens", b"window_tokens", "without_proposer", b"without_proposer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "context_tokens", b"context_tokens", "kv_strategy", b"kv_strategy", "proposer_model", b"proposer_model", "proposer_node_id", b"proposer_node_id", "restorer", b"restorer", "sink_tokens", b"sink_tokens", "verifier_model", b"verifier_model", "verifier_node_id", b"verifier_node_id", "window_tokens", b"window_tokens", "without_proposer", b"without_proposer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -298,6 +376,7 @@ class Plan(_message.Message):
     REJECTIONS_FIELD_NUMBER: _builtins.int
     ACCEPTANCE_MEASURED_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
+    ARCHIVE_FIELD_NUMBER: _builtins.int
     transport: Global___Transport.ValueType
     """Road between the two; unspecified when the verifier decodes alone."""
     block_size: _builtins.int
@@ -335,6 +414,13 @@ class Plan(_message.Message):
     def rejections(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rejection]:
         """Every other pairing, with its reason."""
 
+    @_builtins.property
+    def archive(self) -> Global___Placement:
+        """With kv_strategy restored: the archive that keeps what is evicted, its
+        model_id the learned map's if there is one; not set when the session
+        needs none, or none can be had.
+        """
+
     def __init__(
         self,
         *,
@@ -351,10 +437,11 @@ class Plan(_message.Message):
         rejections: _abc.Iterable[Global___Rejection] | None = ...,
         acceptance_measured: _builtins.bool = ...,
         exact: _builtins.bool = ...,
+        archive: Global___Placement | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["proposer", b"proposer", "verifier", b"verifier"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "proposer", b"proposer", "verifier", b"verifier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "block_size", b"block_size", "exact", b"exact", "kv_bytes", b"kv_bytes", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "verifier", b"verifier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "archive", b"archive", "block_size", b"block_size", "exact", b"exact", "kv_bytes", b"kv_bytes", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "verifier", b"verifier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

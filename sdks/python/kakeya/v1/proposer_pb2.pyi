@@ -35,6 +35,10 @@ class _DraftStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DraftStat
     """
     DRAFT_STATUS_CANCELLED: _DraftStatus.ValueType  # 3
     """Taken back before it was drafted."""
+    DRAFT_STATUS_FEATURES_MISSING: _DraftStatus.ValueType  # 4
+    """Context vectors of the history are lost, refused or late; nothing was
+    drafted. The verifier sends them again from features_end on.
+    """
 
 class DraftStatus(_DraftStatus, metaclass=_DraftStatusEnumTypeWrapper):
     """What became of a proposal."""
@@ -49,6 +53,10 @@ verifier opens a new stream with the whole prefix.
 """
 DRAFT_STATUS_CANCELLED: DraftStatus.ValueType  # 3
 """Taken back before it was drafted."""
+DRAFT_STATUS_FEATURES_MISSING: DraftStatus.ValueType  # 4
+"""Context vectors of the history are lost, refused or late; nothing was
+drafted. The verifier sends them again from features_end on.
+"""
 Global___DraftStatus: _TypeAlias = DraftStatus  # noqa: Y015
 
 @_typing.final
@@ -133,6 +141,7 @@ class DraftOpen(_message.Message):
     PREFIX_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     VOCABULARY_SIZE_FIELD_NUMBER: _builtins.int
     TOKENIZER_DIGEST_FIELD_NUMBER: _builtins.int
+    FEATURE_LINK_ID_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Proposer model to use."""
     vocabulary_size: _builtins.int
@@ -140,6 +149,10 @@ class DraftOpen(_message.Message):
     tokenizer_digest: _builtins.str
     """Tokenizer of the verifier, for the equality check; empty skips nothing
     but the check of a model that works with any tokenizer.
+    """
+    feature_link_id: _builtins.str
+    """The link (TensorService, LINK_PURPOSE_FEATURES) on which the context vectors
+    of this history arrive; empty for a model that needs none.
     """
     @_builtins.property
     def prefix_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -152,10 +165,11 @@ class DraftOpen(_message.Message):
         prefix_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         vocabulary_size: _builtins.int = ...,
         tokenizer_digest: _builtins.str = ...,
+        feature_link_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id", "prefix_token_ids", b"prefix_token_ids", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["feature_link_id", b"feature_link_id", "model_id", b"model_id", "prefix_token_ids", b"prefix_token_ids", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -282,6 +296,7 @@ class DraftResponse(_message.Message):
     DIFFUSION_STEP_COUNT_FIELD_NUMBER: _builtins.int
     FORWARD_PASS_COUNT_FIELD_NUMBER: _builtins.int
     COMPUTE_SECONDS_FIELD_NUMBER: _builtins.int
+    FEATURES_END_FIELD_NUMBER: _builtins.int
     block_id: _builtins.int
     """The proposal that is answered."""
     status: Global___DraftStatus.ValueType
@@ -296,6 +311,10 @@ class DraftResponse(_message.Message):
     """Forward passes of the model; 0 for MODEL_KIND_NGRAM."""
     compute_seconds: _builtins.float
     """Time spent drafting, in seconds; the rest of the round trip is the wire."""
+    features_end: _builtins.int
+    """With DRAFT_STATUS_FEATURES_MISSING: the position behind the last context
+    vector that the proposer has.
+    """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Drafted ids after history and assumed tokens; may be empty."""
@@ -310,10 +329,11 @@ class DraftResponse(_message.Message):
         diffusion_step_count: _builtins.int = ...,
         forward_pass_count: _builtins.int = ...,
         compute_seconds: _builtins.float = ...,
+        features_end: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "block_id", b"block_id", "compute_seconds", b"compute_seconds", "diffusion_step_count", b"diffusion_step_count", "forward_pass_count", b"forward_pass_count", "status", b"status", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "block_id", b"block_id", "compute_seconds", b"compute_seconds", "diffusion_step_count", b"diffusion_step_count", "features_end", b"features_end", "forward_pass_count", b"forward_pass_count", "status", b"status", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

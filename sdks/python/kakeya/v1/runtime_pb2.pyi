@@ -105,6 +105,8 @@ class _DropReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DropReason
     """Blocks for another history or another proposal."""
     DROP_REASON_SLOWER_THAN_ALONE: _DropReason.ValueType  # 6
     """Drafting was measured to be slower than decoding alone."""
+    DROP_REASON_FEATURES: _DropReason.ValueType  # 7
+    """Context vectors for the proposer were lost, late, refused or not to be had."""
 
 class DropReason(_DropReason, metaclass=_DropReasonEnumTypeWrapper):
     """Why a session is decoding without its proposer."""
@@ -123,6 +125,8 @@ DROP_REASON_STALE: DropReason.ValueType  # 5
 """Blocks for another history or another proposal."""
 DROP_REASON_SLOWER_THAN_ALONE: DropReason.ValueType  # 6
 """Drafting was measured to be slower than decoding alone."""
+DROP_REASON_FEATURES: DropReason.ValueType  # 7
+"""Context vectors for the proposer were lost, late, refused or not to be had."""
 Global___DropReason: _TypeAlias = DropReason  # noqa: Y015
 
 class _SessionState:
@@ -202,6 +206,7 @@ class CreateSessionRequest(_message.Message):
     CLIENT_LABEL_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     MAX_HISTORY_TOKENS_FIELD_NUMBER: _builtins.int
+    RESTORER_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Verifier model."""
     kv_strategy: _placement_pb2.KvStrategy.ValueType
@@ -228,6 +233,12 @@ class CreateSessionRequest(_message.Message):
     def speculation(self) -> Global___Speculation:
         """Whether and with whom to speculate."""
 
+    @_builtins.property
+    def restorer(self) -> _placement_pb2.Restorer:
+        """With kv_strategy restored: what restores; an archive anywhere when not
+        given. Refused with another kv_strategy.
+        """
+
     def __init__(
         self,
         *,
@@ -240,10 +251,11 @@ class CreateSessionRequest(_message.Message):
         client_label: _builtins.str = ...,
         request_id: _builtins.str = ...,
         max_history_tokens: _builtins.int = ...,
+        restorer: _placement_pb2.Restorer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "restorer", b"restorer", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "window_tokens", b"window_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "client_label", b"client_label", "kv_strategy", b"kv_strategy", "max_history_tokens", b"max_history_tokens", "model_id", b"model_id", "request_id", b"request_id", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "stop_token_ids", b"stop_token_ids", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "client_label", b"client_label", "kv_strategy", b"kv_strategy", "max_history_tokens", b"max_history_tokens", "model_id", b"model_id", "request_id", b"request_id", "restorer", b"restorer", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "stop_token_ids", b"stop_token_ids", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sink_tokens: _TypeAlias = _typing.Literal["sink_tokens"]  # noqa: Y015
     _WhichOneofArgType__sink_tokens: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens"]  # noqa: Y015
@@ -754,6 +766,7 @@ class GenerateDone(_message.Message):
     SPECULATION_FIELD_NUMBER: _builtins.int
     TIMELINE_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    RESTORER_REBUILD_COUNT_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
     """Why it ended."""
     generated_token_count: _builtins.int
@@ -762,6 +775,10 @@ class GenerateDone(_message.Message):
     """Tokens in the history now."""
     seed: _builtins.int
     """Seed of the sampled stream; 0 when greedy."""
+    restorer_rebuild_count: _builtins.int
+    """How often what was evicted was lost during the generation and made anew
+    from the history, on the same archive or another.
+    """
     @_builtins.property
     def timings(self) -> Global___GenerateTimings:
         """Durations."""
@@ -784,10 +801,11 @@ class GenerateDone(_message.Message):
         speculation: Global___SpeculationStatistics | None = ...,
         timeline: _abc.Iterable[Global___BlockTiming] | None = ...,
         seed: _builtins.int = ...,
+        restorer_rebuild_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["speculation", b"speculation", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated_token_count", b"generated_token_count", "history_length", b"history_length", "seed", b"seed", "speculation", b"speculation", "stop_reason", b"stop_reason", "timeline", b"timeline", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated_token_count", b"generated_token_count", "history_length", b"history_length", "restorer_rebuild_count", b"restorer_rebuild_count", "seed", b"seed", "speculation", b"speculation", "stop_reason", b"stop_reason", "timeline", b"timeline", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -826,6 +844,56 @@ class GenerateResponse(_message.Message):
 Global___GenerateResponse: _TypeAlias = GenerateResponse  # noqa: Y015
 
 @_typing.final
+class RestorerInfo(_message.Message):
+    """What a session has evicted, and where it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESTORER_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    EVICTED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    EVICTED_BYTES_FIELD_NUMBER: _builtins.int
+    REBUILD_COUNT_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """SHA-256 of the learned map and its encoder, hexadecimal; empty without."""
+    node_name: _builtins.str
+    """Name of the node, for people; empty in the verifier's own process, and
+    while the archive is lost.
+    """
+    evicted_token_count: _builtins.int
+    """Positions that are evicted and kept there."""
+    evicted_bytes: _builtins.int
+    """Bytes of the tensors that keep them there."""
+    rebuild_count: _builtins.int
+    """How often it was lost and made anew since the session was opened."""
+    lost: _builtins.bool
+    """Whether it is lost now: the session's next operation makes it anew."""
+    @_builtins.property
+    def restorer(self) -> _placement_pb2.Restorer:
+        """What is kept, by which learned map, on which node."""
+
+    def __init__(
+        self,
+        *,
+        restorer: _placement_pb2.Restorer | None = ...,
+        digest: _builtins.str = ...,
+        node_name: _builtins.str = ...,
+        evicted_token_count: _builtins.int = ...,
+        evicted_bytes: _builtins.int = ...,
+        rebuild_count: _builtins.int = ...,
+        lost: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["restorer", b"restorer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "evicted_bytes", b"evicted_bytes", "evicted_token_count", b"evicted_token_count", "lost", b"lost", "node_name", b"node_name", "rebuild_count", b"rebuild_count", "restorer", b"restorer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestorerInfo: _TypeAlias = RestorerInfo  # noqa: Y015
+
+@_typing.final
 class SessionInfo(_message.Message):
     """The state of a session."""
 
@@ -847,6 +915,7 @@ class SessionInfo(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     DROP_REASON_FIELD_NUMBER: _builtins.int
     FORWARD_COUNT_FIELD_NUMBER: _builtins.int
+    RESTORER_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     model_id: _builtins.str
@@ -881,6 +950,10 @@ class SessionInfo(_message.Message):
     def plan(self) -> _placement_pb2.Plan:
         """The pair that serves it."""
 
+    @_builtins.property
+    def restorer(self) -> Global___RestorerInfo:
+        """What it has evicted; not set unless kv_strategy is restored."""
+
     def __init__(
         self,
         *,
@@ -900,10 +973,11 @@ class SessionInfo(_message.Message):
         plan: _placement_pb2.Plan | None = ...,
         drop_reason: Global___DropReason.ValueType = ...,
         forward_count: _builtins.int = ...,
+        restorer: Global___RestorerInfo | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "restorer", b"restorer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "client_label", b"client_label", "drop_reason", b"drop_reason", "forward_count", b"forward_count", "history_length", b"history_length", "idle_seconds", b"idle_seconds", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "model_id", b"model_id", "plan", b"plan", "resident_token_count", b"resident_token_count", "session_id", b"session_id", "sink_tokens", b"sink_tokens", "state", b"state", "ttl_seconds", b"ttl_seconds", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "client_label", b"client_label", "drop_reason", b"drop_reason", "forward_count", b"forward_count", "history_length", b"history_length", "idle_seconds", b"idle_seconds", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "model_id", b"model_id", "plan", b"plan", "resident_token_count", b"resident_token_count", "restorer", b"restorer", "session_id", b"session_id", "sink_tokens", b"sink_tokens", "state", b"state", "ttl_seconds", b"ttl_seconds", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -85,7 +85,9 @@ class RuntimeServiceServicer(object):
         NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
         (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo unless
         the session can never fit), UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED),
-        UNAVAILABLE (DRAINING).
+        UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
+        (NO_ARCHIVE: no live node has an archive with room; TRAINED_FOR_ANOTHER,
+        RESTORER_MISMATCH: the learned map is another verifier's, or another one).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,7 +99,8 @@ class RuntimeServiceServicer(object):
         TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
         (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
         OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
-        (DRAINING, with the tokens appended and their computation stopped).
+        (DRAINING, with the tokens appended and their computation stopped;
+        RESTORER_LOST, with RetryInfo and the tokens appended: the session lives).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,7 +112,9 @@ class RuntimeServiceServicer(object):
         history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
         when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
         FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-        session), UNAVAILABLE (DRAINING).
+        session), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+        was found in time for what was evicted, the session lives and tries again
+        with its next operation).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,7 +42,9 @@ class RuntimeServiceStub:
     NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
     (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo unless
     the session can never fit), UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED),
-    UNAVAILABLE (DRAINING).
+    UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
+    (NO_ARCHIVE: no live node has an archive with room; TRAINED_FOR_ANOTHER,
+    RESTORER_MISMATCH: the learned map is another verifier's, or another one).
     """
     AppendTokens: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.AppendTokensRequest, _runtime_pb2.AppendTokensResponse]
     """Appends tokens to the history and computes their keys and values. Errors:
@@ -50,7 +52,8 @@ class RuntimeServiceStub:
     TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
     (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
     OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
-    (DRAINING, with the tokens appended and their computation stopped).
+    (DRAINING, with the tokens appended and their computation stopped;
+    RESTORER_LOST, with RetryInfo and the tokens appended: the session lives).
     """
     Generate: _grpc.UnaryStreamMultiCallable[_runtime_pb2.GenerateRequest, _runtime_pb2.GenerateResponse]
     """Continues the history. Tokens arrive as they commit, then one done.
@@ -58,7 +61,9 @@ class RuntimeServiceStub:
     history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
     when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
     FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-    session), UNAVAILABLE (DRAINING).
+    session), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+    was found in time for what was evicted, the session lives and tries again
+    with its next operation).
     """
     GetSessionInfo: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.GetSessionInfoRequest, _runtime_pb2.GetSessionInfoResponse]
     """The state of one session. Errors: NOT_FOUND (SESSION_NOT_FOUND)."""
@@ -90,7 +95,9 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
     (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo unless
     the session can never fit), UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED),
-    UNAVAILABLE (DRAINING).
+    UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
+    (NO_ARCHIVE: no live node has an archive with room; TRAINED_FOR_ANOTHER,
+    RESTORER_MISMATCH: the learned map is another verifier's, or another one).
     """
     AppendTokens: _aio.UnaryUnaryMultiCallable[_runtime_pb2.AppendTokensRequest, _runtime_pb2.AppendTokensResponse]  # type: ignore[assignment]
     """Appends tokens to the history and computes their keys and values. Errors:
@@ -98,7 +105,8 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
     (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
     OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
-    (DRAINING, with the tokens appended and their computation stopped).
+    (DRAINING, with the tokens appended and their computation stopped;
+    RESTORER_LOST, with RetryInfo and the tokens appended: the session lives).
     """
     Generate: _aio.UnaryStreamMultiCallable[_runtime_pb2.GenerateRequest, _runtime_pb2.GenerateResponse]  # type: ignore[assignment]
     """Continues the history. Tokens arrive as they commit, then one done.
@@ -106,7 +114,9 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
     when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
     FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-    session), UNAVAILABLE (DRAINING).
+    session), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+    was found in time for what was evicted, the session lives and tries again
+    with its next operation).
     """
     GetSessionInfo: _aio.UnaryUnaryMultiCallable[_runtime_pb2.GetSessionInfoRequest, _runtime_pb2.GetSessionInfoResponse]  # type: ignore[assignment]
     """The state of one session. Errors: NOT_FOUND (SESSION_NOT_FOUND)."""
@@ -141,7 +151,9 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
         (BAD_REQUEST), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY, with RetryInfo unless
         the session can never fit), UNIMPLEMENTED (KV_STRATEGY_UNSUPPORTED),
-        UNAVAILABLE (DRAINING).
+        UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
+        (NO_ARCHIVE: no live node has an archive with room; TRAINED_FOR_ANOTHER,
+        RESTORER_MISMATCH: the learned map is another verifier's, or another one).
         """
 
     @_abc_1.abstractmethod
@@ -155,7 +167,8 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
         (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
         OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
-        (DRAINING, with the tokens appended and their computation stopped).
+        (DRAINING, with the tokens appended and their computation stopped;
+        RESTORER_LOST, with RetryInfo and the tokens appended: the session lives).
         """
 
     @_abc_1.abstractmethod
@@ -169,7 +182,9 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
         when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
         FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-        session), UNAVAILABLE (DRAINING).
+        session), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+        was found in time for what was evicted, the session lives and tries again
+        with its next operation).
         """
 
     @_abc_1.abstractmethod

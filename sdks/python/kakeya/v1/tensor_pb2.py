@@ -25,31 +25,35 @@ _sym_db = _symbol_database.Default()
 from kakeya.v1 import placement_pb2 as kakeya_dot_v1_dot_placement__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kakeya/v1/tensor.proto\x12\tkakeya.v1\x1a\x19kakeya/v1/placement.proto\"|\n\x0fOpenLinkRequest\x12\x16\n\x0esender_node_id\x18\x01 \x01(\t\x12\'\n\x07purpose\x18\x02 \x01(\x0e\x32\x16.kakeya.v1.LinkPurpose\x12(\n\ntransports\x18\x03 \x03(\x0e\x32\x14.kakeya.v1.Transport\"L\n\x10OpenLinkResponse\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\'\n\ttransport\x18\x02 \x01(\x0e\x32\x14.kakeya.v1.Transport\"\xa9\x01\n\x0bTensorChunk\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\x11\n\ttensor_id\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12%\n\x05\x64type\x18\x04 \x01(\x0e\x32\x16.kakeya.v1.TensorDtype\x12\r\n\x05shape\x18\x05 \x03(\x04\x12\x14\n\x0coffset_bytes\x18\x06 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x07 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x08 \x01(\x07\"=\n\x14StreamTensorsRequest\x12%\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x16.kakeya.v1.TensorChunk\">\n\x15StreamTensorsResponse\x12%\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x16.kakeya.v1.TensorChunk\"#\n\x10\x43loseLinkRequest\x12\x0f\n\x07link_id\x18\x01 \x01(\t\"\x13\n\x11\x43loseLinkResponse*\x91\x01\n\x0bTensorDtype\x12\x1c\n\x18TENSOR_DTYPE_UNSPECIFIED\x10\x00\x12\x18\n\x14TENSOR_DTYPE_FLOAT32\x10\x01\x12\x19\n\x15TENSOR_DTYPE_BFLOAT16\x10\x02\x12\x18\n\x14TENSOR_DTYPE_FLOAT16\x10\x03\x12\x15\n\x11TENSOR_DTYPE_INT8\x10\x04*d\n\x0bLinkPurpose\x12\x1c\n\x18LINK_PURPOSE_UNSPECIFIED\x10\x00\x12\x19\n\x15LINK_PURPOSE_FEATURES\x10\x01\x12\x1c\n\x18LINK_PURPOSE_KEYS_VALUES\x10\x02\x32\xf4\x01\n\rTensorService\x12\x43\n\x08OpenLink\x12\x1a.kakeya.v1.OpenLinkRequest\x1a\x1b.kakeya.v1.OpenLinkResponse\x12V\n\rStreamTensors\x12\x1f.kakeya.v1.StreamTensorsRequest\x1a .kakeya.v1.StreamTensorsResponse(\x01\x30\x01\x12\x46\n\tCloseLink\x12\x1b.kakeya.v1.CloseLinkRequest\x1a\x1c.kakeya.v1.CloseLinkResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kakeya/v1/tensor.proto\x12\tkakeya.v1\x1a\x19kakeya/v1/placement.proto\"\xaf\x01\n\x0fOpenLinkRequest\x12\x16\n\x0esender_node_id\x18\x01 \x01(\t\x12\'\n\x07purpose\x18\x02 \x01(\x0e\x32\x16.kakeya.v1.LinkPurpose\x12(\n\ntransports\x18\x03 \x03(\x0e\x32\x14.kakeya.v1.Transport\x12\x10\n\x08model_id\x18\x04 \x01(\t\x12\x1f\n\x17verifier_weights_digest\x18\x05 \x01(\t\"l\n\x12\x45ncoderDescription\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x15\n\rtapped_layers\x18\x02 \x03(\r\x12\x13\n\x0bhidden_size\x18\x03 \x01(\r\x12\r\n\x05width\x18\x04 \x01(\r\x12\x0b\n\x03\x65ps\x18\x05 \x01(\x01\"|\n\x10OpenLinkResponse\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\'\n\ttransport\x18\x02 \x01(\x0e\x32\x14.kakeya.v1.Transport\x12.\n\x07\x65ncoder\x18\x03 \x01(\x0b\x32\x1d.kakeya.v1.EncoderDescription\"\xc1\x01\n\x0bTensorChunk\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\x11\n\ttensor_id\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12%\n\x05\x64type\x18\x04 \x01(\x0e\x32\x16.kakeya.v1.TensorDtype\x12\r\n\x05shape\x18\x05 \x03(\x04\x12\x14\n\x0coffset_bytes\x18\x06 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x07 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x08 \x01(\x07\x12\x16\n\x0e\x66irst_position\x18\t \x01(\x04\"6\n\rStreamOpening\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\x14\n\x0cwant_encoder\x18\x02 \x01(\x08\"h\n\x14StreamTensorsRequest\x12%\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x16.kakeya.v1.TensorChunk\x12)\n\x07opening\x18\x02 \x01(\x0b\x32\x18.kakeya.v1.StreamOpening\">\n\x15StreamTensorsResponse\x12%\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x16.kakeya.v1.TensorChunk\"#\n\x10\x43loseLinkRequest\x12\x0f\n\x07link_id\x18\x01 \x01(\t\"\x13\n\x11\x43loseLinkResponse*\x91\x01\n\x0bTensorDtype\x12\x1c\n\x18TENSOR_DTYPE_UNSPECIFIED\x10\x00\x12\x18\n\x14TENSOR_DTYPE_FLOAT32\x10\x01\x12\x19\n\x15TENSOR_DTYPE_BFLOAT16\x10\x02\x12\x18\n\x14TENSOR_DTYPE_FLOAT16\x10\x03\x12\x15\n\x11TENSOR_DTYPE_INT8\x10\x04*d\n\x0bLinkPurpose\x12\x1c\n\x18LINK_PURPOSE_UNSPECIFIED\x10\x00\x12\x19\n\x15LINK_PURPOSE_FEATURES\x10\x01\x12\x1c\n\x18LINK_PURPOSE_KEYS_VALUES\x10\x02\x32\xf4\x01\n\rTensorService\x12\x43\n\x08OpenLink\x12\x1a.kakeya.v1.OpenLinkRequest\x1a\x1b.kakeya.v1.OpenLinkResponse\x12V\n\rStreamTensors\x12\x1f.kakeya.v1.StreamTensorsRequest\x1a .kakeya.v1.StreamTensorsResponse(\x01\x30\x01\x12\x46\n\tCloseLink\x12\x1b.kakeya.v1.CloseLinkRequest\x1a\x1c.kakeya.v1.CloseLinkResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kakeya.v1.tensor_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TENSORDTYPE']._serialized_start=626
-  _globals['_TENSORDTYPE']._serialized_end=771
-  _globals['_LINKPURPOSE']._serialized_start=773
-  _globals['_LINKPURPOSE']._serialized_end=873
-  _globals['_OPENLINKREQUEST']._serialized_start=64
-  _globals['_OPENLINKREQUEST']._serialized_end=188
-  _globals['_OPENLINKRESPONSE']._serialized_start=190
-  _globals['_OPENLINKRESPONSE']._serialized_end=266
-  _globals['_TENSORCHUNK']._serialized_start=269
-  _globals['_TENSORCHUNK']._serialized_end=438
-  _globals['_STREAMTENSORSREQUEST']._serialized_start=440
-  _globals['_STREAMTENSORSREQUEST']._serialized_end=501
-  _globals['_STREAMTENSORSRESPONSE']._serialized_start=503
-  _globals['_STREAMTENSORSRESPONSE']._serialized_end=565
-  _globals['_CLOSELINKREQUEST']._serialized_start=567
-  _globals['_CLOSELINKREQUEST']._serialized_end=602
-  _globals['_CLOSELINKRESPONSE']._serialized_start=604
-  _globals['_CLOSELINKRESPONSE']._serialized_end=623
-  _globals['_TENSORSERVICE']._serialized_start=876
-  _globals['_TENSORSERVICE']._serialized_end=1120
+  _globals['_TENSORDTYPE']._serialized_start=959
+  _globals['_TENSORDTYPE']._serialized_end=1104
+  _globals['_LINKPURPOSE']._serialized_start=1106
+  _globals['_LINKPURPOSE']._serialized_end=1206
+  _globals['_OPENLINKREQUEST']._serialized_start=65
+  _globals['_OPENLINKREQUEST']._serialized_end=240
+  _globals['_ENCODERDESCRIPTION']._serialized_start=242
+  _globals['_ENCODERDESCRIPTION']._serialized_end=350
+  _globals['_OPENLINKRESPONSE']._serialized_start=352
+  _globals['_OPENLINKRESPONSE']._serialized_end=476
+  _globals['_TENSORCHUNK']._serialized_start=479
+  _globals['_TENSORCHUNK']._serialized_end=672
+  _globals['_STREAMOPENING']._serialized_start=674
+  _globals['_STREAMOPENING']._serialized_end=728
+  _globals['_STREAMTENSORSREQUEST']._serialized_start=730
+  _globals['_STREAMTENSORSREQUEST']._serialized_end=834
+  _globals['_STREAMTENSORSRESPONSE']._serialized_start=836
+  _globals['_STREAMTENSORSRESPONSE']._serialized_end=898
+  _globals['_CLOSELINKREQUEST']._serialized_start=900
+  _globals['_CLOSELINKREQUEST']._serialized_end=935
+  _globals['_CLOSELINKRESPONSE']._serialized_start=937
+  _globals['_CLOSELINKRESPONSE']._serialized_end=956
+  _globals['_TENSORSERVICE']._serialized_start=1209
+  _globals['_TENSORSERVICE']._serialized_end=1453
 # @@protoc_insertion_point(module_scope)

@@ -61,7 +61,7 @@ class _LinkPurposeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LinkPurpo
     LINK_PURPOSE_UNSPECIFIED: _LinkPurpose.ValueType  # 0
     """Not given; refused."""
     LINK_PURPOSE_FEATURES: _LinkPurpose.ValueType  # 1
-    """Hidden states of committed tokens, to a proposer."""
+    """Context vectors of committed tokens, made from hidden states, to a proposer."""
     LINK_PURPOSE_KEYS_VALUES: _LinkPurpose.ValueType  # 2
     """Keys and values, to a restorer."""
 
@@ -71,7 +71,7 @@ class LinkPurpose(_LinkPurpose, metaclass=_LinkPurposeEnumTypeWrapper):
 LINK_PURPOSE_UNSPECIFIED: LinkPurpose.ValueType  # 0
 """Not given; refused."""
 LINK_PURPOSE_FEATURES: LinkPurpose.ValueType  # 1
-"""Hidden states of committed tokens, to a proposer."""
+"""Context vectors of committed tokens, made from hidden states, to a proposer."""
 LINK_PURPOSE_KEYS_VALUES: LinkPurpose.ValueType  # 2
 """Keys and values, to a restorer."""
 Global___LinkPurpose: _TypeAlias = LinkPurpose  # noqa: Y015
@@ -85,13 +85,21 @@ class OpenLinkRequest(_message.Message):
     SENDER_NODE_ID_FIELD_NUMBER: _builtins.int
     PURPOSE_FIELD_NUMBER: _builtins.int
     TRANSPORTS_FIELD_NUMBER: _builtins.int
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    VERIFIER_WEIGHTS_DIGEST_FIELD_NUMBER: _builtins.int
     sender_node_id: _builtins.str
     """Who asks."""
     purpose: Global___LinkPurpose.ValueType
     """What for."""
+    model_id: _builtins.str
+    """With LINK_PURPOSE_FEATURES: the proposer model that takes the vectors."""
+    verifier_weights_digest: _builtins.str
+    """With LINK_PURPOSE_FEATURES: SHA-256 of the verifier's weights, hexadecimal,
+    for the check of a proposer that was made for one verifier; may be empty.
+    """
     @_builtins.property
     def transports(self) -> _containers.RepeatedScalarFieldContainer[_placement_pb2.Transport.ValueType]:
-        """Transports that the sender can use, best first."""
+        """Transports that the sender can use, best first; none stands for gRPC."""
 
     def __init__(
         self,
@@ -99,14 +107,58 @@ class OpenLinkRequest(_message.Message):
         sender_node_id: _builtins.str = ...,
         purpose: Global___LinkPurpose.ValueType = ...,
         transports: _abc.Iterable[_placement_pb2.Transport.ValueType] | None = ...,
+        model_id: _builtins.str = ...,
+        verifier_weights_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["purpose", b"purpose", "sender_node_id", b"sender_node_id", "transports", b"transports"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id", "purpose", b"purpose", "sender_node_id", b"sender_node_id", "transports", b"transports", "verifier_weights_digest", b"verifier_weights_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OpenLinkRequest: _TypeAlias = OpenLinkRequest  # noqa: Y015
+
+@_typing.final
+class EncoderDescription(_message.Message):
+    """What makes context vectors on the verifier's side: a linear map of the tapped
+    layers' outputs, and a root mean square norm.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    TAPPED_LAYERS_FIELD_NUMBER: _builtins.int
+    HIDDEN_SIZE_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    EPS_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """SHA-256, hexadecimal, of all that follows and of the weights."""
+    hidden_size: _builtins.int
+    """Values of one layer's output."""
+    width: _builtins.int
+    """Values of one vector."""
+    eps: _builtins.float
+    """Added below the root of the norm."""
+    @_builtins.property
+    def tapped_layers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Layers of the verifier, from 0, whose outputs are concatenated."""
+
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        tapped_layers: _abc.Iterable[_builtins.int] | None = ...,
+        hidden_size: _builtins.int = ...,
+        width: _builtins.int = ...,
+        eps: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "eps", b"eps", "hidden_size", b"hidden_size", "tapped_layers", b"tapped_layers", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EncoderDescription: _TypeAlias = EncoderDescription  # noqa: Y015
 
 @_typing.final
 class OpenLinkResponse(_message.Message):
@@ -116,19 +168,28 @@ class OpenLinkResponse(_message.Message):
 
     LINK_ID_FIELD_NUMBER: _builtins.int
     TRANSPORT_FIELD_NUMBER: _builtins.int
+    ENCODER_FIELD_NUMBER: _builtins.int
     link_id: _builtins.str
     """Names the link."""
     transport: _placement_pb2.Transport.ValueType
     """Transport in use."""
+    @_builtins.property
+    def encoder(self) -> Global___EncoderDescription:
+        """With LINK_PURPOSE_FEATURES: what makes the vectors. Its weights travel on
+        the stream, as the tensors "fc.weight" [width, layers * hidden_size] and
+        "hidden_norm.weight" [width].
+        """
+
     def __init__(
         self,
         *,
         link_id: _builtins.str = ...,
         transport: _placement_pb2.Transport.ValueType = ...,
+        encoder: Global___EncoderDescription | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["link_id", b"link_id", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder", "link_id", b"link_id", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -148,6 +209,7 @@ class TensorChunk(_message.Message):
     OFFSET_BYTES_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     CRC32C_FIELD_NUMBER: _builtins.int
+    FIRST_POSITION_FIELD_NUMBER: _builtins.int
     link_id: _builtins.str
     """The link."""
     tensor_id: _builtins.int
@@ -162,6 +224,10 @@ class TensorChunk(_message.Message):
     """The bytes; at most 1 MiB."""
     crc32c: _builtins.int
     """CRC-32C of data."""
+    first_position: _builtins.int
+    """Position in the history of the tensor's first row, for tensors with a row a
+    position. Given with its first chunk.
+    """
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Sizes, outermost first, given with its first chunk."""
@@ -177,14 +243,41 @@ class TensorChunk(_message.Message):
         offset_bytes: _builtins.int = ...,
         data: _builtins.bytes = ...,
         crc32c: _builtins.int = ...,
+        first_position: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "data", b"data", "dtype", b"dtype", "link_id", b"link_id", "name", b"name", "offset_bytes", b"offset_bytes", "shape", b"shape", "tensor_id", b"tensor_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "data", b"data", "dtype", b"dtype", "first_position", b"first_position", "link_id", b"link_id", "name", b"name", "offset_bytes", b"offset_bytes", "shape", b"shape", "tensor_id", b"tensor_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TensorChunk: _TypeAlias = TensorChunk  # noqa: Y015
+
+@_typing.final
+class StreamOpening(_message.Message):
+    """Says what a stream is for. First message of the caller's side."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINK_ID_FIELD_NUMBER: _builtins.int
+    WANT_ENCODER_FIELD_NUMBER: _builtins.int
+    link_id: _builtins.str
+    """The link."""
+    want_encoder: _builtins.bool
+    """Whether the encoder's weights are to be sent back, before anything else."""
+    def __init__(
+        self,
+        *,
+        link_id: _builtins.str = ...,
+        want_encoder: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["link_id", b"link_id", "want_encoder", b"want_encoder"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamOpening: _TypeAlias = StreamOpening  # noqa: Y015
 
 @_typing.final
 class StreamTensorsRequest(_message.Message):
@@ -193,18 +286,24 @@ class StreamTensorsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CHUNK_FIELD_NUMBER: _builtins.int
+    OPENING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def chunk(self) -> Global___TensorChunk:
         """A piece."""
+
+    @_builtins.property
+    def opening(self) -> Global___StreamOpening:
+        """Given with the first message, which has no chunk."""
 
     def __init__(
         self,
         *,
         chunk: Global___TensorChunk | None = ...,
+        opening: Global___StreamOpening | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "opening", b"opening"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "opening", b"opening"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

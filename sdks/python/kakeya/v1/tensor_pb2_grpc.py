@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class TensorServiceStub(object):
-    """The bulk link: hidden states, keys and values. Declared; nodes of this
-    version answer every call with UNIMPLEMENTED.
+    """The bulk link: hidden states, keys and values. Nodes of this version open
+    links for LINK_PURPOSE_FEATURES over gRPC.
     """
 
     def __init__(self, channel):
@@ -54,26 +54,34 @@ class TensorServiceStub(object):
 
 
 class TensorServiceServicer(object):
-    """The bulk link: hidden states, keys and values. Declared; nodes of this
-    version answer every call with UNIMPLEMENTED.
+    """The bulk link: hidden states, keys and values. Nodes of this version open
+    links for LINK_PURPOSE_FEATURES over gRPC.
     """
 
     def OpenLink(self, request, context):
-        """Opens a link for one purpose and negotiates its transport.
+        """Opens a link for one purpose and negotiates its transport. Errors:
+        NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST),
+        FAILED_PRECONDITION (TRAINED_FOR_ANOTHER), RESOURCE_EXHAUSTED
+        (TOO_MANY_LINKS), UNIMPLEMENTED (LINK_UNSUPPORTED), UNAVAILABLE (DRAINING).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamTensors(self, request_iterator, context):
-        """Carries tensors in chunks, both ways.
+        """Carries tensors in chunks, both ways, for one link, which the first request
+        names. A tensor that is complete and whose content is refused (not finite,
+        of a wrong shape, corrupt) is dropped and counted; chunks out of order end
+        the stream and the link. A link has one stream at a time, and ends with it.
+        Errors: NOT_FOUND (LINK_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
+        TENSOR_REFUSED), UNAVAILABLE (DRAINING).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CloseLink(self, request, context):
-        """Closes a link.
+        """Closes a link; one that is not there any more is closed. Errors: none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -106,8 +114,8 @@ def add_TensorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TensorService(object):
-    """The bulk link: hidden states, keys and values. Declared; nodes of this
-    version answer every call with UNIMPLEMENTED.
+    """The bulk link: hidden states, keys and values. Nodes of this version open
+    links for LINK_PURPOSE_FEATURES over gRPC.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TensorServiceStub:
-    """The bulk link: hidden states, keys and values. Declared; nodes of this
-    version answer every call with UNIMPLEMENTED.
+    """The bulk link: hidden states, keys and values. Nodes of this version open
+    links for LINK_PURPOSE_FEATURES over gRPC.
     """
 
     @_typing.overload
@@ -36,29 +36,49 @@ class TensorServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TensorServiceAsyncStub: ...
     OpenLink: _grpc.UnaryUnaryMultiCallable[_tensor_pb2.OpenLinkRequest, _tensor_pb2.OpenLinkResponse]
-    """Opens a link for one purpose and negotiates its transport."""
+    """Opens a link for one purpose and negotiates its transport. Errors:
+    NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST),
+    FAILED_PRECONDITION (TRAINED_FOR_ANOTHER), RESOURCE_EXHAUSTED
+    (TOO_MANY_LINKS), UNIMPLEMENTED (LINK_UNSUPPORTED), UNAVAILABLE (DRAINING).
+    """
     StreamTensors: _grpc.StreamStreamMultiCallable[_tensor_pb2.StreamTensorsRequest, _tensor_pb2.StreamTensorsResponse]
-    """Carries tensors in chunks, both ways."""
+    """Carries tensors in chunks, both ways, for one link, which the first request
+    names. A tensor that is complete and whose content is refused (not finite,
+    of a wrong shape, corrupt) is dropped and counted; chunks out of order end
+    the stream and the link. A link has one stream at a time, and ends with it.
+    Errors: NOT_FOUND (LINK_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
+    TENSOR_REFUSED), UNAVAILABLE (DRAINING).
+    """
     CloseLink: _grpc.UnaryUnaryMultiCallable[_tensor_pb2.CloseLinkRequest, _tensor_pb2.CloseLinkResponse]
-    """Closes a link."""
+    """Closes a link; one that is not there any more is closed. Errors: none."""
 
 @_typing.type_check_only
 class TensorServiceAsyncStub(TensorServiceStub):
-    """The bulk link: hidden states, keys and values. Declared; nodes of this
-    version answer every call with UNIMPLEMENTED.
+    """The bulk link: hidden states, keys and values. Nodes of this version open
+    links for LINK_PURPOSE_FEATURES over gRPC.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     OpenLink: _aio.UnaryUnaryMultiCallable[_tensor_pb2.OpenLinkRequest, _tensor_pb2.OpenLinkResponse]  # type: ignore[assignment]
-    """Opens a link for one purpose and negotiates its transport."""
+    """Opens a link for one purpose and negotiates its transport. Errors:
+    NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST),
+    FAILED_PRECONDITION (TRAINED_FOR_ANOTHER), RESOURCE_EXHAUSTED
+    (TOO_MANY_LINKS), UNIMPLEMENTED (LINK_UNSUPPORTED), UNAVAILABLE (DRAINING).
+    """
     StreamTensors: _aio.StreamStreamMultiCallable[_tensor_pb2.StreamTensorsRequest, _tensor_pb2.StreamTensorsResponse]  # type: ignore[assignment]
-    """Carries tensors in chunks, both ways."""
+    """Carries tensors in chunks, both ways, for one link, which the first request
+    names. A tensor that is complete and whose content is refused (not finite,
+    of a wrong shape, corrupt) is dropped and counted; chunks out of order end
+    the stream and the link. A link has one stream at a time, and ends with it.
+    Errors: NOT_FOUND (LINK_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
+    TENSOR_REFUSED), UNAVAILABLE (DRAINING).
+    """
     CloseLink: _aio.UnaryUnaryMultiCallable[_tensor_pb2.CloseLinkRequest, _tensor_pb2.CloseLinkResponse]  # type: ignore[assignment]
-    """Closes a link."""
+    """Closes a link; one that is not there any more is closed. Errors: none."""
 
 class TensorServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The bulk link: hidden states, keys and values. Declared; nodes of this
-    version answer every call with UNIMPLEMENTED.
+    """The bulk link: hidden states, keys and values. Nodes of this version open
+    links for LINK_PURPOSE_FEATURES over gRPC.
     """
 
     @_abc_1.abstractmethod
@@ -67,7 +87,11 @@ class TensorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tensor_pb2.OpenLinkRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tensor_pb2.OpenLinkResponse, _abc.Awaitable[_tensor_pb2.OpenLinkResponse]]:
-        """Opens a link for one purpose and negotiates its transport."""
+        """Opens a link for one purpose and negotiates its transport. Errors:
+        NOT_FOUND (MODEL_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST),
+        FAILED_PRECONDITION (TRAINED_FOR_ANOTHER), RESOURCE_EXHAUSTED
+        (TOO_MANY_LINKS), UNIMPLEMENTED (LINK_UNSUPPORTED), UNAVAILABLE (DRAINING).
+        """
 
     @_abc_1.abstractmethod
     def StreamTensors(
@@ -75,7 +99,13 @@ class TensorServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_tensor_pb2.StreamTensorsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_tensor_pb2.StreamTensorsResponse], _abc.AsyncIterator[_tensor_pb2.StreamTensorsResponse]]:
-        """Carries tensors in chunks, both ways."""
+        """Carries tensors in chunks, both ways, for one link, which the first request
+        names. A tensor that is complete and whose content is refused (not finite,
+        of a wrong shape, corrupt) is dropped and counted; chunks out of order end
+        the stream and the link. A link has one stream at a time, and ends with it.
+        Errors: NOT_FOUND (LINK_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
+        TENSOR_REFUSED), UNAVAILABLE (DRAINING).
+        """
 
     @_abc_1.abstractmethod
     def CloseLink(
@@ -83,6 +113,6 @@ class TensorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tensor_pb2.CloseLinkRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tensor_pb2.CloseLinkResponse, _abc.Awaitable[_tensor_pb2.CloseLinkResponse]]:
-        """Closes a link."""
+        """Closes a link; one that is not there any more is closed. Errors: none."""
 
 def add_TensorServiceServicer_to_server(servicer: TensorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,59 @@
+"""The evicted stores of a node's archives, on torch."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from pathlib import Path
+
+import torch
+
+from engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from engine.backends.torch_backend.group_store import torch_pool
+from engine.backends.torch_backend.projecting import projecting_store
+from engine.backends.torch_backend.projection import Projection, load_projection
+from engine.errors import ModelNotFound
+from engine.restoration.shape import EvictedShape
+from engine.restoration.specification import RestorerKind, RestorerSpec
+
+
+class TorchArchiveStores:
+    """Stores that share one pool's budget, and the maps that several sessions use."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget_bytes = budget_bytes
+        self._pool = torch_pool(budget_bytes)
+        self._lock = threading.Lock()
+        self._maps: dict[str, Projection] = {}
+
+    @property
+    def budget_bytes(self) -> int:
+        """Bytes that the stores may take together."""
+        return self._budget_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes that they take now."""
+        return self._pool.used_bytes
+
+    @property
+    def arithmetic(self) -> str:
+        """The library, its version and the processor's instructions that it uses."""
+        capability = torch.backends.cpu.get_cpu_capability()
+        return f"torch {torch.__version__} {platform.machine()} {capability}"
+
+    def make(
+        self, shape: EvictedShape, spec: RestorerSpec, map_folder: Path | None = None
+    ) -> TorchEvictedStore:
+        """An empty store; see `engine.restoration.stores.EvictedStores.make` for errors."""
+        if spec.kind is not RestorerKind.PROJECTION:
+            return TorchEvictedStore(shape, spec, self._pool)
+        if map_folder is None:
+            raise ModelNotFound("a projection needs its learned map", restorer=spec.model_id)
+        return projecting_store(shape, spec, self._pool, self._map(spec.digest, map_folder))
+
+    def _map(self, digest: str, folder: Path) -> Projection:
+        with self._lock:
+            if digest not in self._maps:
+                self._maps[digest] = load_projection(folder)
+            return self._maps[digest]

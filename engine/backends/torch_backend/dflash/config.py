@@ -1,0 +1,306 @@
+"""What a DFlash checkpoint's config says, read strictly (DFlash, arXiv:2602.06036, version 1)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import Qwen3Config
+
+from engine.backends.torch_backend.architectures import POSITION_FREE_ROPE
+from engine.backends.torch_backend.families import FULL, SLIDING
+from engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
+
+ARCHITECTURE = "DFlashDraftModel"
+ARCHITECTURE_NAME = f"{ARCHITECTURE} v1"
+MODEL_TYPE = "qwen3"
+"""What v1 configs call it, though the library's Qwen 3 is another model."""
+
+VERSION_2 = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
+"""Entries of version 2: convolutions around each sublayer, a candidate selector."""
+
+NESTED = "dflash_config"
+CONDITIONING = (
+    "block_size",
+    "mask_token_id",
+    "target_layer_ids",
+    "num_target_layers",
+    "is_causal",
+    "input_embedding_scale",
+    "output_multiplier",
+    "final_logit_softcapping",
+)
+"""Entries that may stand at the top level or in `dflash_config`."""
+
+SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "vocab_size",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLayerRule:
+    """Which keys a layer's queries see: the distance is at most `window`, None for any.
+
+    A causal layer's query sees none behind itself, and `window` of them with itself.
+    """
+
+    causal: bool
+    window: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DFlashConfig:
+    """The shape of a drafter. Sizes count numbers, heads, layers and positions.
+
+    `block_size` counts the last committed token and the masks; `taps` are the
+    target's layers, from 0, whose outputs are its context features. `rotary` is
+    the library's config, of which rotary frequencies are made.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    block_size: int
+    mask_token_id: int
+    taps: tuple[int, ...]
+    target_layer_count: int
+    vocabulary_size: int
+    context_length: int
+    rules: tuple[DraftLayerRule, ...]
+    embedding_scale: float
+    rotary: Qwen3Config
+
+    @property
+    def layer_count(self) -> int:
+        """Layers of the drafter."""
+        return len(self.rules)
+
+    @property
+    def query_size(self) -> int:
+        """Numbers of one position's queries in a layer."""
+        return self.heads * self.head_dim
+
+    @property
+    def key_size(self) -> int:
+        """Numbers of one position's keys in a layer."""
+        return self.kv_heads * self.head_dim
+
+
+def read_config(folder: Path) -> DFlashConfig:
+    """The drafter that `config.json` in `folder` describes. No code in the folder is run.
+
+    Raises `ModelNotFound` without a config, `ArchitectureUnsupported` for one
+    that is not DFlash v1 or not as served, `ModelUnusable` for entries that are
+    missing, contradict each other or cannot be.
+    """
+    entries = _entries(folder / "config.json")
+    _check_architecture(entries)
+    try:
+        values = _conditioning(entries)
+        library = _library_config(entries)
+        return _config(entries, values, library)
+    except (StrictDataclassError, ValueError, TypeError, LookupError, ArithmeticError) as error:
+        message = error.args[0] if isinstance(error, LookupError) and error.args else error
+        raise ModelUnusable(
+            f"{folder}/config.json is not valid: {message}", path=str(folder)
+        ) from error
+
+
+def _entries(path: Path) -> dict[str, object]:
+    """The JSON object in `path`."""
+    try:
+        entries = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ModelNotFound(f"there is no {path}", path=str(path)) from error
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"{path} cannot be read: {error}", path=str(path)) from error
+    if not isinstance(entries, dict):
+        raise ModelUnusable(f"{path} is not a JSON object", path=str(path))
+    return cast(dict[str, object], entries)
+
+
+def _check_architecture(entries: Mapping[str, object]) -> None:
+    """Raises `ArchitectureUnsupported` for what is not version 1, or not as it is served."""
+    named = entries.get("architectures")
+    names = [str(name) for name in named] if isinstance(named, list) else []
+    nested = entries.get(NESTED)
+    keys = {*entries, *(nested if isinstance(nested, dict) else ())}
+    later = sorted(keys.intersection(VERSION_2))
+    if later or any(name.startswith("DFlash2") for name in names):
+        raise _unsupported(
+            "version 2 (convolutions and a candidate selector)",
+            names,
+            entries=",".join(later),
+        )
+    if names != [ARCHITECTURE]:
+        raise ArchitectureUnsupported(
+            f"{', '.join(names) or 'no architecture'} is not a drafter that is served; served is"
+            f" {ARCHITECTURE}",
+            architecture=",".join(names),
+            supported=ARCHITECTURE,
+        )
+    if entries.get("model_type") != MODEL_TYPE:
+        raise _unsupported(
+            f"model_type {entries.get('model_type')!r} instead of {MODEL_TYPE!r}", names
+        )
+    if isinstance(nested, dict) and (unknown := sorted(nested.keys() - set(CONDITIONING))):
+        raise _unsupported(
+            f"{NESTED} entries not known here: {', '.join(unknown)}",
+            names,
+            entries=",".join(unknown),
+        )
+    for entry, served in (("attention_bias", False), ("quantization_config", None)):
+        if entries.get(entry) not in (served, None):
+            raise _unsupported(f"{entry} {entries[entry]!r}", names, entries=entry)
+    if entries.get("hidden_act", "silu") != "silu":
+        raise _unsupported(f"hidden_act {entries['hidden_act']!r}", names, entries="hidden_act")
+
+
+def _unsupported(problem: str, names: list[str], **metadata: str) -> ArchitectureUnsupported:
+    architecture = ",".join(names) or ARCHITECTURE
+    return ArchitectureUnsupported(
+        f"{architecture} with {problem} is not served", architecture=architecture, **metadata
+    )
+
+
+def _conditioning(entries: Mapping[str, object]) -> dict[str, object]:
+    """The `CONDITIONING` entries that are given. Raises `ValueError` when two differ."""
+    nested = entries.get(NESTED)
+    if nested is not None and not isinstance(nested, dict):
+        raise ValueError(f"{NESTED} is not an object")
+    values: dict[str, object] = {}
+    for name in CONDITIONING:
+        found = [part[name] for part in (entries, nested or {}) if part.get(name) is not None]
+        if len(found) == 2 and found[0] != found[1]:
+            raise ValueError(f"{name} is {found[0]!r} and, in {NESTED}, {found[1]!r}")
+        if found:
+            values[name] = found[0]
+    return values
+
+
+def _library_config(entries: Mapping[str, object]) -> Qwen3Config:
+    """The library's config, which brings the ways to write rotary parameters into one."""
+    for name in (*SIZES, "rms_norm_eps"):
+        if entries.get(name) is None:
+            raise LookupError(f"it has no {name}")
+    if entries.get("rope_theta") is None and entries.get("rope_parameters") is None:
+        raise LookupError("it has no rope_theta and no rope_parameters")
+    # Without a `sliding_window` of its own the library's default would stand in.
+    library = Qwen3Config.from_dict({"sliding_window": None, **entries})
+    kind = library.rope_parameters.get("rope_type", "default")
+    if kind not in POSITION_FREE_ROPE:
+        raise _unsupported(f"RoPE of type {kind}", [ARCHITECTURE], rope_type=str(kind))
+    return library
+
+
+def _config(
+    entries: Mapping[str, object], values: Mapping[str, object], library: Qwen3Config
+) -> DFlashConfig:
+    sizes = {name: _positive(name, entries[name]) for name in SIZES}
+    layer_count = _positive("num_target_layers", values.get("num_target_layers"))
+    config = DFlashConfig(
+        hidden_size=sizes["hidden_size"],
+        intermediate_size=sizes["intermediate_size"],
+        heads=sizes["num_attention_heads"],
+        kv_heads=sizes["num_key_value_heads"],
+        head_dim=sizes["head_dim"],
+        norm_eps=_real("rms_norm_eps", entries["rms_norm_eps"]),
+        block_size=_positive("block_size", values.get("block_size")),
+        mask_token_id=_index(
+            "mask_token_id", values.get("mask_token_id"), sizes["vocab_size"], "vocab_size"
+        ),
+        taps=_taps(values.get("target_layer_ids"), layer_count),
+        target_layer_count=layer_count,
+        vocabulary_size=sizes["vocab_size"],
+        context_length=sizes["max_position_embeddings"],
+        rules=_rules(entries, values, library),
+        embedding_scale=_real("input_embedding_scale", values.get("input_embedding_scale", 1.0)),
+        rotary=library,
+    )
+    # Neither changes which token has the largest logit, so neither is applied.
+    for name in ("output_multiplier", "final_logit_softcapping"):
+        _real(name, values.get(name, 1.0))
+    if config.block_size < 2:
+        raise ValueError("a block_size of 1 has room for no draft")
+    if config.heads % config.kv_heads:
+        raise ValueError(f"{config.heads} heads share {config.kv_heads} keys")
+    if config.head_dim % 2:
+        raise ValueError(f"head_dim {config.head_dim} is odd")
+    return config
+
+
+def _rules(
+    entries: Mapping[str, object], values: Mapping[str, object], library: Qwen3Config
+) -> tuple[DraftLayerRule, ...]:
+    """What each layer's queries see.
+
+    `is_causal` holds for all layers; where it is not given, sliding layers are
+    causal and the others are not, as in the authors' code.
+    """
+    kinds = tuple(library.layer_types)
+    strange = sorted(set(kinds) - {FULL, SLIDING})
+    if strange:
+        raise _unsupported(f"layers of kind {', '.join(strange)}", [ARCHITECTURE])
+    if len(kinds) != library.num_hidden_layers:
+        raise ValueError(f"{len(kinds)} layer_types for {library.num_hidden_layers} layers")
+    window = entries.get("sliding_window")
+    if SLIDING in kinds:
+        if entries.get("use_sliding_window") is False:
+            raise ValueError("layer_types has sliding layers and use_sliding_window is false")
+        window = _positive("sliding_window", window)
+    causal = values.get("is_causal")
+    if causal is not None and not isinstance(causal, bool):
+        raise ValueError(f"is_causal is {causal!r}")
+    return tuple(
+        DraftLayerRule(
+            causal=kind == SLIDING if causal is None else causal,
+            window=cast(int, window) if kind == SLIDING else None,
+        )
+        for kind in kinds
+    )
+
+
+def _taps(given: object, layer_count: int) -> tuple[int, ...]:
+    """The target's layers, from 0, in the order in which they are concatenated."""
+    if not isinstance(given, list) or not given:
+        raise ValueError(f"target_layer_ids is {given!r}, not a list of layers")
+    taps = tuple(_index("target_layer_ids", tap, layer_count, "num_target_layers") for tap in given)
+    if len(set(taps)) != len(taps):
+        raise ValueError(f"target_layer_ids {list(taps)} has a layer twice")
+    return taps
+
+
+def _positive(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} is {value!r}, not a number from 1 on")
+    return value
+
+
+def _index(name: str, value: object, end: int, end_name: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < end:
+        raise ValueError(f"{name} has {value!r}, not a number from 0 to {end_name} {end}")
+    return value
+
+
+def _real(name: str, value: object) -> float:
+    """`value`, a positive number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} is {value!r}, not a number")
+    if not (math.isfinite(value) and value > 0.0):
+        raise ValueError(f"{name} is {value!r}, not finite and above 0")
+    return float(value)

@@ -1,0 +1,95 @@
+"""Keys and values of one session's context positions, a bounded number of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+SLACK_DIVISOR = 4
+"""A quarter of slots more than positions: a position is moved to the front four times at most."""
+FIRST_SLOTS = 256
+
+
+class ContextCache:
+    """Keys and values, float32, of positions `first` to `end` in all layers, in position order.
+
+    The latest `positions` at most. The slots behind them serve the block being
+    drafted, and nothing of it is kept. Memory grows with what is kept, up to
+    `positions` and a quarter. Used by one thread at a time.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], positions: int, block_size: int) -> None:
+        """Empty; `shape` is (layers, kv_heads, head_dim), a block has `block_size` rows at most."""
+        layers, kv_heads, head_dim = shape
+        self._positions = positions
+        self._most_slots = positions + max(positions // SLACK_DIVISOR, block_size)
+        self._slots = torch.empty(2, layers, kv_heads, 0, head_dim)
+        self._begin = 0
+        self._count = 0
+        self._end = 0
+
+    @property
+    def first(self) -> int:
+        """The oldest position that is there, `end` when none is."""
+        return self._end - self._count
+
+    @property
+    def end(self) -> int:
+        """The position behind the newest that is there."""
+        return self._end
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the tensor that keeps them."""
+        return self._slots.numel() * self._slots.element_size()
+
+    def restart(self, position: int) -> None:
+        """Forgets all; the next position is `position`."""
+        self._begin = self._count = 0
+        self._end = position
+
+    def extend(self, keys_values: Tensor) -> None:
+        """Keeps positions `end` onwards: [2, layers, kv_heads, n, head_dim], keys first."""
+        self._end += keys_values.shape[3]
+        keys_values = keys_values[..., -self._positions :, :]
+        added = keys_values.shape[3]
+        dropped = max(0, self._count + added - self._positions)
+        self._begin += dropped
+        self._count -= dropped
+        self.make_room(added)
+        slot = self._begin + self._count
+        self._slots[..., slot : slot + added, :] = keys_values
+        self._count += added
+
+    def make_room(self, rows: int) -> None:
+        """Frees `rows` slots behind the newest: moves to the front, or into larger memory."""
+        there = self._slots.shape[3]
+        needed = self._count + rows
+        if self._begin + needed <= there:
+            return
+        kept = self._slots[..., self._begin : self._begin + self._count, :]
+        if there == self._most_slots or needed + there // SLACK_DIVISOR <= there:
+            self._slots[..., : self._count, :] = kept.clone()
+        else:
+            shape = list(self._slots.shape)
+            shape[3] = min(self._most_slots, max(needed, 2 * there, FIRST_SLOTS))
+            slots = self._slots.new_empty(shape)
+            slots[..., : self._count, :] = kept
+            self._slots = slots
+        self._begin = 0
+
+    def with_block(
+        self, layer: int, first: int, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values, [kv_heads, n, head_dim] both, of `first` onwards and then the block's.
+
+        `keys` and `values` [kv_heads, rows, head_dim] are those of the block,
+        which begins at `end`; `make_room` made room for it. `first` is one of
+        the positions here, or `end`. What is returned is good until the next call.
+        """
+        slot = self._begin + self._count
+        behind = slot + keys.shape[1]
+        self._slots[0, layer, :, slot:behind] = keys
+        self._slots[1, layer, :, slot:behind] = values
+        seen = self._slots[:, layer, :, slot - (self._end - first) : behind]
+        return seen[0], seen[1]

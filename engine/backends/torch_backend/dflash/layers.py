@@ -1,0 +1,112 @@
+"""The products and norms of a drafter, fused into as few operations as they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from engine.backends.torch_backend.dflash.config import DFlashConfig, DraftLayerRule
+from engine.backends.torch_backend.packed_linear import PackedLinear, can_pack
+from engine.backends.torch_backend.rms_norm import RmsNorm
+
+Product = Callable[[Tensor], Tensor]
+Norm = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLayer:
+    """One layer. `head_norm` is of queries and keys [n, heads + kv_heads, head_dim].
+
+    The scale of scores, head_dim ** -0.5, is part of the queries' weight.
+    """
+
+    rule: DraftLayerRule
+    input_norm: Norm
+    queries_keys_values: Product
+    head_norm: Norm
+    output: Product
+    inner_norm: Norm
+    gate_up: Product
+    down: Product
+
+
+def product(weight: Tensor, rows: int) -> Product:
+    """Multiplies [n, in] float32 by the transposed `weight` [out, in], n about `rows`.
+
+    In the weight's number format, with a result in float32.
+    """
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    packed = PackedLinear(linear, rows) if can_pack(weight.dtype) else linear
+    if weight.dtype == torch.float32:
+        return packed
+    return lambda values: packed(values.to(weight.dtype)).to(torch.float32)
+
+
+def draft_layers(weights: Mapping[str, Tensor], config: DFlashConfig) -> tuple[DraftLayer, ...]:
+    """All layers, from a checkpoint's tensors by their stored names."""
+    return tuple(
+        _layer(weights, f"layers.{index}.", config, rule) for index, rule in enumerate(config.rules)
+    )
+
+
+def _layer(
+    weights: Mapping[str, Tensor], name: str, config: DFlashConfig, rule: DraftLayerRule
+) -> DraftLayer:
+    def weight(part: str) -> Tensor:
+        return weights[f"{name}{part}.weight"]
+
+    def fused(*parts: str) -> Product:
+        return product(torch.cat([weight(part) for part in parts]), config.block_size)
+
+    def norm(weight: Tensor) -> Norm:
+        return RmsNorm(weight, config.norm_eps)
+
+    queries = weight("self_attn.q_norm").expand(config.heads, -1) * config.head_dim**-0.5
+    keys = weight("self_attn.k_norm").expand(config.kv_heads, -1)
+    return DraftLayer(
+        rule=rule,
+        input_norm=norm(weight("input_layernorm")),
+        queries_keys_values=fused("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        head_norm=norm(torch.cat((queries, keys))),
+        output=fused("self_attn.o_proj"),
+        inner_norm=norm(weight("post_attention_layernorm")),
+        gate_up=fused("mlp.gate_proj", "mlp.up_proj"),
+        down=fused("mlp.down_proj"),
+    )
+
+
+class ContextProjection:
+    """Keys and values of context positions in all layers, by one product.
+
+    Those of a position are a function of its vector and its place alone.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], config: DFlashConfig) -> None:
+        layers = range(config.layer_count)
+        parts = [
+            weights[f"layers.{index}.self_attn.{part}.weight"]
+            for part in ("k_proj", "v_proj")
+            for index in layers
+        ]
+        self._product = product(torch.cat(parts), config.block_size)
+        norms = [weights[f"layers.{index}.self_attn.k_norm.weight"] for index in layers]
+        self._norm = RmsNorm(torch.stack(norms)[:, None, :], config.norm_eps)
+        self._shape = (2, config.layer_count, config.kv_heads, config.head_dim)
+
+    def keys_values(self, vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """[2, layers, kv_heads, n, head_dim] of `vectors` [n, hidden_size], keys first.
+
+        `cos` and `sin` [n, head_dim] are the angles of their positions.
+        """
+        made = self._product(vectors).view(len(vectors), *self._shape)
+        keys = turned(self._norm(made[:, 0]), cos[:, None, None], sin[:, None, None])
+        return torch.stack((keys, made[:, 1])).permute(0, 2, 3, 1, 4)
+
+
+def turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`heads` [..., head_dim] turned by angles of `Rotary.angles` that broadcast against it."""
+    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)

@@ -1,0 +1,61 @@
+"""The target's part of a drafter: its embedding and its head, read from the target's folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.backends.torch_backend.architectures import read_architecture
+from engine.backends.torch_backend.dflash.config import DFlashConfig
+from engine.backends.torch_backend.stored_tensors import (
+    check_tensors,
+    read_tensors,
+    stored_tensors,
+)
+from engine.errors import TrainedForAnother
+from engine.model_folder import ModelFolder
+
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEnds:
+    """`embedding` and `head`, both [vocabulary_size, hidden_size]; one tensor when tied."""
+
+    embedding: Tensor
+    head: Tensor
+
+
+def read_target(target: ModelFolder, config: DFlashConfig, dtype: torch.dtype) -> TargetEnds:
+    """The ends of the model in `target`, in `dtype`; no other tensor is read.
+
+    A tied head that is stored is not read. Raises `TrainedForAnother` when the
+    target's layers, hidden size or vocabulary are not those that the drafter's
+    config names, and what `read_architecture` and `read_tensors` raise.
+    """
+    architecture = read_architecture(target.path)
+    text = architecture.config
+    for entry, here, there in (
+        ("num_target_layers", config.target_layer_count, text.num_hidden_layers),
+        ("hidden_size", config.hidden_size, text.hidden_size),
+        ("vocab_size", config.vocabulary_size, text.vocab_size),
+    ):
+        if here != there:
+            raise TrainedForAnother(
+                f"the drafter is for a target with {entry} {here}, and {target.model_id} has"
+                f" {there}",
+                target=target.model_id,
+                entry=entry,
+            )
+    names = (EMBEDDING,) if text.tie_word_embeddings else (EMBEDDING, HEAD)
+    stored = stored_tensors(
+        target.path,
+        lambda name: name if (name := architecture.text_name(name) or "") in names else None,
+    )
+    shape = (config.vocabulary_size, config.hidden_size)
+    check_tensors(target.path, dict.fromkeys(names, shape), stored)
+    weights = read_tensors(stored, names, dtype)
+    return TargetEnds(weights[EMBEDDING], weights[names[-1]])

@@ -1,0 +1,48 @@
+"""Which keys the rows of a block see, in one kind of layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.backends.torch_backend.dflash.config import DraftLayerRule
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleKeys:
+    """Keys from position `first` on are seen; of those not by all rows, as `mask` says.
+
+    `mask` [rows, n] is added to scores: 0, or minus infinity. None when all rows
+    see all of them.
+    """
+
+    first: int
+    mask: Tensor | None
+
+
+def visible_keys(
+    rule: DraftLayerRule, context_first: int, block_first: int, rows: int
+) -> VisibleKeys:
+    """What a block at positions `block_first` onwards sees, the context's keys and its own.
+
+    Bidirectional: all within `window`, that included, before and behind. Causal:
+    none behind, and fewer than `window` before, as in the library's masks.
+    """
+    first = context_first
+    if rule.window is not None:
+        first = max(first, block_first - rule.window + int(rule.causal))
+        widest = block_first + rows - 1 - first
+        narrow = max(widest + int(rule.causal), rows - 1) > rule.window
+    else:
+        narrow = False
+    if not (rule.causal or narrow):
+        return VisibleKeys(first, None)
+    queries = torch.arange(block_first, block_first + rows)[:, None]
+    distance = queries - torch.arange(first, block_first + rows)
+    hidden = distance < 0 if rule.causal else torch.zeros_like(distance, dtype=torch.bool)
+    if rule.window is not None:
+        hidden |= distance >= rule.window if rule.causal else distance.abs() > rule.window
+    mask = torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
+    return VisibleKeys(first, mask)

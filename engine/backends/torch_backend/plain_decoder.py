@@ -1,0 +1,170 @@
+"""The decoder of the plain families, with few operator calls and little Python between them.
+
+Llama, Mistral, Qwen2 and Qwen3 are one architecture: attention behind a norm,
+then a gated feed-forward layer behind a norm, each added to its input. A step
+of a small model spends more time around its products than in them. Here
+products of the same input are one, angles and masks are made once a forward,
+and nothing asks per layer what is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+from transformers.activations import SiLUActivation
+
+from engine.backends.torch_backend.activation import PiecewiseActivation, gated
+from engine.backends.torch_backend.attention import LayerSegments, segment_attention
+from engine.backends.torch_backend.half_linear import HalfLinear
+from engine.backends.torch_backend.packed_linear import joint
+from engine.backends.torch_backend.plain_families import (
+    JOINT,
+    LibraryAttention,
+    LibraryLayer,
+    LibraryNorm,
+)
+from engine.backends.torch_backend.rms_norm import RmsNorm
+from engine.backends.torch_backend.rotary import Angles, Rotary
+
+
+class AttentionStep(Protocol):
+    """A forward's way into the caches; see `engine.backends.torch_backend.forward_step`."""
+
+    def update(
+        self, keys: Tensor, values: Tensor, layer_idx: int
+    ) -> tuple[LayerSegments, LayerSegments]:
+        """Writes keys and values [1, kv_heads, rows, head_dim]; the layer's segments."""
+        ...
+
+
+class PlainAttention(nn.Module):
+    """A layer's attention: queries, keys and values in one product."""
+
+    def __init__(self, attention: LibraryAttention, pack: Callable[[nn.Linear], nn.Module]) -> None:
+        """Takes the weights of the library's `attention`, which is of no use afterwards."""
+        super().__init__()
+        self.layer_idx = attention.layer_idx
+        self._head_dim = attention.head_dim
+        self._scaling = attention.scaling
+        self._heads = attention.q_proj.out_features // self._head_dim
+        self._kv_heads = attention.k_proj.out_features // self._head_dim
+        # A plain object: asking a module for its children takes longer than a small product's call.
+        self._parts = (_take(attention, JOINT[0], pack), _take(attention, ("o_proj",), pack))
+        self.input_scale = _folded(self._parts[0])
+        """What `forward` takes its input times: the norm before it does that in passing."""
+        self._norms: tuple[RmsNorm, ...] = ()
+        query_norm: LibraryNorm | None = getattr(attention, "q_norm", None)
+        if query_norm is not None:
+            key_norm: LibraryNorm = getattr(attention, "k_norm")  # noqa: B009 - only Qwen3's has it
+            weights = (
+                query_norm.weight.expand(self._heads, -1),
+                key_norm.weight.expand(self._kv_heads, -1),
+            )
+            self._norms = (RmsNorm(torch.cat(weights), query_norm.variance_epsilon),)
+
+    def forward(self, normed: Tensor, angles: Angles, step: AttentionStep) -> Tensor:
+        """What attention adds to [1, rows, hidden]."""
+        product, output = self._parts
+        heads, kv_heads = self._heads, self._kv_heads
+        rows = normed.shape[1]
+        all_heads = product(normed).view(1, rows, heads + 2 * kv_heads, self._head_dim)
+        turned, values = all_heads.split_with_sizes((heads + kv_heads, kv_heads), 2)
+        for norm in self._norms:
+            turned = norm(turned)
+        query, keys = angles.rotate_(turned).transpose(1, 2).split_with_sizes((heads, kv_heads), 1)
+        segments, _ = step.update(keys, values.transpose(1, 2), self.layer_idx)
+        mixed, _ = segment_attention(self, query, segments, segments, None, scaling=self._scaling)
+        added: Tensor = output(mixed.reshape(1, rows, -1))
+        return added
+
+
+class PlainLayer(nn.Module):
+    """A decoder layer of a plain family."""
+
+    def __init__(self, layer: LibraryLayer, pack: Callable[[nn.Linear], nn.Module]) -> None:
+        """Takes the weights of the library's `layer`, which is of no use afterwards."""
+        super().__init__()
+        self._activation = _function(layer.mlp.act_fn)
+        attention = PlainAttention(layer.self_attn, pack)
+        gate_up = _take(layer.mlp, JOINT[1], pack)
+        self._parts = (
+            _norm(layer.input_layernorm, attention.input_scale),
+            attention,
+            _norm(layer.post_attention_layernorm, _folded(gate_up)),
+            gate_up,
+            _take(layer.mlp, ("down_proj",), pack),
+        )
+
+    def forward(self, hidden: Tensor, angles: Angles, step: AttentionStep) -> Tensor:
+        """The next layer's hidden states [1, rows, hidden], in memory of their own."""
+        before, attention, between, gate_up, down = self._parts
+        hidden = hidden + attention(before(hidden), angles, step)
+        inner = gated(self._activation, gate_up(between(hidden)))
+        result: Tensor = down(inner).add_(hidden)
+        return result
+
+
+class PlainDecoder:
+    """A plain family's model between the token ids and the head."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """`model` as `simplify` left it."""
+        body = model.model
+        self._embedding: Tensor = body.embed_tokens.weight
+        self._norm = _norm(body.norm)
+        rotary = body.rotary_emb
+        self._rotary = Rotary(rotary.inv_freq, rotary.attention_scaling, self._embedding.dtype)
+
+    def hidden(
+        self, layers: nn.ModuleList, input_ids: Tensor, position_ids: Tensor, step: AttentionStep
+    ) -> Tensor:
+        """See `engine.backends.torch_backend.text_model.TextModel.hidden`; through `layers`."""
+        hidden = functional.embedding(input_ids, self._embedding)
+        angles = self._rotary.angles(position_ids)
+        for layer in layers:
+            hidden = layer(hidden, angles, step)
+        normed: Tensor = self._norm(hidden)
+        return normed
+
+
+def simplify(model: PreTrainedModel, pack: Callable[[nn.Linear], nn.Module]) -> None:
+    """Replaces the layers of a model that `is_plain`, in place and one at a time.
+
+    `pack` makes of a linear layer the one that is called; the weights of the
+    library's layers are freed.
+    """
+    layers = model.model.layers
+    for index in range(len(layers)):
+        layers[index] = PlainLayer(cast(LibraryLayer, layers[index]), pack)
+
+
+def _take(
+    parent: object, names: tuple[str, ...], pack: Callable[[nn.Linear], nn.Module]
+) -> nn.Module:
+    """The layers `names` of `parent` as one; `parent` has them no longer."""
+    linears: list[nn.Linear] = [getattr(parent, name) for name in names]
+    for name in names:
+        delattr(parent, name)
+    whole = linears[0] if len(linears) == 1 else joint(linears)
+    linears.clear()
+    return pack(whole)
+
+
+def _function(activation: nn.Module) -> Callable[[Tensor], Tensor]:
+    """`activation` without the modules around it; its pieces are seen to by `gated`."""
+    inner = activation.inner if isinstance(activation, PiecewiseActivation) else activation
+    return functional.silu if isinstance(inner, (nn.SiLU, SiLUActivation)) else inner
+
+
+def _folded(linear: nn.Module) -> float:
+    """The scale of the inputs of `linear`, which the norm before it applies from now on."""
+    return linear.fold() if isinstance(linear, HalfLinear) else 1
+
+
+def _norm(norm: LibraryNorm, scale: float = 1) -> RmsNorm:
+    return RmsNorm(norm.weight, norm.variance_epsilon, scale)

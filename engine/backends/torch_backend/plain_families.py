@@ -1,0 +1,136 @@
+"""Which of the library's models are of the one plain architecture, part by part.
+
+Llama, Mistral, Qwen2 and Qwen3: attention behind a norm, then a gated
+feed-forward layer behind a norm, each added to its input. The library's layers
+are replaced only where their classes and their parts are exactly those known
+here; what another version adds keeps the library's own code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.models.llama import modeling_llama as llama
+from transformers.models.mistral import modeling_mistral as mistral
+from transformers.models.qwen2 import modeling_qwen2 as qwen2
+from transformers.models.qwen3 import modeling_qwen3 as qwen3
+
+JOINT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Layers of the same input, whose products become one."""
+
+
+class LibraryNorm(Protocol):
+    """A norm of the library's."""
+
+    weight: Tensor
+    variance_epsilon: float
+
+
+class LibraryAttention(Protocol):
+    """An attention layer of the library's; Qwen3's has norms of its heads besides."""
+
+    layer_idx: int
+    head_dim: int
+    scaling: float
+    q_proj: nn.Linear
+    k_proj: nn.Linear
+    v_proj: nn.Linear
+    o_proj: nn.Linear
+
+
+class LibraryMlp(Protocol):
+    """A gated feed-forward layer of the library's."""
+
+    gate_proj: nn.Linear
+    up_proj: nn.Linear
+    down_proj: nn.Linear
+    act_fn: nn.Module
+
+
+class LibraryLayer(Protocol):
+    """A decoder layer of the library's."""
+
+    self_attn: LibraryAttention
+    mlp: LibraryMlp
+    input_layernorm: LibraryNorm
+    post_attention_layernorm: LibraryNorm
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The classes that a family's layers are made of, and whether heads have norms."""
+
+    layer: type[nn.Module]
+    attention: type[nn.Module]
+    mlp: type[nn.Module]
+    norm: type[nn.Module]
+    rotary: type[nn.Module]
+    head_norms: bool = False
+
+
+PLAIN: dict[type[PreTrainedModel], _Parts] = {
+    llama.LlamaForCausalLM: _Parts(
+        llama.LlamaDecoderLayer,
+        llama.LlamaAttention,
+        llama.LlamaMLP,
+        llama.LlamaRMSNorm,
+        llama.LlamaRotaryEmbedding,
+    ),
+    mistral.MistralForCausalLM: _Parts(
+        mistral.MistralDecoderLayer,
+        mistral.MistralAttention,
+        mistral.MistralMLP,
+        mistral.MistralRMSNorm,
+        mistral.MistralRotaryEmbedding,
+    ),
+    qwen2.Qwen2ForCausalLM: _Parts(
+        qwen2.Qwen2DecoderLayer,
+        qwen2.Qwen2Attention,
+        qwen2.Qwen2MLP,
+        qwen2.Qwen2RMSNorm,
+        qwen2.Qwen2RotaryEmbedding,
+    ),
+    qwen3.Qwen3ForCausalLM: _Parts(
+        qwen3.Qwen3DecoderLayer,
+        qwen3.Qwen3Attention,
+        qwen3.Qwen3MLP,
+        qwen3.Qwen3RMSNorm,
+        qwen3.Qwen3RotaryEmbedding,
+        head_norms=True,
+    ),
+}
+
+
+def is_plain(model: PreTrainedModel) -> bool:
+    """Whether `model`, as the library builds it, is one of a plain family, part by part."""
+    parts = PLAIN.get(type(model))
+    if parts is None or type(model.model.rotary_emb) is not parts.rotary:
+        return False
+    body = {"embed_tokens", "layers", "norm", "rotary_emb"}
+    whole = _has_children(model.model, body) and _has_children(model, {"model", "lm_head"})
+    return whole and all(_is_plain_layer(layer, parts) for layer in model.model.layers)
+
+
+def _is_plain_layer(layer: nn.Module, parts: _Parts) -> bool:
+    norms = {"input_layernorm", "post_attention_layernorm"}
+    if type(layer) is not parts.layer or not _has_children(layer, {"self_attn", "mlp", *norms}):
+        return False
+    attention, mlp = layer.self_attn, layer.mlp
+    linears = {"q_proj", "k_proj", "v_proj", "o_proj"}
+    head_norms = {"q_norm", "k_norm"} if parts.head_norms else set()
+    return (
+        type(attention) is parts.attention
+        and _has_children(attention, linears | head_norms)
+        and type(mlp) is parts.mlp
+        and _has_children(mlp, {"gate_proj", "up_proj", "down_proj", "act_fn"})
+        and all(type(getattr(attention, name)) is nn.Linear for name in linears)
+        and all(type(getattr(attention, name)) is parts.norm for name in head_norms)
+        and all(type(getattr(layer, name)) is parts.norm for name in norms)
+    )
+
+
+def _has_children(module: nn.Module, names: set[str]) -> bool:
+    return {name for name, _ in module.named_children()} == names

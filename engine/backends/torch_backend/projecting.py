@@ -1,0 +1,95 @@
+"""Evicted stores whose keys and values a learned map makes of context vectors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.backends.torch_backend.dtypes import torch_dtype
+from engine.backends.torch_backend.evicted_store import Restoring, TorchEvictedStore
+from engine.backends.torch_backend.group_store import TorchPool
+from engine.backends.torch_backend.projection import Projection
+from engine.errors import RestorerRefused, TrainedForAnother
+from engine.features import FeatureEncoder
+from engine.restoration.contract import Evicted, EvictedKeysValues
+from engine.restoration.shape import EvictedShape
+from engine.restoration.specification import RestorerSpec
+
+ROWS = 16
+"""Rows of each call of the map; position p is always in row p % ROWS.
+
+So a position's bits depend neither on how the deposits are cut nor on the kernels
+that another number of rows would take.
+"""
+
+
+def projecting_store(
+    shape: EvictedShape,
+    spec: RestorerSpec,
+    pool: TorchPool,
+    projection: Projection,
+    encoder: FeatureEncoder | None = None,
+) -> TorchEvictedStore:
+    """An empty store that keeps what `projection` makes of what is deposited.
+
+    `encoder` is handed on to the cache; a store elsewhere has none. Raises
+    `TrainedForAnother` for a map of other layers, vectors or another encoder.
+    """
+    _check(shape, projection, encoder)
+    return TorchEvictedStore(
+        shape, spec, pool, restoring=_restoring(shape, projection), encoder=encoder
+    )
+
+
+def _check(shape: EvictedShape, projection: Projection, encoder: FeatureEncoder | None) -> None:
+    config = projection.config
+    asked = [(layer.kv_heads, layer.head_dim) for layer in config.layers]
+    kept = [
+        (shape.group_of[index].shape.kv_heads, shape.group_of[index].shape.head_dim)
+        for index in sorted(shape.group_of)
+    ]
+    if asked != kept or config.width != shape.width:
+        raise TrainedForAnother(
+            f"the projection makes layers {asked} of {config.width} values, the verifier"
+            f" evicts layers {kept} and vectors of {shape.width}",
+            trained_for=config.verifier_model_id,
+        )
+    if encoder is not None and config.encoder_digest != encoder.spec.digest:
+        raise TrainedForAnother(
+            f"the projection takes vectors of the encoder {config.encoder_digest},"
+            f" not of {encoder.spec.digest}",
+            trained_for=config.encoder_digest,
+            used_with=encoder.spec.digest,
+        )
+
+
+def _restoring(shape: EvictedShape, projection: Projection) -> Restoring:
+    """What makes keys and values of vectors, for the groups of `shape`."""
+    dtype = torch_dtype(shape.dtype)
+    order = {layer: place for place, layer in enumerate(sorted(shape.group_of))}
+
+    def restored(first: int, evicted: Evicted) -> list[Tensor]:
+        if isinstance(evicted, EvictedKeysValues):
+            raise RestorerRefused("keys and values were deposited where context vectors are kept")
+        count = len(evicted)
+        found = [
+            torch.empty(
+                len(group.layers), 2, group.shape.kv_heads, count, group.shape.head_dim, dtype=dtype
+            )
+            for group in shape.groups
+        ]
+        for start in range(first - first % ROWS, first + count, ROWS):
+            low, high = max(start, first), min(start + ROWS, first + count)
+            vectors = torch.zeros(ROWS, shape.width)
+            own = slice(low - start, high - start)
+            vectors.numpy()[own] = evicted[low - first : high - first]
+            made = projection.keys_values(vectors, torch.arange(start, start + ROWS))
+            for group, numbers in zip(shape.groups, found, strict=True):
+                for place, layer in enumerate(group.layers):
+                    for kind, part in enumerate(made[order[layer]]):
+                        numbers[place, kind, :, low - first : high - first] = part[:, own]
+        if not all(bool(numbers.isfinite().all()) for numbers in found):
+            raise RestorerRefused("the map makes numbers that are not finite of these vectors")
+        return found
+
+    return restored

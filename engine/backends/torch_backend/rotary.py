@@ -1,0 +1,49 @@
+"""Rotary position embedding with angles made once a forward, for its positions alone.
+
+Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position
+Embedding" (2021), with the halves of a head as the pairs, as in transformers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.backends.torch_backend.activation import piecewise
+
+
+@dataclass(frozen=True, slots=True)
+class Angles:
+    """Cosines and signed sines [1, rows, 1, head_dim] of the rows' positions."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def rotate_(self, heads: Tensor) -> Tensor:
+        """Rotates `heads` [1, rows, n, head_dim] in place."""
+        half = heads.shape[-1] // 2
+        crossed = torch.roll(heads, half, -1).mul_(self.sin)
+        return heads.mul_(self.cos).add_(crossed)
+
+
+class Rotary:
+    """Angles for heads of twice as many values as there are frequencies."""
+
+    def __init__(self, frequencies: Tensor, scaling: float, dtype: torch.dtype) -> None:
+        """`frequencies` [head_dim / 2] in float32; cosines and sines are scaled by `scaling`."""
+        self._frequencies = torch.cat((frequencies, frequencies))
+        self._scaling = scaling
+        self._dtype = dtype
+        # The first half of a rotated head takes the second one's negative.
+        ones = torch.ones_like(frequencies)
+        self._signs = torch.cat((-ones, ones)).to(dtype)
+
+    def angles(self, position_ids: Tensor) -> Angles:
+        """Those of `position_ids` [1, rows]."""
+        angles = position_ids[:, :, None, None].to(torch.float32) * self._frequencies
+        cos, sin = piecewise(torch.cos, angles), piecewise(torch.sin, angles)
+        if self._scaling != 1:
+            cos, sin = cos.mul_(self._scaling), sin.mul_(self._scaling)
+        return Angles(cos.to(self._dtype), sin.to(self._dtype).mul_(self._signs))

@@ -1,0 +1,145 @@
+"""Products of queries with key segments, with bits that depend on the history alone.
+
+What fixes the bits of a query's output, whatever block it came in:
+
+- A product is one of queries [groups * n, head_dim] with one segment of fixed
+  keys. A row of it depends neither on the other rows nor on n, for the n that
+  `engine.exactness` found to agree.
+- Segments lie at fixed slots. The maximum is exact in any order. A masked key's
+  weight is exactly 0, and so is what it adds: the number of trailing segments
+  does not matter. Segments are added in ascending order, one at a time.
+- Chunks of segments are merged in ascending order by log-sum-exp (Milakov and
+  Gimelshein, "Online normalizer calculation for softmax", 2018). One masked
+  altogether leaves the running sums as they are: their factor is exp(0) = 1.
+- No elementwise function here has a second formula for the end of a tensor
+  (`exp` has one code path for whole and part vectors; the others round
+  correctly by IEEE 754).
+
+Grouped queries are stacked along rows, so that K/V are never repeated. The
+scores in memory are those of one chunk, whatever the history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.backends.torch_backend.masks import Run
+from engine.restoration.contract import NOTHING_SEEN, EvictedStore
+
+Partial = tuple[Tensor, Tensor, Tensor]
+"""Sums of weights [heads, rows, 1], weighted values [heads, rows, head_dim] and maxima
+[heads, rows, 1] in float32: attention to some of the keys, not divided by the sums yet.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """What the queries of one feed see of the layers that are placed alike.
+
+    `queries` rows go into a product for `count` real ones; `chunks` are the
+    segments to read, `biases` their masks. `evicted_from` is the position of the
+    first query when any of them sees evicted keys besides, else None. A ring of
+    one segment has its mask `stacked`, [groups * queries, keys], besides.
+    """
+
+    first_row: int
+    count: int
+    queries: int
+    chunks: tuple[tuple[Run, ...], ...]
+    biases: tuple[Tensor | None, ...]
+    evicted_from: int | None = None
+    stacked: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvictedRead:
+    """Where a feed's queries, at positions `first` onwards, attend to evicted keys of `layer`."""
+
+    store: EvictedStore
+    layer: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSegments:
+    """What one feed reads of one layer, here and of what was evicted.
+
+    `keys[s]` is [kv_heads, head_dim, n] (a transposed view), `values[s]`
+    [kv_heads, n, head_dim].
+    """
+
+    masks: Masks
+    keys: list[Tensor]
+    values: list[Tensor]
+    evicted: EvictedRead | None = None
+
+
+def partial_attention(rows: Tensor, feed: FeedSegments, scaling: float) -> Partial:
+    """Attention of `rows` [kv_heads, groups * queries, head_dim] to the feed's segments."""
+    chunks = feed.masks.chunks
+    found = _chunk(rows, feed, chunks[0], scaling)
+    for chunk in chunks[1:]:
+        found = merged(found, _chunk(rows, feed, chunk, scaling))
+    return found
+
+
+def merged(first: Partial, second: Partial) -> Partial:
+    """Attention to the keys of both. Writes over what it is given.
+
+    Where the second saw nothing the first stays as it is, bit for bit: the
+    factors are exp(0) and a sum of 0.
+    """
+    total, output, maximum = first
+    more_total, more_output, more_maximum = second
+    highest = torch.maximum(maximum, more_maximum)
+    factor = maximum.sub_(highest).exp_()
+    more_factor = more_maximum.sub_(highest).exp_()
+    total = total.mul_(factor).add_(more_total.mul(more_factor))
+    output = output.mul_(factor).add_(more_output.mul(more_factor))
+    return total, output, highest
+
+
+def _chunk(rows: Tensor, feed: FeedSegments, chunk: tuple[Run, ...], scaling: float) -> Partial:
+    """Sum of weights [kv_heads, rows, 1], weighted values and maximum, in float32.
+
+    The values [kv_heads, rows, head_dim] are not divided by the sum yet.
+    """
+    scores = [_scores(rows, feed, run, scaling) for run in chunk]
+    maximum = scores[0].amax(dim=(0, 3)).unsqueeze_(-1)
+    for more in scores[1:]:
+        torch.maximum(maximum, more.amax(dim=(0, 3)).unsqueeze_(-1), out=maximum)
+    maximum.clamp_(min=NOTHING_SEEN)
+    total: Tensor | None = None
+    output: Tensor | None = None
+    for run, weights in zip(chunk, scores, strict=True):
+        weights.sub_(maximum).exp_()
+        sums = weights.sum(dim=3, keepdim=True)
+        typed = weights.to(rows.dtype)
+        for offset in range(run.last - run.first):
+            found = torch.bmm(typed[offset], feed.values[run.first + offset])
+            if total is None or output is None:
+                total, output = sums[offset], found.to(torch.float32)
+            else:
+                total = total + sums[offset]
+                output += found
+    if total is None or output is None:
+        raise ValueError("a chunk has at least one segment")
+    return total, output, maximum
+
+
+def _scores(rows: Tensor, feed: FeedSegments, run: Run, scaling: float) -> Tensor:
+    """Scaled and masked scores [segments, kv_heads, rows, keys] of one run, in float32."""
+    kv_heads, row_count, _ = rows.shape
+    products = rows.new_empty((run.last - run.first, kv_heads, row_count, run.keys))
+    for offset, product in enumerate(products):
+        torch.bmm(rows, feed.keys[run.first + offset], out=product)
+    scores = products.to(torch.float32).mul_(scaling)
+    queries = feed.masks.queries
+    for offset, segment in enumerate(scores):
+        bias = feed.masks.biases[run.first + offset]
+        if bias is not None:
+            segment.view(kv_heads, row_count // queries, queries, run.keys).add_(bias)
+    return scores

@@ -1,0 +1,116 @@
+"""Ways from this node's verifiers to archives: one channel an address, opened in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+import grpc
+
+from engine.errors import RestorerLost
+from engine.features import FeatureEncoder
+from kakeya.v1 import archive_pb2 as wire
+from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
+from node.archive.opening import Opening, opening_to_wire
+from node.archive.patience import Patience
+from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
+from node.archive.restorer_fault import RestorerFault, error_info
+from node.metrics import NodeMetrics
+from node.rpc.grpc_settings import client_options
+
+# Seconds for opening an archive: a projection's map may have to be loaded there.
+OPEN_SECONDS = 10.0
+
+
+class ArchiveRefused(Exception):
+    """An archive does not take the session; `reason` is the wire's, empty for the network's."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedArchive:
+    """An attached archive, and what computes there."""
+
+    store: RemoteEvictedStore
+    arithmetic: str
+
+
+class ArchiveWays:
+    """Opens archives on other nodes. Belongs to the event loop's thread."""
+
+    def __init__(self, metrics: NodeMetrics, *, deadline_seconds: float) -> None:
+        """`deadline_seconds` is the longest wait for one answer."""
+        self._metrics = metrics
+        self._deadline_seconds = deadline_seconds
+        self._patience: Patience | None = None
+        self._channels: dict[str, grpc.Channel] = {}
+
+    async def open(
+        self, address: str, opening: Opening, encoder: FeatureEncoder | None
+    ) -> OpenedArchive:
+        """An empty archive at host:port. Raises `ArchiveRefused`."""
+        way = self._way(address)
+        work = partial(_open, way, opening, encoder, self._deadline_seconds)
+        opening_it = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(opening_it)
+        except asyncio.CancelledError:
+            opening_it.add_done_callback(_let_go)
+            raise
+
+    async def close(self) -> None:
+        """Ends the channels, and with them the archives that are still in use."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await asyncio.to_thread(channel.close)
+        patience, self._patience = self._patience, None
+        if patience is not None:
+            await asyncio.to_thread(patience.close)
+
+    def _way(self, address: str) -> ArchiveWay:
+        if self._patience is None:
+            self._patience = Patience(self._deadline_seconds)
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = grpc.insecure_channel(address, options=client_options())
+            self._channels[address] = channel
+        return ArchiveWay(
+            stub=ArchiveServiceStub(channel),
+            patience=self._patience,
+            on_fault=self._count,
+            on_round_trip=self._metrics.restorer_round_trip_seconds.observe,
+        )
+
+    def _count(self, fault: RestorerFault) -> None:
+        self._metrics.restorer_faults.labels(kind=fault.value).inc()
+
+
+def _let_go(opening: asyncio.Future[OpenedArchive]) -> None:
+    """Releases an archive whose caller left before it was open."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().store.release()
+
+
+def _open(
+    way: ArchiveWay, opening: Opening, encoder: FeatureEncoder | None, deadline_seconds: float
+) -> OpenedArchive:
+    """In a thread of its own."""
+    # A map that is loaded there takes its time; a node that is frozen is not waited for.
+    seconds = OPEN_SECONDS if opening.restorer.width else deadline_seconds
+    try:
+        opened: wire.OpenArchiveResponse = way.stub.OpenArchive(
+            opening_to_wire(opening), timeout=seconds
+        )
+    except grpc.RpcError as error:
+        info = error_info(error)
+        words = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
+        raise ArchiveRefused(info.reason if info is not None else "", words) from error
+    try:
+        store = RemoteEvictedStore(way, opened.archive_id, opening.shape, opening.restorer, encoder)
+    except RestorerLost as error:
+        raise ArchiveRefused("", str(error)) from error
+    return OpenedArchive(store, opened.arithmetic)

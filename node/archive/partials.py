@@ -1,0 +1,20 @@
+"""Partial attentions of the parts of a block, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.restoration.contract import PartialAttention
+
+
+def joined(parts: Sequence[PartialAttention]) -> PartialAttention:
+    """The partial attention of all queries, from those of consecutive ones."""
+    if len(parts) == 1:
+        return parts[0]
+    return PartialAttention(
+        output=np.concatenate([part.output for part in parts], axis=1),
+        total=np.concatenate([part.total for part in parts], axis=1),
+        maximum=np.concatenate([part.maximum for part in parts], axis=1),
+    )

@@ -1,0 +1,1 @@
+"""Tensor links between nodes: chunks, links, context features. Transports of one contract."""

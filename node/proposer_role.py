@@ -1,0 +1,42 @@
+"""Loads the proposers of a node: a model into a thread of its own, a lookup without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from engine.model_folder import Progress
+from engine.proposers import ngram
+from engine.proposers.contract import Proposer
+from engine.proposers.loading import load_proposer
+from engine.proposers.local_source import run_inline
+from node.drafting.proposer_loading import proposer_offer
+from node.drafting.served_proposer import ServedProposer, run_in_thread
+from node.sessions.worker import ModelWorker
+
+
+async def load_served_proposer(
+    model: str,
+    clock: Callable[[], float],
+    *,
+    dtype: str = "float32",
+    progress: Progress | None = None,
+) -> ServedProposer:
+    """The proposer `MODEL` or `MODEL@TARGET`, loaded and measured.
+
+    `clock` gives monotonic seconds. Raises a `ModelUnusable` or `BadParameters`; no
+    thread is left then.
+    """
+    if model == ngram.MODEL_ID:
+        lookup = load_proposer(model)
+        return ServedProposer(lookup, proposer_offer(lookup, clock), run_inline, run_in_thread)
+    worker = ModelWorker(f"proposer-{model}")
+    try:
+        proposer: Proposer = await worker.run(
+            partial(load_proposer, model, dtype=dtype, progress=progress)
+        )
+        offer = await worker.run(partial(proposer_offer, proposer, clock))
+    except BaseException:
+        await worker.close()
+        raise
+    return ServedProposer(proposer, offer, worker.run, worker.run, worker.close)

@@ -1,0 +1,46 @@
+import click
+import pytest
+from click.testing import CliRunner
+
+from node.cli.kv_options import KvChoice, kv_options
+
+
+@click.command()
+@kv_options
+@click.option("--other", default=0)
+def command(other: int, *, kv: KvChoice) -> int:
+    click.echo(repr((kv, other)))
+    return 0
+
+
+def run(*words):
+    return CliRunner().invoke(command, words)
+
+
+def test_without_options_the_node_decides():
+    assert run().output.strip() == repr((KvChoice(), 0))
+
+
+def test_every_option_reaches_its_field():
+    words = "--kv restored --sink 2 --window 64 --restorer projection --restorer-model drafter"
+    given = KvChoice("restored", 2, 64, "projection", "drafter", "mini-2")
+    result = run(*words.split(), "--restorer-node", "mini-2", "--other", "2")
+    assert result.output.strip() == repr((given, 2))
+    assert run("--kv-strategy", "full").output.strip() == repr((KvChoice("full"), 0))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--restorer archive", "needs --kv restored"),
+        ("--kv full --restorer-node a", "needs --kv restored"),
+        ("--kv restored --restorer-model a", "needs --restorer projection"),
+        ("--kv restored --restorer identity --restorer-node a", "own process"),
+        ("--kv restored --restorer magic", "'archive', 'projection', 'identity'"),
+        ("--kv restored --window 0", "x>=1"),
+    ],
+)
+def test_what_cannot_be_together_is_refused(words, says):
+    result = run(*words.split())
+    assert result.exit_code == 2
+    assert says in result.output

@@ -1,0 +1,349 @@
+"""The contract of evicted stores, for every one of them: naive, on torch, and in another thread
+behind the wire."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import grpc
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from engine.backends.torch_backend.group_store import TorchPool, torch_pool
+from engine.errors import RestorerLost, RestorerRefused
+from engine.restoration.contract import (
+    NOTHING_SEEN,
+    EvictedKeysValues,
+    EvictedQueries,
+    EvictedStore,
+    PartialAttention,
+)
+from engine.restoration.shape import EvictedShape
+from engine.restoration.specification import RestorerKind, RestorerSpec
+from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
+from node.archive.archive_server import ArchiveServer
+from node.archive.archives import Archives
+from node.archive.opening import Opening, opening_to_wire
+from node.archive.patience import Patience
+from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
+from node.metrics import NodeMetrics
+
+ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
+BUDGET_BYTES = 12 << 20
+MakeStore = Callable[[EvictedShape], EvictedStore]
+
+
+class TorchStores:
+    """Stores on torch, as a node's archives make them."""
+
+    arithmetic = "test"
+
+    def __init__(self) -> None:
+        self._pool: TorchPool = torch_pool(BUDGET_BYTES)
+
+    @property
+    def budget_bytes(self) -> int:
+        return BUDGET_BYTES
+
+    @property
+    def used_bytes(self) -> int:
+        return self._pool.used_bytes
+
+    def check(self, opening: Opening) -> None:
+        return
+
+    def make(self, opening: Opening) -> EvictedStore:
+        return TorchEvictedStore(opening.shape, opening.restorer, self._pool)
+
+
+@pytest.fixture(scope="module")
+def far() -> Iterator[MakeStore]:
+    """Stores of a server of this process."""
+    numbers = map(str, itertools.count())
+    archives = Archives(TorchStores(), clock=time.monotonic, ids=lambda: next(numbers))
+    server = ArchiveServer(archives, NodeMetrics(), "127.0.0.1")
+    patience = Patience(10.0)
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = ArchiveServiceStub(channel)
+        way = ArchiveWay(stub, patience, lambda _fault: None, lambda _seconds: None)
+
+        def make(shape: EvictedShape) -> EvictedStore:
+            opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "digest")))
+            return RemoteEvictedStore(way, opened.archive_id, shape, ARCHIVE)
+
+        yield make
+    patience.close()
+    server.close()
+    assert not len(archives)
+
+
+@pytest.fixture(scope="module", params=["naive", "torch", "remote"])
+def make_store(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> MakeStore:
+    if request.param == "naive":
+        return evicted_stores.NaiveEvictedStore
+    if request.param == "remote":
+        return request.getfixturevalue("far")
+    pool = torch_pool(BUDGET_BYTES)
+    return lambda shape: TorchEvictedStore(shape, ARCHIVE, pool)
+
+
+def asked(store: EvictedStore, queries: EvictedQueries) -> PartialAttention:
+    store.begin(queries)
+    return store.finish()
+
+
+def same_bits(one: PartialAttention, other: PartialAttention) -> bool:
+    return all(
+        np.array_equal(getattr(one, name).view(np.uint32), getattr(other, name).view(np.uint32))
+        for name in ("output", "total", "maximum")
+    )
+
+
+def filled(make: MakeStore, naive: ModuleType, shape: EvictedShape, end: int) -> EvictedStore:
+    store = make(shape)
+    whole = naive.random_evicted(shape, end - shape.sink, seed=1)
+    store.deposit(shape.sink, whole)
+    return store
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("layer", [0, 2, 3])
+def test_attention_is_that_of_the_rule(
+    make_store: MakeStore, evicted_stores: ModuleType, dtype: str, layer: int
+) -> None:
+    """Past the first segment, and where some queries of a block see nothing yet."""
+    shape = evicted_stores.small_shape(dtype)
+    store = filled(make_store, evicted_stores, shape, 320)
+    naive = filled(evicted_stores.NaiveEvictedStore, evicted_stores, shape, 320)
+    for first, count in ((10, 16), (100, 5), (314, 19), (330, 1)):
+        queries = evicted_stores.random_queries(shape, layer, first, count, seed=first)
+        found, expected = asked(store, queries), asked(naive, queries)
+        tolerance = 1e-5 if dtype == "float32" else 2e-2
+        np.testing.assert_allclose(
+            evicted_stores.divided(found),
+            evicted_stores.divided(expected),
+            atol=tolerance,
+            rtol=tolerance,
+        )
+        seen = expected.total > 0
+        assert np.array_equal(found.total > 0, seen)
+        assert (found.maximum[~seen] == NOTHING_SEEN).all()
+        assert not found.output[np.broadcast_to(~seen, found.output.shape)].any()
+        # The weight of the part when it is merged with another.
+        weight = np.log(found.total[seen]) + found.maximum[seen]
+        expected_weight = np.log(expected.total[seen]) + expected.maximum[seen]
+        np.testing.assert_allclose(weight, expected_weight, atol=10 * tolerance)
+    store.release()
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    cuts=st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    first=st.integers(20, 200),
+    count=st.integers(2, 40),
+    cut=st.integers(1, 39),
+)
+def test_bits_depend_on_history_and_position_alone(
+    make_store: MakeStore,
+    evicted_stores: ModuleType,
+    cuts: list[int],
+    first: int,
+    count: int,
+    cut: int,
+) -> None:
+    shape = evicted_stores.small_shape()
+    end = shape.sink + sum(cuts)
+    at_once = filled(make_store, evicted_stores, shape, end)
+    piecewise = make_store(shape)
+    whole = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
+    start = 0
+    for length in cuts:
+        piecewise.deposit(shape.sink + start, evicted_stores.part(whole, start, start + length))
+        start += length
+    assert piecewise.length == at_once.length == end
+    first = min(first, end)
+    count = max(1, min(count, end + shape.window - first))
+    queries = evicted_stores.random_queries(shape, 2, first, count, seed=3)
+    expected = asked(at_once, queries)
+    assert same_bits(asked(piecewise, queries), expected)
+    # Row by row and cut elsewhere, in several requests that are under way together.
+    cut = min(cut, count)
+    borders = sorted({0, cut, min(cut + 1, count), count})
+    parts = [
+        EvictedQueries(2, first + a, queries.scaling, queries.queries[:, a:b].copy())
+        for a, b in itertools.pairwise(borders)
+    ]
+    for part in parts:
+        piecewise.begin(part)
+    for (a, b), _part in zip(itertools.pairwise(borders), parts, strict=True):
+        found = piecewise.finish()
+        own = PartialAttention(
+            expected.output[:, a:b], expected.total[:, a:b], expected.maximum[:, a:b]
+        )
+        assert np.array_equal(found.output, own.output)
+        assert np.array_equal(found.total, own.total)
+        assert np.array_equal(found.maximum, own.maximum)
+    at_once.release()
+    piecewise.release()
+
+
+def test_an_empty_store_answers_nothing_seen(
+    make_store: MakeStore, evicted_stores: ModuleType
+) -> None:
+    shape = evicted_stores.small_shape()
+    store = make_store(shape)
+    assert store.length in (0, shape.sink)
+    found = asked(store, evicted_stores.random_queries(shape, 3, 0, 4, seed=0))
+    assert not found.total.any()
+    assert not found.output.any()
+    assert (found.maximum == NOTHING_SEEN).all()
+    store.release()
+
+
+def test_what_is_abandoned_is_never_answered(
+    make_store: MakeStore, evicted_stores: ModuleType
+) -> None:
+    shape = evicted_stores.small_shape()
+    store = filled(make_store, evicted_stores, shape, 60)
+    wanted = evicted_stores.random_queries(shape, 0, 50, 3, seed=9)
+    expected = asked(store, wanted)
+    for seed in range(3):
+        store.begin(evicted_stores.random_queries(shape, 0, 50, 3, seed=seed))
+    store.abandon()
+    assert same_bits(asked(store, wanted), expected)
+    store.release()
+
+
+def test_a_fork_has_the_shorter_history_and_goes_its_own_way(
+    make_store: MakeStore, evicted_stores: ModuleType
+) -> None:
+    shape = evicted_stores.small_shape()
+    store = filled(make_store, evicted_stores, shape, 300)
+    queries = evicted_stores.random_queries(shape, 0, 250, 4, seed=2)
+    late = evicted_stores.random_queries(shape, 0, 305, 4, seed=2)
+    before = asked(store, late)
+    fork = store.fork(280)
+    assert fork.length == 280
+    assert fork.spec == store.spec
+    assert same_bits(asked(fork, queries), asked(store, queries))
+    fork.deposit(280, evicted_stores.random_evicted(shape, 40, seed=77))
+    assert not same_bits(asked(fork, late), before)
+    assert same_bits(asked(store, late), before)
+    empty = store.fork(1)
+    assert empty.length <= shape.sink
+    store.release()
+    assert asked(fork, late).total.all()
+    fork.release()
+    empty.release()
+
+
+@pytest.mark.parametrize("bad", ["nan", "infinity", "shape", "groups", "format"])
+def test_bad_deposits_are_refused_and_change_nothing(
+    make_store: MakeStore, evicted_stores: ModuleType, bad: str
+) -> None:
+    shape = evicted_stores.small_shape()
+    store = filled(make_store, evicted_stores, shape, 60)
+    queries = evicted_stores.random_queries(shape, 3, 60, 4, seed=4)
+    expected = asked(store, queries)
+    groups = list(evicted_stores.random_evicted(shape, 5, seed=5).groups)
+    if bad == "nan":
+        groups[1][0, 1, 0, 4, 3] = np.nan
+    elif bad == "infinity":
+        groups[0][1, 0, 1, 0, 0] = -np.inf
+    elif bad == "shape":
+        groups[0] = groups[0][:, :, :1].copy()
+    elif bad == "groups":
+        groups = groups[:1]
+    else:
+        groups = [group.astype(np.float64) for group in groups]
+    with pytest.raises(RestorerRefused):
+        store.deposit(60, EvictedKeysValues(tuple(groups)))
+    assert store.length == 60
+    assert same_bits(asked(store, queries), expected)
+    store.deposit(60, evicted_stores.random_evicted(shape, 5, seed=5))
+    assert store.length == 65
+    store.release()
+
+
+@pytest.mark.parametrize("bad", ["nan", "layer", "heads", "position"])
+def test_bad_queries_are_refused(
+    make_store: MakeStore, evicted_stores: ModuleType, bad: str
+) -> None:
+    shape = evicted_stores.small_shape()
+    store = filled(make_store, evicted_stores, shape, 60)
+    good = evicted_stores.random_queries(shape, 0, 60, 4, seed=4)
+    values = good.queries.copy()
+    if bad == "nan":
+        values[0, 0, 0] = np.nan
+    elif bad == "heads":
+        values = values[:1].copy()
+    layer = 1 if bad == "layer" else 0
+    first = 4095 if bad == "position" else 60
+    with pytest.raises(RestorerRefused):
+        store.begin(EvictedQueries(layer, first, 1.0, values))
+    assert asked(store, good).total.all()
+    store.release()
+
+
+def test_positions_follow_each_other_and_are_there_when_they_are_asked_for(
+    make_store: MakeStore, evicted_stores: ModuleType
+) -> None:
+    shape = evicted_stores.small_shape()
+    store = filled(make_store, evicted_stores, shape, 60)
+    for first in (59, 61):
+        with pytest.raises(ValueError, match="position"):
+            store.deposit(first, evicted_stores.random_evicted(shape, 5, seed=5))
+    with pytest.raises(ValueError, match="position"):
+        store.begin(evicted_stores.random_queries(shape, 0, 70, 4, seed=4))
+    assert asked(store, evicted_stores.random_queries(shape, 0, 69, 4, seed=4)).total.all()
+    store.release()
+
+
+def test_a_released_store_is_lost(make_store: MakeStore, evicted_stores: ModuleType) -> None:
+    shape = evicted_stores.small_shape()
+    store = filled(make_store, evicted_stores, shape, 60)
+    queries = evicted_stores.random_queries(shape, 0, 60, 4, seed=4)
+    store.begin(queries)
+    store.release()
+    store.release()
+    store.abandon()
+    with pytest.raises(RestorerLost):
+        store.begin(queries)
+    with pytest.raises(RestorerLost):
+        store.finish()
+    with pytest.raises(RestorerLost):
+        store.deposit(60, evicted_stores.random_evicted(shape, 1, seed=5))
+    with pytest.raises(RestorerLost):
+        store.fork(60)
+
+
+def test_long_histories_and_wide_blocks_travel_in_pieces(
+    make_store: MakeStore, evicted_stores: ModuleType
+) -> None:
+    """More than a message of a few MB holds, both ways."""
+    shape = evicted_stores.small_shape()
+    count = 4000
+    assert count * shape.bytes_per_position > (1 << 20)
+    store = filled(make_store, evicted_stores, shape, shape.sink + count)
+    found = asked(store, evicted_stores.random_queries(shape, 3, 2000, 64, seed=1))
+    assert found.output.shape == (3, 64, 4)
+    assert found.total.all()
+    assert store.stored_bytes >= count * shape.bytes_per_position
+    store.release()
+
+
+def test_memory_comes_back(make_store: MakeStore, evicted_stores: ModuleType) -> None:
+    """As many full stores after each other as would never fit together."""
+    shape = evicted_stores.small_shape()
+    each = 4096 * shape.bytes_per_position
+    for _ in range(2 * BUDGET_BYTES // each):
+        store = make_store(shape)
+        store.deposit(shape.sink, evicted_stores.random_evicted(shape, 4000, seed=0))
+        asked(store, evicted_stores.random_queries(shape, 3, 2000, 1, seed=1))
+        store.release()

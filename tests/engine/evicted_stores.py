@@ -1,0 +1,168 @@
+"""A naive evicted store in numpy: what every other one must agree with."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import OutOfKvMemory, RestorerLost
+from engine.kv_layout import AttentionLayer, LayerGroup
+from engine.restoration.contract import (
+    NOTHING_SEEN,
+    Evicted,
+    EvictedKeysValues,
+    EvictedQueries,
+    PartialAttention,
+)
+from engine.restoration.shape import EvictedShape
+from engine.restoration.specification import RestorerKind, RestorerSpec
+
+ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
+SINK, WINDOW = 3, 13
+
+
+def small_shape(
+    dtype: str = "float32", sink: int = SINK, window: int = WINDOW, width: int = 0
+) -> EvictedShape:
+    """Two groups of different heads: layers 0 and 2, and layer 3."""
+    groups = (
+        LayerGroup((0, 2), AttentionLayer(kv_heads=2, groups=2, head_dim=8)),
+        LayerGroup((3,), AttentionLayer(kv_heads=1, groups=3, head_dim=4)),
+    )
+    return EvictedShape(groups, dtype, sink, window, 4096, width)
+
+
+def random_evicted(shape: EvictedShape, count: int, seed: int) -> EvictedKeysValues:
+    """Keys and values of `count` positions."""
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for dtype, sizes in shape.arrays(count):
+        values = rng.standard_normal(sizes, np.float32)
+        bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+        arrays.append(values if dtype == np.float32 else bits)
+    return EvictedKeysValues(tuple(arrays))
+
+
+def part(evicted: EvictedKeysValues, first: int, end: int) -> EvictedKeysValues:
+    """Some of the positions of a deposit."""
+    return EvictedKeysValues(tuple(array[:, :, :, first:end].copy() for array in evicted.groups))
+
+
+def random_queries(
+    shape: EvictedShape, layer: int, first: int, count: int, seed: int
+) -> EvictedQueries:
+    """Queries of `count` positions from `first` on."""
+    size = (shape.query_heads(layer), count, shape.group_of[layer].shape.head_dim)
+    values = np.random.default_rng(seed).standard_normal(size, np.float32)
+    return EvictedQueries(layer, first, size[2] ** -0.5, values)
+
+
+def divided(partial: PartialAttention) -> NDArray[np.float64]:
+    """The attention [heads, n, head_dim] that a partial one stands for, 0 where nothing is seen."""
+    total = partial.total.astype(np.float64)
+    output = partial.output.astype(np.float64)
+    return np.divide(output, total, out=np.zeros_like(output), where=total > 0)
+
+
+def floats(array: NDArray[np.float32] | NDArray[np.uint16]) -> NDArray[np.float32]:
+    """Numbers of the cache as float32."""
+    if array.dtype == np.uint16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32, copy=False)
+
+
+@dataclass
+class NaiveEvictedStore:
+    """Keeps arrays, attends in float64, one query at a time."""
+
+    shape: EvictedShape
+    spec: RestorerSpec = ARCHIVE
+    limit_bytes: int | None = None
+    _parts: list[EvictedKeysValues] = field(default_factory=list)
+    _length: int = 0
+    _begun: deque[EvictedQueries] = field(default_factory=deque)
+    _released: bool = False
+
+    @property
+    def encoder(self) -> None:
+        return None
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(array.nbytes for kept in self._parts for array in kept.groups)
+
+    def deposit(self, first: int, evicted: Evicted) -> None:
+        self._check()
+        count = self.shape.check_deposit(evicted)
+        if first != max(self._length, self.shape.sink):
+            raise ValueError(f"position {first} does not follow {self._length}")
+        assert isinstance(evicted, EvictedKeysValues)
+        added = sum(array.nbytes for array in evicted.groups)
+        if self.limit_bytes is not None and self.stored_bytes + added > self.limit_bytes:
+            raise OutOfKvMemory("the store is full", needed_bytes=str(added), free_bytes="0")
+        self._parts.append(part(evicted, 0, count))
+        self._length = first + count
+
+    def begin(self, queries: EvictedQueries) -> None:
+        self._check()
+        self.shape.check_queries(queries)
+        self.shape.check_deposited(queries, self._length)
+        self._begun.append(queries)
+
+    def finish(self) -> PartialAttention:
+        self._check()
+        return self._attend(self._begun.popleft())
+
+    def abandon(self) -> None:
+        self._begun.clear()
+
+    def fork(self, length: int) -> NaiveEvictedStore:
+        self._check()
+        forked = NaiveEvictedStore(self.shape, self.spec, self.limit_bytes)
+        kept = max(0, min(length, self._length) - self.shape.sink)
+        if kept:
+            forked._parts = [part(self._joined(), 0, kept)]
+            forked._length = self.shape.sink + kept
+        return forked
+
+    def release(self) -> None:
+        self._released = True
+        self._parts.clear()
+
+    def _check(self) -> None:
+        if self._released:
+            raise RestorerLost("the store was released")
+
+    def _joined(self) -> EvictedKeysValues:
+        groups = zip(*(kept.groups for kept in self._parts), strict=True)
+        return EvictedKeysValues(tuple(np.concatenate(group, axis=3) for group in groups))
+
+    def _attend(self, asked: EvictedQueries) -> PartialAttention:
+        heads, count, head_dim = asked.queries.shape
+        output = np.zeros((heads, count, head_dim), np.float32)
+        total = np.zeros((heads, count, 1), np.float32)
+        maximum = np.full((heads, count, 1), NOTHING_SEEN, np.float32)
+        group = self.shape.group_of[asked.layer]
+        index = self.shape.groups.index(group)
+        kept = floats(self._joined().groups[index]) if self._parts else None
+        for row in range(count):
+            seen = min(self._length, asked.first + row - self.shape.window + 1) - self.shape.sink
+            if kept is None or seen < 1:
+                continue
+            keys, values = kept[group.layers.index(asked.layer)].astype(np.float64)
+            for head in range(heads):
+                own = head // group.shape.groups
+                scores = keys[own, :seen] @ asked.queries[head, row].astype(np.float64)
+                scores *= asked.scaling
+                weights = np.exp(scores - scores.max())
+                maximum[head, row] = scores.max()
+                total[head, row] = weights.sum()
+                output[head, row] = weights @ values[own, :seen]
+        return PartialAttention(output, total, maximum)

@@ -1,0 +1,91 @@
+"""Restored caches for tests: histories, runs, and stores that are lost at a chosen call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.cache import CacheKind, CacheSpec, KvCache
+from engine.errors import RestorerLost
+from engine.restoration.contract import EvictedStore
+from engine.restoration.specification import RestorerKind, RestorerSpec
+from engine.verifier import Verifier
+
+IDENTITY = RestorerSpec(RestorerKind.IDENTITY)
+HISTORY = [(17 * index + index * index // 3) % 96 for index in range(20 * (3 + 16))]
+
+
+def restored(sink: int = 3, window: int = 16, restorer: RestorerSpec = IDENTITY) -> CacheSpec:
+    return CacheSpec(CacheKind.RESTORED, sink=sink, window=window, restorer=restorer)
+
+
+def run(
+    verifier: Verifier, cache: KvCache, tokens: Sequence[int], sizes: Sequence[int]
+) -> np.ndarray:
+    """The logits of `tokens` in blocks of `sizes`, over and over."""
+    rows: list[np.ndarray] = []
+    done = 0
+    while done < len(tokens):
+        count = min(sizes[len(rows) % len(sizes)], cache.widest)
+        chunk = tokens[done : done + count]
+        logits = verifier.forward(cache, chunk, want_logits=True)
+        assert logits is not None
+        rows.append(logits)
+        done += len(chunk)
+    return np.concatenate(rows)
+
+
+class FragileStore:
+    """Passes on to `store` until `calls` deposits and begins were made; then it is lost."""
+
+    def __init__(self, store: EvictedStore, calls: int) -> None:
+        self._store = store
+        self.calls = calls
+        self.released = False
+
+    @property
+    def spec(self):
+        return self._store.spec
+
+    @property
+    def encoder(self):
+        return self._store.encoder
+
+    @property
+    def length(self):
+        self._check(0)
+        return self._store.length
+
+    @property
+    def stored_bytes(self):
+        return self._store.stored_bytes
+
+    def deposit(self, first, evicted):
+        self._check()
+        self._store.deposit(first, evicted)
+
+    def begin(self, queries):
+        self._check()
+        self._store.begin(queries)
+
+    def finish(self):
+        self._check(0)
+        return self._store.finish()
+
+    def abandon(self):
+        self._store.abandon()
+
+    def fork(self, length):
+        self._check(0)
+        return self._store.fork(length)
+
+    def release(self):
+        self.released = True
+        self._store.release()
+
+    def _check(self, cost: int = 1) -> None:
+        if self.calls < cost or self.calls == 0:
+            self.calls = 0
+            raise RestorerLost("as scripted")
+        self.calls -= cost

@@ -1,0 +1,139 @@
+"""The speculative loop with a DFlash drafter and a real verifier, in one process."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.backends import load_verifier
+from engine.backends.torch_backend.dflash import load_dflash
+from engine.cache import CacheKind, CacheSpec
+from engine.model_folder import ModelFolder
+from engine.proposers.contract import Draft
+from engine.proposers.local_source import LocalDraftSource
+from engine.sampling import GREEDY, SamplingParameters
+from engine.session import Session
+
+PROMPT = [(11 * index + index * index // 7) % 96 for index in range(90)]
+COUNT = 60
+SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
+SPECS = {
+    "contiguous": CacheSpec(CacheKind.CONTIGUOUS, capacity=300),
+    "sink_window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
+}
+
+
+@pytest.fixture(scope="module")
+def target(random_checkpoint):
+    return ModelFolder(random_checkpoint("Qwen3ForCausalLM", tie_word_embeddings=False), "random")
+
+
+@pytest.fixture(scope="module")
+def verifier(target):
+    return load_verifier(target, backend="torch")
+
+
+@pytest.fixture(scope="module")
+def proposer(target, random_drafter):
+    return load_dflash(ModelFolder(random_drafter(target.path, block_size=6), "drafter"), target)
+
+
+def opened(verifier, spec, encoder):
+    session = Session(verifier, verifier.allocate(spec))
+    session.use_encoder(encoder)
+    session.append(PROMPT)
+    return session
+
+
+class PartlyRight:
+    """Asks the drafter, keeps what it said, and answers with 0, 1, 2... right tokens."""
+
+    def __init__(self, inner, text):
+        self.inner = inner
+        self.text = text
+        self.said = []
+
+    @property
+    def drafts_ahead(self):
+        return self.inner.drafts_ahead
+
+    async def draft(self, history, assumed, block_size):
+        assert not assumed
+        draft = await self.inner.draft(history, assumed, block_size)
+        self.said.append((len(history), draft.token_ids))
+        length = len(history)
+        right = len(self.said) % (block_size + 1)
+        truth = self.text[length : length + block_size]
+        wrong = [(token + 1) % 96 for token in truth[right:]]
+        return Draft((*truth[:right], *wrong))
+
+    async def close(self):
+        await self.inner.close()
+
+
+@pytest.fixture(scope="module", params=[GREEDY, SEEDED], ids=["greedy", "seeded"])
+def sampling(request):
+    return request.param
+
+
+@pytest.fixture(params=sorted(SPECS))
+def spec(request):
+    return SPECS[request.param]
+
+
+async def test_the_stream_is_the_verifiers_own(
+    verifier, proposer, spec, sampling, sources, streams
+):
+    expected, _ = await streams.collect(
+        opened(verifier, spec, None),
+        None,
+        streams.parameters(COUNT, sampling=sampling),
+        run=sources.yielding,
+    )
+    for block_size in (5, 2, 15):
+        session = opened(verifier, spec, proposer.encoder)
+        source = LocalDraftSource(proposer, features=session.features.since)
+        asked = streams.parameters(COUNT, sampling=sampling, block_size=block_size)
+        tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
+        assert tokens == expected
+        assert not done.speculation.faults
+        drafted = sum(block.drafted_count for block in done.timeline)
+        assert drafted >= 3 * min(block_size, 5), "it must have drafted"
+
+
+async def test_drafts_within_the_loop_are_those_of_the_history_alone(
+    verifier, proposer, spec, sources, streams
+):
+    """Also where only a part of each block was accepted: nothing of the rest stays behind."""
+    expected, _ = await streams.collect(
+        opened(verifier, spec, None), None, streams.parameters(COUNT), run=sources.yielding
+    )
+    text = [*PROMPT, *expected]
+    session = opened(verifier, spec, proposer.encoder)
+    source = PartlyRight(LocalDraftSource(proposer, features=session.features.since), text)
+    asked = streams.parameters(COUNT, block_size=5)
+    tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
+    assert tokens == expected
+    assert {block.accepted_count for block in done.timeline} >= {0, 1, 2, 3, 4}
+    assert len({drafted for _, drafted in source.said}) > 1
+    for length, drafted in source.said:
+        whole = Session(verifier, verifier.allocate(spec))
+        whole.use_encoder(proposer.encoder)
+        whole.append(text[:length])
+        while whole.prefill_step():
+            pass
+        state = proposer.open(text[:length])
+        state.take_features(*whole.features.since(0))
+        assert state.features_end == length - 1
+        assert state.propose((), 5, 0).token_ids[: len(drafted)] == drafted
+
+
+async def test_without_vectors_only_speed_is_lost(verifier, proposer, spec, sources, streams):
+    expected, _ = await streams.collect(
+        opened(verifier, spec, None), None, streams.parameters(20), run=sources.yielding
+    )
+    session = opened(verifier, spec, None)
+    tokens, done = await streams.collect(
+        session, LocalDraftSource(proposer), streams.parameters(20), run=sources.yielding
+    )
+    assert tokens == expected
+    assert set(done.speculation.faults) == {"features"}

@@ -1,0 +1,275 @@
+"""The torch store of evicted keys and values, against a naive one in numpy."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from engine.backends.torch_backend.group_store import torch_pool
+from engine.backends.torch_backend.product_rows import query_counts
+from engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from engine.kv_layout import AttentionLayer
+from engine.restoration.contract import NOTHING_SEEN, EvictedQueries
+from engine.restoration.shape import EvictedShape
+
+LAYERS = (0, 2, 3)
+
+
+@pytest.fixture(params=["float32", "bfloat16"])
+def shape(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> EvictedShape:
+    made: EvictedShape = evicted_stores.small_shape(request.param)
+    return made
+
+
+def new(evicted_stores: ModuleType, shape: EvictedShape, budget: int | None = None):
+    return TorchEvictedStore(shape, evicted_stores.ARCHIVE, torch_pool(budget))
+
+
+def filled(evicted_stores: ModuleType, shape: EvictedShape, end: int, cut: int = 1 << 20):
+    """A store of the positions below `end`, deposited `cut` at a time."""
+    store = new(evicted_stores, shape)
+    evicted = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
+    for first in range(0, end - shape.sink, cut):
+        last = min(end - shape.sink, first + cut)
+        store.deposit(shape.sink + first, evicted_stores.part(evicted, first, last))
+    return store
+
+
+def asked(store, queries: EvictedQueries):
+    store.begin(queries)
+    return store.finish()
+
+
+def bits(partial) -> bytes:
+    return partial.output.tobytes() + partial.total.tobytes() + partial.maximum.tobytes()
+
+
+@pytest.mark.parametrize("end", [4, 30, 259, 2051, 3500])
+def test_it_attends_as_a_naive_one(
+    evicted_stores: ModuleType, shape: EvictedShape, end: int
+) -> None:
+    evicted = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
+    naive = evicted_stores.NaiveEvictedStore(shape)
+    store = new(evicted_stores, shape)
+    for other in (naive, store):
+        other.deposit(shape.sink, evicted)
+    assert store.length == naive.length == end
+    tolerance = 1e-5 if shape.dtype == "float32" else 3e-2
+    for layer in LAYERS:
+        # The last query sees all that is deposited; of 40, some see nothing while `end` is small.
+        first = max(0, end + shape.window - 40)
+        count = end + shape.window - first
+        queries = evicted_stores.random_queries(shape, layer, first, count, seed=layer)
+        if shape.dtype == "bfloat16":
+            values = torch.from_numpy(queries.queries).bfloat16().float().numpy()
+            queries = EvictedQueries(layer, first, queries.scaling, values)
+        got, wanted = asked(store, queries), asked(naive, queries)
+        assert np.allclose(got.maximum, wanted.maximum, atol=0.02, rtol=1e-2)
+        found, right = evicted_stores.divided(got), evicted_stores.divided(wanted)
+        assert np.abs(found - right).max() < tolerance
+        nothing = wanted.total == 0
+        assert (got.total[nothing] == 0).all()
+        assert (got.maximum[nothing] == np.float32(NOTHING_SEEN)).all()
+        assert not got.output[np.broadcast_to(nothing, got.output.shape)].any()
+
+
+@pytest.mark.parametrize("cut", [1, 7, 300])
+def test_neither_deposits_nor_queries_are_felt_in_their_sizes(
+    evicted_stores: ModuleType, shape: EvictedShape, cut: int
+) -> None:
+    end = 600
+    whole, parted = (filled(evicted_stores, shape, end, size) for size in (1 << 20, cut))
+    first = end + shape.window - 64
+    for layer in LAYERS:
+        queries = evicted_stores.random_queries(shape, layer, first, 64, seed=layer)
+        expected = asked(whole, queries)
+        for start in range(0, 64, 5):
+            for count in (1, 2, 3, 5, 16, 17):
+                rows = slice(start, start + count)
+                some = EvictedQueries(
+                    layer, first + start, queries.scaling, queries.queries[:, rows]
+                )
+                got = asked(parted, some)
+                for name in ("output", "total", "maximum"):
+                    assert (
+                        getattr(got, name).tobytes() == getattr(expected, name)[:, rows].tobytes()
+                    ), (layer, start, count)
+
+
+def test_later_deposits_are_not_seen_by_earlier_queries(
+    evicted_stores: ModuleType, shape: EvictedShape
+) -> None:
+    store = filled(evicted_stores, shape, 250)
+    queries = evicted_stores.random_queries(shape, 2, 240, 9, seed=0)
+    before = bits(asked(store, queries))
+    # It grows by segments, into the coarse ones and another chunk.
+    for count in (1, 300, 2_000, 1_400):
+        more = evicted_stores.random_evicted(shape, count, seed=count)
+        store.deposit(store.length, more)
+        assert bits(asked(store, queries)) == before
+
+
+def test_what_is_not_deposited_yet_is_no_answer(
+    evicted_stores: ModuleType, shape: EvictedShape
+) -> None:
+    store = filled(evicted_stores, shape, 30)
+    asked(store, evicted_stores.random_queries(shape, 0, 29 + shape.window, 1, seed=0))
+    for first in (30 + shape.window, 29 + shape.window):
+        with pytest.raises(ValueError, match="see positions"):
+            store.begin(evicted_stores.random_queries(shape, 0, first, 2, seed=0))
+    with pytest.raises(ValueError, match="follow"):
+        store.deposit(31, evicted_stores.random_evicted(shape, 1, seed=0))
+    with pytest.raises(ValueError, match="follow"):
+        store.deposit(29, evicted_stores.random_evicted(shape, 1, seed=0))
+
+
+def test_answers_come_in_the_order_of_questions_and_are_dropped_together(
+    evicted_stores: ModuleType, shape: EvictedShape
+) -> None:
+    store = filled(evicted_stores, shape, 90)
+    questions = [evicted_stores.random_queries(shape, layer, 80, 4, seed=layer) for layer in LAYERS]
+    alone = [bits(asked(store, queries)) for queries in questions]
+    for queries in questions:
+        store.begin(queries)
+    assert [bits(store.finish()) for _ in LAYERS] == alone
+    store.begin(questions[0])
+    store.begin(questions[1])
+    store.abandon()
+    assert bits(asked(store, questions[2])) == alone[2]
+
+
+def test_bad_deposits_are_refused_and_nothing_is_kept(
+    evicted_stores: ModuleType, shape: EvictedShape
+) -> None:
+    store = filled(evicted_stores, shape, 20)
+    question = evicted_stores.random_queries(shape, 0, 25, 5, seed=0)
+    before, held = bits(asked(store, question)), store.stored_bytes
+    other = evicted_stores.random_evicted(evicted_stores.small_shape(shape.dtype), 5, seed=3)
+    infinite = evicted_stores.part(other, 0, 5)
+    infinite.groups[1][0, 1, 0, 3, 2] = 0x7F80 if shape.dtype == "bfloat16" else np.inf
+    halves = (*other.groups[:1], other.groups[1][:, :, :, :4])
+    for bad in (
+        infinite,
+        type(other)(halves),
+        type(other)(other.groups[:1]),
+        np.zeros((5, 8), np.float32),
+    ):
+        with pytest.raises(RestorerRefused):
+            store.deposit(20, bad)
+        assert (store.length, store.stored_bytes) == (20, held)
+        assert bits(asked(store, question)) == before
+    with pytest.raises(RestorerRefused):
+        store.begin(EvictedQueries(1, 25, 0.3, question.queries))
+
+
+def test_a_full_store_keeps_what_it_has(evicted_stores: ModuleType, shape: EvictedShape) -> None:
+    segment = 256 * shape.bytes_per_position
+    # The second segment of the first group fits, that of the second does not.
+    store = new(evicted_stores, shape, 2 * segment - 1)
+    evicted = evicted_stores.random_evicted(shape, 300, seed=1)
+    store.deposit(shape.sink, evicted_stores.part(evicted, 0, 253))
+    question = evicted_stores.random_queries(shape, 3, 250, 9, seed=0)
+    before = bits(asked(store, question))
+    for _ in range(2):
+        with pytest.raises(OutOfKvMemory):
+            store.deposit(256, evicted_stores.part(evicted, 253, 254))
+        assert (store.length, store.stored_bytes) == (256, segment)
+        assert bits(asked(store, question)) == before
+
+
+def test_released_memory_is_lost_by_name(evicted_stores: ModuleType, shape: EvictedShape) -> None:
+    pool = torch_pool()
+    store = TorchEvictedStore(shape, evicted_stores.ARCHIVE, pool)
+    store.deposit(shape.sink, evicted_stores.random_evicted(shape, 300, seed=1))
+    assert pool.used_bytes == store.stored_bytes == 512 * shape.bytes_per_position
+    store.release()
+    store.release()
+    store.abandon()
+    assert pool.used_bytes == 0
+    with pytest.raises(RestorerLost):
+        store.deposit(303, evicted_stores.random_evicted(shape, 1, seed=1))
+    with pytest.raises(RestorerLost):
+        store.begin(evicted_stores.random_queries(shape, 0, 20, 1, seed=1))
+    with pytest.raises(RestorerLost):
+        store.finish()
+    with pytest.raises(RestorerLost):
+        store.fork(20)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["deposit", "fork", "release"]),
+        st.integers(0, 1 << 16),
+        st.integers(1, 300),
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps=STEPS)
+def test_forks_share_memory_and_nothing_else(evicted_stores: ModuleType, steps) -> None:
+    """Each store of a family is at any time as one that was filled alone."""
+    shape = evicted_stores.small_shape()
+    pool = torch_pool()
+    stores = [TorchEvictedStore(shape, evicted_stores.ARCHIVE, pool)]
+    texts: list[list[tuple[int, int, int]]] = [[]]
+    for step, (action, number, count) in enumerate(steps):
+        at = number % len(stores)
+        store, text = stores[at], texts[at]
+        if action == "deposit":
+            evicted = evicted_stores.random_evicted(shape, count, seed=step)
+            store.deposit(max(store.length, shape.sink), evicted)
+            text += [(step, count, index) for index in range(count)]
+        elif action == "fork":
+            length = number % (store.length + 2)
+            stores.append(store.fork(length))
+            texts.append(text[: max(0, min(length, store.length) - shape.sink)])
+        elif len(stores) > 1:
+            stores.pop(at).release()
+            texts.pop(at)
+    for store, text in zip(stores, texts, strict=True):
+        assert store.length == (len(text) + shape.sink if text else 0)
+        if text:
+            queries = evicted_stores.random_queries(
+                shape, 2, store.length + shape.window - 3, 3, seed=0
+            )
+            assert bits(asked(store, queries)) == bits(
+                asked(alone(evicted_stores, shape, text), queries)
+            )
+    for store in stores:
+        store.release()
+    assert (pool.held_bytes, pool.reserved_bytes) == (0, 0)
+
+
+def alone(
+    evicted_stores: ModuleType, shape: EvictedShape, text: list[tuple[int, int, int]]
+) -> TorchEvictedStore:
+    """A store of the positions that `text` names: a deposit's seed, its count, and which of it."""
+    store = new(evicted_stores, shape)
+    for (seed, count), named in groupby(text, key=lambda name: name[:2]):
+        whole = evicted_stores.random_evicted(shape, count, seed)
+        # What was cut off by a fork is missing at the end.
+        kept = len(list(named))
+        store.deposit(max(store.length, shape.sink), evicted_stores.part(whole, 0, kept))
+    return store
+
+
+def test_fewer_rows_are_used_only_where_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = AttentionLayer(kv_heads=1, groups=5, head_dim=24)
+    assert query_counts(layer, torch.float32)[-1] == 16
+
+    def of_the_number_of_rows(rows, feed, scaling):
+        seen = torch.ones(rows.shape[0], rows.shape[1], 1)
+        return seen, rows * (1 + 1e-6 * (rows.shape[1] % 20)), seen
+
+    module = query_counts.__wrapped__.__globals__
+    monkeypatch.setitem(module, "partial_attention", of_the_number_of_rows)
+    assert query_counts.__wrapped__(layer, torch.float32) == (4, 8, 16)

@@ -1,0 +1,308 @@
+"""Drafts against the definition, and a session that is drafted for by denoising."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.backends import load_verifier
+from engine.backends.torch_backend.masked_diffusion import load_masked_diffusion
+from engine.backends.torch_backend.masked_diffusion.denoising import denoise
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import BadParameters, DraftFailed, DraftFaultKind
+from engine.model_folder import ModelFolder
+from engine.proposers.contract import MAX_BLOCK_SIZE, Proposer
+from engine.proposers.local_source import LocalDraftSource
+from engine.sampling import GREEDY, SamplingParameters
+from engine.session import Session
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from scripts.tiny_masked import DECODERS, MASK, save_masked_checkpoint
+
+BLOCK = 10
+CONTEXT = [(13 * index + index * index // 5) % 90 for index in range(30)]
+MODELS = {
+    "bert": ("BertForMaskedLM", 0),
+    "bert, shifted": ("BertForMaskedLM", 1),
+    "qwen3": ("Qwen3ForCausalLM", 0),
+    "dream": ("DreamModel", 1),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(MODELS))
+def folder(request, tmp_path_factory):
+    architecture, shift = MODELS[request.param]
+    path = tmp_path_factory.mktemp("masked")
+    return save_masked_checkpoint(path, architecture, prediction_shift=shift, seed=3)
+
+
+@pytest.fixture(scope="module")
+def proposer(folder):
+    return load_masked_diffusion(ModelFolder(folder, "masked"))
+
+
+@pytest.fixture(scope="module")
+def logits_of(folder, proposer):
+    """The library's own model: ids to logits, every position seeing every other."""
+    name = proposer.info.architecture
+    class_name = DECODERS[name][0] if name in DECODERS else name
+    model_class = getattr(transformers, class_name)
+    if name == "DreamModel":
+        config = transformers.Qwen2Config(
+            **{**proposer._model._model.config.to_dict(), "model_type": "qwen2"}
+        )
+        model = model_class.from_pretrained(folder, config=config)
+    else:
+        model = model_class.from_pretrained(folder)
+    model = model.eval()
+
+    @torch.no_grad()
+    def run(ids):
+        everything = {}
+        if name in DECODERS:
+            everything = {"attention_mask": torch.zeros(1, 1, len(ids), len(ids))}
+        return model(input_ids=torch.tensor([ids]), **everything).logits[0].double()
+
+    return run
+
+
+def defined(logits_of, context, block_size, step_count, shift, threshold=None):
+    """[context, MASK * L]; each step a whole pass, then the most confident are filled."""
+    text = [*context, *[MASK] * block_size]
+    unknown = set(range(len(context), len(text)))
+    passes = 0
+    while unknown:
+        logits = logits_of(text)
+        logits[:, MASK] = -torch.inf
+        likely = logits.softmax(-1)
+        guesses = []
+        for position in unknown:
+            confidence, token = likely[position - shift].max(-1)
+            guesses.append((-confidence.item(), position, token.item()))
+        guesses.sort()
+        count = -(-block_size // step_count)
+        if threshold is not None:
+            count = max(count, sum(-confidence > threshold for confidence, _, _ in guesses))
+        for _, position, token in guesses[:count]:
+            text[position] = token
+            unknown.remove(position)
+        passes += 1
+    return tuple(text[len(context) :]), passes
+
+
+@pytest.mark.parametrize("step_count", [1, 2, 3, BLOCK])
+def test_a_draft_is_what_the_definition_gives(proposer, logits_of, step_count):
+    shift = proposer.info.prediction_shift
+    draft = proposer.open(CONTEXT).propose([], BLOCK, step_count)
+    tokens, passes = defined(logits_of, CONTEXT, BLOCK, step_count, shift)
+    assert draft.token_ids == tokens
+    assert draft.diffusion_step_count == draft.forward_pass_count == passes
+    # The other shift is another draft: a test that could not tell them apart would prove nothing.
+    assert tokens != defined(logits_of, CONTEXT, BLOCK, step_count, 1 - shift)[0]
+
+
+def test_steps_and_shift_matter(proposer):
+    """More steps give another draft, so that the comparison above compares something."""
+    state = proposer.open(CONTEXT)
+    drafts = {state.propose([], BLOCK, steps).token_ids for steps in (1, 2, BLOCK)}
+    assert len(drafts) > 1
+    assert all(MASK not in draft for draft in drafts)
+
+
+def test_without_a_step_count_the_model_s_default_counts(proposer, logits_of):
+    draft = proposer.open(CONTEXT).propose([], BLOCK, 0)
+    shift = proposer.info.prediction_shift
+    assert proposer.info.step_count == draft.diffusion_step_count
+    assert draft.token_ids == defined(logits_of, CONTEXT, BLOCK, proposer.info.step_count, shift)[0]
+
+
+def test_what_is_confident_enough_is_filled_at_once(folder, logits_of):
+    threshold = 0.06
+    proposer = load_masked_diffusion(ModelFolder(folder, "m"), confidence_threshold=threshold)
+    shift = proposer.info.prediction_shift
+    draft = proposer.open(CONTEXT).propose([], BLOCK, BLOCK)
+    tokens, passes = defined(logits_of, CONTEXT, BLOCK, BLOCK, shift, threshold)
+    assert (draft.token_ids, draft.diffusion_step_count) == (tokens, passes)
+    assert passes < BLOCK
+
+
+def test_only_the_latest_positions_are_seen(folder, logits_of):
+    window = 24
+    proposer = load_masked_diffusion(ModelFolder(folder, "m"), window=window)
+    seen = CONTEXT[-(window - BLOCK) :]
+    shift = proposer.info.prediction_shift
+    found = proposer.open([5, 6, *CONTEXT[7:]]).propose([], BLOCK, 2).token_ids
+    assert found == proposer.open(CONTEXT).propose([], BLOCK, 2).token_ids
+    assert found == defined(logits_of, seen, BLOCK, 2, shift)[0]
+    assert len(proposer.open(CONTEXT).propose([], MAX_BLOCK_SIZE, 1).token_ids) == window - 1
+
+
+def test_a_history_longer_than_the_model_is_drafted_for(proposer):
+    """80 positions, 1,000 tokens."""
+    text = [*range(90)] * 11
+    draft = proposer.open(text).propose([], BLOCK, 1)
+    assert len(draft.token_ids) == BLOCK
+    assert draft.token_ids == proposer.open(text[-79:]).propose([], BLOCK, 1).token_ids
+
+
+def test_the_first_position_is_drafted_too(proposer):
+    assert len(proposer.open([]).propose([], 3, 2).token_ids) == 3
+
+
+def frozen_view(chunk, window, length, block_size):
+    """Whether a row sees a key, [length + block, length + block]: the schedule as a mask.
+
+    A chunk sees itself and the positions that fit before it; what is behind the last
+    whole chunk that leaves a token over sees itself, the block and what fits before.
+    """
+    total = length + block_size
+    frozen = (length - 1) // chunk * chunk
+    sees = torch.zeros(total, total, dtype=torch.bool)
+    for start in range(0, frozen, chunk):
+        end = start + chunk
+        sees[start:end, max(0, end - window) : end] = True
+    sees[frozen:, max(0, total - window) :] = True
+    return sees
+
+
+@pytest.mark.parametrize("architecture", ["Qwen3ForCausalLM", "DreamModel", "LlamaForCausalLM"])
+@pytest.mark.parametrize("length", [1, 8, 9, 30, 57])
+def test_a_frozen_prefix_is_a_mask_by_chunks(tmp_path, architecture, length):
+    """The reference computes everything anew, in one pass under that mask."""
+    chunk, window = 8, 28
+    folder = ModelFolder(save_masked_checkpoint(tmp_path, architecture, seed=3), "m")
+    frozen = load_masked_diffusion(folder, window=window, frozen_chunk=chunk)
+    shift = frozen.info.prediction_shift
+    model = frozen._model._model
+    text = [(29 * index + index * index // 3) % 90 for index in range(length)]
+
+    @torch.no_grad()
+    def logits_of(ids):
+        sees = frozen_view(chunk, window, length, BLOCK)
+        mask = torch.zeros(sees.shape).masked_fill(~sees, -torch.inf)[None, None]
+        return model(input_ids=torch.tensor([ids]), attention_mask=mask).logits[0].double()
+
+    for steps in (1, 3):
+        draft = frozen.open(text).propose([], BLOCK, steps)
+        assert draft.token_ids == defined(logits_of, text, BLOCK, steps, shift)[0]
+    whole = load_masked_diffusion(folder, window=window)
+    if length > 2 * chunk:
+        assert draft.token_ids != whole.open(text).propose([], BLOCK, 3).token_ids
+
+
+def test_an_encoder_keeps_no_keys(tmp_path):
+    folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM", frozen_chunk=8)
+    with pytest.raises(BadParameters, match="encoder"):
+        load_masked_diffusion(ModelFolder(folder, "m"))
+    assert load_masked_diffusion(ModelFolder(folder, "m"), frozen_chunk=0).info.frozen_chunk == 0
+
+
+EITHER = {
+    "bert, shifted": ("BertForMaskedLM", 1, 0),
+    "qwen3": ("Qwen3ForCausalLM", 0, 0),
+    "qwen3, frozen": ("Qwen3ForCausalLM", 0, 8),
+    "dream, frozen": ("DreamModel", 1, 8),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(EITHER))
+def either(request, tmp_path_factory):
+    """With everything computed in every pass, and, of decoders, with a frozen prefix."""
+    architecture, shift, chunk = EITHER[request.param]
+    path = save_masked_checkpoint(
+        tmp_path_factory.mktemp("masked"), architecture, prediction_shift=shift, frozen_chunk=chunk
+    )
+    return load_masked_diffusion(ModelFolder(path, "m"), window=40)
+
+
+TOKENS = st.lists(st.integers(0, 95), max_size=40)
+
+
+@settings(deadline=None, max_examples=15)
+@given(pieces=st.lists(TOKENS, max_size=4), assumed=TOKENS, size=st.integers(1, 12))
+def test_only_the_history_counts_not_how_it_arrived(either, pieces, assumed, size):
+    whole = [token for piece in pieces for token in piece]
+    state = either.open([])
+    for piece in pieces:
+        state.propose(assumed, size, 1)
+        state.commit(piece)
+    assert state.length == len(whole)
+    ahead = state.propose(assumed, size, 1)
+    assert ahead.token_ids == either.open([*whole, *assumed]).propose([], size, 1).token_ids
+    assert state.propose([], size, 1).token_ids == either.open(whole).propose([], size, 1).token_ids
+    assert state.length == len(whole)
+
+
+def test_ids_that_the_model_does_not_know_are_the_proposer_s_fault(proposer):
+    state = proposer.open([1, 2, 96])
+    with pytest.raises(DraftFailed) as caught:
+        state.propose([], 4, 1)
+    assert caught.value.kind is DraftFaultKind.OUT_OF_VOCABULARY
+    # Once out of the window they are not looked at.
+    state.commit([3] * 80)
+    assert len(state.propose([], 4, 1).token_ids) == 4
+
+
+def test_it_is_a_proposer_that_needs_no_features(folder):
+    ticks = iter([1.0, 1.5])
+    proposer: Proposer = load_masked_diffusion(
+        ModelFolder(folder, "masked"), clock=lambda: next(ticks)
+    )
+    assert proposer.model_id == "masked"
+    assert proposer.encoder is None
+    draft = proposer.open([1, 2]).propose([], 2, 1)
+    assert (draft.compute_seconds, draft.round_trip_seconds) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(("block_size", "step_count"), [(0, 1), (4, 0)])
+def test_no_block_and_no_step_is_a_defect(proposer, block_size, step_count):
+    with pytest.raises(ValueError, match="tokens in"):
+        denoise(proposer._model, [1], block_size, step_count)
+
+
+SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
+PROMPT = [random.Random(5).randrange(96) for _ in range(20 * (SPEC.sink + SPEC.window))]
+COUNT = 40
+SAMPLINGS = {
+    "greedy": GREEDY,
+    "seeded": SamplingParameters(temperature=0.7, top_p=0.95, seed=7),
+}
+
+
+@pytest.fixture(scope="module")
+def verifier(random_checkpoint):
+    return load_verifier(ModelFolder(random_checkpoint(), "random"), backend="torch")
+
+
+def opened(verifier):
+    session = Session(verifier, verifier.allocate(SPEC))
+    session.append(PROMPT)
+    return session
+
+
+@pytest.mark.parametrize("sampling", sorted(SAMPLINGS))
+async def test_past_the_window_the_stream_is_that_without_a_proposer(
+    sampling, either, verifier, sources, streams
+):
+    chosen = SAMPLINGS[sampling]
+    alone = opened(verifier)
+    while alone.prefill_step():
+        pass
+    expected = [alone.verify([], chosen, limit=1).committed[0] for _ in range(COUNT)]
+    for block_size in (1, 7):
+        source = LocalDraftSource(either)
+        session = opened(verifier)
+        asked = streams.parameters(COUNT, sampling=chosen, block_size=block_size)
+        tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
+        assert tokens == expected
+        assert done.speculation.drafted_count > 0
+        assert len(set(tokens)) > 1
+        await source.close()

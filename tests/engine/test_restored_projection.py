@@ -1,0 +1,242 @@
+"""Keys and values made of context vectors: a function of the history, whatever it came in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from engine.backends import load_verifier
+from engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from engine.backends.torch_backend.group_store import torch_pool
+from engine.backends.torch_backend.projecting import projecting_store
+from engine.backends.torch_backend.projection import (
+    Projection,
+    ProjectionConfig,
+    RestoredLayer,
+    Source,
+)
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import BadParameters, RestorerRefused, TrainedForAnother
+from engine.feature_encoder import ContextEncoder, EncoderWeights
+from engine.model_folder import ModelFolder
+from engine.restoration.shape import EvictedShape
+from engine.restoration.specification import RestorerKind, RestorerSpec
+from engine.verifier import Feed, Verifier
+
+WIDTH, HIDDEN, TAPS = 24, 32, (0, 1)
+RESTORER = RestorerSpec(RestorerKind.PROJECTION, "random", "0" * 64, WIDTH)
+LENGTH = 120
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# Of Gemma 4 one layer's keys are restored, for itself and for another that shares them.
+@pytest.fixture(scope="module", params=["Qwen3ForCausalLM", "Gemma4ForCausalLM"])
+def verifier(
+    request: pytest.FixtureRequest, random_checkpoint: Callable[..., Path], dtype: str
+) -> Verifier:
+    folder = ModelFolder(random_checkpoint(request.param), "random")
+    return load_verifier(folder, backend="torch", dtype=dtype)
+
+
+@pytest.fixture(scope="module")
+def spec(caches: ModuleType) -> CacheSpec:
+    made: CacheSpec = caches.restored(3, 16, RESTORER)
+    return made
+
+
+@pytest.fixture(scope="module")
+def encoder() -> ContextEncoder:
+    rng = np.random.default_rng(2)
+    fc = rng.standard_normal((WIDTH, len(TAPS) * HIDDEN), np.float32) / 8
+    norm = 1 + rng.standard_normal(WIDTH, np.float32) / 8
+    return ContextEncoder(EncoderWeights(fc, norm, 1e-6, TAPS))
+
+
+def random_projection(shape: EvictedShape, encoder: ContextEncoder, source: Source) -> Projection:
+    layers = [shape.group_of[layer].shape for layer in sorted(shape.group_of)]
+    config = ProjectionConfig(
+        source=source,
+        width=WIDTH,
+        rank=16,
+        layers=tuple(RestoredLayer(layer.kv_heads, layer.head_dim, True) for layer in layers),
+        norm_eps=1e-6,
+        rotary_scaling=1.0,
+        verifier_model_id="random",
+        verifier_digest="0" * 64,
+        encoder_digest=encoder.spec.digest,
+        drafter_layers=2,
+        drafter_kv_heads=2,
+        drafter_head_dim=8,
+    )
+    torch.manual_seed(4)
+    projection = Projection(config)
+    with torch.no_grad():
+        projection.inverse_frequencies.copy_(torch.rand(layers[0].head_dim // 2))
+        projection.up.weight.normal_(std=0.5)
+    return projection.requires_grad_(requires_grad=False).eval()
+
+
+@pytest.fixture(scope="module", params=sorted(Source))
+def projection(
+    request: pytest.FixtureRequest, verifier: Verifier, spec: CacheSpec, encoder: ContextEncoder
+) -> Projection:
+    return random_projection(verifier.evicted_shape(spec), encoder, request.param)
+
+
+@pytest.fixture
+def allocate(
+    verifier: Verifier, spec: CacheSpec, encoder: ContextEncoder, projection: Projection
+) -> Callable[[], object]:
+    def make():
+        shape = verifier.evicted_shape(spec)
+        store = projecting_store(shape, RESTORER, torch_pool(), projection, encoder)
+        return verifier.allocate(spec, store)
+
+    return make
+
+
+def test_the_history_alone_decides(
+    verifier: Verifier, caches: ModuleType, allocate: Callable[[], object]
+) -> None:
+    tokens = caches.HISTORY[:LENGTH]
+    expected = caches.run(verifier, allocate(), tokens, [1])
+    for sizes in ([16], [7], [1, 3, 16, 5]):
+        assert caches.run(verifier, allocate(), tokens, sizes).tobytes() == expected.tobytes()
+    # With rejected drafts, forks in the middle, and another session in the same forward.
+    rng = random.Random(1)
+    cache, beside = allocate(), verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=400))
+    while cache.length < LENGTH:
+        start = cache.length
+        right = tokens[start : start + rng.randint(1, 16)]
+        wrong = [rng.randrange(96) for _ in range(rng.randint(0, 16 - len(right)))]
+        feed = Feed(cache, right + wrong, want_logits=True, taps=(1,))
+        other, output = verifier.forward_batch([Feed(beside, [5, 6], want_logits=False), feed])
+        assert other.features is None
+        assert output.features is not None
+        assert output.features.shape == (len(right + wrong), 1, HIDDEN)
+        cache.truncate(start + len(right))
+        assert output.logits is not None
+        rows = expected[start : start + len(right)]
+        assert output.logits[: len(right)].tobytes() == rows.tobytes()
+        if rng.random() < 0.4:
+            cache, source = cache.fork(cache.length), cache
+            caches.run(verifier, source, [3] * 40, [16])
+            source.release()
+    # It is no full attention: the map is random.
+    full = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=400))
+    assert np.abs(caches.run(verifier, full, tokens, [16]) - expected)[60:].max() > 0.1
+
+
+def test_its_vectors_are_counted(
+    verifier: Verifier, spec: CacheSpec, caches: ModuleType, allocate: Callable[[], object]
+) -> None:
+    before = verifier.pool.used_bytes
+    cache, plain = allocate(), verifier.allocate(caches.restored(3, 16))
+    slots = 64
+    assert cache.memory_bytes == verifier.bytes_needed(spec)
+    assert cache.memory_bytes == plain.memory_bytes + slots * WIDTH * 4
+    assert sum(slab.nbytes for slab in cache.slabs) == cache.memory_bytes
+    caches.run(verifier, cache, caches.HISTORY[:100], [16])
+    assert cache.memory_bytes == verifier.bytes_needed(spec)
+    used = verifier.pool.used_bytes
+    needed = cache.fork_bytes(100)
+    fork = cache.fork(100)
+    assert verifier.pool.used_bytes == used + needed
+    for one in (fork, cache, plain):
+        freed, held = one.freed_bytes, verifier.pool.used_bytes
+        one.release()
+        assert verifier.pool.used_bytes == held - freed
+    assert verifier.pool.used_bytes == before
+
+
+def test_a_filled_cache_is_as_one_that_has_read(
+    verifier: Verifier, allocate: Callable[[], object]
+) -> None:
+    cache = allocate()
+    cache.fill(300, seed=1)
+    assert cache.evicted.length == 300 - 16
+    logits = verifier.forward(cache, [1, 2, 3], want_logits=True)
+    assert logits is not None
+    assert np.isfinite(logits).all()
+
+
+@pytest.mark.parametrize("cut", [1, 5, 16, 40])
+def test_a_positions_keys_do_not_depend_on_the_cut_of_deposits(
+    verifier: Verifier, spec: CacheSpec, projection: Projection, cut: int
+) -> None:
+    shape = verifier.evicted_shape(spec)
+    vectors = np.random.default_rng(0).standard_normal((60, WIDTH), np.float32)
+    whole, parted = (projecting_store(shape, RESTORER, torch_pool(), projection) for _ in range(2))
+    whole.deposit(3, vectors)
+    for first in range(0, 60, cut):
+        parted.deposit(3 + first, vectors[first : first + cut])
+    for one, other in zip(whole._groups, parted._groups, strict=True):
+        assert torch.equal(one.positions(3, 63), other.positions(3, 63))
+    # And they are the map's, at their own positions.
+    made = projection.keys_values(torch.from_numpy(vectors), torch.arange(3, 63))
+    first_group = whole._groups[0].positions(3, 63).float()
+    tolerance = 1e-4 if shape.dtype == "float32" else 0.1
+    assert torch.allclose(first_group[0, 0], made[0][0], atol=tolerance)
+    assert torch.allclose(first_group[0, 1], made[0][1], atol=tolerance)
+
+
+def test_what_cannot_be_mapped_is_refused(
+    verifier: Verifier, spec: CacheSpec, projection: Projection, evicted_stores: ModuleType
+) -> None:
+    shape = verifier.evicted_shape(spec)
+    store = projecting_store(shape, RESTORER, torch_pool(), projection)
+    vectors = np.ones((5, WIDTH), np.float32)
+    broken = vectors.copy()
+    broken[3, 2] = np.nan
+    huge = vectors * np.float32(3e38)
+    narrow = vectors[:, :-1]
+    keys = evicted_stores.random_evicted(evicted_stores.small_shape(), 5, seed=0)
+    for bad in (broken, huge, narrow, vectors[:0], keys):
+        with pytest.raises(RestorerRefused):
+            store.deposit(3, bad)
+        assert (store.length, store.stored_bytes) == (0, 0)
+    store.deposit(3, vectors)
+    assert store.length == 8
+
+
+def test_a_map_of_another_pair_is_named(
+    verifier: Verifier, spec: CacheSpec, encoder: ContextEncoder, projection: Projection
+) -> None:
+    shape = verifier.evicted_shape(spec)
+    weights = EncoderWeights(encoder.weights.fc * 2, encoder.weights.norm, 1e-6, TAPS)
+    with pytest.raises(TrainedForAnother):
+        projecting_store(shape, RESTORER, torch_pool(), projection, ContextEncoder(weights))
+    small = EvictedShape(
+        shape.groups, shape.dtype, shape.sink, shape.window, shape.context_length, WIDTH - 1
+    )
+    with pytest.raises(TrainedForAnother):
+        projecting_store(small, RESTORER, torch_pool(), projection, encoder)
+    without_encoder = TorchEvictedStore(shape, RESTORER, torch_pool())
+    with pytest.raises(BadParameters, match="encoder"):
+        verifier.allocate(spec, without_encoder)
+    for fc, taps in (
+        (encoder.weights.fc, (0, verifier.info.layer_count)),
+        (encoder.weights.fc[:, :HIDDEN].copy(), TAPS),
+    ):
+        of_another = ContextEncoder(EncoderWeights(fc, encoder.weights.norm, 1e-6, taps))
+        store = TorchEvictedStore(shape, RESTORER, torch_pool(), encoder=of_another)
+        with pytest.raises(TrainedForAnother):
+            verifier.allocate(spec, store)
+    for restorer in (
+        RestorerSpec(RestorerKind.PROJECTION, "random"),
+        RestorerSpec(RestorerKind.ARCHIVE, width=WIDTH),
+    ):
+        with pytest.raises(BadParameters, match="vectors"):
+            verifier.bytes_needed(
+                CacheSpec(CacheKind.RESTORED, sink=3, window=16, restorer=restorer)
+            )

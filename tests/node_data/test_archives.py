@@ -1,0 +1,325 @@
+"""The archives of a node: admission, leases, what strangers and liars get."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from engine.errors import OutOfKvMemory, RestorerLost
+from engine.restoration.contract import EvictedKeysValues
+from engine.restoration.shape import EvictedShape
+from engine.restoration.specification import RestorerKind, RestorerSpec
+from kakeya.v1 import archive_pb2 as wire
+from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
+from node.archive.archive_server import ArchiveServer
+from node.archive.archives import ATTACH_SECONDS, Archives
+from node.archive.opening import Opening, opening_to_wire
+from node.archive.patience import Patience
+from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
+from node.archive.restorer_fault import RestorerFault, error_info
+from node.metrics import NodeMetrics
+from node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
+
+ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
+
+
+class NaiveStores:
+    """Naive stores under one budget of bytes."""
+
+    arithmetic = "naive"
+
+    def __init__(self, naive: ModuleType, budget_bytes: int) -> None:
+        self._naive = naive
+        self._stores: list[Any] = []
+        self.budget_bytes = budget_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(store.stored_bytes for store in self._stores)
+
+    def check(self, opening: Opening) -> None:
+        return
+
+    def make(self, opening: Opening) -> Any:
+        store = self._naive.NaiveEvictedStore(opening.shape, limit_bytes=self.budget_bytes)
+        self._stores.append(store)
+        return store
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def shape(evicted_stores: ModuleType) -> EvictedShape:
+    return evicted_stores.small_shape()
+
+
+@pytest.fixture
+def archives(evicted_stores: ModuleType, shape: EvictedShape, clock: Clock) -> Archives:
+    """Room for 1,000 positions."""
+    numbers = map(str, itertools.count())
+    stores = NaiveStores(evicted_stores, 1000 * shape.bytes_per_position)
+    return Archives(stores, clock=clock, ids=lambda: next(numbers))
+
+
+@pytest.fixture
+def served(archives: Archives) -> Iterator[tuple[ArchiveServiceStub, NodeMetrics]]:
+    metrics = NodeMetrics()
+    server = ArchiveServer(archives, metrics, "127.0.0.1")
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        yield ArchiveServiceStub(channel), metrics
+    server.close()
+
+
+@pytest.fixture
+def patience() -> Iterator[Patience]:
+    watching = Patience(0.3)
+    yield watching
+    watching.close()
+
+
+@pytest.fixture
+def faults() -> list[RestorerFault]:
+    return []
+
+
+def way_of(stub: ArchiveServiceStub, patience: Patience, faults: list[RestorerFault]) -> ArchiveWay:
+    return ArchiveWay(stub, patience, faults.append, lambda _seconds: None)
+
+
+def reason_of(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    info = error_info(caught.value)
+    assert info is not None
+    return caught.value.code(), info.reason
+
+
+def test_admission_is_by_bytes(archives: Archives, shape: EvictedShape) -> None:
+    archive = archives.attach(archives.open(Opening(ARCHIVE, shape, "v", 600)).archive_id)
+    archives.deposit(archive, shape.sink, _deposit_of(shape, 800))
+    assert archives.positions == 800
+    # 256 more must fit, or what is asked for.
+    with pytest.raises(ArchiveFull) as full:
+        archives.open(Opening(ARCHIVE, shape, "v"))
+    assert full.value.metadata["retry_after_seconds"]
+    with pytest.raises(ArchiveFull, match="never fits") as never:
+        archives.open(Opening(ARCHIVE, shape, "v", 1001))
+    assert "retry_after_seconds" not in never.value.metadata
+    with pytest.raises(ArchiveFull):
+        archives.deposit(archive, shape.sink + 800, _deposit_of(shape, 300))
+    assert archives.positions == 800
+    archives.release(archive)
+    assert archives.used_bytes == len(archives) == 0
+    archives.open(Opening(ARCHIVE, shape, "v", 1000))
+
+
+def test_leases_end_what_nobody_uses(archives: Archives, shape: EvictedShape, clock: Clock) -> None:
+    ended: list[str] = []
+    opening = Opening(ARCHIVE, shape, "v", lease_seconds=100.0)
+    never_attached = archives.open(opening)
+    used, unused = (archives.attach(archives.open(opening).archive_id) for _ in range(2))
+    for name, archive in (("used", used), ("unused", unused)):
+        archive.on_expiry.append(lambda name=name: ended.append(name))
+    clock.now = ATTACH_SECONDS - 1
+    assert archives.sweep(clock.now) == 0
+    clock.now = ATTACH_SECONDS
+    assert archives.sweep(clock.now) == 1
+    with pytest.raises(ArchiveNotFound):
+        archives.attach(never_attached.archive_id)
+    clock.now = 99.0
+    archives.used(used)
+    clock.now = 150.0
+    assert archives.sweep(clock.now) == 1
+    assert ended == ["unused"]
+    with pytest.raises(ArchiveNotFound):
+        archives.used(unused)
+    archives.used(used)
+
+
+def test_a_draining_archive_goes_on_for_those_it_has(
+    archives: Archives, shape: EvictedShape
+) -> None:
+    archive = archives.attach(archives.open(Opening(ARCHIVE, shape, "v")).archive_id)
+    archives.drain()
+    with pytest.raises(Draining):
+        archives.open(Opening(ARCHIVE, shape, "v"))
+    archives.used(archive)
+    ended: list[bool] = []
+    archive.on_expiry.append(lambda: ended.append(True))
+    archives.cut_off()
+    assert ended
+    with pytest.raises(Draining):
+        archives.used(archive)
+
+
+def test_a_strangers_id_is_refused_and_disturbs_nobody(
+    served: tuple[ArchiveServiceStub, NodeMetrics],
+    shape: EvictedShape,
+    patience: Patience,
+    faults: list[RestorerFault],
+    evicted_stores: ModuleType,
+) -> None:
+    stub, metrics = served
+    way = way_of(stub, patience, faults)
+    opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
+    own = RemoteEvictedStore(way, opened.archive_id, shape, ARCHIVE)
+    own.deposit(shape.sink, evicted_stores.random_evicted(shape, 50, seed=0))
+    not_found = (grpc.StatusCode.NOT_FOUND, "ARCHIVE_NOT_FOUND")
+    # Unknown, and in use by another.
+    for archive_id in ("", "99", opened.archive_id):
+        with pytest.raises(RestorerLost):
+            RemoteEvictedStore(way, archive_id, shape, ARCHIVE)
+        close = wire.CloseArchiveRequest(archive_id=archive_id)
+        assert reason_of(lambda close=close: stub.CloseArchive(close)) == not_found
+    assert faults == [RestorerFault.GONE] * 3
+    own.begin(evicted_stores.random_queries(shape, 0, 60, 4, seed=1))
+    assert own.finish().total.all()
+    own.release()
+    assert (
+        metrics.registry.get_sample_value(
+            "kakeya_rpc_errors_total", {"reason": "ARCHIVE_NOT_FOUND"}
+        )
+        == 6
+    )
+
+
+def raw_stream(
+    stub: ArchiveServiceStub, shape: EvictedShape, *messages: wire.UseArchiveRequest
+) -> list[wire.UseArchiveResponse]:
+    """What a client without manners gets."""
+    opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
+    attach = wire.AttachArchive(archive_id=opened.archive_id)
+    return list(stub.UseArchive(iter([wire.UseArchiveRequest(attach=attach), *messages])))
+
+
+def test_what_the_client_did_not_check_the_archive_does(
+    served: tuple[ArchiveServiceStub, NodeMetrics],
+    archives: Archives,
+    shape: EvictedShape,
+    evicted_stores: ModuleType,
+) -> None:
+    stub, _ = served
+    refused = (grpc.StatusCode.INVALID_ARGUMENT, "RESTORER_REFUSED")
+
+    def deposit(first: int = shape.sink, **changes: Any) -> wire.UseArchiveRequest:
+        groups = evicted_stores.random_evicted(shape, 20, seed=0).groups
+        fields = {"position_count": 20, "tensors": [group.tobytes() for group in groups]} | changes
+        return wire.UseArchiveRequest(deposit=wire.EvictedDeposit(first_position=first, **fields))
+
+    def queries(**changes: Any) -> wire.UseArchiveRequest:
+        values = evicted_stores.random_queries(shape, 0, 30, 2, seed=0).queries
+        fields = {
+            "layer": 0, "first_position": 30, "query_count": 2, "scaling": 1.0,
+            "queries": values.tobytes(),
+        } | changes  # fmt: skip
+        return wire.UseArchiveRequest(queries=wire.EvictedQueries(**fields))
+
+    nan = evicted_stores.random_evicted(shape, 20, seed=0).groups
+    nan[0][0, 0, 0, 0, 0] = np.nan
+    bad = [
+        [deposit(tensors=[group.tobytes() for group in nan])],
+        [deposit(tensors=[b"123"])],
+        [deposit(tensors=[])],
+        [deposit(position_count=19)],
+        [deposit(position_count=0)],
+        [deposit(first=50)],
+        [deposit(), deposit()],
+        [deposit(), queries(layer=1)],
+        [deposit(), queries(query_count=3)],
+        [deposit(), queries(first_position=1 << 40)],
+        [deposit(), queries(first_position=200)],
+        [deposit(), queries(queries=np.full((4, 2, 8), np.inf, np.float32).tobytes())],
+        [deposit(), queries(scaling=float("nan"))],
+        [wire.UseArchiveRequest(fork=wire.ForkArchive(length=1 << 40))],
+    ]
+    for messages in bad:
+        assert reason_of(lambda messages=messages: raw_stream(stub, shape, *messages)) == refused
+    malformed = (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+    assert reason_of(lambda: raw_stream(stub, shape, wire.UseArchiveRequest())) == malformed
+    assert reason_of(lambda: list(stub.UseArchive(iter([deposit()])))) == malformed
+    full = deposit(
+        position_count=1100,
+        tensors=[group.tobytes() for group in _deposit_of(shape, 1100).groups],
+    )
+    assert reason_of(lambda: raw_stream(stub, shape, full)) == (
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "ARCHIVE_FULL",
+    )
+    assert len(raw_stream(stub, shape, deposit(), queries())) == 2
+    assert archives.used_bytes == 0
+
+
+def test_a_failed_deposit_is_told_by_the_next_answer(
+    served: tuple[ArchiveServiceStub, NodeMetrics],
+    shape: EvictedShape,
+    patience: Patience,
+    faults: list[RestorerFault],
+    evicted_stores: ModuleType,
+) -> None:
+    stub, _ = served
+    opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
+    store = RemoteEvictedStore(way_of(stub, patience, faults), opened.archive_id, shape, ARCHIVE)
+    store.deposit(shape.sink, _deposit_of(shape, 1100))
+    store.begin(evicted_stores.random_queries(shape, 0, 60, 4, seed=1))
+    with pytest.raises(RestorerLost) as lost:
+        store.finish()
+    assert lost.value.metadata == {"fault": "full"}
+    assert faults == [RestorerFault.FULL]
+    # For ever.
+    with pytest.raises(RestorerLost):
+        store.begin(evicted_stores.random_queries(shape, 0, 60, 4, seed=1))
+    with pytest.raises(RestorerLost):
+        store.deposit(1103, _deposit_of(shape, 1))
+    store.abandon()
+    store.release()
+    assert faults == [RestorerFault.FULL]
+
+
+def test_a_fork_without_room_leaves_the_archive_as_it_was(
+    evicted_stores: ModuleType,
+    archives: Archives,
+    served: tuple[ArchiveServiceStub, NodeMetrics],
+    shape: EvictedShape,
+    patience: Patience,
+    faults: list[RestorerFault],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stub, _ = served
+    opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
+    store = RemoteEvictedStore(way_of(stub, patience, faults), opened.archive_id, shape, ARCHIVE)
+    store.deposit(shape.sink, _deposit_of(shape, 100))
+
+    def no_room(_store: object, _length: int) -> Any:
+        raise OutOfKvMemory("no room", needed_bytes="7", free_bytes="5")
+
+    monkeypatch.setattr(evicted_stores.NaiveEvictedStore, "fork", no_room)
+    with pytest.raises(OutOfKvMemory) as full:
+        store.fork(50)
+    assert full.value.metadata["needed_bytes"] == "7"
+    store.begin(evicted_stores.random_queries(shape, 0, 60, 4, seed=1))
+    assert store.finish().total.all()
+    store.release()
+    assert not faults
+
+
+def _deposit_of(shape: EvictedShape, count: int) -> Any:
+    return EvictedKeysValues(tuple(np.zeros(sizes, dtype) for dtype, sizes in shape.arrays(count)))

@@ -1,0 +1,315 @@
+"""A DFlash proposer on another node: context vectors over the wire, tokens untouched.
+
+What goes wrong with the vectors is done to them on their way, at the verifier's
+end of the link: the proposer's node is the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from kakeya.v1 import runtime_pb2
+from node.links.feature_sender import FeatureStream
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = [index * 5 % 96 for index in range(50)]
+TOKENS = 60
+SAMPLED = {"temperature": 0.9, "seed": 21}
+FEATURES = runtime_pb2.DROP_REASON_FEATURES
+send = FeatureStream.send
+
+
+@pytest.fixture(scope="module")
+def drafter(checkpoint, random_drafter):
+    return random_drafter(checkpoint, "drafter")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def proposer(neighbourhood, drafter):
+    return await neighbourhood.start("drafting", f"proposer={drafter}")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def alone(verifier, calls):
+    """The verifier's own stream: (tokens, prompt, **sampling)."""
+    client = calls.Caller(verifier.channel)
+    known = {}
+
+    async def stream(tokens=TOKENS, prompt=PROMPT, **sampling):
+        key = (tokens, tuple(prompt), tuple(sampling.items()))
+        if key not in known:
+            session = await client.open()
+            await client.append(session, prompt)
+            known[key] = (await client.generate(session, tokens, **sampling)).token_ids
+        return known[key]
+
+    return stream
+
+
+async def paired(client, node_id="drafting", prompt=PROMPT):
+    """A session that is fixed to the drafter of a node."""
+    session = await client.open(
+        mode=runtime_pb2.SPECULATION_MODE_FIXED, proposer="drafter", proposer_node=node_id
+    )
+    await client.append(session, prompt)
+    return session
+
+
+def faults_of(stream):
+    return {fault.reason: fault.count for fault in stream.done.speculation.faults}
+
+
+@pytest.mark.parametrize("sampling", [{}, SAMPLED])
+async def test_remote_drafts_never_change_the_stream(client, proposer, alone, sampling):
+    session = await paired(client)
+    stream = await client.generate(session, TOKENS, **sampling)
+    assert stream.token_ids == await alone(**sampling)
+    statistics = stream.done.speculation
+    assert statistics.faults == []
+    assert statistics.block_count > TOKENS / 16
+    assert statistics.ahead_hit_count == statistics.ahead_miss_count == 0
+    assert proposer.metric("kakeya_link_bytes_total") > 0
+
+
+async def test_each_vector_travels_once(client, proposer):
+    before = proposer.metric("kakeya_link_bytes_total")
+    session = await paired(client)
+    for _ in range(3):
+        await client.generate(session, 20)
+    # Two bytes a value, 32 values a position; the last token is not forwarded yet.
+    sent = proposer.metric("kakeya_link_bytes_total") - before
+    assert (len(PROMPT) - 1) * 64 < sent <= (len(PROMPT) + 60) * 64
+
+
+async def test_a_proposer_in_the_same_process_drafts_too(neighbourhood, checkpoint, drafter, calls):
+    node = await neighbourhood.start("both", f"verifier={checkpoint}", f"proposer={drafter}")
+    client = calls.Caller(node.channel)
+    wanted = await client.open()
+    await client.append(wanted, PROMPT)
+    tokens = (await client.generate(wanted, TOKENS)).token_ids
+    session = await paired(client, "both")
+    stream = await client.generate(session, TOKENS)
+    assert stream.token_ids == tokens
+    assert stream.done.speculation.faults == []
+    assert stream.done.speculation.drafted_count > 0
+    assert node.metric("kakeya_link_bytes_total") == 0
+    await node.stop()
+
+
+def dropped(stream, first, vectors):
+    """The vectors get lost, and the sender does not know."""
+    stream._sent_end = first + len(vectors)
+
+
+def late(stream, first, vectors):
+    """They come after the proposer has given up waiting."""
+    stream._sent_end = first + len(vectors)
+    asyncio.get_running_loop().call_later(0.15, send, stream, first, vectors)
+
+
+def not_finite(stream, first, vectors):
+    broken = vectors.copy()
+    broken[-1, -1] = np.nan
+    send(stream, first, broken)
+
+
+def too_narrow(stream, first, vectors):
+    send(stream, first, vectors[:, :-1])
+
+
+def corrupt(stream, first, vectors):
+    before = stream._requests.qsize()
+    send(stream, first, vectors)
+    assert stream._requests.qsize() == before + 1
+    stream._requests._queue[-1].chunk.crc32c ^= 1
+
+
+def out_of_order(stream, first, vectors):
+    stream._tensor_id += 1
+    send(stream, first, vectors)
+
+
+FAULTS = {
+    dropped: None,
+    late: None,
+    not_finite: "not_finite",
+    too_narrow: "wrong_shape",
+    corrupt: "corrupt",
+    out_of_order: "out_of_order",
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "sampling"), [*((fault, {}) for fault in FAULTS), (dropped, SAMPLED)]
+)
+async def test_bad_vectors_cost_drafts_and_no_token(
+    client, proposer, alone, monkeypatch, fault, sampling
+):
+    sent = 0
+
+    def sending(stream, first, vectors):
+        nonlocal sent
+        sent += 1
+        # Now and then, so that the breaker stays closed.
+        (fault if sent % 5 == 4 else send)(stream, first, vectors)
+
+    monkeypatch.setattr(FeatureStream, "send", sending)
+    refused = {"fault": FAULTS[fault] or "corrupt"}
+    before = proposer.metric("kakeya_tensors_refused_total", **refused)
+    session = await paired(client)
+    stream = await client.generate(session, TOKENS, **sampling)
+    assert stream.token_ids == await alone(**sampling)
+    counted = faults_of(stream)
+    assert counted.keys() == {FEATURES}
+    assert 0 < counted[FEATURES] < stream.done.speculation.block_count
+    assert stream.done.speculation.drop_reason == runtime_pb2.DROP_REASON_UNSPECIFIED
+    assert stream.done.speculation.drafted_count > TOKENS / 2
+    after = proposer.metric("kakeya_tensors_refused_total", **refused)
+    assert after > before if FAULTS[fault] else after == before
+
+    monkeypatch.undo()
+    again = await client.generate(session, 30, **sampling)
+    assert faults_of(again).get(FEATURES, 0) <= 1
+    assert again.done.speculation.drafted_count > 0
+
+
+async def test_vectors_that_are_always_bad_open_the_breaker(
+    client, proposer, alone, monkeypatch, verifier, calls
+):
+    monkeypatch.setattr(FeatureStream, "send", not_finite)
+    session = await paired(client)
+    stream = await client.generate(session, TOKENS)
+    assert stream.token_ids == await alone()
+    assert faults_of(stream) == {FEATURES: 3}
+    assert stream.done.speculation.drop_reason == FEATURES
+    assert (await client.info(session)).drop_reason == FEATURES
+    assert "drafting" in verifier.roles.open_breakers()
+    monkeypatch.undo()
+    await calls.until(lambda: "drafting" not in verifier.roles.open_breakers())
+    healed = await client.generate(session, 30)
+    assert healed.done.speculation.drafted_count > 0
+    assert faults_of(healed) == {}
+
+
+async def test_a_link_that_is_ended_under_a_session_is_opened_again(client, proposer, alone):
+    session = await paired(client)
+    tokens = (await client.generate(session, 30)).token_ids
+    table = proposer.roles._services.tensors._table
+    drafted = []
+    for _ in range(2):
+        assert len(table) > 0
+        table.close_all("killed")
+        stream = await client.generate(session, 30)
+        tokens += stream.token_ids
+        assert sum(faults_of(stream).values()) <= 1
+        drafted.append(stream.done.speculation.drafted_count)
+    assert tokens == await alone(90)
+    assert min(drafted) > 0
+
+
+async def test_a_restarted_proposer_drafts_on(neighbourhood, client, drafter, alone):
+    node = await neighbourhood.start("mortal", f"proposer={drafter}")
+    session = await paired(client, "mortal")
+    tokens = (await client.generate(session, 30)).token_ids
+    await node.stop()
+    stream = await client.generate(session, 30)
+    tokens += stream.token_ids
+    assert stream.done.speculation.drafted_count == 0
+    again = await neighbourhood.start("mortal", f"proposer={drafter}", port=node.port)
+    # gRPC shares connections between channels, and waits before it tries a lost one again.
+    await asyncio.wait_for(neighbourhood.directory.channels["mortal"].channel_ready(), 10)
+    # Another process of that node: its breaker is closed.
+    view = neighbourhood.directory.views["mortal"]
+    neighbourhood.directory.views["mortal"] = replace(view, card=replace(view.card, boot_id="c"))
+    stream = await client.generate(session, 30)
+    tokens += stream.token_ids
+    assert tokens == await alone(90)
+    assert faults_of(stream) == {}
+    assert stream.done.speculation.drafted_count > 0
+    # The whole history that the verifier still has vectors of, not the delta alone.
+    assert again.metric("kakeya_link_bytes_total") >= (len(PROMPT) + 60) * 64
+    await again.stop()
+
+
+async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(client, proposer, alone):
+    prompts = [PROMPT, PROMPT[::-1], PROMPT[7:]]
+    sessions = [await paired(client, prompt=prompt) for prompt in prompts]
+    ends = await asyncio.gather(*(client.generate(session, TOKENS) for session in sessions))
+    for prompt, stream in zip(prompts, ends, strict=True):
+        assert stream.token_ids == await alone(prompt=prompt)
+        assert stream.done.speculation.faults == []
+        assert stream.done.speculation.drafted_count > 0
+
+
+async def test_a_closed_session_leaves_no_link(client, proposer, calls):
+    session = await paired(client)
+    await client.generate(session, 10)
+    before = proposer.metric("kakeya_links_active")
+    await client.close(session)
+    await calls.until(lambda: proposer.metric("kakeya_links_active") == before - 1)
+
+
+async def test_a_fork_keeps_the_vectors_of_its_prefix(client, proposer, alone):
+    session = await paired(client)
+    await client.generate(session, 30)
+    response = await client.stub.ForkSession(
+        runtime_pb2.ForkSessionRequest(session_id=session), timeout=20
+    )
+    stream = await client.generate(response.session_id, 60)
+    assert stream.token_ids == (await alone(90))[30:]
+    assert stream.done.speculation.faults == []
+    assert stream.done.speculation.drafted_count > 0
+
+
+REFUSED = {
+    "tokenizer_mismatch": {"tokenizer_digest": "e" * 64},
+    "wrong_target": {"target_weights_digest": "f" * 64},
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+async def test_a_drafter_of_another_model_is_refused_by_name(
+    neighbourhood, client, proposer, reason
+):
+    (offer,) = proposer.roles.offers()
+    strange = replace(offer, **REFUSED[reason])
+    await neighbourhood.directory.put("strange", proposer.address, (strange,))
+    request = runtime_pb2.CreateSessionRequest(
+        model_id="random",
+        speculation=runtime_pb2.Speculation(
+            mode=runtime_pb2.SPECULATION_MODE_FIXED,
+            proposer_model_id="drafter",
+            proposer_node_id="strange",
+        ),
+    )
+    refusal = await client.refusal("CreateSession", request)
+    assert refusal.reason == "NO_PLACEMENT"
+    assert reason in refusal.metadata["reasons"]
+    ((_, given),) = REFUSED[reason].items()
+    assert given[:12] in refusal.text
+
+
+@pytest.mark.parametrize("fields", [{"encoder_digest": "a" * 64}, {"model_id": "nobody"}])
+async def test_without_its_encoder_a_session_decodes_alone_and_says_so(
+    neighbourhood, client, proposer, alone, fields
+):
+    (offer,) = proposer.roles.offers()
+    strange = replace(offer, **{"encoder_digest": "b" * 64, **fields})
+    await neighbourhood.directory.put("strange", proposer.address, (strange,))
+    session = await client.open(
+        mode=runtime_pb2.SPECULATION_MODE_FIXED,
+        proposer=strange.model_id,
+        proposer_node="strange",
+    )
+    await client.append(session, PROMPT)
+    stream = await client.generate(session, TOKENS)
+    assert stream.token_ids == await alone()
+    assert stream.done.speculation.drafted_count == 0
+    assert stream.done.speculation.drop_reason == FEATURES
+    assert (await client.info(session)).drop_reason == FEATURES

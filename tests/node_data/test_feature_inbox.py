@@ -1,0 +1,131 @@
+"""Context vectors that arrive: taken, refused, waited for; and the links they arrive on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from node.links.feature_inbox import FEATURES, FeatureInbox
+from node.links.link_table import LinkTable
+from node.links.refused_tensor import RefusedTensor, TensorFault
+from node.links.wire_tensor import BFLOAT16, WireTensor, from_floats
+from node.rpc.refusals import TooManyLinks
+
+WIDTH = 4
+
+
+def tensor(first, count, width=WIDTH, name=FEATURES, **fields):
+    values = np.repeat(np.arange(first, first + count, dtype=np.float32)[:, None], width, axis=1)
+    return from_floats(name, values, first_position=first, **fields)
+
+
+def positions(inbox, first=0, end=10**9):
+    start, vectors = inbox.between(first, end)
+    assert vectors[:, 0].tolist() == list(range(start, start + len(vectors)))
+    return list(range(start, start + len(vectors)))
+
+
+def test_deltas_overlaps_and_gaps():
+    inbox = FeatureInbox(WIDTH)
+    inbox.take(tensor(0, 3))
+    inbox.take(tensor(3, 2, dtype=BFLOAT16))
+    # Sent again by a side that does not know what arrived.
+    inbox.take(tensor(0, 6))
+    inbox.take(tensor(1, 2))
+    inbox.take(tensor(6, 0))
+    assert (positions(inbox), inbox.end) == ([0, 1, 2, 3, 4, 5], 6)
+    assert positions(inbox, 2, 4) == [2, 3]
+    assert positions(inbox, 4, 2) == []
+    inbox.take(tensor(9, 2))
+    assert positions(inbox) == [9, 10]
+
+
+@pytest.mark.parametrize(
+    ("refused", "fault"),
+    [
+        (tensor(0, 2, width=WIDTH + 1), TensorFault.WRONG_SHAPE),
+        (tensor(0, 2, name="keys"), TensorFault.WRONG_SHAPE),
+        (tensor(0, 17), TensorFault.WRONG_SHAPE),
+        (WireTensor(FEATURES, 4, (1, WIDTH), bytes(WIDTH)), TensorFault.WRONG_SHAPE),
+        (WireTensor(FEATURES, 1, (WIDTH,), bytes(4 * WIDTH)), TensorFault.WRONG_SHAPE),
+        (
+            WireTensor(FEATURES, 1, (1, WIDTH), bytes(4 * WIDTH), first_position=2**63),
+            TensorFault.WRONG_SHAPE,
+        ),
+        (
+            from_floats(FEATURES, np.full((2, WIDTH), np.nan, np.float32), BFLOAT16),
+            TensorFault.NOT_FINITE,
+        ),
+        (
+            from_floats(FEATURES, np.full((1, WIDTH), -np.inf, np.float32), first_position=5),
+            TensorFault.NOT_FINITE,
+        ),
+    ],
+    ids=range(8),
+)
+def test_what_is_refused_changes_nothing(refused, fault):
+    inbox = FeatureInbox(WIDTH, 16)
+    inbox.take(tensor(0, 5))
+    with pytest.raises(RefusedTensor) as caught:
+        inbox.take(refused)
+    assert caught.value.fault is fault
+    assert positions(inbox) == [0, 1, 2, 3, 4]
+
+
+async def test_vectors_on_their_way_are_waited_for():
+    inbox = FeatureInbox(WIDTH)
+    inbox.take(tensor(0, 2))
+    assert await inbox.wait(2, 0.0)
+    waiting = [asyncio.create_task(inbox.wait(end, 10.0)) for end in (3, 5, 5)]
+    await asyncio.sleep(0)
+    inbox.take(tensor(2, 1))
+    assert await waiting[0]
+    assert not waiting[1].done()
+    inbox.take(tensor(3, 4))
+    assert await asyncio.gather(*waiting[1:]) == [True, True]
+    assert not await inbox.wait(8, 0.01)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_table_is_bounded_in_links_and_in_bytes():
+    table = LinkTable(Clock(), most_links=2)
+    first, second = (table.open("node", "model", WIDTH) for _ in range(2))
+    assert first.link_id != second.link_id
+    with pytest.raises(TooManyLinks):
+        table.open("node", "model", WIDTH)
+    table.close(first.link_id, "closed")
+    assert first.ended.is_set()
+    assert table.find(first.link_id) is None
+    assert table.open("node", "model", WIDTH) is not second
+
+    bytes_of_one = FeatureInbox(WIDTH).memory_bytes
+    table = LinkTable(Clock(), most_bytes=2 * bytes_of_one)
+    table.open("node", "model", WIDTH)
+    with pytest.raises(TooManyLinks):
+        table.open("node", "model", 2 * WIDTH)
+    table.open("node", "model", WIDTH)
+    assert table.reserved_bytes == 2 * bytes_of_one
+
+
+def test_idle_links_end_and_used_ones_stay():
+    clock = Clock()
+    table = LinkTable(clock, idle_seconds=10.0)
+    used, idle = (table.open("node", "model", WIDTH) for _ in range(2))
+    clock.now = 6.0
+    table.find(used.link_id)
+    clock.now = 11.0
+    table.sweep()
+    assert table.find(used.link_id) is used
+    assert idle.ended.is_set()
+    assert "idle" in idle.end_reason
+    table.close_all("over")
+    assert used.ended.is_set()
+    assert len(table) == 0

@@ -1,0 +1,171 @@
+"""Tensors in chunks: what is put together is what was taken apart, or is refused."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kakeya.v1 import tensor_pb2 as wire
+from node.links.bfloat16 import from_bfloat16, to_bfloat16
+from node.links.crc32c import crc32c
+from node.links.refused_tensor import RefusedTensor, TensorFault
+from node.links.tensor_chunks import CHUNK_BYTES, TensorAssembler, chunks_of
+from node.links.wire_tensor import BFLOAT16, FLOAT32, WireTensor, from_floats, to_floats
+from node.rpc.refusals import TensorOutOfOrder
+
+LINK = "link"
+
+
+def bitwise(data):
+    register = 0xFFFFFFFF
+    for byte in data:
+        register ^= byte
+        for _ in range(8):
+            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
+    return register ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("data", "checksum"),
+    [
+        # RFC 3720, appendix B.4, and the check value of the catalogue of CRCs.
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+        (b"123456789", 0xE3069283),
+        (b"", 0),
+    ],
+)
+def test_the_checksum_is_the_standards(data, checksum):
+    assert crc32c(data) == checksum != zlib.crc32(b"x")
+
+
+@settings(deadline=None)
+@given(data=st.binary(max_size=1100))
+def test_the_checksum_is_that_of_the_definition(data):
+    assert crc32c(data) == bitwise(data)
+    assert crc32c(memoryview(data)) == bitwise(data)
+
+
+def test_bfloat16_is_the_nearest_and_ties_go_to_the_even_one():
+    bits = np.arange(0x10000, dtype=np.uint32).astype(np.uint16)
+    values = from_bfloat16(bits)
+    exact = np.isfinite(values)
+    assert np.array_equal(to_bfloat16(values)[exact], bits[exact])
+    # Every neighbour of every pair of finite neighbours, and the middle between them.
+    low = bits[(bits & 0x7FFF) < 0x7F7F].astype(np.uint32)
+    for offset, up in ((0x0001, 0), (0x7FFF, 0), (0x8000, None), (0x8001, 1), (0xFFFF, 1)):
+        between = ((low << 16) + offset).astype(np.uint32).view(np.float32)
+        expected = low + (low & 1 if up is None else up)
+        assert np.array_equal(to_bfloat16(between), expected.astype(np.uint16))
+
+
+def test_bfloat16_of_what_is_not_finite():
+    tricky = np.array([0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32)
+    assert np.isnan(from_bfloat16(to_bfloat16(tricky.view(np.float32)))).all()
+    infinite = np.array([np.inf, -np.inf, 3.4e38], np.float32)
+    assert from_bfloat16(to_bfloat16(infinite)).tolist() == [np.inf, -np.inf, np.inf]
+
+
+@settings(deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    dtype=st.sampled_from([FLOAT32, BFLOAT16]),
+    chunk=st.integers(1, 64),
+)
+def test_what_is_put_together_is_what_was_taken_apart(counts, dtype, chunk):
+    random = np.random.default_rng(sum(counts))
+    assembler = TensorAssembler(LINK, 1 << 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("node.links.tensor_chunks.CHUNK_BYTES", chunk)
+        for tensor_id, count in enumerate(counts, start=1):
+            values = random.standard_normal((count, 3)).astype(np.float32)
+            if dtype == BFLOAT16:
+                values = from_bfloat16(to_bfloat16(values))
+            tensor = from_floats("features", values, dtype, first_position=7)
+            pieces = [
+                wire.TensorChunk.FromString(piece.SerializeToString())
+                for piece in chunks_of(tensor, LINK, tensor_id)
+            ]
+            *_, last = results = [assembler.add(piece) for piece in pieces]
+            assert all(result is None for result in results[:-1])
+            assert (last.name, last.shape, last.first_position) == ("features", (count, 3), 7)
+            assert np.array_equal(to_floats(last), values)
+
+
+def whole(tensor_id=1, **fields):
+    """One chunk that is a whole tensor of eight bytes."""
+    data = fields.pop("data", bytes(8))
+    chunk = wire.TensorChunk(
+        link_id=LINK,
+        tensor_id=tensor_id,
+        name="features",
+        dtype=FLOAT32,
+        shape=[1, 2],
+        data=data,
+        crc32c=crc32c(data),
+    )
+    for name, value in fields.items():
+        if name == "shape":
+            del chunk.shape[:]
+            chunk.shape.extend(value)
+        else:
+            setattr(chunk, name, value)
+    return chunk
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        whole(link_id="another"),
+        whole(tensor_id=2),
+        whole(tensor_id=0),
+        whole(offset_bytes=4),
+        whole(name=""),
+        whole(name="n" * 65),
+        whole(dtype=wire.TENSOR_DTYPE_UNSPECIFIED),
+        whole(dtype=99),
+        whole(shape=[1] * 9),
+        whole(shape=[2**63, 2**63]),
+        whole(shape=[1000, 1000]),
+        whole(data=bytes(12)),
+        whole(data=b""),
+        whole(data=bytes(CHUNK_BYTES + 1)),
+    ],
+    ids=range(14),
+)
+def test_chunks_that_do_not_follow_each_other_end_the_link(chunk):
+    with pytest.raises(TensorOutOfOrder):
+        TensorAssembler(LINK, 1 << 20).add(chunk)
+
+
+def test_a_second_chunk_must_follow_the_first():
+    for later in (
+        whole(offset_bytes=3, data=bytes(4)),
+        whole(offset_bytes=4, data=bytes(5)),
+        whole(offset_bytes=4, data=b""),
+        whole(tensor_id=2, offset_bytes=4, data=bytes(4)),
+    ):
+        assembler = TensorAssembler(LINK, 1 << 20)
+        assert assembler.add(whole(data=bytes(4))) is None
+        with pytest.raises(TensorOutOfOrder):
+            assembler.add(later)
+
+
+def test_a_corrupt_tensor_is_dropped_alone():
+    assembler = TensorAssembler(LINK, 1 << 20)
+    assert assembler.add(whole(data=b"abcd", crc32c=1)) is None
+    with pytest.raises(RefusedTensor) as caught:
+        assembler.add(whole(data=b"efgh", offset_bytes=4))
+    assert caught.value.fault is TensorFault.CORRUPT
+    following = assembler.add(whole(tensor_id=2))
+    assert isinstance(following, WireTensor)
+
+
+def test_formats_without_floats_are_carried_but_not_read():
+    assert to_floats(WireTensor("n", wire.TENSOR_DTYPE_INT8, (2,), b"ab")) is None

@@ -1,0 +1,266 @@
+"""TensorService by hand: what opens, what is refused and by which name, what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from engine.feature_encoder import ContextEncoder, EncoderWeights
+from engine.features import FeatureSpec
+from fleet.card import ModelKind, ModelOffer, Role
+from kakeya.v1 import placement_pb2, tensor_pb2_grpc
+from kakeya.v1 import tensor_pb2 as wire
+from node.links.encoder_fetch import (
+    EncoderShelf,
+    EncoderUnavailable,
+    ProposerAddress,
+    fetch_encoder,
+)
+from node.links.feature_inbox import FEATURES
+from node.links.link_table import LinkTable
+from node.links.tensor_chunks import chunks_of
+from node.links.tensor_service import ConditionedProposer, TensorServicer
+from node.links.wire_tensor import from_floats
+from node.metrics import NodeMetrics
+from node.rpc.error_interceptor import ErrorInterceptor
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TAPS, HIDDEN, WIDTH = (0, 1), 300, 480
+Code = grpc.StatusCode
+
+
+class Served:
+    """A server with one drafter's TensorService and nothing else."""
+
+    def __init__(self, weights):
+        self.metrics = NodeMetrics()
+        self.now = 0.0
+        self.table = LinkTable(lambda: self.now, most_links=4, idle_seconds=10.0)
+        proposers = {"drafter": ConditionedProposer(weights, HIDDEN, "target" * 8)}
+        self.servicer = TensorServicer(proposers, self.table, self.metrics)
+        self.server = grpc.aio.server(interceptors=[ErrorInterceptor(self.metrics)])
+        tensor_pb2_grpc.add_TensorServiceServicer_to_server(self.servicer, self.server)
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+
+    async def __aenter__(self):
+        await self.server.start()
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
+        self.stub = tensor_pb2_grpc.TensorServiceStub(self.channel)
+        return self
+
+    async def __aexit__(self, *_exit):
+        await self.channel.close()
+        await self.server.stop(0)
+
+    async def open(self, **fields):
+        return await self.stub.OpenLink(opening(**fields), timeout=10)
+
+    async def stream(self, link_id, want_encoder=False):
+        call = self.stub.StreamTensors(timeout=20)
+        first = wire.StreamOpening(link_id=link_id, want_encoder=want_encoder)
+        await call.write(wire.StreamTensorsRequest(opening=first))
+        await call.initial_metadata()
+        return call
+
+    def refused(self, fault):
+        labels = {"fault": fault}
+        return self.metrics.registry.get_sample_value("kakeya_tensors_refused_total", labels) or 0
+
+
+def opening(**fields):
+    return wire.OpenLinkRequest(
+        **{"purpose": wire.LINK_PURPOSE_FEATURES, "model_id": "drafter", **fields}
+    )
+
+
+@pytest.fixture(scope="module")
+def weights():
+    random = np.random.default_rng(3)
+    # Larger than one chunk.
+    fc = random.standard_normal((WIDTH, len(TAPS) * HIDDEN)).astype(np.float32)
+    return EncoderWeights(fc, np.ones(WIDTH, np.float32), 1e-6, TAPS)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def served(weights):
+    async with Served(weights) as started:
+        yield started
+
+
+def address(served, weights, **fields):
+    offer = ModelOffer(
+        **{
+            "model_id": "drafter",
+            "role": Role.PROPOSER,
+            "kind": ModelKind.DFLASH,
+            "encoder_digest": weights.digest,
+            **fields,
+        }
+    )
+    return ProposerAddress(served.channel, offer, "self", "")
+
+
+async def refusal(calls, awaitable):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await awaitable
+    refused = calls.refused(caught.value)
+    return refused.code, refused.reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"purpose": wire.LINK_PURPOSE_UNSPECIFIED}, (Code.INVALID_ARGUMENT, "BAD_REQUEST")),
+        ({"purpose": wire.LINK_PURPOSE_KEYS_VALUES}, (Code.UNIMPLEMENTED, "LINK_UNSUPPORTED")),
+        ({"purpose": 77}, (Code.UNIMPLEMENTED, "LINK_UNSUPPORTED")),
+        (
+            {"transports": [placement_pb2.TRANSPORT_RING]},
+            (Code.UNIMPLEMENTED, "LINK_UNSUPPORTED"),
+        ),
+        ({"model_id": "ngram"}, (Code.NOT_FOUND, "MODEL_NOT_FOUND")),
+        (
+            {"verifier_weights_digest": "another"},
+            (Code.FAILED_PRECONDITION, "TRAINED_FOR_ANOTHER"),
+        ),
+    ],
+)
+async def test_links_that_cannot_be_are_refused_by_name(served, calls, fields, expected):
+    assert await refusal(calls, served.open(**fields)) == expected
+    assert len(served.table) == 0
+
+
+async def test_the_encoder_comes_back_as_it_is(served, weights, calls):
+    encoder = await fetch_encoder(address(served, weights))
+    assert encoder.spec == FeatureSpec(TAPS, HIDDEN, WIDTH, weights.digest)
+    states = np.random.default_rng(1).standard_normal((3, len(TAPS), HIDDEN)).astype(np.float32)
+    assert np.array_equal(encoder.encode(states), ContextEncoder(weights).encode(states))
+    await calls.until(lambda: len(served.table) == 0)
+
+
+async def test_an_encoder_is_fetched_once_whoever_asks(served, weights):
+    shelf = EncoderShelf()
+    leaving = asyncio.create_task(shelf.get(address(served, weights)))
+    staying = [asyncio.create_task(shelf.get(address(served, weights))) for _ in range(3)]
+    await asyncio.sleep(0)
+    leaving.cancel()
+    first, *others = await asyncio.gather(*staying)
+    assert all(other is first for other in others)
+    assert await shelf.get(address(served, weights)) is first
+    opened = served.metrics.registry.get_sample_value("kakeya_links_opened_total")
+    assert opened == 1
+    await shelf.close()
+
+
+@pytest.mark.parametrize("fields", [{"encoder_digest": "0" * 64}, {"model_id": "nobody"}])
+async def test_another_encoder_than_the_cards_is_refused(served, weights, fields):
+    shelf = EncoderShelf()
+    for _ in range(2):
+        with pytest.raises(EncoderUnavailable):
+            await shelf.get(address(served, weights, **fields))
+
+
+async def test_a_closed_channel_is_no_encoder(served, weights):
+    closed = grpc.aio.insecure_channel(f"127.0.0.1:{served.port}")
+    await closed.close()
+    offer = address(served, weights).offer
+    with pytest.raises(EncoderUnavailable):
+        await EncoderShelf().get(ProposerAddress(closed, offer, "self", ""))
+
+
+def features(link_id, tensor_id, first, values):
+    tensor = from_floats(FEATURES, np.asarray(values, np.float32), first_position=first)
+    return [
+        wire.StreamTensorsRequest(chunk=chunk) for chunk in chunks_of(tensor, link_id, tensor_id)
+    ]
+
+
+async def test_deltas_arrive_and_bad_ones_are_dropped_and_counted(served, calls):
+    link_id = (await served.open()).link_id
+    call = await served.stream(link_id)
+    inbox = served.table.find(link_id).inbox
+    sent = [
+        *features(link_id, 1, 0, np.zeros((3, WIDTH))),
+        *features(link_id, 2, 3, np.full((2, WIDTH), np.nan)),
+        *features(link_id, 3, 3, np.zeros((2, WIDTH - 1))),
+        *features(link_id, 4, 5, np.ones((2, WIDTH))),
+    ]
+    sent[0].chunk.crc32c ^= 1
+    for request in sent:
+        await call.write(request)
+    await calls.until(lambda: inbox.end == 7)
+    assert inbox.between(0, 10)[0] == 5
+    assert [served.refused(fault) for fault in ("corrupt", "not_finite", "wrong_shape")] == [1] * 3
+    call.cancel()
+    await calls.until(lambda: len(served.table) == 0)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda request: request.ClearField("chunk"), "BAD_REQUEST"),
+        (lambda request: setattr(request.chunk, "tensor_id", 9), "TENSOR_REFUSED"),
+        (lambda request: setattr(request.chunk, "link_id", "other"), "TENSOR_REFUSED"),
+        (lambda request: setattr(request.chunk, "offset_bytes", 4), "TENSOR_REFUSED"),
+        (lambda request: request.chunk.shape.append(1 << 30), "TENSOR_REFUSED"),
+    ],
+    ids=["no chunk", "tensor id", "link id", "offset", "size"],
+)
+async def test_chunks_out_of_order_end_the_link_and_no_other(served, calls, spoil, expected):
+    other = (await served.open()).link_id
+    staying = await served.stream(other)
+    link_id = (await served.open()).link_id
+    call = await served.stream(link_id)
+    (request,) = features(link_id, 1, 0, np.zeros((1, WIDTH)))
+    spoil(request)
+    await call.write(request)
+    assert (await refusal(calls, call.read()))[1] == expected
+    await calls.until(lambda: served.table.find(link_id) is None)
+    (request,) = features(other, 1, 0, np.zeros((1, WIDTH)))
+    await staying.write(request)
+    inbox = served.table.find(other).inbox
+    await calls.until(lambda: inbox.end == 1)
+
+
+async def test_streams_need_a_link_and_an_opening(served, calls):
+    async def first(request):
+        call = served.stub.StreamTensors(timeout=10)
+        await call.write(request)
+        await call.read()
+
+    nobody = wire.StreamTensorsRequest(opening=wire.StreamOpening(link_id="nobody"))
+    assert await refusal(calls, first(nobody)) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
+    for request in (wire.StreamTensorsRequest(), wire.StreamTensorsRequest(chunk={})):
+        assert (await refusal(calls, first(request)))[1] == "BAD_REQUEST"
+    link_id = (await served.open()).link_id
+    await served.stream(link_id)
+    second = wire.StreamTensorsRequest(opening=wire.StreamOpening(link_id=link_id))
+    assert (await refusal(calls, first(second)))[1] == "BAD_REQUEST"
+    assert served.table.find(link_id) is not None
+
+
+async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served, calls):
+    idle = await served.stream((await served.open()).link_id)
+    served.now = 11.0
+    closed_id = (await served.open()).link_id
+    closed = await served.stream(closed_id)
+    served.servicer.sweep()
+    assert await refusal(calls, idle.read()) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
+    for _ in range(2):
+        await served.stub.CloseLink(wire.CloseLinkRequest(link_id=closed_id), timeout=10)
+    assert await refusal(calls, closed.read()) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
+    open_still = await served.stream((await served.open()).link_id)
+    served.servicer.drain()
+    assert (await refusal(calls, open_still.read()))[1] == "LINK_NOT_FOUND"
+    assert await refusal(calls, served.open()) == (Code.UNAVAILABLE, "DRAINING")
+
+
+async def test_the_number_of_links_is_bounded(served, calls):
+    links = [await served.open() for _ in range(4)]
+    assert await refusal(calls, served.open()) == (Code.RESOURCE_EXHAUSTED, "TOO_MANY_LINKS")
+    await served.stub.CloseLink(wire.CloseLinkRequest(link_id=links[0].link_id), timeout=10)
+    await served.open()

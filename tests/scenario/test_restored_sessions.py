@@ -1,0 +1,158 @@
+"""An archive that dies, freezes, leaves or comes back costs time, never a token."""
+
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import pytest
+
+from kakeya import AsyncClient, AsyncSession, Completion, Liveness, NoArchive, RestorerLost
+from node.agent_process import AgentProcess, LocalFleet
+
+WINDOW_TOKENS = 64
+MAX_TOKENS = 120
+WAIT_SECONDS = 4.0
+
+
+@pytest.fixture(scope="module")
+def restoring() -> Iterator[LocalFleet]:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with LocalFleet(f"scenario-{uuid.uuid4().hex}") as agents:
+        yield agents
+
+
+@pytest.fixture(scope="module")
+def restored_verifier(restoring: LocalFleet) -> AgentProcess:
+    agent = restoring.start(
+        "verifier",
+        serve=("verifier=tiny",),
+        environment={"KAKEYA_RESTORER_WAIT_SECONDS": str(WAIT_SECONDS)},
+    )
+    assert agent.ready["address"]
+    return agent
+
+
+@pytest.fixture
+async def client(restored_verifier: AgentProcess):
+    async with AsyncClient(restored_verifier.address) as client:
+        yield client
+
+
+@pytest.fixture
+def history(prompt: tuple[int, ...]) -> tuple[int, ...]:
+    """Longer than sink, window and the first segment of an archive together."""
+    return tuple((token * 7 + index) % 900 + 20 for index, token in enumerate(prompt * 3))
+
+
+async def known(client: AsyncClient, *archives: AgentProcess) -> None:
+    """Waits until the verifier's node knows the archives, and the ways to them."""
+    wanted = {archive.node_id for archive in archives}
+    async with client.fleet.watch() as events:
+        async for _ in events:
+            ready = {
+                node.node_id
+                for node in await client.fleet.nodes()
+                if node.archive and node.round_trip_seconds and node.liveness is Liveness.ALIVE
+            }
+            if wanted <= ready:
+                return
+    raise AssertionError("the watch ended")
+
+
+async def restored_session(client: AsyncClient, archive: AgentProcess | None = None, **fields):
+    return await client.create_session(
+        "tiny",
+        kv_strategy="restored",
+        sink_tokens=4,
+        window_tokens=WINDOW_TOKENS,
+        speculation="off",
+        restorer_node_id=archive.node_id if archive is not None else "",
+        **fields,
+    )
+
+
+async def full_stream(client: AsyncClient, history: Sequence[int]) -> tuple[int, ...]:
+    async with await client.create_session("tiny", kv_strategy="full", speculation="off") as full:
+        await full.append(history)
+        return (await full.generate(MAX_TOKENS).collect()).token_ids
+
+
+async def with_fault(
+    session: AsyncSession, history: Sequence[int], moment: int, fault: Callable[[], None]
+) -> Completion:
+    """One generation; the fault strikes after `moment` tokens."""
+    await session.append(history)
+    generation = session.generate(MAX_TOKENS)
+    token_ids: list[int] = []
+    struck = False
+    async for tokens in generation:
+        token_ids.extend(tokens.token_ids)
+        if not struck and len(token_ids) >= moment:
+            struck = True
+            fault()
+    assert struck
+    assert generation.done is not None
+    return Completion(tuple(token_ids), generation.done)
+
+
+@pytest.mark.timeout(300)
+async def test_the_stream_outlives_every_archive(
+    restoring: LocalFleet,
+    restored_verifier: AgentProcess,
+    client: AsyncClient,
+    history: tuple[int, ...],
+) -> None:
+    def start(name: str) -> AgentProcess:
+        return restoring.start(name, serve=("archive=64MiB",), peers=(restored_verifier.address,))
+
+    archives = {agent.node_id: agent for agent in [start("a"), start("b"), start("c")]}
+    await known(client, *archives.values())
+    with pytest.raises(NoArchive, match="fleet join --serve archive"):
+        await restored_session(client, restored_verifier)
+    expected = await full_stream(client, history)
+
+    # Killed in mid-generation.
+    async with await restored_session(client) as session:
+        used = archives.pop(session.plan.archive.node_id)
+        completion = await with_fault(session, history, 20, used.kill)
+        assert completion.token_ids == expected
+        assert completion.done.restorer_rebuild_count == 1
+        info = await session.info()
+        assert info.restorer.node_id in archives
+        assert info.restorer.rebuild_count == 1
+        evicted = len(history) + MAX_TOKENS - WINDOW_TOKENS - 4
+        assert abs(info.restorer.evicted_token_count - evicted) <= WINDOW_TOKENS
+        assert info.resident_token_count <= 4 + WINDOW_TOKENS
+
+    # Frozen in mid-generation: nothing is closed, nothing answers.
+    session = await restored_session(client)
+    used = archives.pop(session.plan.archive.node_id)
+    freeze = partial(used.signal, signal.SIGSTOP)
+    completion = await with_fault(session, history, 20, freeze)
+    assert completion.token_ids == expected
+    assert completion.done.restorer_rebuild_count == 1
+    used.kill()
+
+    # None is left that answers: the session fails by name, and lives.
+    (last,) = archives.values()
+    assert (await session.info()).restorer.node_id == last.node_id
+    last.signal(signal.SIGSTOP)
+    with pytest.raises(RestorerLost, match="no archive"):
+        await session.generate(20).collect()
+    info = await session.info()
+    assert info.restorer.lost
+    assert info.history_length == len(history) + MAX_TOKENS
+
+    # One is back: the same session goes on, as one that never lost anything.
+    last.signal(signal.SIGCONT)
+    await known(client, last)
+    late = (await session.generate(20).collect()).token_ids
+    async with await restored_session(client) as fresh:
+        await fresh.append([*history, *expected])
+        assert (await fresh.generate(20).collect()).token_ids == late
+
+    # It leaves in order, although a session uses it.
+    assert last.stop() == 0
+    await session.close()

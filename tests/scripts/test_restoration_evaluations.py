@@ -1,0 +1,221 @@
+"""Needle recall, perplexity and the benchmark of restoring: their quick runs, and their figures."""
+
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "engine" / "shipped" / "tiny"
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT))
+
+import bench_restored  # noqa: E402
+import eval_needle  # noqa: E402
+import eval_perplexity  # noqa: E402
+from needle_cases import Score, Tally, is_evicted  # noqa: E402
+from recall_task import RecallCase  # noqa: E402
+from restoration_error import LogitGap  # noqa: E402
+from restored_memory import slope  # noqa: E402
+from restored_steps import crossing  # noqa: E402
+
+from engine.backends import load_encoder  # noqa: E402
+from engine.backends.torch_backend.projection import (  # noqa: E402
+    Projection,
+    ProjectionConfig,
+    RestoredLayer,
+    Source,
+    save_projection,
+)
+from engine.digests import weights_digest  # noqa: E402
+from scripts.plot_looks import begin  # noqa: E402
+from scripts.plot_needle import draw as draw_needle  # noqa: E402
+from scripts.plot_restored import draw as draw_restored  # noqa: E402
+from scripts.tiny_dflash import write_random_dflash  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def verifier(random_checkpoint, tmp_path_factory):
+    """A random verifier with the shipped one's tokenizer."""
+    folder = tmp_path_factory.mktemp("evaluated") / "verifier"
+    shutil.copytree(random_checkpoint(vocab_size=4096, max_position_embeddings=512), folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(SHIPPED / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def drafter(verifier):
+    """A random drafter for it, with a random learned map."""
+    folder = write_random_dflash(verifier.parent / "drafter", verifier)
+    config = json.loads((verifier / "config.json").read_text())
+    encoder = load_encoder(folder)
+    layer = RestoredLayer(config["num_key_value_heads"], config["head_dim"], key_norm=True)
+    projection = Projection(
+        ProjectionConfig(
+            source=Source.FEATURES,
+            width=encoder.spec.width,
+            rank=0,
+            layers=(layer,) * config["num_hidden_layers"],
+            norm_eps=1e-6,
+            rotary_scaling=1.0,
+            verifier_model_id="verifier",
+            verifier_digest=weights_digest(verifier),
+            encoder_digest=encoder.spec.digest,
+        )
+    )
+    save_projection(projection, folder / "restorer", torch.float32)
+    return folder
+
+
+def drawn_alike(draw, report, folder):
+    begin()
+    for copy in "ab":
+        draw(report, folder / f"{copy}.svg")
+    first, second = ((folder / f"{copy}.svg").read_bytes() for copy in "ab")
+    return first == second and first.startswith(b"<?xml")
+
+
+def test_exact_restorers_are_full_attention_and_others_are_measured(verifier, drafter, tmp_path):
+    target = tmp_path / "needle.json"
+    words = ["--quick", "--verifier", str(verifier), "--restorer", str(drafter)]
+    eval_needle.main([*words, "--archive", "64MiB", "--out", str(target)])
+    report = json.loads(target.read_text())
+    assert [rung["context_tokens"] for rung in report["rungs"]] == [96, 160]
+    for rung in report["rungs"]:
+        full = rung["strategies"]["full"]
+        assert full["cases"] == 3
+        assert full["anatomy"]["effective_attention"] == 1.0
+        for name, cases in (("restored archive", 3), ("restored identity", 2)):
+            found = rung["strategies"][name]
+            assert found["cases"] == cases
+            assert found["kl_nats_mean"] < 1e-6
+            anatomy = found["anatomy"]
+            assert anatomy["same_tokens_as_full"] == 1.0
+            assert anatomy["effective_attention"] == pytest.approx(1.0, abs=1e-5)
+            assert max(anatomy["key_error_by_layer"] + anatomy["value_error_by_layer"]) < 1e-6
+            assert anatomy["restorer_bytes"] > 0
+        assert rung["strategies"]["restored archive"]["hits"] == full["hits"]
+        window = rung["strategies"]["sink_window"]["anatomy"]
+        learned = rung["strategies"]["restored projection"]["anatomy"]
+        assert window["key_error_by_layer"] is None
+        assert 0.0 < window["effective_attention"] < 0.999
+        # Random values for keys of some size: as far off as guessing is.
+        assert min(learned["key_error_by_layer"]) > 0.1
+        assert 0.0 < learned["effective_attention"] < 0.999
+        assert learned["same_tokens_as_full"] <= 1.0
+    # The verifier keeps as much at both contexts, whatever it restores.
+    kept = [rung["strategies"]["restored archive"]["anatomy"] for rung in report["rungs"]]
+    assert kept[0]["sustained_kv_bytes"] == kept[1]["sustained_kv_bytes"]
+    assert "restored, projection" in target.with_suffix(".md").read_text()
+    assert drawn_alike(draw_needle, report, tmp_path)
+
+
+def test_perplexity_by_strategy(verifier, drafter, tmp_path):
+    target = tmp_path / "perplexity.json"
+    words = ["--quick", "--verifier", str(verifier), "--restorer", str(drafter)]
+    eval_perplexity.main([*words, "--archive", "local", "--out", str(target)])
+    found = json.loads(target.read_text())["strategies"]
+    assert [(band["from"], band["to"]) for band in found["full"]] == [
+        (0, 64),
+        (64, 128),
+        (128, 150),
+    ]
+    for exact, full in zip(found["restored archive"], found["full"], strict=True):
+        assert exact["bits_per_byte"] == pytest.approx(full["bits_per_byte"], abs=1e-5)
+    # Nothing is evicted in the first band, so that it is every strategy's.
+    assert found["sink_window"][0]["over_full"]["mean"] == pytest.approx(0.0, abs=1e-6)
+    assert found["sink_window"][2]["over_full"]["mean"] != pytest.approx(0.0, abs=1e-4)
+    assert "bits per byte" in target.with_suffix(".md").read_text()
+
+
+def test_memory_and_speed_of_restoring(tmp_path):
+    target = tmp_path / "restored.json"
+    words = ["--quick", "--parts", "memory", "speed", "--archive", "local", "--restorer", ""]
+    bench_restored.main([*words, "--out", str(target)])
+    report = json.loads(target.read_text())
+    memory = report["memory"]["strategies"]
+    assert report["memory"]["verifier_bytes_constant"]
+    assert memory["full"]["slopes"]["kv_bytes"] > 0
+    assert memory["restored archive"]["slopes"]["kv_bytes"] == 0.0
+    stored = [cell["restorer_bytes"] for cell in memory["restored archive"]["cells"]]
+    assert stored[-1] > stored[0] > 0
+    assert all(cell["peak_step_bytes"] > 0 for cell in memory["full"]["cells"])
+    cells = report["speed"]["cells"]
+    assert [(cell["context_tokens"], cell["tokens_a_step"]) for cell in cells] == [
+        (96, 1),
+        (96, 16),
+        (256, 1),
+        (256, 16),
+    ]
+    assert cells[0]["strategies"]["full"]["over_full"]["median"] == 1.0
+    assert set(report["speed"]["crossing_tokens"]) == {"restored archive", "restored identity"}
+    assert drawn_alike(draw_restored, report, tmp_path)
+
+
+def test_a_fact_is_evicted_when_its_value_is():
+    prompt = np.zeros(100, np.int64)
+    case = lambda start: RecallCase(prompt, prompt[:1], start)  # noqa: E731
+    # The last query is at 99 and sees, with a window of 20, positions from 80 on.
+    assert is_evicted(case(73), 7, 4, 20)
+    assert not is_evicted(case(74), 7, 4, 20)
+    assert not is_evicted(case(0), 7, 7, 20)
+    assert is_evicted(case(0), 7, 6, 20)
+
+
+def test_a_tally_counts_hits_with_their_interval():
+    scores = [Score(index < 150, index >= 100, LogitGap(0.5, 0.75)) for index in range(200)]
+    found = Tally(scores).summary()
+    assert (found["hits"], found["recall"]) == (150, 0.75)
+    assert found["wilson_95"] == pytest.approx([0.6857, 0.8049], abs=1e-3)
+    assert found["fact_evicted"] == {"cases": 100, "share": 0.5, "hits": 50}
+    assert (found["kl_nats_mean"], found["argmax_agreement"]) == (0.5, 0.75)
+
+
+def test_the_bytes_of_tokens_are_those_of_the_text():
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
+    text = "def naïve(x):\n    return '€' + x\n"
+    sizes = eval_perplexity.token_bytes(tokenizer)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert sum(sizes[ids]) == len(text.encode())
+    assert sizes[tokenizer.eos_token_id] == 0
+
+
+def test_bits_are_those_of_the_softmax():
+    logits = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
+    targets = [0, 6, 3, 3, 1]
+    expected = torch.nn.functional.cross_entropy(
+        torch.from_numpy(logits), torch.tensor(targets), reduction="none"
+    )
+    found = eval_perplexity.token_bits(logits, targets)
+    assert found == pytest.approx(expected.numpy() / math.log(2), abs=1e-5)
+    assert eval_perplexity.bands(2048)[-1] == (1024, 2048)
+    assert eval_perplexity.bands(100) == [(0, 64), (64, 100)]
+
+
+def test_slopes_and_crossings():
+    assert slope([256, 1024, 4096], [512, 512, 512]) == 0.0
+    assert slope([1, 2, 3], [10, 30, 50]) == pytest.approx(20.0)
+    with pytest.raises(ValueError, match="two lengths"):
+        slope([5, 5], [1, 2])
+
+    def cells(*ratios):
+        return [
+            {
+                "context_tokens": context,
+                "tokens_a_step": 1,
+                "strategies": {"r": {"over_full": {"median": ratio}}},
+            }
+            for context, ratio in zip((256, 1024, 4096), ratios, strict=True)
+        ]
+
+    assert crossing(cells(0.5, 0.75, 1.25), "r", 1) == pytest.approx(2048.0)
+    assert crossing(cells(0.5, 0.6, 0.9), "r", 1) is None
+    assert crossing(cells(1.5, 1.6, 1.9), "r", 1) == 256.0
+    assert crossing(cells(1.5, 0.6, 0.9), "r", 1) is None

@@ -1,0 +1,115 @@
+"""The benchmark of the shipped pair: its prompts, its ratios, and a quick run of two agents."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "engine" / "shipped" / "tiny"
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT))
+
+import bench_speculation  # noqa: E402
+from bench_speculation import Cell, Side, fastest_plain, sides  # noqa: E402
+from prompt_kinds import KINDS, prompts  # noqa: E402
+from python_corpus import SourceFile  # noqa: E402
+
+from scripts.fleet_answers import Measured  # noqa: E402
+from scripts.plot_looks import begin  # noqa: E402
+from scripts.plot_speculation import draw  # noqa: E402
+
+WORDS = " ".join(f"word{index}" for index in range(60))
+FILES = [
+    SourceFile(f"{name}.py", f'"""Says {name}. {WORDS}"""\nimport os\n' + f"{name} = os.sep\n" * 40)
+    for name in ("alpha", "beta", "gamma")
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(SHIPPED)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts_are_of_one_length_and_the_same_every_time(tokenizer, kind):
+    got = prompts(kind, tokenizer, FILES, count=3, tokens=24, seed=5)
+    assert [len(prompt) for prompt in got] == [24] * 3
+    assert len({tuple(prompt) for prompt in got}) == 3
+    assert got == prompts(kind, tokenizer, FILES, count=3, tokens=24, seed=5)
+    assert all(0 <= token < len(tokenizer) for prompt in got for token in prompt)
+
+
+def test_prose_is_docstrings_and_too_little_of_it_is_told(tokenizer):
+    for prompt in prompts("prose", tokenizer, FILES, count=3, tokens=24, seed=1):
+        text = tokenizer.decode(prompt)
+        assert text.startswith("Says ")
+        assert "import" not in text
+    with pytest.raises(ValueError, match="3 of 4 prose"):
+        prompts("prose", tokenizer, FILES, count=4, tokens=24, seed=1)
+
+
+def measured(*speeds):
+    found = Measured()
+    for speed in speeds:
+        found.add(100, 100 / speed, None)
+    return found
+
+
+def test_ratios_are_to_the_fastest_plain_side_answer_by_answer():
+    kv = "sink_window"
+    figures = {
+        Side("remote", kv): measured(200.0, 300.0, 400.0),
+        Side("in_process", kv): measured(400.0, 400.0, 400.0),
+        Side("alone", kv): measured(100.0, 100.0, 400.0),
+        Side("alone", "full"): measured(90.0, 90.0, 90.0),
+        Side("transformers", "full"): measured(100.0, 200.0, 200.0),
+    }
+    assert set(figures) == set(sides([kv]))
+    assert fastest_plain(figures) == Side("transformers", "full")
+    got = Cell(figures).summary()
+    assert got["fastest_plain"] == "transformers"
+    remote = got["ratios"]["remote sink_window"]
+    assert remote["over_fastest_plain"]["median"] == 2.0
+    assert remote["over_alone_with_the_same_kv"]["median"] == 2.0
+    assert remote["over_fastest_plain"]["count"] == 3
+
+
+def test_a_side_asks_for_its_own_way_of_keeping_keys_and_values():
+    assert Side("alone", "full").session_options(4, 64) == {"kv_strategy": "full"}
+    assert Side("remote", "restored:archive").session_options(4, 64) == {
+        "kv_strategy": "restored",
+        "sink_tokens": 4,
+        "window_tokens": 64,
+        "restorer": "archive",
+    }
+
+
+def test_a_quick_run_of_two_agents(random_checkpoint, tmp_path):
+    folder = tmp_path / "verifier"
+    shutil.copytree(random_checkpoint(vocab_size=4096, max_position_embeddings=512), folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(SHIPPED / name, folder / name)
+    target = tmp_path / "speculation.json"
+    words = ["--quick", "--verifier", str(folder), "--proposer", "ngram", "--kinds", "random"]
+    kv = ["--kv", "sink_window", "restored:archive", "--window", "32"]
+    bench_speculation.main([*words, *kv, "--out", str(target)])
+    report = json.loads(target.read_text())
+    assert [(cell["kind"], cell["sampling"]) for cell in report["cells"]] == [
+        ("random", "greedy"),
+        ("random", "sampled"),
+    ]
+    for cell in report["cells"]:
+        assert len(cell["sides"]) == 8
+        assert all(side["tokens_per_second_median"] > 0 for side in cell["sides"].values())
+        assert cell["sides"]["alone full"]["tokens_per_forward"] == 1.0
+    assert set(report["verdict"]) == {"sink_window", "restored:archive"}
+    assert "random_over_plain_greedy" in report["verdict"]["sink_window"]
+    assert "| random | sampled | restored:archive |" in target.with_suffix(".md").read_text()
+    begin()
+    for copy in "ab":
+        draw(report, tmp_path / f"{copy}.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

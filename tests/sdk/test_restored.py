@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from kakeya import (
+    ArchiveFull,
+    AsyncClient,
+    BadRequest,
+    NoArchive,
+    RestorerKind,
+    RestorerLost,
+    TrainedForAnother,
+    fleet_wire,
+    wire,
+)
+from kakeya.v1 import capability_pb2, placement_pb2, runtime_pb2
+
+
+async def test_a_session_asks_for_what_restores(node):
+    async with AsyncClient(node.address) as client:
+        await client.create_session(
+            "tiny",
+            kv_strategy="restored",
+            restorer="projection",
+            restorer_model="tiny-dflash",
+            restorer_node_id="aa",
+        )
+        await client.create_session("tiny", kv_strategy="restored")
+        await client.create_session("tiny", restorer=RestorerKind.IDENTITY)
+        with pytest.raises(BadRequest, match="archive, projection, identity"):
+            await client.create_session("tiny", restorer="magic")
+        await client.fleet.plan("tiny", kv_strategy="restored", restorer_node_id="bb")
+    asked = [request.restorer for request in node.requests["CreateSession"]]
+    assert asked == [
+        placement_pb2.Restorer(
+            kind=placement_pb2.RESTORER_KIND_PROJECTION, model_id="tiny-dflash", node_id="aa"
+        ),
+        placement_pb2.Restorer(),
+        placement_pb2.Restorer(kind=placement_pb2.RESTORER_KIND_IDENTITY),
+    ]
+    present = [request.HasField("restorer") for request in node.requests["CreateSession"]]
+    # A node of an earlier version, and another strategy, must not see one.
+    assert present == [True, False, True]
+    assert node.requests["Plan"][0].restorer.node_id == "bb"
+
+
+def test_where_evicted_positions_are_is_told():
+    message = runtime_pb2.SessionInfo(
+        restorer=runtime_pb2.RestorerInfo(
+            restorer=placement_pb2.Restorer(kind=placement_pb2.RESTORER_KIND_ARCHIVE, node_id="bb"),
+            node_name="mini-2",
+            evicted_token_count=900,
+            evicted_bytes=1 << 20,
+            rebuild_count=2,
+            lost=True,
+        )
+    )
+    told = wire.session_info(message).restorer
+    assert told is not None
+    assert (told.kind, told.node_id, told.node_name) == (RestorerKind.ARCHIVE, "bb", "mini-2")
+    assert (told.evicted_token_count, told.evicted_bytes) == (900, 1 << 20)
+    assert (told.rebuild_count, told.lost) == (2, True)
+    assert wire.session_info(runtime_pb2.SessionInfo()).restorer is None
+    done = runtime_pb2.GenerateDone(restorer_rebuild_count=3)
+    assert wire.generation_done(done).restorer_rebuild_count == 3
+    archive = capability_pb2.ArchiveOffer(
+        capacity_bytes=9, free_bytes=7, port=5, arithmetic="torch"
+    )
+    card = fleet_wire.card(capability_pb2.CapabilityCard(archive=archive))
+    assert (card.archive.capacity_bytes, card.archive.free_bytes, card.archive.port) == (9, 7, 5)
+    assert fleet_wire.card(capability_pb2.CapabilityCard()).archive is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "kind"),
+    [
+        ("NO_ARCHIVE", grpc.StatusCode.FAILED_PRECONDITION, NoArchive),
+        ("ARCHIVE_FULL", grpc.StatusCode.RESOURCE_EXHAUSTED, ArchiveFull),
+        ("TRAINED_FOR_ANOTHER", grpc.StatusCode.FAILED_PRECONDITION, TrainedForAnother),
+    ],
+)
+async def test_refusals_have_their_class(node, reason, code, kind):
+    node.refuse("CreateSession", code, reason=reason)
+    async with AsyncClient(node.address) as client:
+        with pytest.raises(kind):
+            await client.create_session("tiny", kv_strategy="restored")
+
+
+async def test_tokens_of_an_append_that_lost_its_archive_are_in_the_history(node, token_at):
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session("tiny", kv_strategy="restored")
+        await session.append([1, 2])
+        # As a node does: it appends first, and computes then.
+        node.refuse("AppendTokens", grpc.StatusCode.UNAVAILABLE, reason="RESTORER_LOST", after=True)
+        with pytest.raises(RestorerLost):
+            await session.append([3, 4])
+        assert session.history == (1, 2, 3, 4)
+        completion = await session.generate(2).collect()
+        assert completion.token_ids == (token_at(4), token_at(5))
