@@ -84,7 +84,7 @@ QWEN3_5: dict[str, object] = {
 TEXT: dict[str, dict[str, object]] = {
     "LlamaForCausalLM": {},
     "MistralForCausalLM": {"sliding_window": None},
-    "Qwen2ForCausalLM": {"head_dim": None},
+    "Qwen2ForCausalLM": {"head_dim": None, "hidden_size": 64},
     "Qwen3ForCausalLM": {},
     "Gemma3ForCausalLM": GEMMA3,
     "Gemma4ForCausalLM": GEMMA4,
