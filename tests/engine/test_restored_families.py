@@ -30,8 +30,8 @@ FAMILIES: dict[str, dict[str, object]] = {
     "Gemma4ForCausalLM": {},
     "Qwen3_5ForCausalLM": {},
 }
-TOLERANCE = {"Gemma4ForCausalLM": 1e-4}
-"""Logits reach 6; of Gemma 4 the library's own caches differ by up to 5e-5."""
+TOLERANCE = {"Gemma4ForCausalLM": 5e-5}
+"""Of the largest logit, 2e-6 for the others; of Gemma 4 the library's own caches differ by up to 2e-5."""
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=500)
 LONG = 70
 
@@ -58,7 +58,7 @@ def test_it_is_full_attention(
 ) -> None:
     full = caches.run(verifier, verifier.allocate(FULL), caches.HISTORY, [16])
     assert np.abs(full).max() > 1
-    assert np.abs(full - expected).max() < TOLERANCE.get(family, 1e-5)
+    assert np.abs(full - expected).max() < TOLERANCE.get(family, 2e-6) * np.abs(expected).max()
     assert np.array_equal(full.argmax(axis=1), expected.argmax(axis=1))
 
 
@@ -86,7 +86,7 @@ def test_any_window_is_full_attention_and_exact(
     full = caches.run(verifier, verifier.allocate(FULL), tokens, [16])
     rows = [caches.run(verifier, verifier.allocate(spec), tokens, [size]) for size in (1, 5, 16)]
     assert rows[0].tobytes() == rows[1].tobytes() == rows[2].tobytes()
-    assert np.abs(rows[0] - full).max() < TOLERANCE.get(family, 1e-5)
+    assert np.abs(rows[0] - full).max() < TOLERANCE.get(family, 2e-6) * np.abs(full).max()
 
 
 def test_a_verifier_without_caches_agrees(
