@@ -438,7 +438,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     restored.add_argument("--restore-weight", type=float, default=1.0, help="beside the drafts'")
     restored.add_argument("--gap-weight", type=float, default=1.0, help="beside the K/V error")
     restored.add_argument(
-        "--reconstruct-share", type=float, default=0.2, help="steps of the first stage"
+        "--reconstruct-share", type=float, default=0.05, help="steps of the first stage"
     )
     return parser.parse_args(arguments)
 
