@@ -237,12 +237,14 @@ class _Generation:
         verified = await run(VerifyTurn(session, block, self._clock))
         self._in_hand = None
         step = verified.step
-        self._record(draft, step, verified.seconds, started)
+        if self._drafter is not None:
+            self._drafter.after_block(draft, step, verified.seconds)
         if not step.stopped:
-            self._ask()
-            # Two turns of the event loop bring the request on its way before the tokens.
+            self._ask(uncounted=len(step.committed))
+            # Two turns of the event loop bring the request on its way before all else.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
+        self._record(draft, step, verified.seconds, started)
         return _committed(step), StopReason.STOP_TOKEN if step.stopped else None
 
     def stop_reason(self, should_stop: Callable[[], bool]) -> StopReason | None:
@@ -263,11 +265,17 @@ class _Generation:
         if self._drafter is not None:
             await self._drafter.close()
 
-    def _ask(self) -> None:
-        """Asks for the next draft now, so that its way is hidden behind handing out tokens."""
-        if self._drafter is not None and self._remaining() > 1:
+    def _ask(self, *, uncounted: int = 0) -> None:
+        """Asks for the next draft now, so that its way is hidden behind handing out tokens.
+
+        `uncounted` tokens were committed that the tally has not got yet.
+        """
+        if self._drafter is None:
+            return
+        remaining = self._remaining(uncounted)
+        if remaining > 1:
             asking = self._drafter.next_draft(
-                self._session.history, self._remaining() - 1, self._seconds_left()
+                self._session.history, remaining - 1, self._seconds_left()
             )
             self._asked = asyncio.ensure_future(asking)
 
@@ -279,9 +287,12 @@ class _Generation:
         if asked is None:
             return NO_DRAFT
         began = self._clock()
-        await asyncio.wait({asked})
-        self._asked = None
-        return replace(asked.result(), wait_seconds=self._clock() - began)
+        try:
+            # Cancelling this takes the draft back, and waits for its end.
+            draft = await asked
+        finally:
+            self._asked = None
+        return replace(draft, wait_seconds=self._clock() - began)
 
     def done(self, stop: StopReason) -> Done:
         """The report of the end."""
@@ -317,8 +328,6 @@ class _Generation:
             start_seconds=started,
         )
         self._tally.add_block(timing, len(step.committed))
-        if self._drafter is not None:
-            self._drafter.after_block(draft, step, verify_seconds)
 
     def _elapsed(self) -> float:
         return self._clock() - self._began
@@ -327,9 +336,9 @@ class _Generation:
         deadline = self._parameters.deadline_seconds
         return deadline - self._elapsed() if deadline else math.inf
 
-    def _remaining(self) -> int:
-        """Tokens that may still be committed."""
-        asked = self._parameters.max_tokens - self._tally.token_count
+    def _remaining(self, uncounted: int = 0) -> int:
+        """Tokens that may still be committed; `uncounted` were that the tally has not got."""
+        asked = self._parameters.max_tokens - self._tally.token_count - uncounted
         return min(asked, self._session.history_limit - len(self._session.history))
 
 

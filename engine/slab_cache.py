@@ -13,10 +13,13 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import ContextExceeded, KvStrategyUnsupported
 from engine.kv_layout import KvLayout, LayerGroup
-from engine.positions import Placement, resident_count
+from engine.positions import Placement, resident_count, round_up
 from engine.restoration.contract import Evicted, EvictedStore
 from engine.slab_pool import Slab, SlabPool
 from engine.slot_writes import Write, writes
+
+DEPOSIT_MULTIPLE = 16
+"""Positions below a multiple of it leave together."""
 
 
 class Store(Protocol):
@@ -195,7 +198,9 @@ class SlabCache(ABC, Generic[AnyStore]):
         Those positions lie before `length`, as `count` <= window: they are final.
         They are still in the ring: every forward so far that began at b with n
         tokens left none of b + n - 1 - window or before undeposited, and wrote
-        over none behind that, as ring >= window. Raises what the store raises.
+        over none behind that, as ring >= window. Up to `DEPOSIT_MULTIPLE` - 1 more
+        go with them, so that not every step of one token has a deposit: all
+        before `length` are final by now. Raises what the store raises.
         """
         store = self._evicted
         if store is None:
@@ -204,6 +209,7 @@ class SlabCache(ABC, Generic[AnyStore]):
         end = self._length + count - self._spec.window
         if first < end:
             self._settle()
+            end = min(self._length, round_up(end, DEPOSIT_MULTIPLE))
             store.deposit(first, self._leaving(first, end))
 
     def prepare(self, count: int) -> dict[LayerGroup, list[Write]]:

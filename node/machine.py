@@ -26,8 +26,13 @@ def machine() -> Machine:
     return Machine(
         platform=f"{platform.system().lower()}/{platform.machine().lower()}",
         accelerator=_accelerator(),
-        memory_total_bytes=psutil.virtual_memory().total,
+        memory_total_bytes=memory_total_bytes(),
     )
+
+
+def memory_total_bytes() -> int:
+    """Bytes of the machine's memory."""
+    return int(psutil.virtual_memory().total)
 
 
 def memory_free_bytes() -> int:

@@ -11,7 +11,12 @@ from engine.proposers.contract import Proposer
 from engine.proposers.loading import load_proposer
 from engine.proposers.local_source import run_inline
 from node.drafting.proposer_loading import proposer_offer
-from node.drafting.served_proposer import ServedProposer, run_in_thread
+from node.drafting.served_proposer import (
+    INLINE_VECTORS,
+    ModelSteps,
+    ServedProposer,
+    run_in_thread,
+)
 from node.sessions.worker import ModelWorker
 
 
@@ -39,4 +44,7 @@ async def load_served_proposer(
     except BaseException:
         await worker.close()
         raise
-    return ServedProposer(proposer, offer, worker.run, worker.run, worker.close)
+    steps = ModelSteps(worker.run)
+    return ServedProposer(
+        proposer, offer, steps.run, steps.run_long, worker.close, inline_tokens=INLINE_VECTORS
+    )

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleet.card import Role
+from fleet.quantities import bytes_text
 from node.archive.byte_amount import parse_bytes
 from node.errors import NodeError
+from node.machine import memory_total_bytes
 
 SERVED_ROLES = (Role.VERIFIER, Role.PROPOSER, Role.ARCHIVE)
 
@@ -58,6 +60,18 @@ def archive_bytes(amount: str) -> int:
     if budget_bytes < LEAST_ARCHIVE_BYTES:
         raise BadRoleSpec(f"archive={amount} is less than 1MiB", mend, spec=amount)
     return budget_bytes
+
+
+def check_memory(budget_bytes: int) -> None:
+    """Raises `BadRoleSpec` for an archive that is larger than this machine's memory."""
+    total = memory_total_bytes()
+    if budget_bytes > total:
+        raise BadRoleSpec(
+            f"an archive of {bytes_text(budget_bytes)} is more than the {bytes_text(total)} of"
+            " this machine",
+            "give what it has to spare",
+            spec="archive",
+        )
 
 
 def parse_role_specs(texts: Sequence[str]) -> list[RoleSpec]:

@@ -49,7 +49,13 @@ from node.planning.fleet_view import FleetView
 from node.planning.placement_service import PlacementServicer
 from node.planning.planner import OwnMeasurements, Planner
 from node.proposer_role import load_served_proposer
-from node.role_spec import BadRoleSpec, RoleSpec, archive_bytes, parse_role_specs
+from node.role_spec import (
+    BadRoleSpec,
+    RoleSpec,
+    archive_bytes,
+    check_memory,
+    parse_role_specs,
+)
 from node.sessions.breaker_book import BreakerBook
 from node.sessions.generations import Generations
 from node.sessions.pairing import Surroundings
@@ -149,8 +155,10 @@ class Roles:
             elif spec.role is Role.PROPOSER:
                 await self._load_proposer(spec, progress)
             else:
+                budget_bytes = archive_bytes(spec.model)
+                check_memory(budget_bytes)
                 self._archive = await ArchiveRole.start(
-                    archive_bytes(spec.model),
+                    budget_bytes,
                     self._drafters,
                     self._metrics,
                     self._clock,

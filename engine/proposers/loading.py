@@ -43,14 +43,12 @@ def load_proposer(
     if loader is not None:
         return loader()
     model, target = _split(name)
+    if model in LOADERS:
+        raise _without_target(model, target)
     folder = _resolved(model, progress)
     if proposer_kind(folder.path) == MASKED_DIFFUSION:
         if target:
-            raise ModelUnusable(
-                f"{folder.model_id} is no DFlash drafter and takes no target: leave out"
-                f" {TARGET_MARK}{target}",
-                model_id=folder.model_id,
-            )
+            raise _without_target(folder.model_id, target)
         return load_masked_diffusion(folder, dtype=dtype)
     return load_dflash(folder, _target(folder, target, progress), dtype=dtype)
 
@@ -94,6 +92,13 @@ def _resolved(model: str, progress: Progress | None) -> ModelFolder:
             model_id=model[:64],
             known_models=known,
         ) from error
+
+
+def _without_target(model_id: str, target: str) -> ModelUnusable:
+    return ModelUnusable(
+        f"{model_id} is no DFlash drafter and takes no target: leave out {TARGET_MARK}{target}",
+        model_id=model_id,
+    )
 
 
 def _target(drafter: ModelFolder, given: str, progress: Progress | None) -> ModelFolder:

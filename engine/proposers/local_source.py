@@ -30,8 +30,8 @@ FeaturesSince = Callable[[int], tuple[int, ContextVectors]]
 class LocalDraftSource:
     """A `DraftSource` over a `Proposer` in this process, for one session.
 
-    `runner(token_count)` runs a step that takes in so many tokens: inline for
-    `ngram` unless they are many, in its own thread for a model. One step runs
+    `runner(token_count)` runs a step that takes in so many tokens or vectors: inline
+    for `ngram` and a quick model unless they are many, in its own thread for others. One step runs
     at a time, in the order of the calls. `features`, for a proposer that needs
     context vectors, is asked where `draft` is awaited, before each step, for
     those that the state does not know.
@@ -70,8 +70,9 @@ class LocalDraftSource:
         async with self._turn:
             self._check_open()
             known = self._state.length if self._state is not None else 0
-            run = self._runner(len(history) - known)
             fresh = self._fresh_features()
+            taken_in = max(len(history) - known, len(fresh[1]) if fresh is not None else 0)
+            run = self._runner(taken_in)
             draft = await run(lambda: self._propose(history, assumed, block_size, fresh))
             if fresh is not None:
                 self._features_end = max(self._features_end, fresh[0] + len(fresh[1]))

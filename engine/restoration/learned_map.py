@@ -24,8 +24,8 @@ MAP_FOLDER = "restorer"
 class LearnedMap:
     """A drafter's map from context vectors of `width` values to a verifier's keys and values.
 
-    Digests are SHA-256 in hexadecimal: of the map's weights, of the verifier's,
-    and of the encoder that makes the vectors. `folder` is the drafter's.
+    Digests are SHA-256 in hexadecimal: of the map, of the verifier's weights, and of
+    the encoder that makes the vectors. `folder` is the drafter's.
     """
 
     model_id: str
@@ -65,6 +65,16 @@ def restorer_digest(map_digest: str, encoder_digest: str) -> str:
     return hashlib.sha256(f"{map_digest}:{encoder_digest}".encode()).hexdigest()
 
 
+def map_digest(folder: Path, entries: object) -> str:
+    """SHA-256, in hexadecimal digits, of the map in `folder` with the config `entries`.
+
+    Covers `engine.digests.weights_digest`, a colon, and the entries as JSON with sorted
+    keys: they too decide what the map makes. Raises `WeightsMismatch`.
+    """
+    config = json.dumps(entries, sort_keys=True)
+    return hashlib.sha256(f"{weights_digest(folder)}:{config}".encode()).hexdigest()
+
+
 def read_map(model_id: str, folder: Path) -> LearnedMap:
     """The map of the drafter in `folder`.
 
@@ -86,7 +96,7 @@ def read_map(model_id: str, folder: Path) -> LearnedMap:
         raise ModelUnusable(
             f"{path} does not say what it belongs to: {error!r}", path=str(path)
         ) from error
-    return LearnedMap(model_id, folder, width, weights_digest(path.parent), *names)
+    return LearnedMap(model_id, folder, width, map_digest(path.parent, entries), *names)
 
 
 def find_map(model_id: str, verifier_digest: str, drafters: Mapping[str, Path]) -> LearnedMap:

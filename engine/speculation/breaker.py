@@ -49,7 +49,7 @@ class Breaker:
 
     def after_success(self) -> Breaker:
         """A well-formed draft came in time."""
-        return Breaker()
+        return SOUND
 
     def after_fault(self, kind: DraftFaultKind, now: float) -> Breaker:
         """A draft failed.
@@ -66,3 +66,7 @@ class Breaker:
             self.cool_down_seconds * 2 or FIRST_COOL_DOWN_SECONDS, LONGEST_COOL_DOWN_SECONDS
         )
         return Breaker(bad_blocks, kind, cool_down, now + cool_down)
+
+
+SOUND = Breaker()
+"""The breaker of a proposer of which nothing bad is known."""

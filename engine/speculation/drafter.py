@@ -9,7 +9,7 @@ raised.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -168,8 +168,10 @@ class Drafter:
     ) -> tuple[Draft, tuple[int, ...], bool] | None:
         state, patience = self._state, self._limits.deadline_seconds
         state.breaker = state.breaker.after_asking(self._clock(), patience)
-        request = self._request(history, (), self._block_size(most))
-        draft = await self._received(request, seconds_left)
+        size = min(self._block_size(most), MAX_BLOCK_SIZE)
+        # In this task: each hand-over from one to another is a turn of the event loop.
+        drafting = self._source.draft(history.until(len(history)), (), size)
+        draft = await self._received(drafting, size, seconds_left)
         return None if draft is None else (draft, draft.token_ids, False)
 
     async def _taken_ahead(
@@ -181,7 +183,7 @@ class Drafter:
             return None
         committed = history[request.base_length :]
         if may_fit(request.assumed, committed) or request.task.done():
-            draft = await self._received(request, seconds_left)
+            draft = await self._received(_joined(request.task), request.block_size, seconds_left)
         else:
             await taken_back(request.task)
             draft = None
@@ -193,19 +195,21 @@ class Drafter:
         self._tally.ahead_miss_count += 1
         return None
 
-    async def _received(self, request: _Request, seconds_left: float) -> Draft | None:
-        """The well-formed draft of a request; None with the fault counted.
+    async def _received(
+        self, drafting: Awaitable[Draft], block_size: int, seconds_left: float
+    ) -> Draft | None:
+        """The well-formed draft of at most `block_size` tokens; None with the fault counted.
 
         Also None, and no fault, when the generation's time was up first.
         """
         patience = self._limits.deadline_seconds
         try:
-            draft = await _within(request.task, min(patience, seconds_left))
+            draft = await _within(drafting, min(patience, seconds_left))
             if draft is None and seconds_left < patience:
                 return None
             if draft is None:
                 raise DraftFailed(DraftFaultKind.DEADLINE, f"no draft within {patience} s")
-            check_draft(draft, request.block_size, self._limits.vocabulary_size)
+            check_draft(draft, block_size, self._limits.vocabulary_size)
         except DraftFailed as fault:
             self._tally.faults[DropReason(fault.kind.value)] += 1
             self._state.breaker = self._state.breaker.after_fault(fault.kind, self._clock())
@@ -215,19 +219,41 @@ class Drafter:
         return draft
 
 
-async def _within(task: asyncio.Task[Draft], seconds: float) -> Draft | None:
-    """The task's draft, or None, the task cancelled, when it does not come in time."""
+async def _within(drafting: Awaitable[Draft], seconds: float) -> Draft | None:
+    """The draft, or None, taken back, when it does not come in time.
+
+    A caller that is cancelled takes it back too.
+    """
+    caller = asyncio.current_task()
+    limit = asyncio.timeout(max(0.0, seconds))
     try:
-        finished, _ = await asyncio.wait({task}, timeout=max(0.0, seconds))
+        async with limit:
+            try:
+                draft = await drafting
+            except (asyncio.CancelledError, DraftFailed) as ended:
+                if caller is not None and caller.cancelling():
+                    # What it fails with while it is taken back is nobody's concern.
+                    raise asyncio.CancelledError from ended
+                if isinstance(ended, DraftFailed):
+                    raise
+                # Nobody here did it: the source was closed under the draft.
+                raise DraftFailed(
+                    DraftFaultKind.UNREACHABLE, "the draft was cancelled by its source"
+                ) from ended
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return None
+    return None if limit.expired() else draft
+
+
+async def _joined(task: asyncio.Task[Draft]) -> Draft:
+    """The task's draft. Cancelling cancels the task, and waits for its end."""
+    try:
+        await asyncio.wait({task})
     except asyncio.CancelledError:
         await taken_back(task)
         raise
-    if not finished:
-        await taken_back(task)
-        return None
-    if task.cancelled():
-        # Nobody here did it: the source was closed under the draft.
-        raise DraftFailed(DraftFaultKind.UNREACHABLE, "the draft was cancelled by its source")
     return task.result()
 
 

@@ -1,8 +1,7 @@
 """How much to draft, whether to, and whether ahead; from what was measured.
 
-With per-token acceptance a, a block of B drafted tokens commits
-    E(B) = 1 + a + a**2 + ... + a**B
-tokens in one verify forward on average (Leviathan et al. 2023). It takes
+A block of B drafted tokens commits E(B) tokens in one verify forward on average
+(Leviathan et al. 2023; `engine.speculation.place_rates`). It takes
     V(B + 1) + W(B)
 seconds, V(n) being a verify forward of n rows and W(B) the wait for the draft. How
 V and a draft grow with their size was measured when the models were loaded; how
@@ -21,13 +20,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from engine.speculation.place_rates import NOTHING_TRIED, PRIOR_RATE, PlaceRates
 from engine.speculation.steps import FLAT, MeasuredSteps
 
 # Share of the old weight that a block leaves, about its last ten blocks.
 DECAY = 0.9
-# Before anything is measured: two tokens tried, one and a half accepted.
+# Tokens that count as tried before anything is measured.
 PRIOR_TRIALS = 2.0
-PRIOR_ACCEPTED = 1.5
 # A block is as short as still promises this share of the best one's speed.
 KEPT_SHARE = 0.98
 # Tokens lost against decoding alone at which drafting is dropped, and the most that
@@ -82,6 +81,7 @@ class Pace:
     draft_steps: MeasuredSteps = FLAT
     trials: float = 0.0
     accepted: float = 0.0
+    places: PlaceRates = NOTHING_TRIED
     whole_block_share: float = 0.5
     verify_scale: float = 1.0
     draft_scale: float = 1.0
@@ -98,7 +98,7 @@ class Pace:
     @property
     def acceptance(self) -> float:
         """Probability that a drafted token whose predecessors were accepted is too."""
-        return (self.accepted + PRIOR_ACCEPTED) / (self.trials + PRIOR_TRIALS)
+        return (self.accepted + PRIOR_RATE * PRIOR_TRIALS) / (self.trials + PRIOR_TRIALS)
 
     @property
     def dropped(self) -> bool:
@@ -111,16 +111,24 @@ class Pace:
         A retry hopes for the acceptance that was assumed at first: a block as short
         as the last failures suggest could not show that drafting pays again.
         """
-        acceptance = self.acceptance
-        if self.retry_after_blocks:
-            acceptance = max(acceptance, PRIOR_ACCEPTED / PRIOR_TRIALS)
-        speeds = []
-        expected = 1.0
-        for size in range(1, most + 1):
-            expected += acceptance**size
-            speeds.append(expected / self.block_seconds(size))
+        # `block_seconds` of each size, spelt out: this is between a block and its draft.
+        verify, draft, wire = self._factors
+        steps = zip(
+            self.expected_tokens(most),
+            self.verify_steps.rising(most + 1)[1:],
+            self.draft_steps.rising(most),
+            strict=True,
+        )
+        speeds = [
+            tokens / (verify * verify_step + draft * draft_step + wire)
+            for tokens, verify_step, draft_step in steps
+        ]
         enough = KEPT_SHARE * max(speeds)
         return next(size for size, speed in enumerate(speeds, start=1) if speed >= enough)
+
+    def expected_tokens(self, most: int) -> list[float]:
+        """E(1) to E(`most`)."""
+        return self.places.expected(most, hopeful=self.retry_after_blocks > 0)
 
     def should_draft_ahead(self) -> bool:
         """Whether drafting ahead saves more waiting than its misses cost.
@@ -158,6 +166,7 @@ class Pace:
             self,
             trials=self.trials * DECAY + block.trial_count,
             accepted=self.accepted * DECAY + block.accepted_count,
+            places=self.places.after(block.drafted_count, block.accepted_count),
             whole_block_share=_smoothed(
                 self.whole_block_share,
                 float(0 < block.drafted_count == block.accepted_count),
@@ -177,12 +186,18 @@ class Pace:
 
     def block_seconds(self, size: int) -> float:
         """Expected seconds of a block of `size` drafted tokens: V(size + 1) + W(size)."""
-        verify = self.verify_scale * self.verify_steps.seconds(size + 1)
+        verify, draft, wire = self._factors
+        seconds = verify * self.verify_steps.seconds(size + 1) + wire
+        return seconds + draft * self.draft_steps.seconds(size) if size else seconds
+
+    @property
+    def _factors(self) -> tuple[float, float, float]:
+        """What a verify step and a draft step count in a block, and its seconds on the wire."""
         # Flat steps say nothing of a draft before one was measured.
         known = self.block_count > 0 or self.draft_steps is not FLAT
-        draft = self.draft_scale * self.draft_steps.seconds(size) if known and size else 0.0
-        wire = max(0.0, self.round_trip_seconds - self.compute_seconds)
-        return verify + self.wait_share * (wire + draft)
+        draft = self.wait_share * self.draft_scale if known else 0.0
+        wire = self.wait_share * max(0.0, self.round_trip_seconds - self.compute_seconds)
+        return self.verify_scale, draft, wire
 
 
 def _smoothed(old: float, new: float, *, first: bool) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,15 @@ class MeasuredSteps:
                 return seconds
         count, seconds = self.points[-1]
         return seconds * token_count / count
+
+    def rising(self, most: int) -> tuple[float, ...]:
+        """`seconds` of 1 to `most` tokens."""
+        return _rising(self, most)
+
+
+@lru_cache(maxsize=256)
+def _rising(steps: MeasuredSteps, most: int) -> tuple[float, ...]:
+    return tuple(steps.seconds(count) for count in range(1, most + 1))
 
 
 FLAT = MeasuredSteps(((1 << 30, 1.0),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,10 +13,11 @@ from engine.errors import RestorerLost
 from engine.features import FeatureEncoder
 from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
+from node.archive.data_connection import OpenConnections
 from node.archive.opening import Opening, opening_to_wire
-from node.archive.patience import Patience
 from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from node.archive.restorer_fault import RestorerFault, error_info
+from node.config import split_address
 from node.metrics import NodeMetrics
 from node.rpc.grpc_settings import client_options
 
@@ -46,15 +48,23 @@ class ArchiveWays:
         """`deadline_seconds` is the longest wait for one answer."""
         self._metrics = metrics
         self._deadline_seconds = deadline_seconds
-        self._patience: Patience | None = None
+        self._connections = OpenConnections()
         self._channels: dict[str, grpc.Channel] = {}
 
     async def open(
         self, address: str, opening: Opening, encoder: FeatureEncoder | None
     ) -> OpenedArchive:
         """An empty archive at host:port. Raises `ArchiveRefused`."""
-        way = self._way(address)
-        work = partial(_open, way, opening, encoder, self._deadline_seconds)
+        host, _ = split_address("address", address)
+        way = partial(
+            ArchiveWay,
+            host,
+            deadline_seconds=self._deadline_seconds,
+            connections=self._connections,
+            on_fault=self._count,
+            on_round_trip=self._metrics.restorer_round_trip_seconds.observe,
+        )
+        work = partial(_open, self._stub(address), way, opening, encoder, self._deadline_seconds)
         opening_it = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return await asyncio.shield(opening_it)
@@ -63,27 +73,18 @@ class ArchiveWays:
             raise
 
     async def close(self) -> None:
-        """Ends the channels, and with them the archives that are still in use."""
+        """Ends the channels, and the archives that are still in use."""
+        self._connections.end()
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await asyncio.to_thread(channel.close)
-        patience, self._patience = self._patience, None
-        if patience is not None:
-            await asyncio.to_thread(patience.close)
 
-    def _way(self, address: str) -> ArchiveWay:
-        if self._patience is None:
-            self._patience = Patience(self._deadline_seconds)
+    def _stub(self, address: str) -> ArchiveServiceStub:
         channel = self._channels.get(address)
         if channel is None:
             channel = grpc.insecure_channel(address, options=client_options())
             self._channels[address] = channel
-        return ArchiveWay(
-            stub=ArchiveServiceStub(channel),
-            patience=self._patience,
-            on_fault=self._count,
-            on_round_trip=self._metrics.restorer_round_trip_seconds.observe,
-        )
+        return ArchiveServiceStub(channel)
 
     def _count(self, fault: RestorerFault) -> None:
         self._metrics.restorer_faults.labels(kind=fault.value).inc()
@@ -96,13 +97,17 @@ def _let_go(opening: asyncio.Future[OpenedArchive]) -> None:
 
 
 def _open(
-    way: ArchiveWay, opening: Opening, encoder: FeatureEncoder | None, deadline_seconds: float
+    stub: ArchiveServiceStub,
+    way: Callable[[int], ArchiveWay],
+    opening: Opening,
+    encoder: FeatureEncoder | None,
+    deadline_seconds: float,
 ) -> OpenedArchive:
     """In a thread of its own."""
     # A map that is loaded there takes its time; a node that is frozen is not waited for.
     seconds = OPEN_SECONDS if opening.restorer.width else deadline_seconds
     try:
-        opened: wire.OpenArchiveResponse = way.stub.OpenArchive(
+        opened: wire.OpenArchiveResponse = stub.OpenArchive(
             opening_to_wire(opening), timeout=seconds
         )
     except grpc.RpcError as error:
@@ -110,7 +115,9 @@ def _open(
         words = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
         raise ArchiveRefused(info.reason if info is not None else "", words) from error
     try:
-        store = RemoteEvictedStore(way, opened.archive_id, opening.shape, opening.restorer, encoder)
+        store = RemoteEvictedStore(
+            way(opened.data_port), opened.archive_id, opening.shape, opening.restorer, encoder
+        )
     except RestorerLost as error:
         raise ArchiveRefused("", str(error)) from error
     return OpenedArchive(store, opened.arithmetic)

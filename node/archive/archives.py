@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.errors import OutOfKvMemory
+from engine.positions import contiguous_placement
 from engine.restoration.contract import Evicted, EvictedStore
 from fleet.archive_choice import LEAST_POSITIONS
 from node.archive.opening import Opening
@@ -117,8 +118,9 @@ class Archives:
         """
         self._refuse_when_draining()
         self._maker.check(opening)
-        positions = max(opening.expected_positions, LEAST_POSITIONS)
-        self._admit(positions * opening.shape.bytes_per_position)
+        # As much as a store takes, which grows by whole segments.
+        expected = contiguous_placement(max(opening.expected_positions, LEAST_POSITIONS))
+        self._admit(expected.slots * opening.shape.bytes_per_position)
         try:
             store = self._maker.make(opening)
         except OutOfKvMemory as error:

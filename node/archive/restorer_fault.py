@@ -31,11 +31,6 @@ _BY_REASON = {
     "RESTORER_REFUSED": RestorerFault.REFUSED,
     "DRAINING": RestorerFault.GONE,
 }
-_BY_CODE = {
-    grpc.StatusCode.UNAVAILABLE: RestorerFault.UNREACHABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED: RestorerFault.DEADLINE,
-    grpc.StatusCode.CANCELLED: RestorerFault.GONE,
-}
 
 
 def error_info(error: grpc.RpcError) -> error_details_pb2.ErrorInfo | None:
@@ -46,21 +41,24 @@ def error_info(error: grpc.RpcError) -> error_details_pb2.ErrorInfo | None:
         if key != "grpc-status-details-bin" or not isinstance(value, bytes):
             continue
         try:
-            status = status_pb2.Status.FromString(value)
+            return _info(status_pb2.Status.FromString(value))
         except DecodeError:
             return None
-        for detail in status.details:
-            info = error_details_pb2.ErrorInfo()
-            if detail.Unpack(info) and info.domain == DOMAIN:
-                return info
     return None
 
 
-def fault_of(error: grpc.RpcError) -> tuple[RestorerFault, str]:
-    """The kind of a failed call, and its words."""
-    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
-    words = (error.details() or code.name) if isinstance(error, grpc.Call) else str(error)
-    info = error_info(error)
+def fault_of(status: status_pb2.Status) -> tuple[RestorerFault, str]:
+    """The kind of the error that an archive ended a connection with, and its words."""
+    info = _info(status)
+    fault = RestorerFault.PROTOCOL
     if info is not None:
-        return _BY_REASON.get(info.reason, RestorerFault.PROTOCOL), words
-    return _BY_CODE.get(code, RestorerFault.PROTOCOL), words
+        fault = _BY_REASON.get(info.reason, RestorerFault.PROTOCOL)
+    return fault, status.message or fault.value
+
+
+def _info(status: status_pb2.Status) -> error_details_pb2.ErrorInfo | None:
+    for detail in status.details:
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info) and info.domain == DOMAIN:
+            return info
+    return None

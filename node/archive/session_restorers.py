@@ -112,7 +112,10 @@ class Restorers:
         """
         if choice.kind is not RestorerKind.PROJECTION:
             return RestorerSpec(choice.kind), None
-        found = find_map(choice.model_id, info.weights_digest, self.drafters)
+        # It hashes the weights: no matter for the event loop.
+        found = await asyncio.to_thread(
+            find_map, choice.model_id, info.weights_digest, dict(self.drafters)
+        )
         found.check_verifier(info.model_id, info.weights_digest)
         encoder = self._encoders.get(found.encoder_digest)
         if encoder is None:

@@ -8,6 +8,9 @@ from functools import wraps
 
 import click
 
+# What a request can say.
+MOST_TOKENS = 2**32 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class KvChoice:
@@ -38,13 +41,13 @@ _OPTIONS = (
     click.option(
         "--sink",
         "sink_tokens",
-        type=click.IntRange(min=0),
+        type=click.IntRange(min=0, max=MOST_TOKENS),
         help="First positions that stay resident. Default: the node's (4).",
     ),
     click.option(
         "--window",
         "window_tokens",
-        type=click.IntRange(min=1),
+        type=click.IntRange(min=1, max=MOST_TOKENS),
         help="Latest positions that stay resident. Default: the node's (1,024).",
     ),
     click.option(

@@ -9,7 +9,7 @@ _MENDS = {
     "DRAINING": "ask another node with --node HOST:PORT",
     "INVARIANT_VIOLATED": "please report it with the node's log",
     "KV_STRATEGY_UNSUPPORTED": "choose another --kv-strategy",
-    "MODEL_NOT_FOUND": "`fleet join --serve verifier=MODEL` serves one more",
+    "MODEL_NOT_FOUND": "`fleet join --serve verifier=MODEL` or `proposer=MODEL` serves one more",
     "NO_ARCHIVE": "see the archives with `fleet status`",
     "NOT_LOOPBACK": "run the command on the node's own machine",
     "OUT_OF_KV_MEMORY": "close sessions, give a smaller --window, or try again later",

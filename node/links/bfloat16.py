@@ -6,19 +6,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 _QUIET = np.uint16(0x0040)
+_HALF = np.uint32(16)
+_ONE = np.uint32(1)
+_BELOW_HALF = np.uint32(0x7FFF)
 
 
 def to_bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     """The nearest bfloat16 of each value, ties to the even one; NaN stays NaN."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    upper = bits >> np.uint32(16)
+    plain = np.ascontiguousarray(values, np.float32)
+    bits = plain.view(np.uint32)
+    rounded = bits >> _HALF
+    rounded &= _ONE
+    rounded += _BELOW_HALF
     # Wraps around for NaN alone, which is put right below.
-    rounded = (bits + (np.uint32(0x7FFF) + (upper & np.uint32(1)))) >> np.uint32(16)
+    rounded += bits
+    rounded >>= _HALF
     nearest = rounded.astype(np.uint16)
-    is_nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    is_nan = np.isnan(plain)
     if is_nan.any():
         # A payload in the lower half alone would round to an infinity.
-        nearest[is_nan] = upper[is_nan].astype(np.uint16) | _QUIET
+        nearest[is_nan] = (bits[is_nan] >> _HALF).astype(np.uint16) | _QUIET
     return nearest
 
 

@@ -140,6 +140,9 @@ class FeatureSender:
         Raises `DraftFailed` (FEATURES) when the proposer's node refuses one,
         (UNREACHABLE) when it does not answer.
         """
+        stream = self._stream
+        if stream is not None and not stream.broken:
+            return stream.link_id
         async with self._opening:
             if self._stream is not None and not self._stream.broken:
                 return self._stream.link_id

@@ -15,6 +15,9 @@ MOST_LINKS = 256
 MOST_BYTES = 1 << 30
 # A link on which nothing arrives for so long belongs to nobody any more.
 IDLE_SECONDS = 300.0
+# Who opens a link has its stream a round trip later. One that never comes must not keep
+# a place from others.
+UNCLAIMED_SECONDS = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -97,10 +100,12 @@ class LinkTable:
             link.ended.set()
 
     def sweep(self) -> None:
-        """Ends the links that nobody has used for `idle_seconds`."""
-        before = self._clock() - self._idle_seconds
+        """Ends the links that nobody has used for `idle_seconds`, and those never claimed."""
+        now = self._clock()
         for link in self:
-            if link.used_at <= before:
+            claimed = link.is_streaming
+            patience = self._idle_seconds if claimed else min(self._idle_seconds, UNCLAIMED_SECONDS)
+            if now - link.used_at >= patience:
                 self.close(link.link_id, "ended after it was idle")
 
     def close_all(self, reason: str) -> None:

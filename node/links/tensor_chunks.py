@@ -24,8 +24,9 @@ _MAX_SIZE = 1 << 40
 
 def chunks_of(tensor: WireTensor, link_id: str, tensor_id: int) -> Iterator[wire.TensorChunk]:
     """The tensor's chunks in order, one of no bytes for a tensor of none."""
-    view = memoryview(tensor.data)
+    view = tensor.data
     for offset in range(0, max(1, len(view)), CHUNK_BYTES):
+        # A small tensor's bytes are not copied.
         data = bytes(view[offset : offset + CHUNK_BYTES])
         chunk = wire.TensorChunk(
             link_id=link_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.speculation.breaker import Breaker
+from engine.speculation.breaker import SOUND, Breaker
 from engine.speculation.pace import Pace
 from engine.speculation.state import SpeculationState
 
@@ -29,12 +29,12 @@ class BreakerBook:
 
     def get(self, key: ProposerKey) -> Breaker:
         """The breaker of a proposer; a closed one before anything is known."""
-        boot_id, breaker = self._breakers.get(key, ("", Breaker()))
-        return breaker if boot_id == self._boot_of(key[0]) else Breaker()
+        known = self._breakers.get(key)
+        return known[1] if known is not None and known[0] == self._boot_of(key[0]) else SOUND
 
     def put(self, key: ProposerKey, breaker: Breaker) -> None:
         """Stores what a draft made of the breaker."""
-        if breaker == Breaker():
+        if breaker is SOUND or breaker == SOUND:
             self._breakers.pop(key, None)
         else:
             self._breakers[key] = (self._boot_of(key[0]), breaker)

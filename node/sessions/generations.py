@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,8 +23,9 @@ from engine.session_store import Activity
 from fleet.plan import Placement
 from node.metrics import NodeMetrics
 from node.planning.acceptance_ledger import AcceptanceLedger
+from node.sessions.open_session import OpenSession
 from node.sessions.runtime_wire import GenerationSpec
-from node.sessions.session_desk import OpenSession, SessionDesk
+from node.sessions.session_desk import SessionDesk
 
 # A generation whose time was up while it waited for its turn still has to say so.
 _NO_TIME_SECONDS = 1e-9
@@ -118,7 +119,7 @@ class Generations:
                         state=state,
                         should_stop=lambda: self._desk.draining,
                         on_block=partial(self._learn, session),
-                        recover=partial(self._desk.recover, session),
+                        recover=partial(self._recover, session, spec, arrived),
                     )
                     async with aclosing(generation):
                         async for event in generation:
@@ -138,6 +139,17 @@ class Generations:
                 finally:
                     self._metrics.tokens_prefilled.inc(max(0, pending - record.session.pending))
                     self._ended()
+
+    async def _recover(self, session: OpenSession, spec: GenerationSpec, arrived: float) -> None:
+        """Makes the session's cache anew; gives up when the generation's time is over.
+
+        It then ends with DEADLINE, and the session's next operation tries again.
+        """
+        deadline = spec.deadline_seconds
+        left = max(0.0, deadline - (self._clock() - arrived)) if deadline else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._desk.recover(session)
 
     def _parameters(
         self, session: OpenSession, spec: GenerationSpec, queue_seconds: float

@@ -12,6 +12,7 @@ from engine.history import History
 from engine.proposers.contract import DraftSource
 from engine.proposers.local_source import LocalDraftSource
 from engine.session import Session
+from engine.session_features import SessionFeatures
 from engine.speculation.pace import Pace
 from engine.speculation.state import SpeculationState
 from engine.speculation.steps import FLAT, MeasuredSteps
@@ -47,12 +48,16 @@ class Surroundings:
 
 @dataclass(slots=True)
 class _Connection:
-    """A source, the channel below it (None in process), and what was learned of it."""
+    """A source, the channel below it (None in process), and what was learned of it.
+
+    `features` are the vectors that the source reads, None when it takes none.
+    """
 
     placement: Placement
     source: DraftSource
     channel: grpc.aio.Channel | None
     state: SharedSpeculationState
+    features: SessionFeatures | None
 
 
 class Pairing:
@@ -200,8 +205,14 @@ class Pairing:
             self._plan = plan
 
     def _stands(self, connection: _Connection) -> bool:
-        """Whether the connection is the plan's, over the channel that is in use now."""
+        """Whether the connection is the plan's, over the channel that is in use now.
+
+        And reads the vectors that are made now: a proposer that was started anew with
+        other weights has another encoder.
+        """
         if connection.placement != self._plan.proposer:
+            return False
+        if connection.features is not self._features(connection.placement):
             return False
         if connection.channel is None:
             return True
@@ -210,6 +221,7 @@ class Pairing:
     def _connected(self, placement: Placement) -> _Connection | None:
         around = self._around
         key = (placement.node_id, placement.model_id)
+        features = self._features(placement)
         state = SharedSpeculationState(
             around.breakers,
             key,
@@ -219,9 +231,9 @@ class Pairing:
         if placement.node_id == around.fleet.self_id:
             served = around.proposers[placement.model_id]
             source: DraftSource = LocalDraftSource(
-                served.proposer, served.runner, features=self._features(placement)
+                served.proposer, served.runner, features=_reader(features)
             )
-            return _Connection(placement, source, None, state)
+            return _Connection(placement, source, None, state, features)
         channel = self._channel(placement.node_id)
         if channel is None:
             return None
@@ -231,9 +243,9 @@ class Pairing:
             self._info.vocabulary_size,
             self._info.tokenizer_digest,
             observe=around.observe_round_trip,
-            sender=self._sender(placement, channel),
+            sender=self._sender(placement, channel, features),
         )
-        return _Connection(placement, source, channel, state)
+        return _Connection(placement, source, channel, state, features)
 
     def _pace(self, placement: Placement) -> Pace:
         """What the cards say of both models' steps."""
@@ -242,16 +254,17 @@ class Pairing:
             draft_steps=_steps(self._conditioning.offer(placement)),
         )
 
-    def _features(self, placement: Placement) -> ReadFeatures | None:
+    def _features(self, placement: Placement) -> SessionFeatures | None:
         """The session's context vectors; None when the proposer takes none."""
         offer, session = self._conditioning.offer(placement), self._conditioning.session
         if offer is None or not offer.feature_width or session is None:
             return None
-        features = session.features
-        return features.since if features is not None else None
+        return session.features
 
-    def _sender(self, placement: Placement, channel: grpc.aio.Channel) -> FeatureSender | None:
-        offer, read = self._conditioning.offer(placement), self._features(placement)
+    def _sender(
+        self, placement: Placement, channel: grpc.aio.Channel, features: SessionFeatures | None
+    ) -> FeatureSender | None:
+        offer, read = self._conditioning.offer(placement), _reader(features)
         if offer is None or read is None:
             return None
         address = ProposerAddress(
@@ -265,6 +278,10 @@ class Pairing:
         except FleetError:
             # No address of the node is known any more.
             return None
+
+
+def _reader(features: SessionFeatures | None) -> ReadFeatures | None:
+    return features.since if features is not None else None
 
 
 def _steps(offer: ModelOffer | None) -> MeasuredSteps:

@@ -21,13 +21,14 @@ from node.membership.card_wire import offer_to_wire
 from node.metrics import NodeMetrics
 from node.planning.plan_wire import plan_to_wire
 from node.sessions.generations import Finished, Generations
+from node.sessions.open_session import OpenSession, planned
 from node.sessions.report_wire import committed_to_wire, done_to_wire, session_to_wire
 from node.sessions.runtime_wire import (
     generation_spec_from_wire,
     page_from_wire,
     session_spec_from_wire,
 )
-from node.sessions.session_desk import OpenSession, SessionDesk, planned
+from node.sessions.session_desk import SessionDesk
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -7,7 +7,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -17,10 +17,10 @@ from engine.session_store import Activity, EndReason, SessionOptions, SessionRec
 from fleet.card import Role
 from fleet.errors import ModelNotFound
 from fleet.liveness import Liveness
-from fleet.plan import Plan
 from node.archive.session_restorers import Restorers, SessionRestorer
 from node.metrics import NodeMetrics
 from node.rpc.refusals import Draining, ForkBeyondHistory, ModelServedElsewhere
+from node.sessions.open_session import OpenSession
 from node.sessions.pairing import Pairing, Surroundings
 from node.sessions.runtime_wire import SessionSpec, check_for_model
 from node.sessions.served_verifier import ServedVerifier
@@ -44,33 +44,9 @@ _EVICTIONS = {EndReason.IDLE: "ttl", EndReason.MEMORY: "memory"}
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class OpenSession:
-    """A session as this node serves it; `ordinal` orders all sessions by age.
-
-    `turn` is held by the one operation that runs.
-    """
-
-    session_id: str
-    ordinal: int
-    spec: SessionSpec
-    served: ServedVerifier
-    pairing: Pairing
-    restorer: SessionRestorer | None = None
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 def new_session_id() -> str:
     """A session id that nobody guesses."""
     return secrets.token_hex(SESSION_ID_BYTES)
-
-
-def planned(session: OpenSession) -> Plan:
-    """The pair that serves a session, and where its archive is, with the reasons of both."""
-    plan, restorer = session.pairing.plan, session.restorer
-    if restorer is None:
-        return plan
-    return replace(plan, archive=restorer.placement, reasons=(*plan.reasons, *restorer.reasons))
 
 
 class SessionDesk:
@@ -184,7 +160,10 @@ class SessionDesk:
             raise RestorerLost("the session has no restorer that could be made anew")
         store = session.served.store
         history_length = len(store.get(session.session_id).session.history)
+        restorer.lost = True
+        session.check_rebuilds(history_length)
         evicted = await self._restorers.rebuild(restorer, history_length)
+        session.rebuild_count += 1
         taken = False
 
         def renew() -> None:

@@ -24,7 +24,7 @@ class WorkerClosed(RuntimeError):
 class _Step:
     """A step on its way through the worker's thread."""
 
-    __slots__ = ("_taken", "asked_at", "finished", "function", "loop")
+    __slots__ = ("_taken", "asked_at", "ended", "finished", "function", "loop")
 
     def __init__(self, function: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
         # Not when the thread takes note of it: that may be a whole batch later.
@@ -33,6 +33,8 @@ class _Step:
         self.loop = loop
         self._taken = threading.Lock()
         self.finished: asyncio.Future[object] = loop.create_future()
+        self.ended = False
+        """Whether `finish` was called."""
 
     @property
     def taken(self) -> bool:
@@ -45,6 +47,7 @@ class _Step:
 
     def finish(self, result: object, error: BaseException | None) -> None:
         """Tells the task that awaits the step; on the loop's thread."""
+        self.ended = True
         if self.finished.done():
             return
         if error is not None:
@@ -85,12 +88,16 @@ class ModelWorker:
         step = _Step(function, asyncio.get_running_loop())
         self._inbox.put(step)
         try:
-            return cast(Result, await asyncio.shield(step.finished))
+            # Not shielded, which would be two more turns of the event loop.
+            return cast(Result, await step.finished)
         except asyncio.CancelledError:
             if step.take():
                 # So that the thread forgets it.
                 self._inbox.put(step)
             else:
+                if not step.ended:
+                    # The future was cancelled with its caller; the thread tells this one.
+                    step.finished = step.loop.create_future()
                 await _settled(step.finished)
             raise
 

@@ -37,7 +37,8 @@ def test_every_option_reaches_its_field():
         ("--kv restored --restorer-model a", "needs --restorer projection"),
         ("--kv restored --restorer identity --restorer-node a", "own process"),
         ("--kv restored --restorer magic", "'archive', 'projection', 'identity'"),
-        ("--kv restored --window 0", "x>=1"),
+        ("--kv restored --window 0", "1<=x<=4294967295"),
+        ("--kv restored --sink 4294967296", "0<=x<=4294967295"),
     ],
 )
 def test_what_cannot_be_together_is_refused(words, says):

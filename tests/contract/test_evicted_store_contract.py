@@ -29,8 +29,8 @@ from engine.restoration.specification import RestorerKind, RestorerSpec
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from node.archive.archive_server import ArchiveServer
 from node.archive.archives import Archives
+from node.archive.data_connection import OpenConnections
 from node.archive.opening import Opening, opening_to_wire
-from node.archive.patience import Patience
 from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from node.metrics import NodeMetrics
 
@@ -68,17 +68,22 @@ def far() -> Iterator[MakeStore]:
     numbers = map(str, itertools.count())
     archives = Archives(TorchStores(), clock=time.monotonic, ids=lambda: next(numbers))
     server = ArchiveServer(archives, NodeMetrics(), "127.0.0.1")
-    patience = Patience(10.0)
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = ArchiveServiceStub(channel)
-        way = ArchiveWay(stub, patience, lambda _fault: None, lambda _seconds: None)
 
         def make(shape: EvictedShape) -> EvictedStore:
             opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "digest")))
+            way = ArchiveWay(
+                host="127.0.0.1",
+                port=opened.data_port,
+                deadline_seconds=10.0,
+                connections=OpenConnections(),
+                on_fault=lambda _fault: None,
+                on_round_trip=lambda _seconds: None,
+            )
             return RemoteEvictedStore(way, opened.archive_id, shape, ARCHIVE)
 
         yield make
-    patience.close()
     server.close()
     assert not len(archives)
 

@@ -337,6 +337,11 @@ def test_a_drafter_in_disguise_is_never_loaded_as_a_language_model(folder, targe
         load_proposer(f"{folder}@{target}")
 
 
+def test_a_lookup_takes_no_target():
+    with pytest.raises(ModelUnusable, match=r"ngram is no DFlash drafter.*leave out @tiny"):
+        load_proposer("ngram@tiny")
+
+
 def test_a_name_that_nobody_has():
     with pytest.raises(ModelNotFound, match="there is: ngram") as caught:
         load_proposer("tiny-dflahs@tiny")

@@ -57,11 +57,10 @@ def test_blocks_grow_and_shrink_with_acceptance():
 
 def speeds(pace, most, verify, wait):
     """Tokens a second of each block size, by the definition."""
-    found = []
-    for size in range(1, most + 1):
-        tokens = sum(pace.acceptance**count for count in range(size + 1))
-        found.append(tokens / (verify(size + 1) + wait(size)))
-    return found
+    tokens = pace.expected_tokens(most)
+    return [
+        expected / (verify(size + 1) + wait(size)) for size, expected in enumerate(tokens, start=1)
+    ]
 
 
 @pytest.mark.parametrize("accepted", [0, 1, 3, 7, 15])

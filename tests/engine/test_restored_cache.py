@@ -325,7 +325,7 @@ def test_numbers_that_are_not_finite_are_refused_and_survived(
     leaving = TorchKvCache._leaving
     with monkeypatch.context() as patched, pytest.raises(RestorerRefused):
         patched.setattr(TorchKvCache, "_leaving", spoilt)
-        verifier.forward(cache, caches.HISTORY[40:44], want_logits=True)
+        verifier.forward(cache, caches.HISTORY[40:56], want_logits=True)
     straight = verifier.allocate(caches.restored(3, 16))
     caches.run(verifier, straight, caches.HISTORY[:40], [16])
     tail = caches.HISTORY[40:56]

@@ -31,7 +31,7 @@ FAMILIES: dict[str, dict[str, object]] = {
     "Qwen3_5ForCausalLM": {},
 }
 TOLERANCE = {"Gemma4ForCausalLM": 5e-5}
-"""Of the largest logit, 2e-6 for the others; of Gemma 4 the library's own caches differ by up to 2e-5."""
+"""Of the largest logit, 2e-6 for the others. Gemma 4 in the library's own caches: up to 2e-5."""
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=500)
 LONG = 70
 

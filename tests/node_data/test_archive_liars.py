@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import queue
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
@@ -16,15 +15,16 @@ from engine.errors import RestorerLost
 from engine.restoration.contract import EvictedQueries
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
-from kakeya.v1 import archive_pb2 as wire
-from kakeya.v1.archive_pb2_grpc import ArchiveServiceServicer, ArchiveServiceStub
-from kakeya.v1.archive_pb2_grpc import add_ArchiveServiceServicer_to_server as add_servicer
-from node.archive.opening import Opening, opening_to_wire
-from node.archive.patience import Patience
+from node.archive.data_connection import OpenConnections
+from node.archive.data_frames import Closed, Frame, FrameReader, Kind, header
 from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
-from node.archive.restorer_fault import RestorerFault, fault_of
+from node.archive.restorer_fault import RestorerFault
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
+DEADLINE_SECONDS = 0.3
+
+Answer = Callable[[socket.socket, Frame], bool]
+"""Sends what it likes to queries; whether the connection goes on."""
 
 
 @pytest.fixture
@@ -33,109 +33,158 @@ def shape(evicted_stores: ModuleType) -> EvictedShape:
 
 
 @pytest.fixture
-def patience() -> Iterator[Patience]:
-    watching = Patience(0.3)
-    yield watching
-    watching.close()
-
-
-@pytest.fixture
 def faults() -> list[RestorerFault]:
     return []
 
 
-def way_of(stub: ArchiveServiceStub, patience: Patience, faults: list[RestorerFault]) -> ArchiveWay:
-    return ArchiveWay(stub, patience, faults.append, lambda _seconds: None)
+def way_to(port: int, faults: list[RestorerFault]) -> ArchiveWay:
+    return ArchiveWay(
+        host="127.0.0.1",
+        port=port,
+        deadline_seconds=DEADLINE_SECONDS,
+        connections=OpenConnections(),
+        on_fault=faults.append,
+        on_round_trip=lambda _seconds: None,
+    )
 
 
-class Liar(ArchiveServiceServicer):
-    """Answers queries with what it is told to; nothing at all for None."""
+class Liar:
+    """Attaches whoever comes, then answers queries with what it is told to."""
 
-    def __init__(self, answer: Callable[[wire.EvictedQueries], Any]) -> None:
+    def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self._silent: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
 
-    def UseArchive(self, request_iterator: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802
-        context.add_callback(lambda: self._silent.put(None))
-        for request in request_iterator:
-            if request.HasField("attach"):
-                yield wire.UseArchiveResponse(attached=wire.ArchiveAttached())
-            elif request.HasField("queries"):
-                answer = self._answer(request.queries)
-                if answer is None:
-                    self._silent.get()
+    def close(self) -> None:
+        self._thread.join()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        reader = FrameReader(connection)
+        try:
+            while True:
+                frame = reader.receive()
+                if frame.kind == Kind.ATTACH:
+                    connection.sendall(header(Kind.ATTACHED))
+                elif not self._answer(connection, frame):
                     return
-                yield answer
+        except (Closed, OSError):
+            return
+        finally:
+            connection.close()
 
 
-def partial_answer(**changes: Any) -> Callable[[wire.EvictedQueries], Any]:
-    def answer(asked: wire.EvictedQueries) -> Any:
-        column = np.ones((4, asked.query_count), np.float32)
-        fields = {
-            "output": np.ones((4, asked.query_count, 8), np.float32).tobytes(),
-            "total": column.tobytes(),
-            "maximum": column.tobytes(),
-        }
-        changed = {name: change(column) for name, change in changes.items()}
-        return wire.UseArchiveResponse(partial=wire.PartialAttention(**(fields | changed)))
+@pytest.fixture
+def told(request: pytest.FixtureRequest) -> Iterator[Liar]:
+    liar = Liar(request.param)
+    yield liar
+    liar.close()
+
+
+def partial_answer(**changes: Callable[[np.ndarray], np.ndarray]) -> Answer:
+    def answer(connection: socket.socket, asked: Frame) -> bool:
+        column = np.ones((4, asked.count), np.float32)
+        fields = {"output": np.ones((4, asked.count, 8), np.float32)}
+        fields |= {"total": column, "maximum": column}
+        fields |= {name: change(column) for name, change in changes.items()}
+        body = b"".join(part.tobytes() for part in fields.values())
+        connection.sendall(header(Kind.PARTIAL, len(body), count=asked.count) + body)
+        return True
 
     return answer
 
 
+def raw_answer(data: bytes) -> Answer:
+    def answer(connection: socket.socket, _asked: Frame) -> bool:
+        connection.sendall(data)
+        return True
+
+    return answer
+
+
+def drips(connection: socket.socket, asked: Frame) -> bool:
+    """A byte now and then, each sooner than the deadline."""
+    whole = header(Kind.PARTIAL, 480, count=asked.count) + bytes(480)
+    for index in range(len(whole)):
+        connection.sendall(whole[index : index + 1])
+        time.sleep(DEADLINE_SECONDS / 6)
+    return True
+
+
 @pytest.mark.parametrize(
-    ("answer", "fault"),
+    ("told", "fault"),
     [
-        (partial_answer(total=lambda ones: (ones * np.nan).tobytes()), RestorerFault.NOT_FINITE),
-        (partial_answer(maximum=lambda ones: (ones * np.inf).tobytes()), RestorerFault.NOT_FINITE),
-        (partial_answer(total=lambda ones: (-ones).tobytes()), RestorerFault.NOT_FINITE),
-        (partial_answer(output=lambda ones: ones.tobytes()), RestorerFault.PROTOCOL),
-        (partial_answer(maximum=lambda _: b""), RestorerFault.PROTOCOL),
-        (
-            lambda _: wire.UseArchiveResponse(forked=wire.ArchiveForked()),
-            RestorerFault.PROTOCOL,
-        ),
-        (lambda _: wire.UseArchiveResponse(), RestorerFault.PROTOCOL),
-        (lambda _: None, RestorerFault.DEADLINE),
+        (partial_answer(total=lambda ones: ones * np.nan), RestorerFault.NOT_FINITE),
+        (partial_answer(maximum=lambda ones: ones * np.inf), RestorerFault.NOT_FINITE),
+        (partial_answer(total=lambda ones: -ones), RestorerFault.NOT_FINITE),
+        (partial_answer(output=lambda ones: ones), RestorerFault.PROTOCOL),
+        (partial_answer(maximum=lambda ones: ones[:0]), RestorerFault.PROTOCOL),
+        (raw_answer(header(Kind.FORKED)), RestorerFault.PROTOCOL),
+        (raw_answer(header(Kind.PARTIAL)), RestorerFault.PROTOCOL),
+        (raw_answer(header(Kind.PARTIAL, 1 << 31)), RestorerFault.PROTOCOL),
+        (raw_answer(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4), RestorerFault.PROTOCOL),
+        (raw_answer(header(Kind.ERROR, 4) + b"\xff\xff\xff\xff"), RestorerFault.PROTOCOL),
+        (raw_answer(b""), RestorerFault.DEADLINE),
+        (raw_answer(header(Kind.PARTIAL, 480)[:20]), RestorerFault.DEADLINE),
+        (drips, RestorerFault.DEADLINE),
+        (lambda _connection, _asked: False, RestorerFault.UNREACHABLE),
     ],
+    indirect=["told"],
 )
 def test_a_lying_or_silent_archive_is_lost_for_ever_and_counted(
-    answer: Callable[[Any], Any],
+    told: Liar,
     fault: RestorerFault,
     shape: EvictedShape,
-    patience: Patience,
     faults: list[RestorerFault],
     evicted_stores: ModuleType,
 ) -> None:
-    pool = ThreadPoolExecutor(4)
-    server = grpc.server(pool)
-    add_servicer(Liar(answer), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stub = ArchiveServiceStub(channel)
-        store = RemoteEvictedStore(way_of(stub, patience, faults), "1", shape, ARCHIVE)
-        queries = evicted_stores.random_queries(shape, 0, 4, 3, seed=0)
-        store.begin(queries)
-        with pytest.raises(RestorerLost):
-            store.finish()
-        assert faults == [fault]
-        assert store.lost
-        with pytest.raises(RestorerLost):
-            store.begin(EvictedQueries(0, 4, 1.0, queries.queries))
-        store.release()
-    server.stop(None).wait()
-    pool.shutdown()
+    store = RemoteEvictedStore(way_to(told.port, faults), "1", shape, ARCHIVE)
+    queries = evicted_stores.random_queries(shape, 0, 4, 3, seed=0)
+    began = time.monotonic()
+    store.begin(queries)
+    with pytest.raises(RestorerLost):
+        store.finish()
+    assert time.monotonic() - began < 10 * DEADLINE_SECONDS
+    assert faults == [fault]
+    assert store.lost
+    with pytest.raises(RestorerLost):
+        store.begin(EvictedQueries(0, 4, 1.0, queries.queries))
+    store.release()
     assert faults == [fault]
 
 
-def test_a_server_that_is_not_there_is_unreachable(
-    patience: Patience, faults: list[RestorerFault], shape: EvictedShape
+def test_one_who_waits_is_told_when_the_connections_are_ended(
+    shape: EvictedShape, faults: list[RestorerFault], evicted_stores: ModuleType
 ) -> None:
-    with grpc.insecure_channel("127.0.0.1:1") as channel:
-        stub = ArchiveServiceStub(channel)
-        with pytest.raises(grpc.RpcError) as caught:
-            stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")), timeout=5)
-        assert fault_of(caught.value)[0] is RestorerFault.UNREACHABLE
-        with pytest.raises(RestorerLost):
-            RemoteEvictedStore(way_of(stub, patience, faults), "1", shape, ARCHIVE)
-    assert faults[0] in (RestorerFault.UNREACHABLE, RestorerFault.DEADLINE)
+    """As when the verifier's node leaves: not after the deadline."""
+    asked = threading.Event()
+
+    def silent(_connection: socket.socket, _asked: Frame) -> bool:
+        asked.set()
+        return True
+
+    liar = Liar(silent)
+    connections = OpenConnections()
+    way = ArchiveWay("127.0.0.1", liar.port, 60.0, connections, faults.append, lambda _: None)
+    store = RemoteEvictedStore(way, "1", shape, ARCHIVE)
+    store.begin(evicted_stores.random_queries(shape, 0, 4, 3, seed=0))
+    asked.wait()
+    ending = threading.Thread(target=connections.end)
+    ending.start()
+    with pytest.raises(RestorerLost):
+        store.finish()
+    ending.join()
+    liar.close()
+    assert faults == [RestorerFault.UNREACHABLE]
+
+
+def test_a_server_that_is_not_there_is_unreachable(
+    faults: list[RestorerFault], shape: EvictedShape
+) -> None:
+    with pytest.raises(RestorerLost):
+        RemoteEvictedStore(way_to(1, faults), "1", shape, ARCHIVE)
+    assert faults == [RestorerFault.UNREACHABLE]

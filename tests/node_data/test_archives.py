@@ -19,8 +19,8 @@ from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from node.archive.archive_server import ArchiveServer
 from node.archive.archives import ATTACH_SECONDS, Archives
+from node.archive.data_connection import OpenConnections
 from node.archive.opening import Opening, opening_to_wire
-from node.archive.patience import Patience
 from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from node.archive.restorer_fault import RestorerFault, error_info
 from node.metrics import NodeMetrics
@@ -74,9 +74,9 @@ def shape(evicted_stores: ModuleType) -> EvictedShape:
 
 @pytest.fixture
 def archives(evicted_stores: ModuleType, shape: EvictedShape, clock: Clock) -> Archives:
-    """Room for 1,000 positions."""
+    """Room for 1,024 positions."""
     numbers = map(str, itertools.count())
-    stores = NaiveStores(evicted_stores, 1000 * shape.bytes_per_position)
+    stores = NaiveStores(evicted_stores, 1024 * shape.bytes_per_position)
     return Archives(stores, clock=clock, ids=lambda: next(numbers))
 
 
@@ -90,19 +90,19 @@ def served(archives: Archives) -> Iterator[tuple[ArchiveServiceStub, NodeMetrics
 
 
 @pytest.fixture
-def patience() -> Iterator[Patience]:
-    watching = Patience(0.3)
-    yield watching
-    watching.close()
-
-
-@pytest.fixture
 def faults() -> list[RestorerFault]:
     return []
 
 
-def way_of(stub: ArchiveServiceStub, patience: Patience, faults: list[RestorerFault]) -> ArchiveWay:
-    return ArchiveWay(stub, patience, faults.append, lambda _seconds: None)
+def way_of(opened: wire.OpenArchiveResponse, faults: list[RestorerFault]) -> ArchiveWay:
+    return ArchiveWay(
+        host="127.0.0.1",
+        port=opened.data_port,
+        deadline_seconds=2.0,
+        connections=OpenConnections(),
+        on_fault=faults.append,
+        on_round_trip=lambda _seconds: None,
+    )
 
 
 def reason_of(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
@@ -122,14 +122,14 @@ def test_admission_is_by_bytes(archives: Archives, shape: EvictedShape) -> None:
         archives.open(Opening(ARCHIVE, shape, "v"))
     assert full.value.metadata["retry_after_seconds"]
     with pytest.raises(ArchiveFull, match="never fits") as never:
-        archives.open(Opening(ARCHIVE, shape, "v", 1001))
+        archives.open(Opening(ARCHIVE, shape, "v", 1025))
     assert "retry_after_seconds" not in never.value.metadata
     with pytest.raises(ArchiveFull):
         archives.deposit(archive, shape.sink + 800, _deposit_of(shape, 300))
     assert archives.positions == 800
     archives.release(archive)
     assert archives.used_bytes == len(archives) == 0
-    archives.open(Opening(ARCHIVE, shape, "v", 1000))
+    archives.open(Opening(ARCHIVE, shape, "v", 1024))
 
 
 def test_leases_end_what_nobody_uses(archives: Archives, shape: EvictedShape, clock: Clock) -> None:
@@ -174,13 +174,12 @@ def test_a_draining_archive_goes_on_for_those_it_has(
 def test_a_strangers_id_is_refused_and_disturbs_nobody(
     served: tuple[ArchiveServiceStub, NodeMetrics],
     shape: EvictedShape,
-    patience: Patience,
     faults: list[RestorerFault],
     evicted_stores: ModuleType,
 ) -> None:
     stub, metrics = served
-    way = way_of(stub, patience, faults)
     opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
+    way = way_of(opened, faults)
     own = RemoteEvictedStore(way, opened.archive_id, shape, ARCHIVE)
     own.deposit(shape.sink, evicted_stores.random_evicted(shape, 50, seed=0))
     not_found = (grpc.StatusCode.NOT_FOUND, "ARCHIVE_NOT_FOUND")
@@ -271,13 +270,12 @@ def test_what_the_client_did_not_check_the_archive_does(
 def test_a_failed_deposit_is_told_by_the_next_answer(
     served: tuple[ArchiveServiceStub, NodeMetrics],
     shape: EvictedShape,
-    patience: Patience,
     faults: list[RestorerFault],
     evicted_stores: ModuleType,
 ) -> None:
     stub, _ = served
     opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
-    store = RemoteEvictedStore(way_of(stub, patience, faults), opened.archive_id, shape, ARCHIVE)
+    store = RemoteEvictedStore(way_of(opened, faults), opened.archive_id, shape, ARCHIVE)
     store.deposit(shape.sink, _deposit_of(shape, 1100))
     store.begin(evicted_stores.random_queries(shape, 0, 60, 4, seed=1))
     with pytest.raises(RestorerLost) as lost:
@@ -299,13 +297,12 @@ def test_a_fork_without_room_leaves_the_archive_as_it_was(
     archives: Archives,
     served: tuple[ArchiveServiceStub, NodeMetrics],
     shape: EvictedShape,
-    patience: Patience,
     faults: list[RestorerFault],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stub, _ = served
     opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
-    store = RemoteEvictedStore(way_of(stub, patience, faults), opened.archive_id, shape, ARCHIVE)
+    store = RemoteEvictedStore(way_of(opened, faults), opened.archive_id, shape, ARCHIVE)
     store.deposit(shape.sink, _deposit_of(shape, 100))
 
     def no_room(_store: object, _length: int) -> Any:

@@ -237,6 +237,30 @@ async def test_a_restarted_proposer_drafts_on(neighbourhood, client, drafter, al
     await again.stop()
 
 
+async def test_a_proposer_that_comes_back_with_another_encoder_drafts_from_its_vectors(
+    neighbourhood, client, checkpoint, drafter, random_drafter, alone
+):
+    node = await neighbourhood.start("retrained", f"proposer={drafter}")
+    session = await paired(client, "retrained")
+    tokens = (await client.generate(session, 30)).token_ids
+    channels = neighbourhood.directory.channels
+    # A fleet keeps the channel to an address, whatever is started behind it.
+    kept = channels.pop("retrained")
+    await node.stop()
+    other = random_drafter(checkpoint, "drafter", seed=1)
+    again = await neighbourhood.start("retrained", f"proposer={other}", port=node.port)
+    await channels["retrained"].close()
+    channels["retrained"] = kept
+    await asyncio.wait_for(kept.channel_ready(), 10)
+    assert again.roles.offers()[0].encoder_digest != node.roles.offers()[0].encoder_digest
+    stream = await client.generate(session, 30)
+    assert tokens + stream.token_ids == await alone(60)
+    # The first block has no vector yet: they are made from now on.
+    assert faults_of(stream).get(FEATURES, 0) <= 1
+    assert stream.done.speculation.drafted_count > 0
+    await again.stop()
+
+
 async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(client, proposer, alone):
     prompts = [PROMPT, PROMPT[::-1], PROMPT[7:]]
     sessions = [await paired(client, prompt=prompt) for prompt in prompts]

@@ -143,6 +143,22 @@ async def test_the_stream_is_that_of_the_map_whatever_the_chunks(caller: Any) ->
     assert (await caller.generate(exact, MAX_TOKENS)).token_ids != streams[0]
 
 
+async def test_the_plan_counts_the_vectors_of_what_is_not_evicted(caller: Any) -> None:
+    # 256 slots, as the planner counts: 256 bytes of keys and values each, and 128 of a vector.
+    request = runtime_pb2.CreateSessionRequest(
+        model_id="random",
+        kv_strategy=RESTORED,
+        sink_tokens=4,
+        window_tokens=188,
+        restorer=placement_pb2.Restorer(kind=PROJECTION, node_id="archive"),
+    )
+    session = await caller.stub.CreateSession(request, timeout=30)
+    info = await caller.info(session.session_id)
+    assert info.kv_bytes == 256 * (256 + 128)
+    assert session.plan.kv_bytes == info.plan.kv_bytes == info.kv_bytes
+    assert any("96.0 KiB" in reason for reason in session.plan.reasons)
+
+
 async def test_a_rebuilt_archive_has_the_same_map_or_none(
     around: Any, caller: Any, drafters: dict[str, Path], checkpoint: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import ModuleType
@@ -13,8 +14,10 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
+from engine.errors import RestorerRefused
 from fleet.liveness import Liveness
 from kakeya.v1 import placement_pb2, runtime_pb2
+from node.archive.archives import Archive, Archives
 from node.archive.session_restorers import RestorerSettings
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
@@ -109,7 +112,9 @@ async def test_the_session_says_where_its_evicted_positions_are(
     await caller.append(session.session_id, PROMPT)
     after = await info_of(caller, session.session_id)
     assert after.kv_bytes == before.kv_bytes
-    assert after.restorer.evicted_token_count - before.restorer.evicted_token_count == len(PROMPT)
+    more = after.restorer.evicted_token_count - before.restorer.evicted_token_count
+    # They leave by sixteen.
+    assert abs(more - len(PROMPT)) < 16
     assert archive.metric("kakeya_archives_open") >= 1
     assert archive.metric("kakeya_archive_bytes") >= after.restorer.evicted_bytes
     assert verifier_node.metric("kakeya_restorer_round_trip_seconds_count") > 0
@@ -198,6 +203,12 @@ async def test_without_an_archive_the_session_waits_then_fails_by_name_and_lives
     assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "RESTORER_LOST")
     assert error.retry_seconds
     assert (await info_of(caller, session.session_id)).restorer.lost
+    began = time.monotonic()
+    stream = await caller.generate(session.session_id, MAX_TOKENS, deadline_seconds=0.2)
+    assert stream.done.stop_reason == runtime_pb2.STOP_REASON_DEADLINE
+    assert stream.token_ids == []
+    # Well before the second that an archive is waited for.
+    assert time.monotonic() - began < 0.8
     await around.start("lonely", "archive=64MiB")
     assert (await caller.generate(session.session_id, MAX_TOKENS)).token_ids == full
     assert not (await info_of(caller, session.session_id)).restorer.lost
@@ -227,6 +238,46 @@ async def test_a_full_archive_refuses_and_another_is_taken(
     elsewhere = await opened(caller)
     assert elsewhere.plan.archive.node_name == "archive"
     around.directory.set_liveness("small", Liveness.DEAD)
+
+
+async def test_an_archive_with_room_for_the_history_but_not_for_its_segment_is_not_taken_again(
+    caller: Any, around: Any, calls: ModuleType
+) -> None:
+    small = await around.start("tight", "archive=1MiB")
+    wish = placement_pb2.Restorer(node_id="tight")
+    first = await opened(caller, wish)
+    # Of 4,096 positions it takes 1,792. The next session has room for 2,304 of its
+    # own, and the segment that begins at position 2,048 ends at 3,072.
+    await caller.append(first.session_id, [7] * 1750)
+    await calls.until(lambda: small.metric("kakeya_archive_positions") > 1600)
+    session = await opened(caller, wish)
+    error = await refusal(calls, caller.append(session.session_id, [7] * 2150))
+    assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "RESTORER_LOST")
+    assert (await info_of(caller, session.session_id)).restorer.rebuild_count == 0
+    around.directory.set_liveness("tight", Liveness.DEAD)
+
+
+async def test_an_archive_that_refuses_each_time_is_given_up_and_the_session_lives(
+    caller: Any, calls: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = await stream_of(caller, FULL)
+    session = await opened(caller)
+    deposit = Archives.deposit
+
+    def refusing(archives: Archives, archive: Archive, first: int, evicted: Any) -> None:
+        if first > 60:
+            raise RestorerRefused("never")
+        deposit(archives, archive, first, evicted)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Archives, "deposit", refusing)
+        for piece in (PROMPT[:-1], PROMPT[-1:]):
+            error = await refusal(calls, caller.append(session.session_id, piece))
+            assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "RESTORER_LOST")
+            assert (await info_of(caller, session.session_id)).restorer.lost
+    # What was sent is in the history: an append that fails so keeps its tokens.
+    assert (await caller.generate(session.session_id, MAX_TOKENS)).token_ids == full
+    assert not (await info_of(caller, session.session_id)).restorer.lost
 
 
 async def test_what_cannot_be_restored_is_refused_by_name(

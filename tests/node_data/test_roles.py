@@ -33,6 +33,13 @@ def test_the_same_spec_twice_is_refused():
         parse_role_specs(["proposer=ngram", "verifier=tiny", "proposer=ngram"])
 
 
+async def test_an_archive_larger_than_the_machine_is_refused():
+    roles = Roles(RoleSettings(), NodeMetrics())
+    with pytest.raises(BadRoleSpec, match=r"8\.0 TiB is more than the .* of this machine"):
+        await roles.load(["archive=8TiB"])
+    assert roles.archive_offer() is None
+
+
 async def test_unknown_models_are_named():
     roles = Roles(RoleSettings(), NodeMetrics())
     for spec in ("proposer=nobody", "verifier=/nowhere/at/all"):

@@ -16,6 +16,9 @@ from engine.errors import ModelNotFound
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
 
+ARITHMETIC_VERSION = 1
+"""Of the stores' own products and sums: raised with any change of what they compute, by one bit."""
+
 
 class TorchArchiveStores:
     """Stores that share one pool's budget, and the maps that several sessions use."""
@@ -38,9 +41,10 @@ class TorchArchiveStores:
 
     @property
     def arithmetic(self) -> str:
-        """The library, its version and the processor's instructions that it uses."""
+        """The stores' own version, the library's, and the processor's instructions that it uses."""
         capability = torch.backends.cpu.get_cpu_capability()
-        return f"torch {torch.__version__} {platform.machine()} {capability}"
+        library = f"torch {torch.__version__} {platform.machine()} {capability}"
+        return f"evicted {ARITHMETIC_VERSION}, {library}"
 
     def make(
         self, shape: EvictedShape, spec: RestorerSpec, map_folder: Path | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import AttentionInterface
 
 from engine.backends.torch_backend.ring_products import ring_attention
@@ -60,7 +61,7 @@ def segment_attention(
         first, count, queries = feed.masks.first_row, feed.masks.count, feed.masks.queries
         own = query[0, :, first : first + queries]
         if own.shape[1] < queries:
-            own = nn.functional.pad(own, (0, 0, 0, queries - own.shape[1]))
+            own = pad(own, (0, 0, 0, queries - own.shape[1]))
         found = _feed(own, feed, scaling)
         output[0, first : first + count] = found[:, :count].transpose(0, 1)
     return output, None
@@ -73,13 +74,14 @@ def _feed(query: Tensor, feed: FeedSegments, scaling: float) -> Tensor:
     rows = query.reshape(kv_heads, heads // kv_heads * queries, head_dim)
     if feed.masks.stacked is not None:
         ring = ring_attention(rows, feed, feed.masks.stacked, scaling)
-        mixed = ring.output
+        mixed = ring.output.view(heads, queries, head_dim)
         if feed.evicted is not None:
-            mixed = ring.joined(_finished(feed.evicted, kv_heads, queries)).to(query.dtype)
-        return mixed.view(heads, queries, head_dim)
+            mixed = ring.joined(_finished(feed.evicted, queries)).to(query.dtype)
+        return mixed
     found = partial_attention(rows, feed, scaling)
     if feed.evicted is not None:
-        found = merged(found, _finished(feed.evicted, kv_heads, queries))
+        total, output, maximum = (part.view(heads, queries, -1) for part in found)
+        found = merged((total, output, maximum), _finished(feed.evicted, queries))
     total, output, _ = found
     return (output / total).to(query.dtype).view(heads, queries, head_dim)
 
@@ -92,28 +94,20 @@ def _begin(query: Tensor, feed: FeedSegments, evicted: EvictedRead, scaling: flo
     evicted.store.begin(EvictedQueries(evicted.layer, evicted.first, scaling, queries))
 
 
-def _finished(evicted: EvictedRead, kv_heads: int, queries: int) -> Partial:
-    """What the store found, [kv_heads, groups * queries, ...]: nothing for the padding rows.
+def _finished(evicted: EvictedRead, queries: int) -> Partial:
+    """What the store found: [heads, queries, ...], or [heads, 1, ...] of a single query.
 
-    Padded, so that the shapes of what is merged do not depend on the block.
+    What the only one saw may stand for the padding rows too; those of more see nothing.
     """
     partial = evicted.store.finish()
-    heads, count, head_dim = partial.output.shape
-    total = torch.zeros(heads, queries, 1)
-    output = torch.zeros(heads, queries, head_dim)
-    maximum = torch.full((heads, queries, 1), NOTHING_SEEN)
-    for padded, found in (
-        (total, partial.total),
-        (output, partial.output),
-        (maximum, partial.maximum),
-    ):
-        padded.numpy()[:, :count] = found
-    rows = heads // kv_heads * queries
-    return (
-        total.view(kv_heads, rows, 1),
-        output.view(kv_heads, rows, head_dim),
-        maximum.view(kv_heads, rows, 1),
-    )
+    count = partial.output.shape[1]
+    found = tuple(map(torch.from_numpy, (partial.total, partial.output, partial.maximum)))
+    if count not in (1, queries):
+        rows = (0, 0, 0, queries - count)
+        total, output, maximum = found
+        return pad(total, rows), pad(output, rows), pad(maximum, rows, value=NOTHING_SEEN)
+    total, output, maximum = found
+    return total, output, maximum
 
 
 AttentionInterface.register(ATTENTION_NAME, segment_attention)

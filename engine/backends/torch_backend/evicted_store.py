@@ -8,6 +8,7 @@ needs no model.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -167,7 +168,7 @@ class TorchEvictedStore:
     def _use(self, groups: list[GroupStore]) -> None:
         self._groups = groups
         self._places = {
-            layer: (store, index)
+            layer: (store, index, query_counts(store.group.shape, self._dtype))
             for store in groups
             for index, layer in enumerate(store.group.layers)
         }
@@ -212,24 +213,26 @@ class TorchEvictedStore:
 
     def _block(self, asked: EvictedQueries, row: int, count: int) -> tuple[Floats, Floats, Floats]:
         """Output, total and maximum of `count` <= `MOST_QUERIES` queries from row `row` on."""
-        store, index = self._places[asked.layer]
+        store, index, counts = self._places[asked.layer]
         heads, _, head_dim = asked.queries.shape
         first = asked.first + row
         if first + count - 1 - self._shape.window < self._shape.sink:
             nothing = np.full((heads, count, 1), NOTHING_SEEN, np.float32)
             zeros = np.zeros((heads, count, head_dim), np.float32)
             return zeros, zeros[:, :, :1].copy(), nothing
-        counts = query_counts(store.group.shape, self._dtype)
-        masks = self._masks_of(first, count, next(c for c in counts if c >= count))
+        masks = self._masks_of(first, count, counts[bisect_left(counts, count)])
         # In memory of torch's own, aligned as products elsewhere are.
         padded = torch.zeros(heads, masks.queries, head_dim)
         padded.numpy()[:, :count] = asked.queries[:, row : row + count]
-        rows = padded.to(self._dtype).view(store.group.shape.kv_heads, -1, head_dim)
-        sums, output, maximum = (
-            part.view(heads, masks.queries, -1)[:, :count].numpy()
-            for part in partial_attention(rows, store.read(index, masks), asked.scaling)
+        if self._dtype is not torch.float32:
+            padded = padded.to(self._dtype)
+        rows = padded.view(store.group.shape.kv_heads, -1, head_dim)
+        sums, output, maximum = partial_attention(rows, store.read(index, masks), asked.scaling)
+        return (
+            output.numpy().reshape(heads, masks.queries, head_dim)[:, :count],
+            sums.numpy().reshape(heads, masks.queries, 1)[:, :count],
+            maximum.numpy().reshape(heads, masks.queries, 1)[:, :count],
         )
-        return output, sums, maximum
 
     def _masks_of(self, first: int, count: int, queries: int) -> Masks:
         """What `count` queries from position `first` on see, for products of `queries`."""

@@ -28,20 +28,22 @@ class RingAttention:
     output: Tensor
 
     def joined(self, more: Partial) -> Tensor:
-        """Attention to the keys of both, in float32.
+        """Attention [heads, queries, head_dim] to the keys of both, in float32.
 
-        Where `more` saw nothing the output stays as it is, bit for bit: its
-        share is t / t and that of `more` is 0.
+        `more` is of [heads, queries, ...], or of one query for all. Where it saw
+        nothing the output stays as it is, bit for bit: its share is t / t and
+        that of `more` is 0.
         """
         more_total, more_output, more_maximum = more
-        maximum = self.scores.amax(-1, keepdim=True)
+        heads = more_total.shape[0]
+        maximum = self.scores.amax(-1).view(heads, -1, 1)
         highest = torch.maximum(maximum, more_maximum)
         # The largest weight is exp(0) over the sum.
-        total = self.weights.amax(-1, keepdim=True).reciprocal_()
+        total = self.weights.amax(-1).view(heads, -1, 1).reciprocal_()
         total = total.mul_(maximum.sub_(highest).exp_())
         more_factor = (more_maximum - highest).exp_()
         both = total + more_factor * more_total
-        own = self.output.to(torch.float32) * total.div_(both)
+        own = self.output.view(heads, -1, more_output.shape[2]).to(torch.float32) * total.div_(both)
         return own.add_(more_output * more_factor.div_(both))
 
 

@@ -116,8 +116,8 @@ def _chunk(rows: Tensor, feed: FeedSegments, chunk: tuple[Run, ...], scaling: fl
     output: Tensor | None = None
     for run, weights in zip(chunk, scores, strict=True):
         weights.sub_(maximum).exp_()
-        sums = weights.sum(dim=3, keepdim=True)
-        typed = weights.to(rows.dtype)
+        sums = weights.sum(dim=3, keepdim=True).unbind()
+        typed = weights.to(rows.dtype).unbind()
         for offset in range(run.last - run.first):
             found = torch.bmm(typed[offset], feed.values[run.first + offset])
             if total is None or output is None:
@@ -134,12 +134,11 @@ def _scores(rows: Tensor, feed: FeedSegments, run: Run, scaling: float) -> Tenso
     """Scaled and masked scores [segments, kv_heads, rows, keys] of one run, in float32."""
     kv_heads, row_count, _ = rows.shape
     products = rows.new_empty((run.last - run.first, kv_heads, row_count, run.keys))
-    for offset, product in enumerate(products):
-        torch.bmm(rows, feed.keys[run.first + offset], out=product)
+    for keys, product in zip(feed.keys[run.first : run.last], products.unbind(), strict=True):
+        torch.bmm(rows, keys, out=product)
     scores = products.to(torch.float32).mul_(scaling)
     queries = feed.masks.queries
-    for offset, segment in enumerate(scores):
-        bias = feed.masks.biases[run.first + offset]
+    for offset, bias in enumerate(feed.masks.biases[run.first : run.last]):
         if bias is not None:
-            segment.view(kv_heads, row_count // queries, queries, run.keys).add_(bias)
+            scores[offset].view(kv_heads, row_count // queries, queries, run.keys).add_(bias)
     return scores

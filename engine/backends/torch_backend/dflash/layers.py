@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.backends.torch_backend.dflash.config import DFlashConfig, DraftLayerRule
-from engine.backends.torch_backend.packed_linear import PackedLinear, can_pack
+from engine.backends.torch_backend.half_linear import HalfLinear
+from engine.backends.torch_backend.packed_linear import can_pack, packed
 from engine.backends.torch_backend.rms_norm import RmsNorm
 
 Product = Callable[[Tensor], Tensor]
@@ -24,11 +25,9 @@ class DraftLayer:
     """
 
     rule: DraftLayerRule
-    input_norm: Norm
     queries_keys_values: Product
     head_norm: Norm
     output: Product
-    inner_norm: Norm
     gate_up: Product
     down: Product
 
@@ -36,14 +35,30 @@ class DraftLayer:
 def product(weight: Tensor, rows: int) -> Product:
     """Multiplies [n, in] float32 by the transposed `weight` [out, in], n about `rows`.
 
-    In the weight's number format, with a result in float32.
+    In the weight's number format, with a result in float32; float32 weights are
+    kept in half the bytes where that loses nothing.
     """
+    linear = _linear(weight, rows)
+    if weight.dtype == torch.float32:
+        return linear.forward
+    return lambda values: linear(values.to(weight.dtype)).to(torch.float32)
+
+
+def normed_product(norm: Tensor, eps: float, weight: Tensor, rows: int) -> Product:
+    """`product` of what the root mean square norm of weight `norm` [in] makes of its input."""
+    linear = _linear(weight, rows)
+    if weight.dtype != torch.float32:
+        alone, multiply = RmsNorm(norm, eps).forward, product(weight, rows)
+        return lambda values: multiply(alone(values))
+    scaled = RmsNorm(norm, eps, linear.fold() if isinstance(linear, HalfLinear) else 1).forward
+    forward = linear.forward
+    return lambda values: forward(scaled(values))
+
+
+def _linear(weight: Tensor, rows: int) -> nn.Module:
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
-    packed = PackedLinear(linear, rows) if can_pack(weight.dtype) else linear
-    if weight.dtype == torch.float32:
-        return packed
-    return lambda values: packed(values.to(weight.dtype)).to(torch.float32)
+    return packed(linear, rows) if can_pack(weight.dtype) else linear
 
 
 def draft_layers(weights: Mapping[str, Tensor], config: DFlashConfig) -> tuple[DraftLayer, ...]:
@@ -59,23 +74,21 @@ def _layer(
     def weight(part: str) -> Tensor:
         return weights[f"{name}{part}.weight"]
 
-    def fused(*parts: str) -> Product:
-        return product(torch.cat([weight(part) for part in parts]), config.block_size)
-
-    def norm(weight: Tensor) -> Norm:
-        return RmsNorm(weight, config.norm_eps)
+    def normed(norm: str, *parts: str) -> Product:
+        joint = torch.cat([weight(part) for part in parts])
+        return normed_product(weight(norm), config.norm_eps, joint, config.block_size)
 
     queries = weight("self_attn.q_norm").expand(config.heads, -1) * config.head_dim**-0.5
     keys = weight("self_attn.k_norm").expand(config.kv_heads, -1)
     return DraftLayer(
         rule=rule,
-        input_norm=norm(weight("input_layernorm")),
-        queries_keys_values=fused("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        head_norm=norm(torch.cat((queries, keys))),
-        output=fused("self_attn.o_proj"),
-        inner_norm=norm(weight("post_attention_layernorm")),
-        gate_up=fused("mlp.gate_proj", "mlp.up_proj"),
-        down=fused("mlp.down_proj"),
+        queries_keys_values=normed(
+            "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"
+        ),
+        head_norm=RmsNorm(torch.cat((queries, keys)), config.norm_eps).forward,
+        output=product(weight("self_attn.o_proj"), config.block_size),
+        gate_up=normed("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj"),
+        down=product(weight("mlp.down_proj"), config.block_size),
     )
 
 
@@ -94,7 +107,7 @@ class ContextProjection:
         ]
         self._product = product(torch.cat(parts), config.block_size)
         norms = [weights[f"layers.{index}.self_attn.k_norm.weight"] for index in layers]
-        self._norm = RmsNorm(torch.stack(norms)[:, None, :], config.norm_eps)
+        self._norm = RmsNorm(torch.stack(norms)[:, None, :], config.norm_eps).forward
         self._shape = (2, config.layer_count, config.kv_heads, config.head_dim)
 
     def keys_values(self, vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -109,4 +122,4 @@ class ContextProjection:
 
 def turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`heads` [..., head_dim] turned by angles of `Rotary.angles` that broadcast against it."""
-    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
+    return (heads * cos).addcmul_(heads.roll(heads.shape[-1] // 2, -1), sin)

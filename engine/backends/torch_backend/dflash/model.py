@@ -39,8 +39,9 @@ class DFlashModel:
         """`weights` by their stored names."""
         self.config = config
         self._embedding = target.embedding
+        self._masks = self._embedded(config.mask_token_id).repeat(config.block_size, 1)
         self._head = product(target.head, config.block_size)
-        self._norm: Norm = RmsNorm(weights[NORM], config.norm_eps)
+        self._norm: Norm = RmsNorm(weights[NORM], config.norm_eps).forward
         self._layers = draft_layers(weights, config)
         self._rules = tuple(set(config.rules))
         self._projection = ContextProjection(weights, config)
@@ -84,29 +85,29 @@ class DFlashModel:
     @torch.inference_mode()
     def block_hidden(self, context: ContextCache, last_token: int, rows: int) -> Tensor:
         """What the head takes, [rows, hidden_size], of `last_token` and `rows` - 1 masks."""
-        config = self.config
-        ids = torch.full((rows,), config.mask_token_id)
-        ids[0] = last_token
-        hidden = functional.embedding(ids, self._embedding).to(torch.float32)
-        if config.embedding_scale != 1.0:
-            hidden = hidden * config.embedding_scale
+        hidden = self._masks[:rows].clone()
+        hidden[0] = self._embedded(last_token)
         angles = self._rotary.angles(context.end, rows)
         cos, sin = angles[0][:, None], angles[1][:, None]
         context.make_room(rows)
         seen = {rule: visible_keys(rule, context.first, context.end, rows) for rule in self._rules}
         for index, layer in enumerate(self._layers):
-            made = layer.queries_keys_values(layer.input_norm(hidden))
+            made = layer.queries_keys_values(hidden)
             queries, keys, values = self._turned_heads(made, layer, cos, sin)
             visible = seen[layer.rule]
             keys, values = context.with_block(index, visible.first, keys, values)
-            hidden = hidden + layer.output(attended(queries, keys, values, visible.mask))
-            gate, up = layer.gate_up(layer.inner_norm(hidden)).chunk(2, dim=-1)
-            hidden = hidden + layer.down(functional.silu(gate) * up)
+            hidden += layer.output(attended(queries, keys, values, visible.mask))
+            gate, up = layer.gate_up(hidden).chunk(2, dim=-1)
+            hidden += layer.down(functional.silu(gate).mul_(up))
         return self._norm(hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[n, vocabulary_size] of `hidden` [n, hidden_size]."""
         return self._head(hidden)
+
+    def _embedded(self, token_id: int) -> Tensor:
+        """The scaled embedding [hidden_size] of an id."""
+        return self._embedding[token_id].to(torch.float32) * self.config.embedding_scale
 
     def _turned_heads(
         self, made: Tensor, layer: DraftLayer, cos: Tensor, sin: Tensor
@@ -129,5 +130,5 @@ def attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None)
     scores = torch.bmm(queries.reshape(kv_heads, -1, head_dim), keys.transpose(1, 2))
     if mask is not None:
         scores = (scores.view(heads, rows, -1) + mask).view(scores.shape)
-    output = torch.bmm(scores.softmax(dim=-1), values)
+    output = torch.bmm(torch.softmax(scores, dim=-1), values)
     return output.view(heads, rows, head_dim).transpose(0, 1).reshape(rows, -1)

@@ -29,7 +29,7 @@ class Rotary:
                 " numbers of a head is not served",
                 architecture=ARCHITECTURE,
             )
-        self._cos, self._sin = self._computed(FIRST_POSITIONS)
+        self._table = self._computed(FIRST_POSITIONS)
 
     def angles(self, first: int, count: int) -> tuple[Tensor, Tensor]:
         """Cosines [n, head_dim] and sines, both float32, of positions `first` onwards.
@@ -38,9 +38,10 @@ class Rotary:
         (a, b) cos + (b, a) sin is the head turned.
         """
         end = first + count
-        if end > len(self._cos):
-            self._cos, self._sin = self._computed(max(end, 2 * len(self._cos)))
-        return self._cos[first:end], self._sin[first:end]
+        cos, sin = self._table
+        if end > len(cos):
+            cos, sin = self._table = self._computed(max(end, 2 * len(cos)))
+        return cos[first:end], sin[first:end]
 
     def _computed(self, count: int) -> tuple[Tensor, Tensor]:
         """The angles of the first `count` positions."""

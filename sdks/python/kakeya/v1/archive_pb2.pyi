@@ -133,6 +133,7 @@ class OpenArchiveResponse(_message.Message):
     ARCHIVE_ID_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     ARITHMETIC_FIELD_NUMBER: _builtins.int
+    DATA_PORT_FIELD_NUMBER: _builtins.int
     archive_id: _builtins.str
     """Names the archive; a secret of its session."""
     lease_seconds: _builtins.float
@@ -141,16 +142,19 @@ class OpenArchiveResponse(_message.Message):
     """Names what computes: the bits of two archives are only equal when these
     are.
     """
+    data_port: _builtins.int
+    """Port of the data connections."""
     def __init__(
         self,
         *,
         archive_id: _builtins.str = ...,
         lease_seconds: _builtins.float = ...,
         arithmetic: _builtins.str = ...,
+        data_port: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_id", b"archive_id", "arithmetic", b"arithmetic", "lease_seconds", b"lease_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_id", b"archive_id", "arithmetic", b"arithmetic", "data_port", b"data_port", "lease_seconds", b"lease_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

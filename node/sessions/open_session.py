@@ -1,0 +1,71 @@
+"""A session as a node serves it: with its verifier, its pairing and what restores it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+from engine.errors import RestorerLost
+from fleet.plan import Plan
+from fleet.quantities import bytes_text
+from node.archive.session_restorers import SessionRestorer
+from node.sessions.pairing import Pairing
+from node.sessions.runtime_wire import SessionSpec
+from node.sessions.served_verifier import ServedVerifier
+
+# Caches made anew for one history, none of which lasted until a token was added. One
+# more would be lost the same way: to an archive too small for it, or one that refuses it.
+MOST_REBUILDS = 3
+
+
+@dataclass(slots=True)
+class OpenSession:
+    """A session as this node serves it; `ordinal` orders all sessions by age.
+
+    `turn` is held by the one operation that runs. `rebuild_count` caches in a row
+    were made anew for the first `rebuilt_length` tokens.
+    """
+
+    session_id: str
+    ordinal: int
+    spec: SessionSpec
+    served: ServedVerifier
+    pairing: Pairing
+    restorer: SessionRestorer | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    rebuilt_length: int = 0
+    rebuild_count: int = 0
+
+    def check_rebuilds(self, history_length: int) -> None:
+        """Raises `RestorerLost` once `MOST_REBUILDS` caches did not last for a history.
+
+        The count then begins again, with the session's next operation.
+        """
+        if history_length != self.rebuilt_length:
+            self.rebuilt_length, self.rebuild_count = history_length, 0
+        if self.rebuild_count == MOST_REBUILDS:
+            self.rebuild_count = 0
+            raise RestorerLost(
+                f"what the session has evicted was made anew {MOST_REBUILDS} times, and lost each"
+                f" time before a token was added to its {history_length}: the archive is too small"
+                " for it, or refuses it"
+            )
+
+
+def planned(session: OpenSession) -> Plan:
+    """The pair that serves a session, and where its archive is, with the reasons of both."""
+    plan, restorer = session.pairing.plan, session.restorer
+    if restorer is None:
+        return plan
+    reasons = (*plan.reasons, *restorer.reasons)
+    kv_bytes = plan.kv_bytes
+    if restorer.spec.width:
+        # The planner knows of no learned map: a plan is made before one is found.
+        verifier = session.served.verifier
+        needed = verifier.bytes_needed(session.spec.cache_spec(verifier.info, restorer.spec))
+        kv_bytes = max(kv_bytes, needed)
+        reasons += (
+            "With the context vectors of what is not evicted yet, keys and values take"
+            f" {bytes_text(needed)}.",
+        )
+    return replace(plan, archive=restorer.placement, kv_bytes=kv_bytes, reasons=reasons)
