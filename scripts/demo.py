@@ -69,7 +69,7 @@ SHORT_TOKENS = 200
 LONG_TOKENS = 450
 MULTICAST_SECONDS = 6.0
 MEETING_SECONDS = 15.0
-DRAFTER = "proposer=tiny-dflash"
+SHIPPED_VERIFIER, SHIPPED_DRAFTER = "tiny", "tiny-dflash"
 ARCHIVE = "archive=256MiB"
 RESTORED = KvChoice("restored", sink_tokens=4, window_tokens=64, restorer="projection")
 REMEMBERING = (
@@ -92,6 +92,21 @@ class Show:
     model: str
     agents: list[AgentProcess] = field(default_factory=list)
 
+    @property
+    def is_shipped(self) -> bool:
+        """Whether the verifier is the one with a drafter and a learned map of its own."""
+        return self.model == SHIPPED_VERIFIER
+
+    @property
+    def drafter(self) -> str:
+        """Drafts for any other verifier: prompt lookup."""
+        return SHIPPED_DRAFTER if self.is_shipped else "ngram"
+
+    @property
+    def kv(self) -> KvChoice:
+        """A small window, and what has left it restored."""
+        return RESTORED if self.is_shipped else replace(RESTORED, restorer="archive")
+
     def start(self, name: str, *roles: str, peers: Sequence[str] = (), mdns: bool) -> AgentProcess:
         """Starts an agent, waits until it is ready, and introduces it."""
         started = time.monotonic()
@@ -110,7 +125,7 @@ class Show:
             model=model_id_of(self.model),
             prompt=PROMPT,
             max_tokens=max_tokens,
-            kv=RESTORED,
+            kv=self.kv,
             stop_at_eos=False,
         )
 
@@ -176,7 +191,8 @@ def _meet_by_seed_peer(show: Show) -> tuple[AgentProcess, AgentProcess]:
     """Starts the two agents; the second one knows the first as its seed peer."""
     show.stage.scene("Three agents, each a process of its own")
     verifier = show.start("mini-1", f"verifier={show.model}", mdns=True)
-    proposer = show.start("mini-2", DRAFTER, ARCHIVE, peers=[verifier.address], mdns=False)
+    roles = (f"proposer={show.drafter}", ARCHIVE)
+    proposer = show.start("mini-2", *roles, peers=[verifier.address], mdns=False)
     ready = time.monotonic()
     joined = verifier.wait_for("peer_joined", _is(proposer), seconds=MEETING_SECONDS)
     proposer.wait_for("peer_joined", _is(verifier), seconds=MEETING_SECONDS)
@@ -219,7 +235,8 @@ async def _play(show: Show, verifier: AgentProcess, proposer: AgentProcess) -> N
         cast = Cast(verifier, proposer, client, words)
         choice = await _fleet_and_plan(show, cast)
         await _answer_both_ways(show, cast, choice)
-        await _remember(show, cast)
+        if show.is_shipped:
+            await _remember(show, cast)
         await _lose_the_proposer(show, cast, choice)
         show.stage.line()
         show.stage.fleet(await client.fleet.snapshot())

@@ -73,6 +73,12 @@ async def restored_session(client: AsyncClient, archive: AgentProcess | None = N
     )
 
 
+def freeze(agent: AgentProcess) -> None:
+    """Stops all threads of the process; until the last has, it may answer."""
+    agent.signal(signal.SIGSTOP)
+    os.waitpid(agent.pid, os.WUNTRACED)
+
+
 async def full_stream(client: AsyncClient, history: Sequence[int]) -> tuple[int, ...]:
     async with await client.create_session("tiny", kv_strategy="full", speculation="off") as full:
         await full.append(history)
@@ -129,8 +135,7 @@ async def test_the_stream_outlives_every_archive(
     # Frozen in mid-generation: nothing is closed, nothing answers.
     session = await restored_session(client)
     used = archives.pop(session.plan.archive.node_id)
-    freeze = partial(used.signal, signal.SIGSTOP)
-    completion = await with_fault(session, history, 20, freeze)
+    completion = await with_fault(session, history, 20, partial(freeze, used))
     assert completion.token_ids == expected
     assert completion.done.restorer_rebuild_count == 1
     used.kill()
@@ -138,7 +143,7 @@ async def test_the_stream_outlives_every_archive(
     # None is left that answers: the session fails by name, and lives.
     (last,) = archives.values()
     assert (await session.info()).restorer.node_id == last.node_id
-    last.signal(signal.SIGSTOP)
+    freeze(last)
     with pytest.raises(RestorerLost, match="no archive"):
         await session.generate(20).collect()
     info = await session.info()
