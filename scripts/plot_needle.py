@@ -31,11 +31,14 @@ def draw(report: Report, target: Path) -> None:
         if None in found:
             continue
         shares = [100 * cell["recall"] for cell in found]
+        # At 0 and 1 the interval's end is the share itself, up to a rounding below zero.
         low = [
-            share - 100 * cell["wilson_95"][0] for share, cell in zip(shares, found, strict=True)
+            max(0.0, share - 100 * cell["wilson_95"][0])
+            for share, cell in zip(shares, found, strict=True)
         ]
         high = [
-            100 * cell["wilson_95"][1] - share for share, cell in zip(shares, found, strict=True)
+            max(0.0, 100 * cell["wilson_95"][1] - share)
+            for share, cell in zip(shares, found, strict=True)
         ]
         shifted = [place + 0.05 * (offset - 2) for place in places]
         recall.errorbar(
