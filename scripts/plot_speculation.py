@@ -63,8 +63,7 @@ def panel(axes: Axes, cells: list[Report], kv: str) -> None:
         ratio = cell["ratios"][f"remote {kv}"]["over_fastest_plain"]["median"]
         top = max(cell["sides"][name]["tokens_per_second_interval_95"][1] for name, *_ in names)
         axes.annotate(
-            f"another node: {ratio:.2f}x the fastest\n"
-            f"plain, {side['tokens_per_forward']:.1f} a forward",
+            f"{ratio:.2f}x plain\n{side['tokens_per_forward']:.1f} a forward",
             (index, top),
             xytext=(0, 4),
             textcoords="offset points",
