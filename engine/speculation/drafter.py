@@ -87,6 +87,7 @@ class Drafter:
         self._tally = tally
         self._clock = clock
         self._ahead: _Request | None = None
+        self._last_block_at: float | None = None
 
     async def next_draft(self, history: History, most: int, seconds_left: float) -> BlockDraft:
         """A draft of at most `most` >= 1 tokens behind `history`.
@@ -127,6 +128,7 @@ class Drafter:
     def after_block(self, draft: BlockDraft, step: Step, verify_seconds: float) -> None:
         """Learns from a verified block."""
         state = self._state
+        other_seconds = self._other_seconds(verify_seconds + draft.wait_seconds)
         if draft.received:
             state.pace = state.pace.after_block(
                 BlockMeasurement(
@@ -137,10 +139,23 @@ class Drafter:
                     wait_seconds=draft.wait_seconds,
                     round_trip_seconds=draft.draft_seconds + draft.wire_seconds,
                     compute_seconds=draft.draft_seconds,
+                    other_seconds=other_seconds,
                 )
             )
         elif state.pace.dropped and state.breaker.closed:
-            state.pace = state.pace.after_alone_block(verify_seconds)
+            state.pace = state.pace.after_alone_block(verify_seconds, other_seconds)
+
+    def _other_seconds(self, known_seconds: float) -> float:
+        """What of a block's time went neither into its forward nor into waiting for its draft.
+
+        Handling messages and handing out tokens. A client that reads slowly, or a
+        hiccup, counts as no more than those; the first block of a generation has
+        nothing to be measured from.
+        """
+        before, self._last_block_at = self._last_block_at, self._clock()
+        if before is None:
+            return 0.0
+        return min(max(0.0, self._last_block_at - before - known_seconds), known_seconds)
 
     async def close(self) -> None:
         """Takes back the draft in flight; no task is left when this returns."""

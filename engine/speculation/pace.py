@@ -2,12 +2,14 @@
 
 A block of B drafted tokens commits E(B) tokens in one verify forward on average
 (Leviathan et al. 2023; `engine.speculation.place_rates`). It takes
-    V(B + 1) + W(B)
-seconds, V(n) being a verify forward of n rows and W(B) the wait for the draft. How
+    V(B + 1) + W(B) + O
+seconds, V(n) being a verify forward of n rows, W(B) the wait for the draft and O all
+other work, such as handling messages and handing out tokens. How
 V and a draft grow with their size was measured when the models were loaded; how
 fast they are now is the ratio of what a block took to that, smoothed. So the block
-is the one with the best E(B) / (V(B + 1) + W(B)), and drafting pays when that is
-above 1 / V(1), decoding alone.
+is the one with the best E(B) / (V(B + 1) + W(B) + O), and drafting pays when that is
+above 1 / (V(1) + O'), decoding alone. O' is 0 until a block was decoded alone: a pair
+that hardly pays is dropped at first, and taken up again once O' is known.
 
 Whether it pays is judged by adding up, block by block, the tokens that the
 verifier would have made alone in the same time, less those that were committed:
@@ -51,7 +53,8 @@ class BlockMeasurement:
     """One verified block for which a draft was asked, empty ones included.
 
     `wait_seconds` is what the verifier waited; `round_trip_seconds` the whole
-    way of the draft and `compute_seconds` the proposer's part of it.
+    way of the draft and `compute_seconds` the proposer's part of it. `other_seconds`
+    are those of the block that were neither verifying nor waiting; 0 when unknown.
     """
 
     drafted_count: int
@@ -61,6 +64,7 @@ class BlockMeasurement:
     wait_seconds: float
     round_trip_seconds: float
     compute_seconds: float
+    other_seconds: float = 0.0
 
     @property
     def trial_count(self) -> int:
@@ -74,7 +78,8 @@ class Pace:
 
     `verify_steps` (by rows) and `draft_steps` (by drafted tokens) are those of the
     loaded models; `verify_scale` and `draft_scale` how much slower they are now.
-    `lost_tokens` is the cumulative sum, negative for tokens won.
+    `lost_tokens` is the cumulative sum, negative for tokens won; `other_seconds` and
+    `alone_other_seconds` are a block's besides verifying and waiting, with drafts and alone.
     """
 
     verify_steps: MeasuredSteps = FLAT
@@ -89,6 +94,8 @@ class Pace:
     verify_seconds: float = 0.0
     round_trip_seconds: float = 0.0
     compute_seconds: float = 0.0
+    other_seconds: float = 0.0
+    alone_other_seconds: float = 0.0
     lost_tokens: float = 0.0
     alone_block_count: int = 0
     retry_after_blocks: int = 0
@@ -145,12 +152,14 @@ class Pace:
         delayed = max(0.0, self.compute_seconds - self.verify_seconds)
         return hit * hidden > (1.0 - hit) * delayed + HANDLING_SECONDS
 
-    def after_alone_block(self, verify_seconds: float) -> Pace:
+    def after_alone_block(self, verify_seconds: float, other_seconds: float = 0.0) -> Pace:
         """A block was decoded without asking for a draft while drafting was dropped."""
+        first = self.alone_other_seconds == 0.0
         scale = max(verify_seconds, LEAST_SECONDS) / self.verify_steps.seconds(1)
         return replace(
             self,
             verify_scale=_smoothed(self.verify_scale, scale, first=self.block_count == 0),
+            alone_other_seconds=_smoothed(self.alone_other_seconds, other_seconds, first=first),
             alone_block_count=self.alone_block_count + 1,
         )
 
@@ -180,24 +189,27 @@ class Pace:
                 self.round_trip_seconds, block.round_trip_seconds, first=first
             ),
             compute_seconds=_smoothed(self.compute_seconds, block.compute_seconds, first=first),
+            other_seconds=_smoothed(
+                self.other_seconds, block.other_seconds, first=self.other_seconds == 0.0
+            ),
             block_count=self.block_count + 1,
         )
         return _judged(measured, block)
 
     def block_seconds(self, size: int) -> float:
-        """Expected seconds of a block of `size` drafted tokens: V(size + 1) + W(size)."""
+        """Expected seconds of a block of `size` drafted tokens: V(size + 1) + W(size) + O."""
         verify, draft, wire = self._factors
         seconds = verify * self.verify_steps.seconds(size + 1) + wire
         return seconds + draft * self.draft_steps.seconds(size) if size else seconds
 
     @property
     def _factors(self) -> tuple[float, float, float]:
-        """What a verify step and a draft step count in a block, and its seconds on the wire."""
+        """What a verify step and a draft step count in a block, and its other seconds."""
         # Flat steps say nothing of a draft before one was measured.
         known = self.block_count > 0 or self.draft_steps is not FLAT
         draft = self.wait_share * self.draft_scale if known else 0.0
         wire = self.wait_share * max(0.0, self.round_trip_seconds - self.compute_seconds)
-        return self.verify_scale, draft, wire
+        return self.verify_scale, draft, wire + self.other_seconds
 
 
 def _smoothed(old: float, new: float, *, first: bool) -> float:
@@ -210,7 +222,7 @@ def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
 
     Judged by the smoothed seconds: one hiccup of the machine is no verdict.
     """
-    alone = pace.verify_scale * pace.verify_steps.seconds(1)
+    alone = pace.verify_scale * pace.verify_steps.seconds(1) + pace.alone_other_seconds
     taken = pace.block_seconds(block.drafted_count) / alone
     lost = pace.lost_tokens + taken * (1.0 - TOLERATED_LOSS) - block.committed_count
     if lost > LOST_TOKENS:
