@@ -8,8 +8,9 @@ other work, such as handling messages and handing out tokens. How
 V and a draft grow with their size was measured when the models were loaded; how
 fast they are now is the ratio of what a block took to that, smoothed. So the block
 is the one with the best E(B) / (V(B + 1) + W(B) + O), and drafting pays when that is
-above 1 / (V(1) + O'), decoding alone. O' is 0 until a block was decoded alone: a pair
-that hardly pays is dropped at first, and taken up again once O' is known.
+above one token in what a block alone takes. That is measured by two blocks alone, a
+little after the start: V(1) from blocks with drafts would say too much, since what
+else runs beside them slows their forwards too.
 
 Whether it pays is judged by adding up, block by block, the tokens that the
 verifier would have made alone in the same time, less those that were committed:
@@ -39,6 +40,9 @@ WON_TOKENS = 6.0
 TOLERATED_LOSS = 0.02
 FIRST_RETRY_BLOCKS = 16
 LONGEST_RETRY_BLOCKS = 1024
+# Blocks after which two are decoded alone, to know what that takes.
+PROBED_AT = 6
+PROBE_BLOCKS = 2
 # What a clock that did not move is taken to have measured.
 LEAST_SECONDS = 1e-9
 # Blocks after which drafting ahead is tried again.
@@ -78,8 +82,8 @@ class Pace:
 
     `verify_steps` (by rows) and `draft_steps` (by drafted tokens) are those of the
     loaded models; `verify_scale` and `draft_scale` how much slower they are now.
-    `lost_tokens` is the cumulative sum, negative for tokens won; `other_seconds` and
-    `alone_other_seconds` are a block's besides verifying and waiting, with drafts and alone.
+    `lost_tokens` is the cumulative sum, negative for tokens won; `other_seconds` are a
+    block's besides verifying and waiting, `alone_seconds` all of one that was decoded alone.
     """
 
     verify_steps: MeasuredSteps = FLAT
@@ -95,7 +99,7 @@ class Pace:
     round_trip_seconds: float = 0.0
     compute_seconds: float = 0.0
     other_seconds: float = 0.0
-    alone_other_seconds: float = 0.0
+    alone_seconds: float = 0.0
     lost_tokens: float = 0.0
     alone_block_count: int = 0
     retry_after_blocks: int = 0
@@ -154,12 +158,12 @@ class Pace:
 
     def after_alone_block(self, verify_seconds: float, other_seconds: float = 0.0) -> Pace:
         """A block was decoded without asking for a draft while drafting was dropped."""
-        first = self.alone_other_seconds == 0.0
+        seconds = verify_seconds + other_seconds
         scale = max(verify_seconds, LEAST_SECONDS) / self.verify_steps.seconds(1)
         return replace(
             self,
             verify_scale=_smoothed(self.verify_scale, scale, first=self.block_count == 0),
-            alone_other_seconds=_smoothed(self.alone_other_seconds, other_seconds, first=first),
+            alone_seconds=_smoothed(self.alone_seconds, seconds, first=self.alone_seconds == 0.0),
             alone_block_count=self.alone_block_count + 1,
         )
 
@@ -222,7 +226,9 @@ def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
 
     Judged by the smoothed seconds: one hiccup of the machine is no verdict.
     """
-    alone = pace.verify_scale * pace.verify_steps.seconds(1) + pace.alone_other_seconds
+    if pace.alone_seconds == 0.0 and pace.block_count == PROBED_AT:
+        return replace(pace, alone_block_count=0, retry_after_blocks=PROBE_BLOCKS)
+    alone = pace.alone_seconds or pace.verify_scale * pace.verify_steps.seconds(1)
     taken = pace.block_seconds(block.drafted_count) / alone
     lost = pace.lost_tokens + taken * (1.0 - TOLERATED_LOSS) - block.committed_count
     if lost > LOST_TOKENS:
