@@ -318,8 +318,7 @@ async def _lose_the_proposer(show: Show, cast: Cast, choice: SpeculationChoice) 
     stage.line(_speed_line(lost))
     for line in fault_lines(lost.done):
         stage.line(line)
-    rebuilt = lost.done.restorer_rebuild_count
-    stage.line(f"what was evicted was made anew from the history {rebuilt} times, on mini-3")
+    _tell_of_the_archive(show, cast, lost)
     show.verdicts.check(
         "killed in mid-answer, and the answer came to its end",
         holds=0 < assassin.killed_after < LONG_TOKENS == len(lost.token_ids),
@@ -329,9 +328,20 @@ async def _lose_the_proposer(show: Show, cast: Cast, choice: SpeculationChoice) 
         "the end of the answer says what happened to the proposer",
         holds=bool(numbers.faults) or numbers.drop_reason is not None,
     )
-    show.verdicts.check("what mini-2 kept was restored elsewhere", holds=rebuilt >= 1)
     alone = await answer(cast.client, question, cast.words, "off")
     _compare(show, Comparison(PROMPT, lost, alone))
+
+
+def _tell_of_the_archive(show: Show, cast: Cast, lost: Answer) -> None:
+    """What was evicted lay on mini-2, or on mini-3 where that was the nearer one."""
+    archive = lost.plan.archive
+    if archive is not None and archive.node_id != cast.proposer.node_id:
+        show.stage.line(f"what was evicted lay on {archive.node_name}, which lives")
+        return
+    count = lost.done.restorer_rebuild_count
+    show.verdicts.check(
+        "what mini-2 kept was made anew from the history, on mini-3", holds=count >= 1
+    )
 
 
 @dataclass(slots=True)
