@@ -65,12 +65,12 @@ async def test_drafting_goes_on_where_the_history_stands(
         assert generation.done.speculation.drop_reason is not None
         again = await started(shared_fleet, verifier, client, drafter)
         assert again.node_id == agent.node_id
-        drafted = 0
-        while not drafted and session.history_length < 1500:
-            after = await session.generate(40).collect()
-            drafted = after.done.speculation.drafted_count
-        assert drafted
-        assert after.done.speculation.faults == ()
+        drafts_soundly = False
+        # The first attempts may still meet the connection that broke.
+        while not drafts_soundly and session.history_length < 1500:
+            after = (await session.generate(40).collect()).done.speculation
+            drafts_soundly = after.drafted_count > 0 and not after.faults
+        assert drafts_soundly
         generated = session.history[len(prompt) :]
     alone = await generate(client, prompt, len(generated))
     assert generated == alone.token_ids
