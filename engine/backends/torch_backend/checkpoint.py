@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -19,26 +17,18 @@ from engine.backends.torch_backend.packed_linear import can_pack, pack_linears, 
 from engine.backends.torch_backend.plain_decoder import simplify
 from engine.backends.torch_backend.plain_families import JOINT, is_plain
 from engine.backends.torch_backend.recurrent_mixing import fix_recurrent
-from engine.digests import weight_files
+from engine.backends.torch_backend.stored_tensors import (
+    check_tensors,
+    listed,
+    read_tensors,
+    stored_tensors,
+)
 from engine.errors import ArchitectureUnsupported, ModelUnusable, OutOfMemory, WeightsMismatch
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 """Buffers that older checkpoints store and that the config determines."""
-FLOAT_TYPES = ("F32", "F16", "BF16")
-NAMED_KEYS = 8
-"""Keys that an error message names before it only counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """Where a tensor is stored, under which name, and its shape."""
-
-    file: Path
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
 
 
 def load_model(
@@ -46,11 +36,11 @@ def load_model(
 ) -> PreTrainedModel:
     """The text model in `folder` with all weights in `dtype`, for forwards of `rows` tokens.
 
-    Raises `WeightsMismatch` naming missing, unexpected, mis-shaped and
+    Raises `WeightsMismatch` naming missing, unexpected, mis-shaped, not finite and
     unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
     Both before a weight is read, except for a file that breaks off.
     """
-    stored = _stored_tensors(folder, architecture)
+    stored = stored_tensors(folder, partial(_text_name, architecture))
     config = architecture.config
     model = _empty_model(folder, architecture, dtype)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -58,10 +48,10 @@ def load_model(
     needed = expected
     if tied and HEAD not in stored:
         needed = {name: shape for name, shape in expected.items() if name != HEAD}
-    _check_tensors(folder, needed, stored)
+    check_tensors(folder, needed, stored)
     plain = is_plain(model)
     _check_memory(folder, expected, dtype, available_bytes, joined=plain)
-    weights = _read(stored, needed, dtype)
+    weights = read_tensors(stored, needed, dtype)
     if tied:
         _tie(folder, weights)
     model.load_state_dict(weights, strict=True, assign=True)
@@ -102,58 +92,10 @@ def _empty_model(folder: Path, architecture: Architecture, dtype: torch.dtype) -
     return model
 
 
-def _stored_tensors(folder: Path, architecture: Architecture) -> dict[str, _Stored]:
-    """The text model's tensors of all files, by its names, from the headers alone."""
-    stored: dict[str, _Stored] = {}
-    for path in weight_files(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for stored_name in file.keys():  # noqa: SIM118 - not a dict
-                    name = architecture.text_name(stored_name)
-                    if name is None or name.endswith(DERIVED_SUFFIX):
-                        continue
-                    if name in stored:
-                        raise WeightsMismatch(
-                            f"{name} is in {stored[name].file.name} and in {path.name}",
-                            path=str(folder),
-                        )
-                    part = file.get_slice(stored_name)
-                    stored[name] = _Stored(
-                        path, stored_name, tuple(part.get_shape()), part.get_dtype()
-                    )
-        except (SafetensorError, OSError) as error:
-            raise WeightsMismatch(
-                f"{path.name} is truncated or not safetensors ({error}); fetch it again",
-                path=str(path),
-            ) from error
-    return stored
-
-
-def _check_tensors(
-    folder: Path, expected: dict[str, tuple[int, ...]], stored: dict[str, _Stored]
-) -> None:
-    """Raises `WeightsMismatch` unless `stored` is exactly what the architecture has."""
-    missing = sorted(expected.keys() - stored.keys())
-    unexpected = sorted(stored.keys() - expected.keys())
-    shared = expected.keys() & stored.keys()
-    shapes = sorted(name for name in shared if stored[name].shape != expected[name])
-    types = sorted(name for name in shared if stored[name].dtype not in FLOAT_TYPES)
-    problems = {"missing": missing, "unexpected": unexpected, "wrong shape": shapes}
-    problems["not floating point"] = types
-    found = {problem: names for problem, names in problems.items() if names}
-    if found:
-        text = "; ".join(f"{problem}: {_listed(names)}" for problem, names in found.items())
-        raise WeightsMismatch(
-            f"the weights in {folder} are not those of its config.json: {text}",
-            path=str(folder),
-            **{problem.replace(" ", "_"): ",".join(names) for problem, names in found.items()},
-        )
-
-
-def _listed(names: list[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - NAMED_KEYS
-    return ", ".join(names[:NAMED_KEYS]) + (f" and {more} more" if more > 0 else "")
+def _text_name(architecture: Architecture, stored_name: str) -> str | None:
+    """The text model's name of a stored tensor; None for what it does not take."""
+    name = architecture.text_name(stored_name)
+    return None if name is None or name.endswith(DERIVED_SUFFIX) else name
 
 
 def _check_memory(
@@ -190,26 +132,6 @@ def _joint_sizes(sizes: dict[str, int]) -> Iterator[int]:
             yield sum(sizes[f"{layer}{name}.weight"] for name in names)
 
 
-def _read(
-    stored: dict[str, _Stored], expected: dict[str, tuple[int, ...]], dtype: torch.dtype
-) -> dict[str, Tensor]:
-    """All expected tensors, in memory of their own and in `dtype`."""
-    weights: dict[str, Tensor] = {}
-    for path in sorted({stored[name].file for name in expected}):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for name in (name for name in expected if stored[name].file == path):
-                    # A copy: the file's mapping is not aligned to vectors, and can change.
-                    weights[name] = file.get_tensor(stored[name].name).to(dtype, copy=True)
-        except (SafetensorError, OSError) as error:
-            raise WeightsMismatch(
-                f"{path.name} cannot be read ({error}); fetch it again", path=str(path)
-            ) from error
-        except (MemoryError, RuntimeError) as error:  # torch's allocator raises the latter
-            raise OutOfMemory(f"{path} does not fit into memory", path=str(path)) from error
-    return weights
-
-
 def _tie(folder: Path, weights: dict[str, Tensor]) -> None:
     """Makes the head the embedding. Raises `WeightsMismatch` if a stored head differs."""
     if HEAD in weights and not torch.equal(weights[HEAD], weights[EMBEDDING]):
@@ -235,6 +157,6 @@ def _check_complete(name: str, model: PreTrainedModel) -> None:
     empty = [key for key, tensor in model.named_buffers() if tensor.is_meta]
     if empty:
         raise ArchitectureUnsupported(
-            f"{name} of this transformers version has buffers not known here: {_listed(empty)}",
+            f"{name} of this transformers version has buffers not known here: {listed(empty)}",
             architecture=name,
         )

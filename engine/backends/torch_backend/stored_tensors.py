@@ -78,7 +78,7 @@ def check_tensors(
     problems["not floating point"] = types
     found = {problem: names for problem, names in problems.items() if names}
     if found:
-        text = "; ".join(f"{problem}: {_listed(names)}" for problem, names in found.items())
+        text = "; ".join(f"{problem}: {listed(names)}" for problem, names in found.items())
         raise WeightsMismatch(
             f"the weights in {folder} are not those of its config.json: {text}",
             path=str(folder),
@@ -110,11 +110,11 @@ def read_tensors(
             raise OutOfMemory(f"{path} does not fit into memory", path=str(path)) from error
     broken = sorted(name for name, tensor in weights.items() if not tensor.isfinite().all())
     if broken:
-        raise WeightsMismatch(f"numbers that are not finite: {_listed(broken)}")
+        raise WeightsMismatch(f"numbers that are not finite: {listed(broken)}")
     return weights
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     """The first names, and how many more there are."""
     more = len(names) - NAMED_KEYS
     return ", ".join(names[:NAMED_KEYS]) + (f" and {more} more" if more > 0 else "")
