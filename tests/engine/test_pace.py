@@ -7,6 +7,8 @@ import pytest
 from engine.speculation.pace import (
     FIRST_RETRY_BLOCKS,
     LONGEST_RETRY_BLOCKS,
+    PROBE_BLOCKS,
+    PROBED_AT,
     BlockMeasurement,
     Pace,
 )
@@ -220,3 +222,50 @@ def test_drafting_ahead_pays_when_it_hits_and_not_when_it_delays():
     assert not bad.should_draft_ahead()
     tried = [after(bad, *[block(4, 1, round_trip=0.04, compute=0.04)] * more) for more in range(16)]
     assert sum(pace.should_draft_ahead() for pace in tried) == 1
+
+
+def drafted_blocks(pace: Pace, count: int, **measured: float) -> Pace:
+    """`pace` after `count` blocks in which 1 of 3 guesses was right."""
+    for _ in range(count):
+        pace = pace.after_block(
+            BlockMeasurement(
+                drafted_count=3,
+                accepted_count=1,
+                committed_count=2,
+                verify_seconds=0.003,
+                wait_seconds=0.0005,
+                round_trip_seconds=0.0005,
+                compute_seconds=0.0004,
+                **measured,
+            )
+        )
+    return pace
+
+
+def test_what_decoding_alone_takes_is_measured_a_little_after_the_start() -> None:
+    pace = drafted_blocks(Pace(), PROBED_AT - 1)
+    assert not pace.dropped
+    pace = drafted_blocks(pace, 1)
+    for _ in range(PROBE_BLOCKS):
+        assert pace.dropped
+        pace = pace.after_alone_block(0.001, 0.0005)
+    assert not pace.dropped
+    assert pace.alone_seconds == pytest.approx(0.0015)
+
+
+def test_forwards_that_drafts_slow_down_do_not_hide_that_alone_is_faster() -> None:
+    """2 tokens in 4.5 ms; by the drafted forwards alone would take 3 ms a token, it takes 1.5."""
+    pace = drafted_blocks(Pace(), PROBED_AT, other_seconds=0.001)
+    for _ in range(PROBE_BLOCKS):
+        pace = pace.after_alone_block(0.001, 0.0005)
+    pace = drafted_blocks(pace, 30, other_seconds=0.001)
+    assert pace.dropped
+
+
+def test_a_pair_that_pays_goes_on_after_the_measurement() -> None:
+    pace = drafted_blocks(Pace(), PROBED_AT)
+    for _ in range(PROBE_BLOCKS):
+        pace = pace.after_alone_block(0.003, 0.0005)
+    for _ in range(100):
+        pace = drafted_blocks(pace, 1)
+        assert not pace.dropped
