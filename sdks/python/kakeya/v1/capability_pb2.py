@@ -23,61 +23,65 @@ _sym_db = _symbol_database.Default()
 
 
 from kakeya.v1 import model_pb2 as kakeya_dot_v1_dot_model__pb2
+from kakeya.v1 import placement_pb2 as kakeya_dot_v1_dot_placement__pb2
+from kakeya.v1 import tensor_pb2 as kakeya_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akakeya/v1/capability.proto\x12\tkakeya.v1\x1a\x15kakeya/v1/model.proto\")\n\x0b\x41\x63\x63\x65lerator\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\\\n\x0c\x41rchiveOffer\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x01 \x01(\x04\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x12\n\narithmetic\x18\x04 \x01(\t\"\xf5\x03\n\x0e\x43\x61pabilityCard\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nfleet_name\x18\x03 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\x04\x12\x10\n\x08sequence\x18\x06 \x01(\r\x12\x12\n\npublic_key\x18\x07 \x01(\x0c\x12\x11\n\taddresses\x18\x08 \x03(\t\x12\x10\n\x08platform\x18\t \x01(\t\x12+\n\x0b\x61\x63\x63\x65lerator\x18\n \x01(\x0b\x32\x16.kakeya.v1.Accelerator\x12\x1a\n\x12memory_total_bytes\x18\x0b \x01(\x04\x12\x19\n\x11memory_free_bytes\x18\x0c \x01(\x04\x12\x18\n\x10software_version\x18\r \x01(\t\x12\x14\n\x0cprotocol_min\x18\x0e \x01(\r\x12\x14\n\x0cprotocol_max\x18\x0f \x01(\r\x12%\n\x06models\x18\x10 \x03(\x0b\x32\x15.kakeya.v1.ModelOffer\x12\x14\n\x0cring_address\x18\x11 \x01(\t\x12\x19\n\x11\x61nnounced_at_unix\x18\x12 \x01(\x01\x12\x13\n\x0bttl_seconds\x18\x13 \x01(\x01\x12(\n\x07\x61rchive\x18\x14 \x01(\x0b\x32\x17.kakeya.v1.ArchiveOffer\"-\n\nSignedCard\x12\x0c\n\x04\x63\x61rd\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"h\n\x06Rumour\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12%\n\x08liveness\x18\x03 \x01(\x0e\x32\x13.kakeya.v1.Liveness\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"\x9e\x01\n\x0b\x44igestEntry\x12\x10\n\x08node_key\x18\x01 \x01(\x06\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\r\x12\x11\n\tcard_hash\x18\x04 \x01(\x07\x12\x1c\n\x14liveness_incarnation\x18\x05 \x01(\x04\x12%\n\x08liveness\x18\x06 \x01(\x0e\x32\x13.kakeya.v1.Liveness\"\xec\x01\n\x1b\x45xchangeCapabilitiesRequest\x12\x16\n\x0esender_node_id\x18\x01 \x01(\t\x12\x12\n\nfleet_name\x18\x02 \x01(\t\x12\x14\n\x0cprotocol_min\x18\x03 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x04 \x01(\r\x12\x11\n\troot_hash\x18\x05 \x01(\x0c\x12$\n\x05\x63\x61rds\x18\x06 \x03(\x0b\x32\x15.kakeya.v1.SignedCard\x12\"\n\x07rumours\x18\x07 \x03(\x0b\x32\x11.kakeya.v1.Rumour\x12\x18\n\x10wanted_node_keys\x18\x08 \x03(\x06\"\xe4\x01\n\x1c\x45xchangeCapabilitiesResponse\x12\x16\n\x0esender_node_id\x18\x01 \x01(\t\x12\x11\n\troot_hash\x18\x02 \x01(\x0c\x12$\n\x05\x63\x61rds\x18\x03 \x03(\x0b\x32\x15.kakeya.v1.SignedCard\x12\"\n\x07rumours\x18\x04 \x03(\x0b\x32\x11.kakeya.v1.Rumour\x12&\n\x06\x64igest\x18\x05 \x03(\x0b\x32\x16.kakeya.v1.DigestEntry\x12\'\n\x07skipped\x18\x06 \x03(\x0b\x32\x16.kakeya.v1.SkippedCard\",\n\x0bSkippedCard\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"<\n\x10ProbePeerRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x17\n\x0ftimeout_seconds\x18\x02 \x01(\x01\"B\n\x11ProbePeerResponse\x12\x11\n\treachable\x18\x01 \x01(\x08\x12\x1a\n\x12round_trip_seconds\x18\x02 \x01(\x01\"\x10\n\x0eGetNodeRequest\"M\n\x08PeerLink\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x1a\n\x12round_trip_seconds\x18\x02 \x01(\x01\x12\x14\n\x0c\x62reaker_open\x18\x03 \x01(\x08\"\xe9\x01\n\x08NodeLoad\x12\x15\n\rsession_count\x18\x01 \x01(\r\x12\x18\n\x10generating_count\x18\x02 \x01(\r\x12\x1a\n\x12\x64raft_stream_count\x18\x03 \x01(\r\x12\x10\n\x08kv_bytes\x18\x04 \x01(\x04\x12\x17\n\x0fkv_budget_bytes\x18\x05 \x01(\x04\x12\x19\n\x11memory_free_bytes\x18\x06 \x01(\x04\x12\x15\n\rarchive_count\x18\x07 \x01(\r\x12\x15\n\rarchive_bytes\x18\x08 \x01(\x04\x12\x1c\n\x14\x61rchive_budget_bytes\x18\t \x01(\x04\"z\n\x12MeasuredAcceptance\x12\x19\n\x11verifier_model_id\x18\x01 \x01(\t\x12\x19\n\x11proposer_model_id\x18\x02 \x01(\t\x12\x17\n\x0f\x61\x63\x63\x65ptance_rate\x18\x03 \x01(\x01\x12\x15\n\rdrafted_count\x18\x04 \x01(\x04\"\xe0\x01\n\x0fGetNodeResponse\x12\'\n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32\x19.kakeya.v1.CapabilityCard\x12\"\n\x05links\x18\x02 \x03(\x0b\x32\x13.kakeya.v1.PeerLink\x12!\n\x04load\x18\x03 \x01(\x0b\x32\x13.kakeya.v1.NodeLoad\x12\x32\n\x0b\x61\x63\x63\x65ptances\x18\x04 \x03(\x0b\x32\x1d.kakeya.v1.MeasuredAcceptance\x12\x17\n\x0fmetrics_address\x18\x05 \x01(\t\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\"\x13\n\x11WatchFleetRequest\"\x9e\x01\n\nNodeStatus\x12\'\n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32\x19.kakeya.v1.CapabilityCard\x12%\n\x08liveness\x18\x02 \x01(\x0e\x32\x13.kakeya.v1.Liveness\x12\x13\n\x0b\x61ge_seconds\x18\x03 \x01(\x01\x12\x1a\n\x12round_trip_seconds\x18\x04 \x01(\x01\x12\x0f\n\x07is_self\x18\x05 \x01(\x08\"I\n\rFleetSnapshot\x12$\n\x05nodes\x18\x01 \x03(\x0b\x32\x15.kakeya.v1.NodeStatus\x12\x12\n\nfleet_name\x18\x02 \x01(\t\"\x8f\x01\n\x12WatchFleetResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x18.kakeya.v1.FleetSnapshotH\x00\x12(\n\x07\x63hanged\x18\x02 \x01(\x0b\x32\x15.kakeya.v1.NodeStatusH\x00\x12\x19\n\x0fremoved_node_id\x18\x03 \x01(\tH\x00\x42\x06\n\x04kind\"%\n\x0cLeaveRequest\x12\x15\n\rdrain_seconds\x18\x01 \x01(\x01\" \n\rLeaveResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\t*t\n\x08Liveness\x12\x18\n\x14LIVENESS_UNSPECIFIED\x10\x00\x12\x12\n\x0eLIVENESS_ALIVE\x10\x01\x12\x14\n\x10LIVENESS_SUSPECT\x10\x02\x12\x11\n\rLIVENESS_DEAD\x10\x03\x12\x11\n\rLIVENESS_LEFT\x10\x04\x32\x8f\x03\n\x11\x43\x61pabilityService\x12g\n\x14\x45xchangeCapabilities\x12&.kakeya.v1.ExchangeCapabilitiesRequest\x1a\'.kakeya.v1.ExchangeCapabilitiesResponse\x12\x46\n\tProbePeer\x12\x1b.kakeya.v1.ProbePeerRequest\x1a\x1c.kakeya.v1.ProbePeerResponse\x12@\n\x07GetNode\x12\x19.kakeya.v1.GetNodeRequest\x1a\x1a.kakeya.v1.GetNodeResponse\x12K\n\nWatchFleet\x12\x1c.kakeya.v1.WatchFleetRequest\x1a\x1d.kakeya.v1.WatchFleetResponse0\x01\x12:\n\x05Leave\x12\x17.kakeya.v1.LeaveRequest\x1a\x18.kakeya.v1.LeaveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akakeya/v1/capability.proto\x12\tkakeya.v1\x1a\x15kakeya/v1/model.proto\x1a\x19kakeya/v1/placement.proto\x1a\x16kakeya/v1/tensor.proto\")\n\x0b\x41\x63\x63\x65lerator\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\\\n\x0c\x41rchiveOffer\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x01 \x01(\x04\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x12\n\narithmetic\x18\x04 \x01(\t\"\xf5\x03\n\x0e\x43\x61pabilityCard\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\nfleet_name\x18\x03 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\x04\x12\x10\n\x08sequence\x18\x06 \x01(\r\x12\x12\n\npublic_key\x18\x07 \x01(\x0c\x12\x11\n\taddresses\x18\x08 \x03(\t\x12\x10\n\x08platform\x18\t \x01(\t\x12+\n\x0b\x61\x63\x63\x65lerator\x18\n \x01(\x0b\x32\x16.kakeya.v1.Accelerator\x12\x1a\n\x12memory_total_bytes\x18\x0b \x01(\x04\x12\x19\n\x11memory_free_bytes\x18\x0c \x01(\x04\x12\x18\n\x10software_version\x18\r \x01(\t\x12\x14\n\x0cprotocol_min\x18\x0e \x01(\r\x12\x14\n\x0cprotocol_max\x18\x0f \x01(\r\x12%\n\x06models\x18\x10 \x03(\x0b\x32\x15.kakeya.v1.ModelOffer\x12\x14\n\x0cring_address\x18\x11 \x01(\t\x12\x19\n\x11\x61nnounced_at_unix\x18\x12 \x01(\x01\x12\x13\n\x0bttl_seconds\x18\x13 \x01(\x01\x12(\n\x07\x61rchive\x18\x14 \x01(\x0b\x32\x17.kakeya.v1.ArchiveOffer\"-\n\nSignedCard\x12\x0c\n\x04\x63\x61rd\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"h\n\x06Rumour\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12%\n\x08liveness\x18\x03 \x01(\x0e\x32\x13.kakeya.v1.Liveness\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"\x9e\x01\n\x0b\x44igestEntry\x12\x10\n\x08node_key\x18\x01 \x01(\x06\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\r\x12\x11\n\tcard_hash\x18\x04 \x01(\x07\x12\x1c\n\x14liveness_incarnation\x18\x05 \x01(\x04\x12%\n\x08liveness\x18\x06 \x01(\x0e\x32\x13.kakeya.v1.Liveness\"\xec\x01\n\x1b\x45xchangeCapabilitiesRequest\x12\x16\n\x0esender_node_id\x18\x01 \x01(\t\x12\x12\n\nfleet_name\x18\x02 \x01(\t\x12\x14\n\x0cprotocol_min\x18\x03 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x04 \x01(\r\x12\x11\n\troot_hash\x18\x05 \x01(\x0c\x12$\n\x05\x63\x61rds\x18\x06 \x03(\x0b\x32\x15.kakeya.v1.SignedCard\x12\"\n\x07rumours\x18\x07 \x03(\x0b\x32\x11.kakeya.v1.Rumour\x12\x18\n\x10wanted_node_keys\x18\x08 \x03(\x06\"\xe4\x01\n\x1c\x45xchangeCapabilitiesResponse\x12\x16\n\x0esender_node_id\x18\x01 \x01(\t\x12\x11\n\troot_hash\x18\x02 \x01(\x0c\x12$\n\x05\x63\x61rds\x18\x03 \x03(\x0b\x32\x15.kakeya.v1.SignedCard\x12\"\n\x07rumours\x18\x04 \x03(\x0b\x32\x11.kakeya.v1.Rumour\x12&\n\x06\x64igest\x18\x05 \x03(\x0b\x32\x16.kakeya.v1.DigestEntry\x12\'\n\x07skipped\x18\x06 \x03(\x0b\x32\x16.kakeya.v1.SkippedCard\",\n\x0bSkippedCard\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"<\n\x10ProbePeerRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x17\n\x0ftimeout_seconds\x18\x02 \x01(\x01\"B\n\x11ProbePeerResponse\x12\x11\n\treachable\x18\x01 \x01(\x08\x12\x1a\n\x12round_trip_seconds\x18\x02 \x01(\x01\"\x10\n\x0eGetNodeRequest\"M\n\x08PeerLink\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x1a\n\x12round_trip_seconds\x18\x02 \x01(\x01\x12\x14\n\x0c\x62reaker_open\x18\x03 \x01(\x08\"\xe9\x01\n\x08NodeLoad\x12\x15\n\rsession_count\x18\x01 \x01(\r\x12\x18\n\x10generating_count\x18\x02 \x01(\r\x12\x1a\n\x12\x64raft_stream_count\x18\x03 \x01(\r\x12\x10\n\x08kv_bytes\x18\x04 \x01(\x04\x12\x17\n\x0fkv_budget_bytes\x18\x05 \x01(\x04\x12\x19\n\x11memory_free_bytes\x18\x06 \x01(\x04\x12\x15\n\rarchive_count\x18\x07 \x01(\r\x12\x15\n\rarchive_bytes\x18\x08 \x01(\x04\x12\x1c\n\x14\x61rchive_budget_bytes\x18\t \x01(\x04\"z\n\x12MeasuredAcceptance\x12\x19\n\x11verifier_model_id\x18\x01 \x01(\t\x12\x19\n\x11proposer_model_id\x18\x02 \x01(\t\x12\x17\n\x0f\x61\x63\x63\x65ptance_rate\x18\x03 \x01(\x01\x12\x15\n\rdrafted_count\x18\x04 \x01(\x04\"\xaa\x02\n\x10TensorLinkStatus\x12\x14\n\x0cpeer_node_id\x18\x01 \x01(\t\x12\'\n\x07purpose\x18\x02 \x01(\x0e\x32\x16.kakeya.v1.LinkPurpose\x12\'\n\ttransport\x18\x03 \x01(\x0e\x32\x14.kakeya.v1.Transport\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x18\n\x10\x62ytes_per_second\x18\x05 \x01(\x01\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x1b\n\x13\x63hanged_seconds_ago\x18\x07 \x01(\x01\x12\x11\n\tis_caller\x18\x08 \x01(\x08\x12\x14\n\x0ctensor_count\x18\t \x01(\x04\x12\x12\n\nbyte_count\x18\n \x01(\x04\x12\x16\n\x0e\x64\x65motion_count\x18\x0b \x01(\r\"\x93\x02\n\x0fGetNodeResponse\x12\'\n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32\x19.kakeya.v1.CapabilityCard\x12\"\n\x05links\x18\x02 \x03(\x0b\x32\x13.kakeya.v1.PeerLink\x12!\n\x04load\x18\x03 \x01(\x0b\x32\x13.kakeya.v1.NodeLoad\x12\x32\n\x0b\x61\x63\x63\x65ptances\x18\x04 \x03(\x0b\x32\x1d.kakeya.v1.MeasuredAcceptance\x12\x17\n\x0fmetrics_address\x18\x05 \x01(\t\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12\x31\n\x0ctensor_links\x18\x07 \x03(\x0b\x32\x1b.kakeya.v1.TensorLinkStatus\"\x13\n\x11WatchFleetRequest\"\x9e\x01\n\nNodeStatus\x12\'\n\x04\x63\x61rd\x18\x01 \x01(\x0b\x32\x19.kakeya.v1.CapabilityCard\x12%\n\x08liveness\x18\x02 \x01(\x0e\x32\x13.kakeya.v1.Liveness\x12\x13\n\x0b\x61ge_seconds\x18\x03 \x01(\x01\x12\x1a\n\x12round_trip_seconds\x18\x04 \x01(\x01\x12\x0f\n\x07is_self\x18\x05 \x01(\x08\"I\n\rFleetSnapshot\x12$\n\x05nodes\x18\x01 \x03(\x0b\x32\x15.kakeya.v1.NodeStatus\x12\x12\n\nfleet_name\x18\x02 \x01(\t\"\x8f\x01\n\x12WatchFleetResponse\x12,\n\x08snapshot\x18\x01 \x01(\x0b\x32\x18.kakeya.v1.FleetSnapshotH\x00\x12(\n\x07\x63hanged\x18\x02 \x01(\x0b\x32\x15.kakeya.v1.NodeStatusH\x00\x12\x19\n\x0fremoved_node_id\x18\x03 \x01(\tH\x00\x42\x06\n\x04kind\"%\n\x0cLeaveRequest\x12\x15\n\rdrain_seconds\x18\x01 \x01(\x01\" \n\rLeaveResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\t*t\n\x08Liveness\x12\x18\n\x14LIVENESS_UNSPECIFIED\x10\x00\x12\x12\n\x0eLIVENESS_ALIVE\x10\x01\x12\x14\n\x10LIVENESS_SUSPECT\x10\x02\x12\x11\n\rLIVENESS_DEAD\x10\x03\x12\x11\n\rLIVENESS_LEFT\x10\x04\x32\x8f\x03\n\x11\x43\x61pabilityService\x12g\n\x14\x45xchangeCapabilities\x12&.kakeya.v1.ExchangeCapabilitiesRequest\x1a\'.kakeya.v1.ExchangeCapabilitiesResponse\x12\x46\n\tProbePeer\x12\x1b.kakeya.v1.ProbePeerRequest\x1a\x1c.kakeya.v1.ProbePeerResponse\x12@\n\x07GetNode\x12\x19.kakeya.v1.GetNodeRequest\x1a\x1a.kakeya.v1.GetNodeResponse\x12K\n\nWatchFleet\x12\x1c.kakeya.v1.WatchFleetRequest\x1a\x1d.kakeya.v1.WatchFleetResponse0\x01\x12:\n\x05Leave\x12\x17.kakeya.v1.LeaveRequest\x1a\x18.kakeya.v1.LeaveResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kakeya.v1.capability_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LIVENESS']._serialized_start=2825
-  _globals['_LIVENESS']._serialized_end=2941
-  _globals['_ACCELERATOR']._serialized_start=64
-  _globals['_ACCELERATOR']._serialized_end=105
-  _globals['_ARCHIVEOFFER']._serialized_start=107
-  _globals['_ARCHIVEOFFER']._serialized_end=199
-  _globals['_CAPABILITYCARD']._serialized_start=202
-  _globals['_CAPABILITYCARD']._serialized_end=703
-  _globals['_SIGNEDCARD']._serialized_start=705
-  _globals['_SIGNEDCARD']._serialized_end=750
-  _globals['_RUMOUR']._serialized_start=752
-  _globals['_RUMOUR']._serialized_end=856
-  _globals['_DIGESTENTRY']._serialized_start=859
-  _globals['_DIGESTENTRY']._serialized_end=1017
-  _globals['_EXCHANGECAPABILITIESREQUEST']._serialized_start=1020
-  _globals['_EXCHANGECAPABILITIESREQUEST']._serialized_end=1256
-  _globals['_EXCHANGECAPABILITIESRESPONSE']._serialized_start=1259
-  _globals['_EXCHANGECAPABILITIESRESPONSE']._serialized_end=1487
-  _globals['_SKIPPEDCARD']._serialized_start=1489
-  _globals['_SKIPPEDCARD']._serialized_end=1533
-  _globals['_PROBEPEERREQUEST']._serialized_start=1535
-  _globals['_PROBEPEERREQUEST']._serialized_end=1595
-  _globals['_PROBEPEERRESPONSE']._serialized_start=1597
-  _globals['_PROBEPEERRESPONSE']._serialized_end=1663
-  _globals['_GETNODEREQUEST']._serialized_start=1665
-  _globals['_GETNODEREQUEST']._serialized_end=1681
-  _globals['_PEERLINK']._serialized_start=1683
-  _globals['_PEERLINK']._serialized_end=1760
-  _globals['_NODELOAD']._serialized_start=1763
-  _globals['_NODELOAD']._serialized_end=1996
-  _globals['_MEASUREDACCEPTANCE']._serialized_start=1998
-  _globals['_MEASUREDACCEPTANCE']._serialized_end=2120
-  _globals['_GETNODERESPONSE']._serialized_start=2123
-  _globals['_GETNODERESPONSE']._serialized_end=2347
-  _globals['_WATCHFLEETREQUEST']._serialized_start=2349
-  _globals['_WATCHFLEETREQUEST']._serialized_end=2368
-  _globals['_NODESTATUS']._serialized_start=2371
-  _globals['_NODESTATUS']._serialized_end=2529
-  _globals['_FLEETSNAPSHOT']._serialized_start=2531
-  _globals['_FLEETSNAPSHOT']._serialized_end=2604
-  _globals['_WATCHFLEETRESPONSE']._serialized_start=2607
-  _globals['_WATCHFLEETRESPONSE']._serialized_end=2750
-  _globals['_LEAVEREQUEST']._serialized_start=2752
-  _globals['_LEAVEREQUEST']._serialized_end=2789
-  _globals['_LEAVERESPONSE']._serialized_start=2791
-  _globals['_LEAVERESPONSE']._serialized_end=2823
-  _globals['_CAPABILITYSERVICE']._serialized_start=2944
-  _globals['_CAPABILITYSERVICE']._serialized_end=3343
+  _globals['_LIVENESS']._serialized_start=3228
+  _globals['_LIVENESS']._serialized_end=3344
+  _globals['_ACCELERATOR']._serialized_start=115
+  _globals['_ACCELERATOR']._serialized_end=156
+  _globals['_ARCHIVEOFFER']._serialized_start=158
+  _globals['_ARCHIVEOFFER']._serialized_end=250
+  _globals['_CAPABILITYCARD']._serialized_start=253
+  _globals['_CAPABILITYCARD']._serialized_end=754
+  _globals['_SIGNEDCARD']._serialized_start=756
+  _globals['_SIGNEDCARD']._serialized_end=801
+  _globals['_RUMOUR']._serialized_start=803
+  _globals['_RUMOUR']._serialized_end=907
+  _globals['_DIGESTENTRY']._serialized_start=910
+  _globals['_DIGESTENTRY']._serialized_end=1068
+  _globals['_EXCHANGECAPABILITIESREQUEST']._serialized_start=1071
+  _globals['_EXCHANGECAPABILITIESREQUEST']._serialized_end=1307
+  _globals['_EXCHANGECAPABILITIESRESPONSE']._serialized_start=1310
+  _globals['_EXCHANGECAPABILITIESRESPONSE']._serialized_end=1538
+  _globals['_SKIPPEDCARD']._serialized_start=1540
+  _globals['_SKIPPEDCARD']._serialized_end=1584
+  _globals['_PROBEPEERREQUEST']._serialized_start=1586
+  _globals['_PROBEPEERREQUEST']._serialized_end=1646
+  _globals['_PROBEPEERRESPONSE']._serialized_start=1648
+  _globals['_PROBEPEERRESPONSE']._serialized_end=1714
+  _globals['_GETNODEREQUEST']._serialized_start=1716
+  _globals['_GETNODEREQUEST']._serialized_end=1732
+  _globals['_PEERLINK']._serialized_start=1734
+  _globals['_PEERLINK']._serialized_end=1811
+  _globals['_NODELOAD']._serialized_start=1814
+  _globals['_NODELOAD']._serialized_end=2047
+  _globals['_MEASUREDACCEPTANCE']._serialized_start=2049
+  _globals['_MEASUREDACCEPTANCE']._serialized_end=2171
+  _globals['_TENSORLINKSTATUS']._serialized_start=2174
+  _globals['_TENSORLINKSTATUS']._serialized_end=2472
+  _globals['_GETNODERESPONSE']._serialized_start=2475
+  _globals['_GETNODERESPONSE']._serialized_end=2750
+  _globals['_WATCHFLEETREQUEST']._serialized_start=2752
+  _globals['_WATCHFLEETREQUEST']._serialized_end=2771
+  _globals['_NODESTATUS']._serialized_start=2774
+  _globals['_NODESTATUS']._serialized_end=2932
+  _globals['_FLEETSNAPSHOT']._serialized_start=2934
+  _globals['_FLEETSNAPSHOT']._serialized_end=3007
+  _globals['_WATCHFLEETRESPONSE']._serialized_start=3010
+  _globals['_WATCHFLEETRESPONSE']._serialized_end=3153
+  _globals['_LEAVEREQUEST']._serialized_start=3155
+  _globals['_LEAVEREQUEST']._serialized_end=3192
+  _globals['_LEAVERESPONSE']._serialized_start=3194
+  _globals['_LEAVERESPONSE']._serialized_end=3226
+  _globals['_CAPABILITYSERVICE']._serialized_start=3347
+  _globals['_CAPABILITYSERVICE']._serialized_end=3746
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,8 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from kakeya.v1 import model_pb2 as _model_pb2
+from kakeya.v1 import placement_pb2 as _placement_pb2
+from kakeya.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -647,6 +649,68 @@ class MeasuredAcceptance(_message.Message):
 Global___MeasuredAcceptance: _TypeAlias = MeasuredAcceptance  # noqa: Y015
 
 @_typing.final
+class TensorLinkStatus(_message.Message):
+    """An open tensor link, as one of its ends sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PEER_NODE_ID_FIELD_NUMBER: _builtins.int
+    PURPOSE_FIELD_NUMBER: _builtins.int
+    TRANSPORT_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CHANGED_SECONDS_AGO_FIELD_NUMBER: _builtins.int
+    IS_CALLER_FIELD_NUMBER: _builtins.int
+    TENSOR_COUNT_FIELD_NUMBER: _builtins.int
+    BYTE_COUNT_FIELD_NUMBER: _builtins.int
+    DEMOTION_COUNT_FIELD_NUMBER: _builtins.int
+    peer_node_id: _builtins.str
+    """The node at the other end."""
+    purpose: _tensor_pb2.LinkPurpose.ValueType
+    """What it is for."""
+    transport: _placement_pb2.Transport.ValueType
+    """What carries it now."""
+    generation: _builtins.int
+    """Roads that were built for it; 0 while there was none but gRPC."""
+    bytes_per_second: _builtins.float
+    """Of the latest tensors, in bytes a second; 0 before any was measured."""
+    reason: _builtins.str
+    """A sentence about the latest change of transport."""
+    changed_seconds_ago: _builtins.float
+    """Seconds since that change."""
+    is_caller: _builtins.bool
+    """Whether this node opened it."""
+    tensor_count: _builtins.int
+    """Tensors that were sent and received."""
+    byte_count: _builtins.int
+    """Their bytes."""
+    demotion_count: _builtins.int
+    """Times that a road was left."""
+    def __init__(
+        self,
+        *,
+        peer_node_id: _builtins.str = ...,
+        purpose: _tensor_pb2.LinkPurpose.ValueType = ...,
+        transport: _placement_pb2.Transport.ValueType = ...,
+        generation: _builtins.int = ...,
+        bytes_per_second: _builtins.float = ...,
+        reason: _builtins.str = ...,
+        changed_seconds_ago: _builtins.float = ...,
+        is_caller: _builtins.bool = ...,
+        tensor_count: _builtins.int = ...,
+        byte_count: _builtins.int = ...,
+        demotion_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_count", b"byte_count", "bytes_per_second", b"bytes_per_second", "changed_seconds_ago", b"changed_seconds_ago", "demotion_count", b"demotion_count", "generation", b"generation", "is_caller", b"is_caller", "peer_node_id", b"peer_node_id", "purpose", b"purpose", "reason", b"reason", "tensor_count", b"tensor_count", "transport", b"transport"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TensorLinkStatus: _TypeAlias = TensorLinkStatus  # noqa: Y015
+
+@_typing.final
 class GetNodeResponse(_message.Message):
     """A node as it sees itself."""
 
@@ -658,6 +722,7 @@ class GetNodeResponse(_message.Message):
     ACCEPTANCES_FIELD_NUMBER: _builtins.int
     METRICS_ADDRESS_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    TENSOR_LINKS_FIELD_NUMBER: _builtins.int
     metrics_address: _builtins.str
     """Where /metrics is served, host:port; empty when it is not."""
     draining: _builtins.bool
@@ -678,6 +743,10 @@ class GetNodeResponse(_message.Message):
     def acceptances(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredAcceptance]:
         """Acceptance by pair, as measured here."""
 
+    @_builtins.property
+    def tensor_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___TensorLinkStatus]:
+        """Tensor links that are open, either way."""
+
     def __init__(
         self,
         *,
@@ -687,10 +756,11 @@ class GetNodeResponse(_message.Message):
         acceptances: _abc.Iterable[Global___MeasuredAcceptance] | None = ...,
         metrics_address: _builtins.str = ...,
         draining: _builtins.bool = ...,
+        tensor_links: _abc.Iterable[Global___TensorLinkStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptances", b"acceptances", "card", b"card", "draining", b"draining", "links", b"links", "load", b"load", "metrics_address", b"metrics_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptances", b"acceptances", "card", b"card", "draining", b"draining", "links", b"links", "load", b"load", "metrics_address", b"metrics_address", "tensor_links", b"tensor_links"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -76,6 +76,38 @@ LINK_PURPOSE_KEYS_VALUES: LinkPurpose.ValueType  # 2
 """Keys and values, to a restorer."""
 Global___LinkPurpose: _TypeAlias = LinkPurpose  # noqa: Y015
 
+class _RoadStep:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RoadStepEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RoadStep.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ROAD_STEP_UNSPECIFIED: _RoadStep.ValueType  # 0
+    """Not given; ends the stream."""
+    ROAD_STEP_PROPOSE: _RoadStep.ValueType  # 1
+    """The caller wants a road."""
+    ROAD_STEP_ANSWER: _RoadStep.ValueType  # 2
+    """The other end takes part."""
+    ROAD_STEP_READY: _RoadStep.ValueType  # 3
+    """This end's part stands and has proven the other."""
+    ROAD_STEP_FAILED: _RoadStep.ValueType  # 4
+    """Refused, failed, or left because it is slower."""
+
+class RoadStep(_RoadStep, metaclass=_RoadStepEnumTypeWrapper):
+    """Steps of a road."""
+
+ROAD_STEP_UNSPECIFIED: RoadStep.ValueType  # 0
+"""Not given; ends the stream."""
+ROAD_STEP_PROPOSE: RoadStep.ValueType  # 1
+"""The caller wants a road."""
+ROAD_STEP_ANSWER: RoadStep.ValueType  # 2
+"""The other end takes part."""
+ROAD_STEP_READY: RoadStep.ValueType  # 3
+"""This end's part stands and has proven the other."""
+ROAD_STEP_FAILED: RoadStep.ValueType  # 4
+"""Refused, failed, or left because it is slower."""
+Global___RoadStep: _TypeAlias = RoadStep  # noqa: Y015
+
 @_typing.final
 class OpenLinkRequest(_message.Message):
     """Opens a link."""
@@ -87,6 +119,7 @@ class OpenLinkRequest(_message.Message):
     TRANSPORTS_FIELD_NUMBER: _builtins.int
     MODEL_ID_FIELD_NUMBER: _builtins.int
     VERIFIER_WEIGHTS_DIGEST_FIELD_NUMBER: _builtins.int
+    ARCHIVE_ID_FIELD_NUMBER: _builtins.int
     sender_node_id: _builtins.str
     """Who asks."""
     purpose: Global___LinkPurpose.ValueType
@@ -96,6 +129,10 @@ class OpenLinkRequest(_message.Message):
     verifier_weights_digest: _builtins.str
     """With LINK_PURPOSE_FEATURES: SHA-256 of the verifier's weights, hexadecimal,
     for the check of a proposer that was made for one verifier; may be empty.
+    """
+    archive_id: _builtins.str
+    """With LINK_PURPOSE_KEYS_VALUES: the archive whose keys and values are read,
+    opened with ArchiveService.OpenArchive.
     """
     @_builtins.property
     def transports(self) -> _containers.RepeatedScalarFieldContainer[_placement_pb2.Transport.ValueType]:
@@ -109,10 +146,11 @@ class OpenLinkRequest(_message.Message):
         transports: _abc.Iterable[_placement_pb2.Transport.ValueType] | None = ...,
         model_id: _builtins.str = ...,
         verifier_weights_digest: _builtins.str = ...,
+        archive_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id", "purpose", b"purpose", "sender_node_id", b"sender_node_id", "transports", b"transports", "verifier_weights_digest", b"verifier_weights_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_id", b"archive_id", "model_id", b"model_id", "purpose", b"purpose", "sender_node_id", b"sender_node_id", "transports", b"transports", "verifier_weights_digest", b"verifier_weights_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -280,13 +318,158 @@ class StreamOpening(_message.Message):
 Global___StreamOpening: _TypeAlias = StreamOpening  # noqa: Y015
 
 @_typing.final
+class TensorAnnouncement(_message.Message):
+    """A tensor whose bytes come over the road of a generation, in place of chunks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENSOR_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    CRC32C_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    tensor_id: _builtins.int
+    """Rises by one with every tensor of a direction, chunked ones included."""
+    name: _builtins.str
+    """Name of the tensor."""
+    dtype: Global___TensorDtype.ValueType
+    """Element format."""
+    first_position: _builtins.int
+    """Position in the history of the tensor's first row."""
+    crc32c: _builtins.int
+    """CRC-32C of all of its bytes."""
+    generation: _builtins.int
+    """The road."""
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sizes, outermost first."""
+
+    def __init__(
+        self,
+        *,
+        tensor_id: _builtins.int = ...,
+        name: _builtins.str = ...,
+        dtype: Global___TensorDtype.ValueType = ...,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+        first_position: _builtins.int = ...,
+        crc32c: _builtins.int = ...,
+        generation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "dtype", b"dtype", "first_position", b"first_position", "generation", b"generation", "name", b"name", "shape", b"shape", "tensor_id", b"tensor_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TensorAnnouncement: _TypeAlias = TensorAnnouncement  # noqa: Y015
+
+@_typing.final
+class TensorsTaken(_message.Message):
+    """What a direction's receiver has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THROUGH_TENSOR_ID_FIELD_NUMBER: _builtins.int
+    through_tensor_id: _builtins.int
+    """Every tensor up to this has arrived whole, or was dropped as corrupt."""
+    def __init__(
+        self,
+        *,
+        through_tensor_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["through_tensor_id", b"through_tensor_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TensorsTaken: _TypeAlias = TensorsTaken  # noqa: Y015
+
+@_typing.final
+class RoadMessage(_message.Message):
+    """One step of agreeing on a road beside this stream, and of leaving it. The
+    caller of the link proposes; a generation fails once, and for good.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TermsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    TRANSPORT_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    THROUGH_TENSOR_ID_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Rises by one with every proposal."""
+    step: Global___RoadStep.ValueType
+    """Which step."""
+    transport: _placement_pb2.Transport.ValueType
+    """With ROAD_STEP_PROPOSE: TRANSPORT_RING or TRANSPORT_LOCAL."""
+    nonce: _builtins.bytes
+    """With ROAD_STEP_PROPOSE: 32 random bytes, which the road itself must prove."""
+    reason: _builtins.str
+    """With ROAD_STEP_FAILED: a sentence for people."""
+    through_tensor_id: _builtins.int
+    """With ROAD_STEP_FAILED: every tensor up to this has arrived; those behind it
+    are sent again.
+    """
+    @_builtins.property
+    def terms(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """With ROAD_STEP_PROPOSE and ROAD_STEP_ANSWER: addresses and names."""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        step: Global___RoadStep.ValueType = ...,
+        transport: _placement_pb2.Transport.ValueType = ...,
+        nonce: _builtins.bytes = ...,
+        terms: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        reason: _builtins.str = ...,
+        through_tensor_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "nonce", b"nonce", "reason", b"reason", "step", b"step", "terms", b"terms", "through_tensor_id", b"through_tensor_id", "transport", b"transport"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoadMessage: _TypeAlias = RoadMessage  # noqa: Y015
+
+@_typing.final
 class StreamTensorsRequest(_message.Message):
-    """One message towards the node that was called."""
+    """One message towards the node that was called; one of them is set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHUNK_FIELD_NUMBER: _builtins.int
     OPENING_FIELD_NUMBER: _builtins.int
+    ANNOUNCEMENT_FIELD_NUMBER: _builtins.int
+    TAKEN_FIELD_NUMBER: _builtins.int
+    ROAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def chunk(self) -> Global___TensorChunk:
         """A piece."""
@@ -295,15 +478,30 @@ class StreamTensorsRequest(_message.Message):
     def opening(self) -> Global___StreamOpening:
         """Given with the first message, which has no chunk."""
 
+    @_builtins.property
+    def announcement(self) -> Global___TensorAnnouncement:
+        """A tensor on a road."""
+
+    @_builtins.property
+    def taken(self) -> Global___TensorsTaken:
+        """What has arrived."""
+
+    @_builtins.property
+    def road(self) -> Global___RoadMessage:
+        """A road is agreed on or left."""
+
     def __init__(
         self,
         *,
         chunk: Global___TensorChunk | None = ...,
         opening: Global___StreamOpening | None = ...,
+        announcement: Global___TensorAnnouncement | None = ...,
+        taken: Global___TensorsTaken | None = ...,
+        road: Global___RoadMessage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "opening", b"opening"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "chunk", b"chunk", "opening", b"opening", "road", b"road", "taken", b"taken"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "opening", b"opening"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "chunk", b"chunk", "opening", b"opening", "road", b"road", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -311,23 +509,41 @@ Global___StreamTensorsRequest: _TypeAlias = StreamTensorsRequest  # noqa: Y015
 
 @_typing.final
 class StreamTensorsResponse(_message.Message):
-    """One message back."""
+    """One message back; one of them is set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHUNK_FIELD_NUMBER: _builtins.int
+    ANNOUNCEMENT_FIELD_NUMBER: _builtins.int
+    TAKEN_FIELD_NUMBER: _builtins.int
+    ROAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def chunk(self) -> Global___TensorChunk:
         """A piece."""
+
+    @_builtins.property
+    def announcement(self) -> Global___TensorAnnouncement:
+        """A tensor on a road."""
+
+    @_builtins.property
+    def taken(self) -> Global___TensorsTaken:
+        """What has arrived."""
+
+    @_builtins.property
+    def road(self) -> Global___RoadMessage:
+        """A road is agreed on or left."""
 
     def __init__(
         self,
         *,
         chunk: Global___TensorChunk | None = ...,
+        announcement: Global___TensorAnnouncement | None = ...,
+        taken: Global___TensorsTaken | None = ...,
+        road: Global___RoadMessage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "chunk", b"chunk", "road", b"road", "taken", b"taken"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "chunk", b"chunk", "road", b"road", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

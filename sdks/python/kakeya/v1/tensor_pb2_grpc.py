@@ -26,8 +26,10 @@ if _version_not_supported:
 
 
 class TensorServiceStub(object):
-    """The bulk link: hidden states, keys and values. Nodes of this version open
-    links for LINK_PURPOSE_FEATURES over gRPC.
+    """The bulk link: hidden states, keys and values. A link is open at once, its
+    tensors are chunks on the stream. When both ends have a faster road, one is
+    built beside the stream, which then carries announcements alone; when it
+    fails, chunks again.
     """
 
     def __init__(self, channel):
@@ -54,8 +56,10 @@ class TensorServiceStub(object):
 
 
 class TensorServiceServicer(object):
-    """The bulk link: hidden states, keys and values. Nodes of this version open
-    links for LINK_PURPOSE_FEATURES over gRPC.
+    """The bulk link: hidden states, keys and values. A link is open at once, its
+    tensors are chunks on the stream. When both ends have a faster road, one is
+    built beside the stream, which then carries announcements alone; when it
+    fails, chunks again.
     """
 
     def OpenLink(self, request, context):
@@ -114,8 +118,10 @@ def add_TensorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TensorService(object):
-    """The bulk link: hidden states, keys and values. Nodes of this version open
-    links for LINK_PURPOSE_FEATURES over gRPC.
+    """The bulk link: hidden states, keys and values. A link is open at once, its
+    tensors are chunks on the stream. When both ends have a faster road, one is
+    built beside the stream, which then carries announcements alone; when it
+    fails, chunks again.
     """
 
     @staticmethod

@@ -27,8 +27,10 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TensorServiceStub:
-    """The bulk link: hidden states, keys and values. Nodes of this version open
-    links for LINK_PURPOSE_FEATURES over gRPC.
+    """The bulk link: hidden states, keys and values. A link is open at once, its
+    tensors are chunks on the stream. When both ends have a faster road, one is
+    built beside the stream, which then carries announcements alone; when it
+    fails, chunks again.
     """
 
     @_typing.overload
@@ -54,8 +56,10 @@ class TensorServiceStub:
 
 @_typing.type_check_only
 class TensorServiceAsyncStub(TensorServiceStub):
-    """The bulk link: hidden states, keys and values. Nodes of this version open
-    links for LINK_PURPOSE_FEATURES over gRPC.
+    """The bulk link: hidden states, keys and values. A link is open at once, its
+    tensors are chunks on the stream. When both ends have a faster road, one is
+    built beside the stream, which then carries announcements alone; when it
+    fails, chunks again.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -77,8 +81,10 @@ class TensorServiceAsyncStub(TensorServiceStub):
     """Closes a link; one that is not there any more is closed. Errors: none."""
 
 class TensorServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The bulk link: hidden states, keys and values. Nodes of this version open
-    links for LINK_PURPOSE_FEATURES over gRPC.
+    """The bulk link: hidden states, keys and values. A link is open at once, its
+    tensors are chunks on the stream. When both ends have a faster road, one is
+    built beside the stream, which then carries announcements alone; when it
+    fails, chunks again.
     """
 
     @_abc_1.abstractmethod
