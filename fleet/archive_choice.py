@@ -1,18 +1,19 @@
-"""Which archive keeps what a session evicts, and why none of the others.
+"""Which archives can keep what a session evicts, in the order in which to ask them.
 
-The nearest live archive with room, by the measured round trip: every layer of
-every forward waits for it. A node's own comes last, since its memory is what
-the session was to save.
+Those with room first, by their free memory; of them the nearest by the measured
+round trip: every layer of every forward waits for it. A node's own comes after the
+others, since its memory is what the session was to save.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from fleet.address import parse_address
-from fleet.card import PROTOCOL_MAX, PROTOCOL_MIN, Card
+from fleet.card import PROTOCOL_MAX, PROTOCOL_MIN, ArchiveOffer, Card
 from fleet.liveness import Liveness
 from fleet.node_view import NodeView
 from fleet.quantities import bytes_text
@@ -22,9 +23,10 @@ from fleet.quantities import bytes_text
 class ArchiveWish:
     """What a session needs of an archive.
 
-    `node_id` names one, empty for any; `needed_bytes` must be free by its card;
-    `arithmetic` is that of the archive that was lost, empty for any: the bits of
-    another's would not be the session's.
+    `node_id` names one, empty for any. An archive must have the capacity for
+    `needed_bytes`; those that have them free are asked first. `arithmetic` is that of
+    the archive that was lost, empty for any: the bits of another's would not be the
+    session's.
     """
 
     self_id: str
@@ -35,13 +37,19 @@ class ArchiveWish:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveCandidate:
-    """An archive that can be asked; `address` is host:port of its own service."""
+    """An archive that can be asked; `address` is host:port of its own service.
+
+    `round_trip_seconds` is None while unmeasured, `is_own` tells whether it is on the
+    verifier's node.
+    """
 
     node_id: str
     node_name: str
     address: str
     round_trip_seconds: float | None
     reason: str
+    free_bytes: int = 0
+    is_own: bool = False
 
 
 LEAST_POSITIONS = 256
@@ -61,13 +69,14 @@ def choose_archives(
     nodes: Sequence[NodeView],
     address: Callable[[str], str | None],
     round_trip: Callable[[str], float | None],
+    free_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> ArchiveChoice:
     """All archives that can be asked, the best first; the order of `nodes` plays no part.
 
-    `address` gives host:port of a node's own service, `round_trip` seconds, None
-    while unmeasured.
+    `address` gives host:port of a node's own service, `round_trip` seconds to another
+    node, None while unmeasured; `free_bytes` by node counts in place of the cards'.
     """
-    found: list[tuple[tuple[bool, float, str], ArchiveCandidate]] = []
+    found: list[tuple[tuple[bool, bool, float, str], ArchiveCandidate]] = []
     objections: list[str] = []
     for view in sorted(nodes, key=lambda view: view.card.node_id):
         card = view.card
@@ -80,15 +89,18 @@ def choose_archives(
             continue
         is_self = card.node_id == wish.self_id
         seconds = 0.0 if is_self else round_trip(card.node_id)
-        host, _ = parse_address(at)
         candidate = ArchiveCandidate(
             node_id=card.node_id,
             node_name=card.name,
-            address=_joined(host, card.archive.port),
+            address=archive_address(at, card.archive),
             round_trip_seconds=seconds,
             reason=_reason(card, seconds, is_self=is_self),
+            free_bytes=free_bytes.get(card.node_id, card.archive.free_bytes),
+            is_own=is_self,
         )
-        rank = (is_self, math.inf if seconds is None else seconds, card.node_id)
+        lacks_room = candidate.free_bytes < wish.needed_bytes
+        way = math.inf if seconds is None else seconds
+        rank = (lacks_room, is_self, way, card.node_id)
         found.append((rank, candidate))
     found.sort(key=lambda pair: pair[0])
     return ArchiveChoice(tuple(candidate for _, candidate in found), tuple(objections))
@@ -129,5 +141,7 @@ def _reason(card: Card, seconds: float | None, *, is_self: bool) -> str:
     return f"What is evicted goes to {card.name}, round trip {seconds * 1e3:.2f} ms."
 
 
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def archive_address(node_address: str, offer: ArchiveOffer) -> str:
+    """host:port of the archive on the node that answers at `node_address`."""
+    host, _ = parse_address(node_address)
+    return f"[{host}]:{offer.port}" if ":" in host else f"{host}:{offer.port}"

@@ -27,6 +27,8 @@ MAX_ADDRESSES = 16
 MAX_MODELS = 64
 MAX_STEP_COSTS = 64
 MAX_TAPPED_LAYERS = 256
+MAX_HISTORY_LAYERS = 2**16
+MAX_RANKS = 64
 
 
 class CardRule(StrEnum):
@@ -239,12 +241,23 @@ def _check_offer(offer: ModelOffer) -> None:
         offer.kv_fixed_bytes,
         offer.feature_width,
         offer.block_size,
+        offer.history_layer_count,
         *offer.tapped_layers,
     )
     _require(
         all(0 <= count <= MAX_BYTES for count in counts),
         CardRule.BAD_MODEL,
         f"{offer.model_id!r} has a size outside 0 to 2^64 - 1",
+    )
+    _require(
+        offer.history_layer_count <= MAX_HISTORY_LAYERS,
+        CardRule.BAD_MODEL,
+        f"{offer.model_id!r} has more than {MAX_HISTORY_LAYERS} layers",
+    )
+    _require(
+        0 <= offer.rank_count <= (MAX_RANKS if offer.role is Role.VERIFIER else 0),
+        CardRule.BAD_MODEL,
+        f"{offer.model_id!r} is computed by {offer.rank_count} ranks",
     )
     _check_conditioning(offer)
     _check_step_costs(offer)

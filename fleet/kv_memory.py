@@ -28,6 +28,10 @@ def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
         asked = (request.sink_tokens, request.window_tokens)
         positions = offer.context_length or max(asked)
         resident = sum(min(tokens, positions) for tokens in asked) + PROVISIONAL_TOKENS
-    multiple = FINE_TOKENS if resident <= FINE_LIMIT else COARSE_TOKENS
-    slots = -(-resident // multiple) * multiple
-    return offer.kv_bytes_per_token * slots + offer.kv_fixed_bytes
+    return offer.kv_bytes_per_token * slots(resident) + offer.kv_fixed_bytes
+
+
+def slots(positions: int) -> int:
+    """The positions that are allocated for so many: whole segments."""
+    multiple = FINE_TOKENS if positions <= FINE_LIMIT else COARSE_TOKENS
+    return -(-positions // multiple) * multiple

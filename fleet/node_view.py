@@ -39,10 +39,14 @@ class Measurements:
     (verifier model, proposer model) -> share. `free_bytes`: node -> bytes that
     a session may take, in place of the card's, or `UNLIMITED_BYTES`.
     `open_breakers`: (verifier node, proposer node) pairs that a circuit breaker
-    holds apart.
+    holds apart. `archive_waits`: (verifier node, archive node) -> seconds that a
+    layer waits for an archive's answer, in place of the round trip.
+    `archive_free_bytes`: node -> bytes that its archive has free, in place of the card's.
     """
 
     round_trips: Mapping[tuple[str, str], float] = field(default_factory=dict)
     acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
     free_bytes: Mapping[str, int] = field(default_factory=dict)
     open_breakers: frozenset[tuple[str, str]] = frozenset()
+    archive_waits: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    archive_free_bytes: Mapping[str, int] = field(default_factory=dict)

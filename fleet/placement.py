@@ -7,13 +7,16 @@ chosen, or rejected with the numbers that decided. The fastest wins; of equals
 the verifier alone, then the lower node ids. A proposer that the request names
 is used although it is predicted to be slower than the verifier alone, and
 although the verifier is not exact; no other proposer drafts for such a verifier.
+Speeds of a `restored` request are those with its archives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from fleet.archive_choice import LEAST_POSITIONS, ArchiveWish, choose_archives
+from fleet.archive_placement import ArchivePlacement, place_archives, planned_tokens
+from fleet.archive_reasons import full_reason
 from fleet.card import Role
 from fleet.errors import ModelNotFound, NoPlacement
 from fleet.kv_memory import kv_bytes
@@ -31,11 +34,6 @@ from fleet.plan import (
 )
 from fleet.predicted_pair import PredictedPair, Server, predict, predict_alone
 
-NO_ARCHIVE = (
-    "No live node has an archive for what is evicted: the session cannot be opened before one "
-    "is there; start one with `fleet join --serve archive=1GiB`."
-)
-
 __all__ = ["MeasuredAcceptance", "Measurements", "NodeView", "plan"]
 
 
@@ -52,7 +50,7 @@ def plan(request: PlanRequest, nodes: Sequence[NodeView], measured: Measurements
     _require_served(request.verifier_model, Role.VERIFIER, ordered)
     if request.proposer_model and not request.without_proposer:
         _require_served(request.proposer_model, Role.PROPOSER, ordered)
-    fit: list[PredictedPair] = []
+    fit: list[_Candidate] = []
     rejections: list[Rejection] = []
     for view, server in _servers(ordered, Role.VERIFIER):
         if server.offer.model_id != request.verifier_model:
@@ -61,10 +59,20 @@ def plan(request: PlanRequest, nodes: Sequence[NodeView], measured: Measurements
         if objection is not None:
             rejections.append(_rejection(server, None, objection))
             continue
-        pairs, unfit = _pairs(request, server, ordered, measured)
-        fit += pairs
+        archives = place_archives(request, server, ordered, measured)
+        pairs, unfit = _pairs(request, archives.verifier, ordered, measured)
+        fit += [_Candidate(pair, server, archives) for pair in pairs]
         rejections += unfit
-    return _decide(request, fit, rejections, ordered, measured)
+    return _decide(request, fit, rejections, measured)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A pair that could serve, its archives, and the verifier as it is without them."""
+
+    pair: PredictedPair
+    verifier: Server
+    archives: ArchivePlacement
 
 
 def _pairs(
@@ -94,20 +102,22 @@ def _pairs(
 
 def _decide(
     request: PlanRequest,
-    fit: list[PredictedPair],
+    fit: list[_Candidate],
     rejections: list[Rejection],
-    nodes: Sequence[NodeView],
     measured: Measurements,
 ) -> Plan:
     if not fit:
         raise _no_placement(request, rejections)
     # The verifier alone is among them unless a proposer was named: what wins is no slower.
-    chosen = min(fit, key=lambda pair: pair.preference)
-    rejections = [*rejections, *(_slower(pair, chosen) for pair in fit if pair is not chosen)]
-    card = chosen.verifier.card
-    needed = kv_bytes(chosen.verifier.offer, request)
-    free = measured.free_bytes.get(card.node_id, card.memory_free_bytes)
-    archive, archive_reasons = _archive(request, chosen.verifier, nodes, measured)
+    best = min(fit, key=lambda candidate: candidate.pair.preference)
+    chosen, archives = best.pair, best.archives
+    others = [candidate.pair for candidate in fit if candidate is not best]
+    rejections = [*rejections, *(_slower(pair, chosen) for pair in others)]
+    needed = kv_bytes(best.verifier.offer, request)
+    free = _free_bytes(best.verifier, measured)
+    reasons = (*plan_reasons(request, chosen, needed, free), *archives.reasons)
+    if archives.archive is not None and planned_tokens(request, best.verifier):
+        reasons += (_full_reason(request, best, measured),)
     return Plan(
         verifier=_placement(chosen.verifier),
         proposer=_placement(chosen.proposer) if chosen.proposer else None,
@@ -119,38 +129,33 @@ def _decide(
         acceptance_rate=chosen.acceptance_rate,
         acceptance_measured=chosen.acceptance_measured,
         kv_bytes=needed,
-        reasons=(*plan_reasons(request, chosen, needed, free), *archive_reasons),
+        reasons=reasons,
         rejections=tuple(rejections),
         exact=chosen.is_exact,
-        archive=archive,
+        archive=archives.archive,
+        archives=archives.ranges,
     )
 
 
-def _archive(
-    request: PlanRequest, verifier: Server, nodes: Sequence[NodeView], measured: Measurements
-) -> tuple[Placement | None, tuple[str, ...]]:
-    """Where a `restored` session's evicted positions would go, and why there."""
-    if request.kv_strategy is not KvStrategy.RESTORED or request.without_archive:
-        return None, ()
-    own_id = verifier.card.node_id
-    addresses = {view.card.node_id: view.card.addresses for view in nodes}
-    choice = choose_archives(
-        ArchiveWish(
-            self_id=own_id,
-            node_id=request.archive_node_id,
-            needed_bytes=LEAST_POSITIONS * verifier.offer.kv_bytes_per_token,
-        ),
-        nodes,
-        lambda node_id: next(iter(addresses[node_id]), None),
-        lambda node_id: measured.round_trips.get((own_id, node_id)),
+def _full_reason(request: PlanRequest, best: _Candidate, measured: Measurements) -> str:
+    """What the same pair would take and do with full attention."""
+    verifier, pair = best.verifier, best.pair
+    full = replace(request, kv_strategy=KvStrategy.FULL)
+    if pair.proposer is None:
+        speed = predict_alone(verifier).tokens_per_second
+    else:
+        speed = predict(request, verifier, pair.proposer, measured).tokens_per_second
+    return full_reason(
+        verifier,
+        planned_tokens(request, verifier),
+        kv_bytes(verifier.offer, full),
+        _free_bytes(verifier, measured),
+        times_as_fast=speed / pair.tokens_per_second if best.archives.is_measured else None,
     )
-    if not choice.candidates:
-        return None, (*choice.objections, NO_ARCHIVE)
-    best = choice.candidates[0]
-    return Placement(best.node_id, best.node_name, best.address, ""), (
-        best.reason,
-        *choice.objections,
-    )
+
+
+def _free_bytes(verifier: Server, measured: Measurements) -> int:
+    return measured.free_bytes.get(verifier.card.node_id, verifier.card.memory_free_bytes)
 
 
 def _slower(pair: PredictedPair, chosen: PredictedPair) -> Rejection:

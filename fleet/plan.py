@@ -45,7 +45,8 @@ class PlanRequest:
     """What a placement is asked for; empty strings and None mean any.
 
     `archive_node_id` names the archive of a `restored` session; `without_archive`
-    when it needs none, or has its own already.
+    when it needs none, or has its own already; `reads_back` when the verifier attends
+    itself to what is evicted, to keys and values that come back in each step.
     """
 
     verifier_model: str
@@ -60,6 +61,7 @@ class PlanRequest:
     without_proposer: bool = False
     archive_node_id: str = ""
     without_archive: bool = False
+    reads_back: bool = False
 
     @property
     def names_proposer(self) -> bool:
@@ -90,12 +92,22 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveRange:
+    """The archive of the positions `first_position` to `end_position`, exclusive."""
+
+    archive: Placement
+    first_position: int
+    end_position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What the planner decided. `proposer` is None when the verifier decodes alone.
 
     `exact` tells whether drafting cannot change a token: the verifier is exact
     on its machine, or decodes alone. `archive` keeps what a `restored` session
-    evicts; its model is the learned map's, if there is one.
+    evicts; its model is the learned map's, if there is one. `archives` are all that
+    the planned context needs, in the order of their positions.
     """
 
     verifier: Placement
@@ -112,3 +124,4 @@ class Plan:
     rejections: tuple[Rejection, ...]
     exact: bool
     archive: Placement | None = None
+    archives: tuple[ArchiveRange, ...] = ()

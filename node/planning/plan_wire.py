@@ -88,6 +88,7 @@ def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
         without_proposer=request.without_proposer,
         archive_node_id=request.restorer.node_id,
         without_archive=request.restorer.kind == wire.RESTORER_KIND_IDENTITY,
+        reads_back=request.restorer.attend == wire.RESTORER_ATTEND_VERIFIER,
     )
 
 
@@ -110,6 +111,14 @@ def plan_to_wire(plan: Plan) -> wire.Plan:
         rejections=[_rejection_to_wire(rejection) for rejection in plan.rejections],
         exact=plan.exact,
         archive=_placement_to_wire(plan.archive),
+        archives=[
+            wire.ArchiveRange(
+                archive=_placement_to_wire(each.archive),
+                first_position=each.first_position,
+                end_position=each.end_position,
+            )
+            for each in plan.archives
+        ],
     )
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import grpc.aio
 
-from fleet.card import Role
+from fleet.card import Card, Role
 from fleet.errors import FleetError
 from fleet.liveness import Liveness
 from fleet.node_view import UNLIMITED_BYTES
 from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
-from fleet.plan import Plan, PlanRequest
+from fleet.plan import KvStrategy, Plan, PlanRequest
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from node.planning.fleet_view import FleetView
 
@@ -27,22 +27,28 @@ ASK_SECONDS = 1.0
 class OwnMeasurements:
     """What this node knows of itself.
 
-    `free_kv_bytes` is what a new session may take, idle ones evicted.
+    `free_kv_bytes` is what a new session may take, idle ones evicted;
+    `free_archive_bytes` what its archive has free, None without one;
+    `archive_waits`, by node, what its sessions' layers wait for an archive, seconds.
     """
 
     acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
     open_breakers: frozenset[str] = frozenset()
     free_kv_bytes: int | None = None
+    free_archive_bytes: int | None = None
+    archive_waits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Collected:
-    """Measurements of several verifier nodes, put together."""
+    """Measurements of several nodes, put together."""
 
     round_trips: dict[tuple[str, str], float] = field(default_factory=dict)
     acceptances: dict[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
     free_bytes: dict[str, int] = field(default_factory=dict)
     open_breakers: set[tuple[str, str]] = field(default_factory=set)
+    archive_free_bytes: dict[str, int] = field(default_factory=dict)
+    archive_waits: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def measurements(self) -> Measurements:
         return Measurements(
@@ -50,6 +56,8 @@ class _Collected:
             acceptances=self.acceptances,
             free_bytes=self.free_bytes,
             open_breakers=frozenset(self.open_breakers),
+            archive_free_bytes=self.archive_free_bytes,
+            archive_waits=self.archive_waits,
         )
 
 
@@ -64,7 +72,8 @@ class Planner:
         """The best pair anywhere. Raises `ModelNotFound`, `NoPlacement`.
 
         Verifiers on other nodes are asked for the ways, the acceptance and the
-        load that they measured, all at once and for one second.
+        load that they measured, and for a `restored` session archives for the memory
+        that they have free; all at once and for one second.
         """
         nodes = self._fleet.nodes()
         collected = self._own_side(nodes)
@@ -73,10 +82,7 @@ class Planner:
             for view in nodes
             if view.card.node_id != self._fleet.self_id
             and view.liveness is Liveness.ALIVE
-            and any(
-                offer.model_id == request.verifier_model
-                for offer in view.card.offers(Role.VERIFIER)
-            )
+            and _is_asked(view.card, request)
         ]
         await asyncio.gather(*(self._ask(view.card.node_id, collected) for view in others))
         return plan(request, nodes, collected.measurements())
@@ -97,11 +103,15 @@ class Planner:
         collected = _Collected(acceptances=dict(own.acceptances))
         if own.free_kv_bytes is not None:
             collected.free_bytes[self_id] = own.free_kv_bytes
+        if own.free_archive_bytes is not None:
+            collected.archive_free_bytes[self_id] = own.free_archive_bytes
         for view in nodes:
             node_id = view.card.node_id
             seconds = 0.0 if node_id == self_id else self._fleet.round_trip(node_id)
             if seconds is not None:
                 collected.round_trips[self_id, node_id] = seconds
+        for node_id, wait in own.archive_waits.items():
+            collected.archive_waits[self_id, node_id] = wait
         collected.open_breakers.update((self_id, node_id) for node_id in own.open_breakers)
         return collected
 
@@ -120,22 +130,38 @@ class Planner:
             # The channel was closed under the call: the node moved or has gone.
             return
         # gRPC gives None for bytes that do not parse.
-        if not isinstance(answer, capability_pb2.GetNodeResponse):
-            return
-        collected.round_trips[node_id, node_id] = 0.0
-        for link in answer.links:
-            if 0.0 < link.round_trip_seconds < math.inf:
-                collected.round_trips[node_id, link.node_id] = link.round_trip_seconds
-            if link.breaker_open:
-                collected.open_breakers.add((node_id, link.node_id))
-        for line in answer.acceptances:
-            pair = (line.verifier_model_id, line.proposer_model_id)
-            if not 0.0 <= line.acceptance_rate <= 1.0:
-                continue
-            theirs = MeasuredAcceptance(line.acceptance_rate, line.drafted_count)
-            known = collected.acceptances.get(pair)
-            if known is None or known.drafted_count < theirs.drafted_count:
-                collected.acceptances[pair] = theirs
-        if answer.HasField("load"):
-            free = answer.load.kv_budget_bytes - answer.load.kv_bytes
-            collected.free_bytes[node_id] = max(0, free)
+        if isinstance(answer, capability_pb2.GetNodeResponse):
+            _take(node_id, answer, collected)
+
+
+def _take(node_id: str, answer: capability_pb2.GetNodeResponse, collected: _Collected) -> None:
+    """Adds what a node says that it measured; figures that cannot be are left out."""
+    collected.round_trips[node_id, node_id] = 0.0
+    for link in answer.links:
+        if 0.0 < link.round_trip_seconds < math.inf:
+            collected.round_trips[node_id, link.node_id] = link.round_trip_seconds
+        if 0.0 < link.archive_wait_seconds < math.inf:
+            collected.archive_waits[node_id, link.node_id] = link.archive_wait_seconds
+        if link.breaker_open:
+            collected.open_breakers.add((node_id, link.node_id))
+    for line in answer.acceptances:
+        pair = (line.verifier_model_id, line.proposer_model_id)
+        if not 0.0 <= line.acceptance_rate <= 1.0:
+            continue
+        theirs = MeasuredAcceptance(line.acceptance_rate, line.drafted_count)
+        known = collected.acceptances.get(pair)
+        if known is None or known.drafted_count < theirs.drafted_count:
+            collected.acceptances[pair] = theirs
+    if answer.HasField("load"):
+        load = answer.load
+        collected.free_bytes[node_id] = max(0, load.kv_budget_bytes - load.kv_bytes)
+        if load.archive_budget_bytes:
+            free = load.archive_budget_bytes - load.archive_bytes
+            collected.archive_free_bytes[node_id] = max(0, free)
+
+
+def _is_asked(card: Card, request: PlanRequest) -> bool:
+    """Whether a plan needs to know what a node measured."""
+    serves = any(offer.model_id == request.verifier_model for offer in card.offers(Role.VERIFIER))
+    needs_archive = request.kv_strategy is KvStrategy.RESTORED and not request.without_archive
+    return serves or (needs_archive and card.archive is not None)

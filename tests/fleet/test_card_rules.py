@@ -85,6 +85,8 @@ def test_a_good_card_is_accepted() -> None:
         (with_model(vocabulary_size=-1), CardRule.BAD_MODEL),
         (with_model(kv_bytes_per_token=2**64), CardRule.BAD_MODEL),
         (with_model(kv_fixed_bytes=-1), CardRule.BAD_MODEL),
+        (with_model(history_layer_count=-1), CardRule.BAD_MODEL),
+        (with_model(history_layer_count=2**16 + 1), CardRule.BAD_MODEL),
         (with_model(kv_fixed_bytes=2**64), CardRule.BAD_MODEL),
         (with_model(target_weights_digest="w"), CardRule.BAD_MODEL),
         (with_model(DRAFTER, feature_width=8), CardRule.BAD_MODEL),
