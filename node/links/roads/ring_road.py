@@ -1,0 +1,251 @@
+"""The RING road: a ring of two, each rank in a child process of its agent.
+
+The other end is rank 0, because it starts first and listens first; the caller is
+rank 1. The agent never touches MLX. It bounds READY and every transfer; whatever goes
+wrong, it kills its child, and the road is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from engine.ring_protocol import Frame, FrameKind, Pieces
+from fleet.address import parse_address
+from node.links.contract import RoadKind
+from node.links.roads.contract import Road, RoadFailed, Terms
+from node.links.roads.frame_channel import FrameChannel
+from node.links.roads.nonces import check_nonce
+from node.links.roads.piece_directions import AskingReceiver, PieceSender, Surface
+from node.links.roads.piece_road import PieceRoad, copy_threads
+from node.links.roads.ring_port import RingPort
+from node.links.roads.ring_process import RingProcess, RingSeat, start_message
+from node.links.roads.road_fault import RoadFault
+from node.links.roads.segment import Segment, SegmentBudget, make_segment
+
+# What the ring is fastest with; larger sends fall to a tenth.
+PIECE_BYTES = 4 << 20
+SLOT_COUNT = 2
+LIMIT_BYTES = 1 << 30
+# The child ends itself this much later than the agent would have killed it.
+CHILD_GRACE_SECONDS = 2.0
+
+
+class HostProbe(Protocol):
+    """Whether this host can form a ring."""
+
+    @property
+    def reason(self) -> str:
+        """Empty when it can, else a sentence."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RingRoads:
+    """Implements `RoadBuilder` for RING.
+
+    `host` is the IPv4 address, or a name of it, under which the other end reaches this
+    one. `limit_bytes` bounds the segments of all its roads together; `directory` holds
+    them in place of the host's memory.
+    """
+
+    host: str
+    probe: HostProbe | None = None
+    ready_seconds: float = 10.0
+    piece_bytes: int = PIECE_BYTES
+    slot_count: int = SLOT_COUNT
+    limit_bytes: int = LIMIT_BYTES
+    directory: Path | None = None
+    _budget: SegmentBudget = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_budget", SegmentBudget(self.limit_bytes))
+
+    @property
+    def kind(self) -> RoadKind:
+        """RING."""
+        return RoadKind.RING
+
+    @property
+    def available(self) -> str:
+        """What the probe found; empty without one."""
+        return self.probe.reason if self.probe is not None else ""
+
+    async def propose(self, nonce: bytes) -> RingPlan:
+        """Reserves a port and the segment. Raises `RoadFailed`."""
+        return await self._plan(nonce, rank=1)
+
+    async def answer(self, nonce: bytes, proposed: Terms) -> RingPlan:
+        """Reserves a port and the segment. Raises `RoadFailed`."""
+        _address(proposed)
+        return await self._plan(nonce, rank=0)
+
+    async def _plan(self, nonce: bytes, *, rank: int) -> RingPlan:
+        check_nonce(nonce)
+        if self.available:
+            raise RoadFailed(self.available)
+        pieces = Pieces(self.piece_bytes, self.slot_count)
+        segment = await make_segment(pieces.segment_bytes, self._budget, self.directory)
+        try:
+            port = RingPort(self.host)
+        except RoadFailed:
+            segment.close()
+            raise
+        return RingPlan(nonce, rank, port, segment, pieces, self.ready_seconds)
+
+
+class RingPlan:
+    """One end's part: owns a port and a segment until it is built or abandoned."""
+
+    def __init__(
+        self,
+        nonce: bytes,
+        rank: int,
+        port: RingPort,
+        segment: Segment,
+        pieces: Pieces,
+        ready_seconds: float,
+    ) -> None:
+        self._nonce = nonce
+        self._rank = rank
+        self._port = port
+        self._segment = segment
+        self._pieces = pieces
+        self._ready_seconds = ready_seconds
+
+    @property
+    def terms(self) -> Terms:
+        """Where this end's rank will listen."""
+        return {"address": self._port.address}
+
+    async def build(self, other: Terms) -> Road:
+        """Starts the child and waits until it is READY. Raises `RoadFailed`; nothing is left."""
+        try:
+            peer, own = _address(other), self._port.address
+            seat = RingSeat(self._rank, (own, peer) if self._rank == 0 else (peer, own))
+            end = _RingEnd(RingProcess(seat, self._segment), self._segment, self._pieces)
+            message = start_message(
+                seat, self._nonce, self._pieces, self._ready_seconds + CHILD_GRACE_SECONDS
+            )
+            try:
+                await end.ready(message, self._ready_seconds)
+            except BaseException:
+                await end.closed()
+                raise
+            return end.road()
+        except BaseException:
+            self._segment.close()
+            raise
+        finally:
+            self._port.close()
+
+    async def abandon(self) -> None:
+        """Frees the port and the segment."""
+        self._port.close()
+        self._segment.close()
+
+
+class _RingEnd:
+    """A child and the two directions through it."""
+
+    def __init__(self, process: RingProcess, segment: Segment, pieces: Pieces) -> None:
+        self._process = process
+        self._segment = segment
+        self._threads = copy_threads()
+        self._fault = RoadFault(self._tear_down)
+        self._outgoing: FrameChannel | None = None
+        self._incoming: FrameChannel | None = None
+        self._is_ready = False
+        self._news = asyncio.Event()
+        self._sender = PieceSender(
+            Surface(segment, pieces, 0, self._write_outgoing, self._threads, self._fault)
+        )
+        self._receiver = AskingReceiver(
+            Surface(segment, pieces, 1, self._write_incoming, self._threads, self._fault)
+        )
+
+    async def ready(self, message: Frame, seconds: float) -> None:
+        """Starts the ring; returns when the other rank has proven itself. Raises `RoadFailed`."""
+        try:
+            async with asyncio.timeout(seconds):
+                self._outgoing = await FrameChannel.over(
+                    self._process.outgoing, self._on_outgoing, self._on_lost
+                )
+                self._incoming = await FrameChannel.over(
+                    self._process.incoming, self._on_incoming, self._on_lost
+                )
+                self._outgoing.write(message)
+                await self._fault.wait(self._news, lambda: self._is_ready)
+        except TimeoutError:
+            raise RoadFailed(f"the ring was not READY within {seconds:g} s") from None
+        except RoadFailed as failed:
+            raise RoadFailed(f"{failed} ({await self._process.ended()})") from failed
+
+    def road(self) -> Road:
+        """The road through the child that is ready."""
+        return PieceRoad(
+            RoadKind.RING,
+            (self._sender, self._receiver),
+            self._fault,
+            (self._segment, self._threads),
+            self._ended,
+        )
+
+    async def closed(self) -> None:
+        """Nothing of the child is left."""
+        self._fault.fail("the ring was given up before it was READY")
+        self._process.close_sockets()
+        await self._ended()
+
+    async def _ended(self) -> None:
+        await self._process.ended()
+
+    def _on_outgoing(self, frame: Frame) -> None:
+        match frame.kind:
+            case FrameKind.TAKEN:
+                self._sender.taken()
+            case FrameKind.READY:
+                self._is_ready = True
+                self._news.set()
+            case _:
+                self._failed(frame)
+
+    def _on_incoming(self, frame: Frame) -> None:
+        if frame.kind is FrameKind.PIECE:
+            self._receiver.filled(frame.byte_count)
+        else:
+            self._failed(frame)
+
+    def _failed(self, frame: Frame) -> None:
+        said = frame.text.decode("utf-8", "replace") or frame.kind.name
+        self._fault.fail(f"the ring's process failed: {said}")
+
+    def _on_lost(self, reason: str) -> None:
+        self._fault.fail(f"the ring's process is gone: {reason}")
+
+    def _write_outgoing(self, frame: Frame) -> None:
+        if self._outgoing is not None:
+            self._outgoing.write(frame)
+
+    def _write_incoming(self, frame: Frame) -> None:
+        if self._incoming is not None:
+            self._incoming.write(frame)
+
+    def _tear_down(self) -> None:
+        for channel in (self._outgoing, self._incoming):
+            if channel is not None:
+                channel.close()
+        self._process.kill()
+
+
+def _address(terms: Terms) -> str:
+    """Where the other end's rank listens. Raises `RoadFailed`."""
+    try:
+        host, port = parse_address(terms.get("address", ""))
+    except ValueError as error:
+        raise RoadFailed(f"the other end's ring address is none: {error}") from error
+    if ":" in host:
+        raise RoadFailed(f"the ring needs IPv4, and the other end's address is {host}")
+    return f"{host}:{port}"

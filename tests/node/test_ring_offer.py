@@ -1,0 +1,64 @@
+"""A node whose host can form a ring says so on its card, soon after it is ready."""
+
+import asyncio
+
+import pytest
+
+import node.running_node
+from fleet.card_rules import check_card
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from node.links.roads.ring_probe import RingProbe
+
+
+@pytest.fixture
+def trials(monkeypatch):
+    """Counts the trials, which find what the test says."""
+    found = {"reason": "", "count": 0}
+
+    async def run(self):
+        found["count"] += 1
+        return found["reason"]
+
+    monkeypatch.setattr(RingProbe, "run", run)
+    monkeypatch.setattr(node.running_node, "PROBE_AFTER_SECONDS", 0.0)
+    return found
+
+
+async def card_of(agent):
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+    return (await stub.GetNode(capability_pb2.GetNodeRequest())).card
+
+
+@pytest.mark.parametrize("links", ["auto", "ring"])
+async def test_the_card_gets_the_ring_and_a_new_sequence(start_agent, trials, eventually, links):
+    first = await start_agent("first", links=links)
+    second = await start_agent("second", links="grpc", peers=[first.address])
+
+    async def is_known():
+        stub = capability_pb2_grpc.CapabilityServiceStub(second.channel)
+        fleet = stub.WatchFleet(capability_pb2.WatchFleetRequest())
+        snapshot = (await fleet.read()).snapshot
+        fleet.cancel()
+        return any(
+            record.card.ring_address == first.address
+            and record.card.node_id == first.node_id
+            and record.card.sequence == 1
+            for record in snapshot.nodes
+        )
+
+    await eventually(is_known)
+    assert (await card_of(second)).ring_address == ""
+    assert trials["count"] == 1
+
+
+@pytest.mark.parametrize(("links", "count"), [("grpc", 0), ("local", 0), ("auto", 1)])
+async def test_no_ring_on_the_card(start_agent, trials, links, count):
+    trials["reason"] = "MLX is not installed on this host"
+    agent = await start_agent(links=links)
+    await asyncio.sleep(0.05)
+    card = await card_of(agent)
+    assert (card.ring_address, card.sequence, trials["count"]) == ("", 0, count)
+
+
+def test_a_card_with_a_ring_follows_the_rules(make_card):
+    check_card(make_card(ring_address="10.0.0.1:7100").card, now_unix=1.7e9)

@@ -1,0 +1,462 @@
+"""Roads whose children, peers, secrets or memory fail: heard of in time, and nothing is left."""
+
+import asyncio
+import importlib.util
+import os
+import resource
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.ring_protocol import proof
+from node.links.roads.contract import RoadFailed
+from node.links.roads.meeting import Meeting, host_digest
+from node.links.roads.ring_road import RingRoads
+from node.links.roads.segment import anonymous_file
+from node.links.roads.shared_memory_road import SharedMemoryRoads
+
+MIB = 1 << 20
+HERE = "127.0.0.1"
+# The death of a process is noticed within this; measured: 0.03 s.
+NOTICED_SECONDS = 1.0
+
+ring = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")
+
+
+async def both_fail(ends, byte_count=1):
+    """Both directions of both ends raise at once."""
+    started = time.monotonic()
+    for end in ends:
+        with pytest.raises(RoadFailed):
+            # What was under way may still arrive before the end is noticed.
+            while True:
+                await end.receive(byte_count, seconds=30)
+        with pytest.raises(RoadFailed):
+            await end.send(memoryview(bytes(byte_count)), seconds=30)
+    assert time.monotonic() - started < NOTICED_SECONDS
+
+
+async def child_of(building, road_pairs):
+    """The child that a build has started."""
+    await road_pairs.until(lambda: building.done() or road_pairs.ring_children())
+    return road_pairs.ring_children()[0]
+
+
+@ring
+@pytest.mark.parametrize("moment", ["sending", "receiving", "both ways"])
+@pytest.mark.parametrize("victim", [0, 1])
+async def test_a_killed_child_ends_the_road_at_once(road_pairs, victim, moment):
+    data = road_pairs.bytes_of(64 * MIB)
+    carry = road_pairs.carry
+    async with road_pairs.leaves_nothing():
+        near, far = await road_pairs.pair(RingRoads(HERE))
+        tasks = [asyncio.ensure_future(each) for each in _transfers(near, far, moment, data, carry)]
+        await asyncio.wait(tasks, timeout=0.01)
+        os.kill(road_pairs.ring_children()[victim].pid, signal.SIGKILL)
+        started = time.monotonic()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert time.monotonic() - started < NOTICED_SECONDS
+        assert all(isinstance(each, RoadFailed) for each in ended), ended
+        await both_fail((near, far))
+        await near.close()
+        await far.close()
+
+
+def _transfers(near, far, moment, data, carry):
+    if moment == "sending":
+        return [near.send(data, seconds=30)]
+    if moment == "receiving":
+        return [near.receive(len(data), seconds=30)]
+    return [carry(near, far, data, seconds=30), carry(far, near, data, seconds=30)]
+
+
+@ring
+@pytest.mark.parametrize("victim", [0, 1])
+async def test_an_idle_road_hears_of_the_death_of_a_child(road_pairs, victim):
+    async with road_pairs.leaves_nothing():
+        ends = await road_pairs.pair(RingRoads(HERE))
+        await road_pairs.carry(*ends, road_pairs.bytes_of(9))
+        os.kill(road_pairs.ring_children()[victim].pid, signal.SIGKILL)
+        # The survivor ends by itself: what it would send now would be lost unsaid.
+        await road_pairs.until(lambda: not road_pairs.ring_children())
+        await both_fail(ends)
+        for end in ends:
+            await end.close()
+
+
+@ring
+@pytest.mark.parametrize("victim", [0, 1])
+async def test_a_frozen_child_ends_the_road_at_the_deadline(road_pairs, victim):
+    data = road_pairs.bytes_of(64 * MIB)
+    async with road_pairs.leaves_nothing():
+        near, far = await road_pairs.pair(RingRoads(HERE))
+        os.kill(road_pairs.ring_children()[victim].pid, signal.SIGSTOP)
+        started = time.monotonic()
+        ended = await asyncio.gather(
+            near.send(data, seconds=0.5),
+            far.receive(len(data), seconds=0.5),
+            far.send(data, seconds=0.5),
+            near.receive(len(data), seconds=0.5),
+            return_exceptions=True,
+        )
+        assert time.monotonic() - started < 0.5 + NOTICED_SECONDS
+        assert all(isinstance(each, RoadFailed) for each in ended), ended
+        await both_fail((near, far))
+        await near.close()
+        await far.close()
+
+
+@ring
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_child_that_dies_or_freezes_before_ready(road_pairs, sent, rank):
+    async with road_pairs.leaves_nothing():
+        caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=1.5))
+        # Alone, the child waits inside MLX: rank 0 to be called, rank 1 to be answered.
+        plan, peer = (other, caller) if rank == 0 else (caller, other)
+        building = asyncio.ensure_future(plan.build(peer.terms))
+        child = await child_of(building, road_pairs)
+        # Rank 1 is met at its very start.
+        await road_pairs.until(lambda: rank == 1 or _listens(child))
+        started = time.monotonic()
+        os.kill(child.pid, sent)
+        with pytest.raises(RoadFailed, match=r"signal 9|READY"):
+            await building
+        # At once when it died, at the deadline when it is frozen.
+        limit = NOTICED_SECONDS if sent is signal.SIGKILL else 1.5 + NOTICED_SECONDS
+        assert time.monotonic() - started < limit
+        await peer.abandon()
+
+
+@ring
+async def test_a_peer_that_never_comes(road_pairs):
+    async with road_pairs.leaves_nothing():
+        caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=1.0))
+        started = time.monotonic()
+        with pytest.raises(RoadFailed, match=r"READY within 1 s"):
+            await caller.build(other.terms)
+        assert time.monotonic() - started < 1.0 + NOTICED_SECONDS
+        await other.abandon()
+
+
+@ring
+async def test_ends_with_different_nonces_refuse_each_other(road_pairs):
+    async with road_pairs.leaves_nothing():
+        plans = await road_pairs.plans(RingRoads(HERE), other_nonce=secrets.token_bytes(32))
+        ended = await road_pairs.outcomes(*plans)
+        assert all(isinstance(end, RoadFailed) for end in ended), ended
+        assert any("nonce" in str(end) for end in ended)
+
+
+@ring
+async def test_a_stranger_that_echoes_is_no_peer(road_pairs):
+    """It takes both of the peer's places in the ring and gives back all that it hears."""
+    called = asyncio.get_running_loop().create_future()
+
+    async def echo(reader, writer):
+        while data := await reader.read(65_536):
+            writer.write(data)
+        writer.close()
+
+    async with road_pairs.leaves_nothing():
+        server = await asyncio.start_server(lambda *both: called.set_result(both), HERE, 0)
+        terms = {"address": f"{HERE}:{server.sockets[0].getsockname()[1]}"}
+        plan = await RingRoads(HERE).answer(secrets.token_bytes(32), terms)
+        building = asyncio.ensure_future(plan.build(terms))
+        left_reader, left_writer = await _connected(plan.terms["address"], building)
+        right_reader, right_writer = await called
+        # The ring hears on one side what it said on the other.
+        echoing = [echo(left_reader, right_writer), echo(right_reader, left_writer)]
+        with pytest.raises(RoadFailed, match="nonce"):
+            await asyncio.gather(building, *echoing)
+        server.close()
+
+
+@ring
+async def test_a_stranger_that_says_nothing_costs_the_ready_time(road_pairs):
+    async with road_pairs.leaves_nothing():
+        caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=2.0))
+        building = asyncio.ensure_future(other.build(caller.terms))
+        _, writer = await _connected(other.terms["address"], building)
+        ended = await asyncio.gather(building, caller.build(other.terms), return_exceptions=True)
+        assert all("READY" in str(end) for end in ended), ended
+        assert all(isinstance(end, RoadFailed) for end in ended), ended
+        writer.close()
+
+
+async def _connected(address, building):
+    host, port = address.split(":")
+    while True:
+        assert not building.done(), building
+        try:
+            return await asyncio.open_connection(host, int(port))
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.005)
+
+
+@ring
+async def test_an_idle_ring_takes_no_time_of_a_core(road_pairs):
+    """MLX spins while it waits for bytes, so nothing is awaited that was not announced."""
+
+    def used():
+        return sum(sum(child.cpu_times()[:2]) for child in road_pairs.ring_children())
+
+    async with road_pairs.leaves_nothing():
+        ends = await road_pairs.pair(RingRoads(HERE))
+        await road_pairs.carry(*ends, road_pairs.bytes_of(MIB))
+        before = used()
+        await asyncio.sleep(0.5)
+        assert used() - before < 0.1
+        for end in ends:
+            await end.close()
+
+
+@ring
+async def test_every_generation_has_its_own_children_and_ports(road_pairs):
+    builder = RingRoads(HERE)
+    seen = set()
+    async with road_pairs.leaves_nothing():
+        for _ in range(2):
+            plans = await road_pairs.plans(builder)
+            names = {plan.terms["address"] for plan in plans}
+            ends = await road_pairs.outcomes(*plans)
+            names |= {child.pid for child in road_pairs.ring_children()}
+            assert len(names) == 4
+            assert not names & seen
+            seen |= names
+            data = road_pairs.bytes_of(MIB)
+            assert road_pairs.same(await road_pairs.carry(*ends, data), data)
+            for end in ends:
+                await end.close()
+
+
+@pytest.mark.parametrize(
+    ("roads", "segment_count"), [(SharedMemoryRoads, 1), (lambda **of: RingRoads(HERE, **of), 2)]
+)
+async def test_full_shared_memory_is_said_and_given_back(road_pairs, roads, segment_count):
+    async with road_pairs.leaves_nothing():
+        # Each segment has 16 MiB and a page; a ring has one at each end.
+        builder = roads(
+            limit_bytes=(16 * segment_count + 15) * MIB, piece_bytes=4 * MIB, slot_count=2
+        )
+        plans = await road_pairs.plans(builder)
+        for _ in range(2):
+            with pytest.raises(RoadFailed, match="shared memory"):
+                await builder.propose(secrets.token_bytes(32))
+        for plan in plans:
+            await plan.abandon()
+        again = await builder.propose(secrets.token_bytes(32))
+        await again.abandon()
+
+
+async def test_memory_that_the_host_does_not_give(road_pairs, tmp_path):
+    """The limit on the size of files holds for segments too, as a full host does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with road_pairs.leaves_nothing(tmp_path):
+        for builder in (SharedMemoryRoads(), SharedMemoryRoads(directory=tmp_path)):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, limits[1]))
+            try:
+                with pytest.raises(RoadFailed, match=r"no shared memory .* File too large"):
+                    await builder.propose(secrets.token_bytes(32))
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            again = await builder.propose(secrets.token_bytes(32))
+            await again.abandon()
+
+
+@pytest.fixture
+def small_memory(tmp_path):
+    """A file system of 4 MiB in memory."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount a file system")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+async def test_a_file_system_in_memory_that_is_full(road_pairs, small_memory):
+    async with road_pairs.leaves_nothing(small_memory):
+        for builder in (
+            SharedMemoryRoads(directory=small_memory),
+            RingRoads(HERE, directory=small_memory),
+        ):
+            with pytest.raises(RoadFailed, match="No space left"):
+                await builder.propose(secrets.token_bytes(32))
+        small = SharedMemoryRoads(directory=small_memory, piece_bytes=MIB // 2, slot_count=2)
+        near, far = await road_pairs.pair(small)
+        data = road_pairs.bytes_of(5 * MIB)
+        assert road_pairs.same(await road_pairs.carry(near, far, data), data)
+        await near.close()
+        await far.close()
+        assert psutil.disk_usage(str(small_memory)).used == 0
+
+
+async def test_shared_memory_with_different_nonces(road_pairs):
+    async with road_pairs.leaves_nothing():
+        plans = await road_pairs.plans(
+            SharedMemoryRoads(ready_seconds=0.5), other_nonce=secrets.token_bytes(32)
+        )
+        near, far = await road_pairs.outcomes(*plans)
+        assert "within 0.5 s" in str(near)
+        assert isinstance(far, RoadFailed)
+
+
+async def test_a_silent_stranger_at_the_meeting_does_not_keep_the_peer_out(road_pairs):
+    async with road_pairs.leaves_nothing():
+        caller, other = await road_pairs.plans(SharedMemoryRoads())
+        name = "\0" + caller.terms["socket"][1:]
+        with socket.socket(socket.AF_UNIX) as stranger, socket.socket(socket.AF_UNIX) as liar:
+            stranger.connect(name)
+            liar.connect(name)
+            liar.sendall(secrets.token_bytes(32))
+            ends = await road_pairs.outcomes(caller, other)
+            # Neither was given the segment.
+            assert stranger.recv(1) == liar.recv(1) == b""
+        data = road_pairs.bytes_of(MIB)
+        assert road_pairs.same(await road_pairs.carry(*ends, data), data)
+        for end in ends:
+            await end.close()
+
+
+async def test_another_host_is_refused_at_once():
+    builder = SharedMemoryRoads()
+    caller = await builder.propose(secrets.token_bytes(32))
+    with pytest.raises(RoadFailed, match="another host"):
+        await builder.answer(secrets.token_bytes(32), {**caller.terms, "host": "f" * 64})
+    await caller.abandon()
+
+
+@pytest.mark.parametrize(
+    ("holds", "size", "said"), [(False, 0, "nonce"), (True, 1, "has .* bytes"), (True, 0, "")]
+)
+async def test_a_segment_without_the_nonce_is_not_the_callers(road_pairs, holds, size, said):
+    """Somebody who knows the nonce by name only hands over memory of his own."""
+    nonce = secrets.token_bytes(32)
+    async with road_pairs.leaves_nothing():
+        meeting = Meeting(None)
+        terms = {
+            "host": host_digest(),
+            "socket": meeting.address,
+            "piece_bytes": "4096",
+            "slot_count": "1",
+        }
+        other = await SharedMemoryRoads(ready_seconds=2).answer(nonce, terms)
+        building = asyncio.ensure_future(other.build(terms))
+        comer = await meeting.next_comer()
+        assert await asyncio.get_running_loop().sock_recv(comer, 100) == proof(
+            nonce, "answering end"
+        )
+        memory = anonymous_file(None)
+        os.ftruncate(memory, 4096 * 3 + size)
+        os.pwrite(memory, nonce if holds else b"", 0)
+        socket.send_fds(comer, [b"\0"], [memory])
+        os.close(memory)
+        if said:
+            with pytest.raises(RoadFailed, match=said):
+                await building
+        else:
+            await (await building).close()
+        comer.close()
+        meeting.close()
+
+
+@pytest.mark.parametrize(
+    "terms", [{}, {"address": "h"}, {"address": "[::1]:1"}, {"address": "h:0"}]
+)
+async def test_terms_that_are_no_ring_address(terms, road_pairs):
+    async with road_pairs.leaves_nothing():
+        with pytest.raises(RoadFailed, match="address"):
+            await RingRoads(HERE).answer(secrets.token_bytes(32), terms)
+        plan = await RingRoads(HERE).propose(secrets.token_bytes(32))
+        with pytest.raises(RoadFailed, match="address"):
+            await plan.build(terms)
+
+
+async def test_a_killed_agents_socket_is_swept(tmp_path):
+    """Where sockets have names, the next start removes those of the dead, and no others."""
+    dead = tmp_path / f"kakeya-road-{os.getpid()}-12345-abcd"
+    foreign = tmp_path / "kakeya-road-notes.txt"
+    dead.touch()
+    foreign.touch()
+    builder = SharedMemoryRoads(directory=tmp_path)
+    first = await builder.propose(secrets.token_bytes(32))
+    second = await builder.propose(secrets.token_bytes(32))
+    names = {Path(plan.terms["socket"]) for plan in (first, second)}
+    assert set(tmp_path.iterdir()) == names | {foreign}
+    await first.abandon()
+    await second.abandon()
+    assert set(tmp_path.iterdir()) == {foreign}
+
+
+AGENT = """
+import asyncio, secrets, sys
+from node.links.roads.ring_road import RingRoads
+from node.links.roads.shared_memory_road import SharedMemoryRoads
+
+async def built(builder):
+    nonce = secrets.token_bytes(32)
+    caller = await builder.propose(nonce)
+    other = await builder.answer(nonce, caller.terms)
+    if sys.argv[1] == "before":
+        # Only rank 0: its child waits inside MLX and holds its interpreter.
+        return await other.build(caller.terms)
+    far, near = await asyncio.gather(other.build(caller.terms), caller.build(other.terms))
+    data = memoryview(bytes(64 << 20))
+    return asyncio.gather(near.send(data, seconds=60), far.send(data, seconds=60))
+
+async def main():
+    builders = [RingRoads("127.0.0.1", ready_seconds=60)]
+    if sys.argv[1] == "amid":
+        builders.append(SharedMemoryRoads())
+    kept = await asyncio.gather(*map(built, builders))
+    print("amid", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(params=["before", "amid"])
+def agent(request, tmp_path):
+    """A process with roads, before one is READY or while 64 MiB travel over two."""
+    with subprocess.Popen(
+        [sys.executable, "-c", AGENT, request.param],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        cwd=Path(__file__).parents[2],
+    ) as process:
+        process.moment = request.param
+        yield process
+        process.kill()
+
+
+@ring
+async def test_a_killed_agent_leaves_nothing(road_pairs, tmp_path, agent):
+    if agent.moment == "before":
+        await road_pairs.until(lambda: any(map(_listens, road_pairs.ring_children(agent.pid))))
+    else:
+        assert await asyncio.to_thread(agent.stdout.readline) == b"amid\n"
+    children = road_pairs.ring_children(agent.pid)
+    assert len(children) == (1 if agent.moment == "before" else 2)
+    ports = {entry.laddr.port for child in children for entry in child.net_connections("tcp")}
+    assert ports
+    agent.kill()
+    await road_pairs.until(lambda: not any(child.is_running() for child in children))
+    assert road_pairs.files((tmp_path,)) == []
+    for port in ports:
+        with socket.socket() as caller:
+            assert caller.connect_ex((HERE, port)) != 0
+
+
+def _listens(child):
+    try:
+        return any(entry.status == "LISTEN" for entry in child.net_connections("tcp"))
+    except psutil.Error:
+        return False
