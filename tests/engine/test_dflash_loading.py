@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.backends.torch_backend.dflash import load_dflash
+from engine.backends import DFLASH
 from engine.digests import tokenizer_digest, weights_digest
 from engine.errors import (
     ArchitectureUnsupported,
@@ -71,14 +72,24 @@ def tensors(folder):
     return change
 
 
-def load(folder, target):
-    return load_dflash(ModelFolder(folder, "drafter"), ModelFolder(target, "target"))
+@pytest.fixture(params=["torch", "mlx"])
+def load(request):
+    """Loads the drafter for a target on one of the back ends: `load(folder, target)`."""
+    if request.param == "mlx":
+        pytest.importorskip("mlx.core", reason="MLX is not installed")
+    module = importlib.import_module(DFLASH[request.param])
+
+    def run(folder, target, **options):
+        folders = ModelFolder(folder, "drafter"), ModelFolder(target, "target")
+        return module.load_dflash(*folders, **options)
+
+    return run
 
 
-def test_what_a_whole_one_is(folder, target):
+def test_what_a_whole_one_is(folder, target, load):
     proposer = load(folder, target)
     info = proposer.info
-    assert (info.model_id, info.kind, info.backend) == ("drafter", "dflash", "torch")
+    assert (info.model_id, info.kind) == ("drafter", "dflash")
     assert info.architecture == "DFlashDraftModel v1"
     assert info.weights_digest == weights_digest(folder)
     assert info.target_weights_digest == weights_digest(target)
@@ -88,7 +99,7 @@ def test_what_a_whole_one_is(folder, target):
     assert (spec.taps, spec.hidden_size, spec.width) == ((0, 1), 32, 32)
 
 
-def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, target):
+def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, target, load):
     proposer = load(folder, target)
     weights = load_file(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_bytes())
@@ -125,7 +136,7 @@ def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, targ
     ],
     ids=str,
 )
-def test_another_architecture_is_refused_by_name(changes, named, folder, target, entries):
+def test_another_architecture_is_refused_by_name(changes, named, folder, target, entries, load):
     entries(**changes)
     with pytest.raises(ArchitectureUnsupported, match=named):
         load(folder, target)
@@ -159,14 +170,14 @@ def test_another_architecture_is_refused_by_name(changes, named, folder, target,
     ],
     ids=str,
 )
-def test_a_config_that_cannot_be_is_refused(changes, named, folder, target, entries):
+def test_a_config_that_cannot_be_is_refused(changes, named, folder, target, entries, load):
     entries(**changes)
     with pytest.raises(ModelUnusable, match=named):
         load(folder, target)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"archi'])
-def test_a_config_that_is_none(text, folder, target):
+def test_a_config_that_is_none(text, folder, target, load):
     (folder / "config.json").write_text(text)
     with pytest.raises(ModelUnusable, match=r"config\.json"):
         load(folder, target)
@@ -195,20 +206,20 @@ def put(name, tensor):
         (put("norm.weight", torch.ones(32, dtype=torch.int32)), ("not_floating_point", "norm")),
     ],
 )
-def test_each_tensor_is_accounted_for(edit, metadata, folder, target, tensors):
+def test_each_tensor_is_accounted_for(edit, metadata, folder, target, tensors, load):
     tensors(edit)
     with pytest.raises(WeightsMismatch) as caught:
         load(folder, target)
     assert metadata[1] in caught.value.metadata[metadata[0]]
 
 
-def test_numbers_that_are_not_finite_are_refused(folder, target, tensors):
+def test_numbers_that_are_not_finite_are_refused(folder, target, tensors, load):
     tensors(lambda weights: weights["layers.0.mlp.up_proj.weight"][3].fill_(float("nan")))
     with pytest.raises(WeightsMismatch, match=r"not finite: layers\.0\.mlp\.up_proj"):
         load(folder, target)
 
 
-def test_a_file_that_breaks_off_is_refused(folder, target):
+def test_a_file_that_breaks_off_is_refused(folder, target, load):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(WeightsMismatch, match="truncated"):
@@ -218,11 +229,11 @@ def test_a_file_that_breaks_off_is_refused(folder, target):
         load(folder, target)
 
 
-def test_too_little_memory_is_said_before_weights_are_read(folder, target):
+def test_too_little_memory_is_said_before_weights_are_read(folder, target, load):
     with pytest.raises(OutOfMemory):
-        load_dflash(ModelFolder(folder, "d"), ModelFolder(target, "t"), available_bytes=100_000)
+        load(folder, target, available_bytes=100_000)
     with pytest.raises(BadParameters, match="float8"):
-        load_dflash(ModelFolder(folder, "d"), ModelFolder(target, "t"), dtype="float8")
+        load(folder, target, dtype="float8")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +245,7 @@ def test_too_little_memory_is_said_before_weights_are_read(folder, target):
     ],
     ids=str,
 )
-def test_a_target_of_another_shape_is_refused(config, entry, folder, random_checkpoint):
+def test_a_target_of_another_shape_is_refused(config, entry, folder, random_checkpoint, load):
     with pytest.raises(TrainedForAnother, match=entry) as caught:
         load(folder, random_checkpoint("Qwen3ForCausalLM", **UNTIED, **config))
     assert caught.value.metadata["entry"] == entry
@@ -258,7 +269,7 @@ def drafted(proposer):
     ids=str,
 )
 def test_the_target_may_be_tied_sharded_or_of_several_modalities(
-    architecture, options, random_checkpoint, random_drafter
+    architecture, options, random_checkpoint, random_drafter, load
 ):
     target = random_checkpoint(architecture, **options)
     taps = {"mask_token_id": 95, "target_layer_ids": [0, 1]}
@@ -268,14 +279,21 @@ def test_the_target_may_be_tied_sharded_or_of_several_modalities(
         for name, tensor in load_file(path).items():
             if name.endswith(("embed_tokens.weight", "lm_head.weight")):
                 ends[name.rsplit(".", 2)[-2]] = tensor
-    model = load(folder, target).model
-    assert torch.equal(model._embedding, ends["embed_tokens"])
-    hidden = torch.randn(4, 32)
-    head = ends.get("lm_head", ends["embed_tokens"])
-    torch.testing.assert_close(model.logits(hidden), hidden @ head.T, atol=1e-4, rtol=1e-4)
+    proposer = load(folder, target)
+    model = proposer.model
+    for token in (0, 17, 95):
+        found = np.asarray(model._embedded(token))
+        assert np.array_equal(found, ends["embed_tokens"][token].numpy())
+    hidden = np.random.default_rng(0).standard_normal((4, 32), np.float32)
+    head = ends.get("lm_head", ends["embed_tokens"]).numpy()
+    if proposer.info.backend == "mlx":
+        made = np.asarray(model.logits(importlib.import_module("mlx.core").array(hidden)))
+    else:
+        made = model.logits(torch.from_numpy(hidden)).numpy()
+    np.testing.assert_allclose(made, hidden @ head.T, atol=1e-4, rtol=1e-4)
 
 
-def test_only_the_ends_of_the_target_are_needed(folder, target, tmp_path):
+def test_only_the_ends_of_the_target_are_needed(folder, target, tmp_path, load):
     """Its other tensors are not read, and so may be missing."""
     bare = shutil.copytree(target, tmp_path / "bare")
     weights = load_file(bare / "model.safetensors")

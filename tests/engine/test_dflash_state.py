@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.torch_backend.dflash import load_dflash, model
-from engine.backends.torch_backend.dflash.config import DraftLayerRule
+from engine.backends.dflash import config
+from engine.backends.dflash.config import DraftLayerRule
+from engine.backends.dflash.visible import visible_keys
+from engine.backends.torch_backend.dflash import load_dflash
 from engine.backends.torch_backend.dflash.context_cache import ContextCache
-from engine.backends.torch_backend.dflash.visible import visible_keys
 from engine.errors import DraftFailed, DraftFaultKind
 from engine.model_folder import ModelFolder
 from engine.proposers.contract import ConditionedDraftState
@@ -207,7 +208,7 @@ def test_memory_does_not_grow_with_the_history(random_checkpoint, random_drafter
 
 
 def test_layers_that_see_everything_have_a_bound_too(proposer, monkeypatch):
-    monkeypatch.setattr(model, "CONTEXT_POSITIONS", 24)
+    monkeypatch.setattr(config, "CONTEXT_POSITIONS", 24)
     state = proposer.open(TOKENS[:300])
     for first in range(0, 299, 13):
         state.take_features(first, VECTORS[first : min(first + 13, 299)])
@@ -218,7 +219,7 @@ def test_layers_that_see_everything_have_a_bound_too(proposer, monkeypatch):
 
 
 def test_vectors_that_run_ahead_for_ever_stay_bounded(proposer, monkeypatch):
-    monkeypatch.setattr(model, "CONTEXT_POSITIONS", 24)
+    monkeypatch.setattr(config, "CONTEXT_POSITIONS", 24)
     state = proposer.open(TOKENS[:1])
     for first in range(0, 390, 10):
         state.take_features(first, VECTORS[first : first + 10])

@@ -15,6 +15,10 @@ What fixes the bits of a query's output, whatever block it came in:
 The library's fused attention has no such order: its kernels divide the keys by
 their number. Grouped queries are stacked along rows, so that K/V are never
 repeated.
+
+What a `restored` cache has evicted is asked for before the products with what it
+has, and fetched behind them, so that a store elsewhere computes meanwhile. Both
+parts are merged by log-sum-exp, the cache's own first.
 """
 
 from __future__ import annotations
@@ -24,9 +28,14 @@ from functools import reduce
 from operator import add
 
 import mlx.core as mx
+import numpy as np
 
-NOTHING_SEEN = -1e30
-"""Stands in for the maximum of a chunk that a query does not see: finite, below any score."""
+from engine.restoration.contract import NOTHING_SEEN, EvictedQueries, EvictedStore, Floats
+
+Partial = tuple[mx.array, mx.array, mx.array]
+"""Sums of weights [kv_heads, rows, 1], weighted values [kv_heads, rows, head_dim] and maxima
+[kv_heads, rows, 1] in float32: attention to some of the keys, not divided by the sums yet.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +50,92 @@ class FeedMasks:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictedRead:
+    """Where a feed's `count` queries from position `first` on attend to evicted keys of `layer`."""
+
+    store: EvictedStore
+    layer: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class FeedSegments:
-    """What one feed reads of one layer: `keys[s]` and `values[s]` [kv_heads, n, head_dim]."""
+    """What one feed reads of one layer, here and of what was evicted.
+
+    `keys[s]` and `values[s]` are [kv_heads, n, head_dim].
+    """
 
     masks: FeedMasks
     keys: tuple[mx.array, ...]
     values: tuple[mx.array, ...]
+    evicted: EvictedRead | None = None
 
 
 def segment_attention(queries: mx.array, segments: FeedSegments, scale: float) -> mx.array:
-    """Softmax attention of `queries` [1, heads, n, head_dim] over `segments`; same shape."""
+    """Softmax attention of `queries` [1, heads, n, head_dim] over `segments`; same shape.
+
+    With evicted keys all up to these queries is computed now: they go to the store.
+    """
     _, heads, count, head_dim = queries.shape
     kv_heads = segments.values[0].shape[0]
     rows = queries.reshape(kv_heads, heads // kv_heads * count, head_dim)
-    first, *rest = segments.masks.chunks
-    total, output, maximum = _chunk(rows, segments, first, scale)
-    for chunk in rest:
-        # One chunk's scores are in memory at a time, whatever the history: the next waits.
-        rows = mx.depends(rows, [total, output])
-        more_total, more_output, more_maximum = _chunk(rows, segments, chunk, scale)
-        highest = mx.maximum(maximum, more_maximum)
-        factor, more_factor = mx.exp(maximum - highest), mx.exp(more_maximum - highest)
-        total = total * factor + more_total * more_factor
-        output = output * factor + more_output * more_factor
-        maximum = highest
+    evicted = segments.evicted
+    if evicted is not None:
+        _begin(queries[0], evicted, scale)
+    found = partial_attention(rows, segments, scale)
+    if evicted is not None:
+        mx.async_eval(*found)  # type: ignore[no-untyped-call]
+        found = merged(found, _finished(evicted, heads, count, kv_heads))
+    total, output, _ = found
     return (output / total).astype(queries.dtype).reshape(1, heads, count, head_dim)
 
 
-def _chunk(
-    rows: mx.array, segments: FeedSegments, chunk: range, scale: float
-) -> tuple[mx.array, mx.array, mx.array]:
+def partial_attention(rows: mx.array, segments: FeedSegments, scale: float) -> Partial:
+    """Attention of `rows` [kv_heads, groups * n, head_dim] to the segments."""
+    first, *rest = segments.masks.chunks
+    found = _chunk(rows, segments, first, scale)
+    for chunk in rest:
+        # One chunk's scores are in memory at a time, whatever the history: the next waits.
+        rows = mx.depends(rows, [found[0], found[1]])
+        found = merged(found, _chunk(rows, segments, chunk, scale))
+    return found
+
+
+def merged(first: Partial, second: Partial) -> Partial:
+    """Attention to the keys of both.
+
+    Where the second saw nothing the first stays as it is, bit for bit: the
+    factors are exp(0) and a sum of 0.
+    """
+    total, output, maximum = first
+    more_total, more_output, more_maximum = second
+    highest = mx.maximum(maximum, more_maximum)
+    factor, more_factor = mx.exp(maximum - highest), mx.exp(more_maximum - highest)
+    total = total * factor + more_total * more_factor
+    output = output * factor + more_output * more_factor
+    return total, output, highest
+
+
+def _begin(queries: mx.array, evicted: EvictedRead, scale: float) -> None:
+    """Asks the store for the attention of the real ones of `queries` [heads, n, head_dim]."""
+    asked = np.array(queries[:, : evicted.count].astype(mx.float32))
+    evicted.store.begin(EvictedQueries(evicted.layer, evicted.first, scale, asked))
+
+
+def _finished(evicted: EvictedRead, heads: int, count: int, kv_heads: int) -> Partial:
+    """What the store found, as rows; padding rows, which were not asked for, see nothing."""
+    found = evicted.store.finish()
+
+    def rows(part: Floats, empty: float) -> mx.array:
+        whole = np.full((heads, count, part.shape[2]), empty, np.float32)
+        whole[:, : evicted.count] = part
+        return mx.array(whole).reshape(kv_heads, -1, part.shape[2])
+
+    return rows(found.total, 0.0), rows(found.output, 0.0), rows(found.maximum, NOTHING_SEEN)
+
+
+def _chunk(rows: mx.array, segments: FeedSegments, chunk: range, scale: float) -> Partial:
     """Sum of weights [kv_heads, rows, 1], weighted values and maximum, in float32.
 
     The values [kv_heads, rows, head_dim] are not divided by the sum yet.

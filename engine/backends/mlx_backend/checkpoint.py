@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -41,20 +41,37 @@ class _Stored:
     dtype: str
 
 
+class Cut(Protocol):
+    """Makes of a model the part that this process computes."""
+
+    def check(self, empty: nn.Module) -> None:
+        """Cuts a model without weights; raises a `ModelUnusable` when it cannot be."""
+        ...
+
+    def cut(self, model: nn.Module) -> None:
+        """Cuts a model whose weights are not read yet; computes nothing."""
+        ...
+
+
 def load_model(
-    folder: Path, architecture: Architecture, *, dtype: mx.Dtype, available_bytes: int
+    folder: Path,
+    architecture: Architecture,
+    *,
+    dtype: mx.Dtype,
+    available_bytes: int,
+    shard: Cut | None = None,
 ) -> nn.Module:
     """mlx-lm's text model with the weights in `folder`, those that are not packed in `dtype`.
 
-    Raises `WeightsMismatch` naming missing, unexpected, mis-shaped and
-    unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
-    Both before a weight is read, except for a file that breaks off.
+    With `shard` the part of it that `shard` makes; all of the checkpoint is checked
+    before that, and its tensors are read one after the other. Raises `WeightsMismatch`
+    naming missing, unexpected, mis-shaped, not finite and unreadable tensors,
+    `OutOfMemory` when `available_bytes` do not hold it. Both before a weight is read,
+    except for a file that breaks off and for numbers that are not finite.
     """
     stored = _stored_tensors(folder, architecture)
     model = _empty_model(folder, architecture, stored)
-    expected = {
-        name: (array.shape, array.dtype) for name, array in tree_flatten(model.parameters())
-    }
+    expected = _kinds(model)
     tied = bool(architecture.config.tie_word_embeddings)
     if tied:
         expected = {name: kind for name, kind in expected.items() if not _is_of(name, HEAD)}
@@ -64,14 +81,31 @@ def load_model(
         _drop_tied_head(folder, weights)
     weights = model.sanitize(weights)
     _check_shapes(folder, expected, weights)
-    _check_memory(folder, expected, dtype, available_bytes)
-    _read(folder, weights, dtype)
+    kept = expected
+    if shard is not None:
+        empty = _empty_model(folder, architecture, stored)
+        shard.check(empty)
+        kept = _kinds(empty)
+    _check_memory(folder, expected, kept, dtype, available_bytes)
+    # Nothing is read yet.
+    weights = {
+        name: array.astype(_kept_dtype(name, array.dtype, dtype)) for name, array in weights.items()
+    }
     model.load_weights(list(weights.items()), strict=True)
+    del weights
+    if shard is not None:
+        shard.cut(model)
+    _read(folder, model)
     model.eval()
     # Also what the config determines, such as RoPE's frequencies: no array may wait to be
     # computed by whichever thread asks first.
     mx.eval([array for _, array in tree_flatten(model) if isinstance(array, mx.array)])
     return model
+
+
+def _kinds(model: nn.Module) -> dict[str, tuple[tuple[int, ...], mx.Dtype]]:
+    """Shape and number format of each weight of `model`, by name. Computes none."""
+    return {name: (array.shape, array.dtype) for name, array in tree_flatten(model.parameters())}
 
 
 def _stored_tensors(folder: Path, architecture: Architecture) -> dict[str, _Stored]:
@@ -220,16 +254,14 @@ def _drop_tied_head(folder: Path, weights: dict[str, mx.array]) -> None:
 def _check_memory(
     folder: Path,
     expected: dict[str, tuple[tuple[int, ...], mx.Dtype]],
+    kept: dict[str, tuple[tuple[int, ...], mx.Dtype]],
     dtype: mx.Dtype,
     available_bytes: int,
 ) -> None:
-    """Raises `OutOfMemory` when the weights take more than `available_bytes`."""
-    sizes = [
-        math.prod(shape) * _kept_dtype(name, kind, dtype).size
-        for name, (shape, kind) in expected.items()
-    ]
+    """Raises `OutOfMemory` when the weights that are `kept` take more than `available_bytes`."""
     # While one tensor is converted, it is there twice, and may be wider on disk.
-    needed = sum(sizes) + 2 * max(sizes, default=0)
+    largest = max(_sizes(expected, dtype), default=0)
+    needed = sum(_sizes(kept, dtype)) + 2 * largest
     if needed > available_bytes:
         raise OutOfMemory(
             f"{folder} needs {needed:,} bytes of memory and {available_bytes:,} are available; "
@@ -239,16 +271,28 @@ def _check_memory(
         )
 
 
-def _read(folder: Path, weights: dict[str, mx.array], dtype: mx.Dtype) -> None:
-    """Reads all weights, one after the other, into what they are kept as."""
-    for name in list(weights):
-        array = weights.pop(name)
+def _sizes(kinds: dict[str, tuple[tuple[int, ...], mx.Dtype]], dtype: mx.Dtype) -> list[int]:
+    """Bytes of each tensor as it is kept."""
+    return [
+        math.prod(shape) * _kept_dtype(name, kind, dtype).size
+        for name, (shape, kind) in kinds.items()
+    ]
+
+
+def _read(folder: Path, model: nn.Module) -> None:
+    """Reads all weights, one after the other. Raises `WeightsMismatch`."""
+    broken: list[str] = []
+    for name, array in tree_flatten(model.parameters()):
         try:
-            array = array.astype(_kept_dtype(name, array.dtype, dtype))
             mx.eval(array)
         except RuntimeError as error:
             raise _unreadable(folder, error) from error
-        weights[name] = array
+        if array.dtype != mx.uint32 and not mx.isfinite(array).all().item():
+            broken.append(name)
+    if broken:
+        raise WeightsMismatch(
+            f"numbers in {folder} that are not finite: {_listed(sorted(broken))}", path=str(folder)
+        )
 
 
 def _kept_dtype(name: str, kind: mx.Dtype, dtype: mx.Dtype) -> mx.Dtype:

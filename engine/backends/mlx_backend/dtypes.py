@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import mlx.core as mx
+import numpy as np
 
 from engine.errors import BadParameters
+from engine.restoration.contract import Raw
 
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16}
 
@@ -14,3 +16,15 @@ def mlx_dtype(name: str) -> mx.Dtype:
     if name not in DTYPES:
         raise BadParameters(f"no dtype {name!r}; there are: {', '.join(DTYPES)}")
     return DTYPES[name]
+
+
+def raw(array: mx.array) -> Raw:
+    """The numbers of `array` as they lie in memory: float32, or the bits of bfloat16. A copy."""
+    found: Raw = np.array(array.view(mx.uint16) if array.dtype == mx.bfloat16 else array)
+    return found
+
+
+def from_raw(array: Raw, dtype: mx.Dtype) -> mx.array:
+    """The array whose `raw` is `array`."""
+    found = mx.array(array)
+    return found.view(mx.bfloat16) if dtype == mx.bfloat16 else found

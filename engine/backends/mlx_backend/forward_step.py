@@ -44,7 +44,7 @@ class AttentionFeed:
         """Writes keys and values [1, kv_heads, rows, head_dim]; the layer's segments, twice."""
         count = self._count
         self._cache.write(self._layer, self._writes, keys[0, :, :count], values[0, :, :count])
-        segments = self._cache.read(self._layer, self._masks)
+        segments = self._cache.read(self._layer, self._masks, count)
         return segments, segments
 
 

@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
+import numpy as np
 
 from engine.backends.mlx_backend.attention import FeedMasks, FeedSegments
+from engine.backends.mlx_backend.dtypes import raw
 from engine.backends.mlx_backend.masks import chunks
 from engine.backends.mlx_backend.recurrent import RecurrentState
+from engine.backends.mlx_backend.vector_ring import Vectors
 from engine.kv_layout import LayerGroup
 from engine.positions import Placement
+from engine.restoration.contract import Raw
 from engine.slab_pool import Slab, SlabPool
-from engine.slot_writes import Write, final_segments
+from engine.slot_writes import Write, final_segments, writes
 
 
 @dataclass(slots=True)
@@ -64,7 +68,7 @@ class States:
         return [array for state in self.by_layer.values() for array in state.arrays]
 
 
-Payload = Segment | States
+Payload = Segment | States | Vectors
 MlxPool = SlabPool[Payload]
 
 
@@ -89,22 +93,34 @@ class GroupStore:
         self.placement = placement
         self.slabs: list[Slab[Payload]] = []
         self.chunks = chunks(placement.segments)
-        self._dtype = dtype
+        self.dtype = dtype
         self._pool = pool
         self._promised: set[int] = set()
         """Segments whose `promised` copy is this store's; see `SlabPool.give_back`."""
 
     def take(self) -> None:
         """Takes clean slabs. Raises `OutOfKvMemory` with nothing taken."""
+        self.resize(self.placement)
+
+    def resize(self, placement: Placement) -> None:
+        """Takes the slabs that `placement` has more, or gives back those that it has less.
+
+        The segments that both have are the same. Raises `OutOfKvMemory` with
+        nothing taken.
+        """
+        before = len(self.slabs)
         try:
-            for keys in self.placement.segments:
-                kind = (len(self.group.layers), self._shape(keys), self._dtype)
-                nbytes = keys * self.group.bytes_per_slot(self._dtype.size)
+            for keys in placement.segments[before:]:
+                kind = (len(self.group.layers), self._shape(keys), self.dtype)
+                nbytes = keys * self.group.bytes_per_slot(self.dtype.size)
                 self.slabs.append(self._pool.take(kind, nbytes, self._maker(keys)))
                 mx.eval(self.slabs[-1].payload.arrays)
         except BaseException:
-            self.release()
+            self._give_back(before)
             raise
+        self._give_back(len(placement.segments))
+        self.placement = placement
+        self.chunks = chunks(placement.segments)
 
     def segment(self, index: int) -> Segment:
         """The keys and values of one segment."""
@@ -138,6 +154,36 @@ class GroupStore:
             segment.keys[layer][:, to] = keys[:, of]
             segment.values[layer][:, to] = values[:, of]
 
+    def put(self, first: int, numbers: mx.array) -> None:
+        """Stores the keys and values [layers, 2, kv_heads, n, head_dim] of `first` onwards."""
+        pieces = writes(self.placement, first, numbers.shape[3])
+        self.make_writable(pieces)
+        for layer in range(len(self.group.layers)):
+            self.write(layer, pieces, numbers[layer, 0], numbers[layer, 1])
+        mx.eval([self.segment(piece.segment).arrays for piece in pieces])
+
+    def positions(self, first: int, end: int) -> Raw:
+        """A copy of the keys and values of `first` to `end`, exclusive, as they lie here.
+
+        [layers, 2, kv_heads, n, head_dim]; they must still be there.
+        """
+        pieces = writes(self.placement, first, end - first)
+        return np.stack(
+            [
+                np.stack([self._run(pieces, layer, values=values) for values in (False, True)])
+                for layer in range(len(self.group.layers))
+            ]
+        )
+
+    def _run(self, pieces: Sequence[Write], layer: int, *, values: bool) -> Raw:
+        """One layer's keys or values [kv_heads, n, head_dim] of these slots."""
+        segments = [(self.segment(piece.segment), piece) for piece in pieces]
+        parts = [
+            (segment.values if values else segment.keys)[layer][:, p.slot : p.slot + p.count]
+            for segment, p in segments
+        ]
+        return raw(parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=1))
+
     @property
     def freed_bytes(self) -> int:
         """Bytes that the pool gets back when this store is released now."""
@@ -151,22 +197,26 @@ class GroupStore:
         final = final_segments(self.placement, length, written_from)
         return sum(slab.nbytes for slab in self.slabs[final:])
 
-    def fork(self, length: int, written_from: int) -> GroupStore:
+    def fork(
+        self, length: int, written_from: int, placement: Placement | None = None
+    ) -> GroupStore:
         """A store of the positions below `length` that shares all slabs until they are written.
 
+        Or those of `placement`, which has as many or fewer of the same segments.
         Raises `OutOfKvMemory` with nothing taken.
         """
-        final = final_segments(self.placement, length, written_from)
-        store = GroupStore(self.group, self.placement, self._dtype, self._pool)
+        placement = placement or self.placement
+        final = final_segments(placement, length, written_from)
+        store = GroupStore(self.group, placement, self.dtype, self._pool)
         try:
-            for index, slab in enumerate(self.slabs):
+            for index, slab in enumerate(self.slabs[: len(placement.segments)]):
                 store.slabs.append(self._pool.share(slab, will_write=index >= final))
                 if index >= final:
                     store._promised.add(index)
         except BaseException:
             store.release()
             raise
-        self._promised.clear()
+        self._promised = {kept for kept in self._promised if kept >= len(store.slabs)}
         return store
 
     def fill(self, end: int, key: mx.array) -> None:
@@ -176,21 +226,36 @@ class GroupStore:
             for arrays in (segment.keys, segment.values):
                 for layer, array in enumerate(arrays):
                     key, own = mx.random.split(key)
-                    arrays[layer] = mx.random.normal(array.shape, self._dtype, key=own)
+                    arrays[layer] = mx.random.normal(array.shape, self.dtype, key=own)
             mx.eval(segment.arrays)
 
     def release(self) -> None:
         """Gives the slabs back."""
-        while self.slabs:
+        self._give_back(0)
+
+    def _give_back(self, kept: int) -> None:
+        """Gives back all slabs but the first `kept`."""
+        while len(self.slabs) > kept:
             slab = self.slabs.pop()
             self._pool.give_back(slab, promised=len(self.slabs) in self._promised)
+            self._promised.discard(len(self.slabs))
+
+    def shape_of(self, keys: int) -> tuple[int, ...]:
+        """The shape of the numbers of so many positions of all layers, keys and values."""
+        return (
+            len(self.group.layers),
+            2,
+            self.group.shape.kv_heads,
+            keys,
+            self.group.shape.head_dim,
+        )
 
     def _shape(self, keys: int) -> tuple[int, int, int]:
         return (self.group.shape.kv_heads, keys, self.group.shape.head_dim)
 
     def _maker(self, keys: int) -> Callable[[], Payload]:
         layers = len(self.group.layers)
-        return lambda: Segment.zeros(layers, self._shape(keys), self._dtype)
+        return lambda: Segment.zeros(layers, self._shape(keys), self.dtype)
 
 
 def _copy(target: Payload, source: Payload) -> None:

@@ -38,9 +38,10 @@ def biases(
     `queries` [n] are the queries' positions in ascending order, each below `end`.
     """
     seen = seen_slots(placement, queries, end)
-    return tuple(None if part is None else _bias(part, groups) for part in seen)
+    return tuple(None if part is None else bias_of(part, groups) for part in seen)
 
 
-def _bias(seen: Seen, groups: int) -> mx.array:
+def bias_of(seen: Seen, groups: int) -> mx.array:
+    """The mask of one segment."""
     bias = np.where(seen, np.float32(0), np.float32("-inf"))
     return mx.array(np.tile(bias, (groups, 1)))

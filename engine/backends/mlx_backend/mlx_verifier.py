@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import psutil
 
-from engine.backends.mlx_backend.architectures import read_architecture
+from engine.backends.mlx_backend.architectures import Architecture, read_architecture
 from engine.backends.mlx_backend.checkpoint import load_model
 from engine.backends.mlx_backend.dtypes import mlx_dtype
+from engine.backends.mlx_backend.evicted_store import MlxEvictedStore
 from engine.backends.mlx_backend.forward_step import layer_feeds
 from engine.backends.mlx_backend.group_store import MlxPool, mlx_pool
-from engine.backends.mlx_backend.kv_cache import MlxKvCache, check_served, not_restored
+from engine.backends.mlx_backend.kv_cache import MlxKvCache
 from engine.backends.mlx_backend.layer_plan import kv_layout
 from engine.backends.mlx_backend.tapped import TappedLayers
 from engine.backends.mlx_backend.text_model import TextModel
-from engine.cache import CacheSpec, KvCache
+from engine.cache import CacheKind, CacheSpec, KvCache
 from engine.digests import tokenizer_digest, weights_digest
 from engine.errors import BadParameters, TokenOutOfVocabulary
 from engine.kv_layout import KvLayout
 from engine.model_folder import ModelFolder
 from engine.positions import WIDTH
 from engine.restoration.contract import EvictedStore
+from engine.restoration.matching import check_encoder, evicted_shape
 from engine.restoration.shape import EvictedShape
+from engine.restoration.specification import RestorerKind
 from engine.verifier import Features, Feed, Logits, Output, VerifierInfo
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -48,6 +52,7 @@ class MlxVerifier:
         self._layout = layout
         self._dtype = mlx_dtype(info.dtype)
         self._pool = mlx_pool()
+        self._evicted_pool = mlx_pool()
         self._row_counts: tuple[int, ...] = ROW_COUNTS
 
     @property
@@ -83,18 +88,29 @@ class MlxVerifier:
 
     def allocate(self, spec: CacheSpec, evicted: EvictedStore | None = None) -> MlxKvCache:
         """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""
-        check_served(spec)
-        if evicted is not None:
-            raise BadParameters("a cache that evicts for good takes over no store")
-        return MlxKvCache.allocate(self._layout, spec, self._dtype, self._pool, self._model.rules)
+        self._layout.check(spec)
+        restorer = spec.restorer if spec.kind is CacheKind.RESTORED else None
+        if evicted is None and restorer is not None and restorer.kind is RestorerKind.IDENTITY:
+            # They may take as much as all caches together.
+            self._evicted_pool.budget_bytes = self._pool.budget_bytes
+            evicted = MlxEvictedStore(self.evicted_shape(spec), restorer, self._evicted_pool)
+        if evicted is not None and evicted.encoder is not None:
+            check_encoder(evicted.encoder, self._info)
+        return MlxKvCache.allocate(
+            self._layout, spec, self._dtype, self._pool, self._model.rules, evicted
+        )
+
+    @property
+    def evicted_pool(self) -> MlxPool:
+        """Where the stores take their memory from that it makes itself."""
+        return self._evicted_pool
 
     def evicted_shape(self, spec: CacheSpec) -> EvictedShape:
-        """Raises `KvStrategyUnsupported`: there is no restored cache on this back end."""
-        raise not_restored(spec)
+        """What the store of a `restored` cache of `spec` is to keep."""
+        return evicted_shape(self._layout, spec, self._info.dtype)
 
     def bytes_needed(self, spec: CacheSpec) -> int:
         """`memory_bytes` that `allocate(spec)` would have, without allocating."""
-        check_served(spec)
         return self._layout.bytes_needed(spec)
 
     def forward(
@@ -104,24 +120,42 @@ class MlxVerifier:
         return self.forward_batch([Feed(cache, token_ids, want_logits)])[0].logits
 
     def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
-        """Runs the feeds one after the other: a row's time is the same alone or not."""
+        """Runs the feeds one after the other: a row's time is the same alone or not.
+
+        What a store of evicted positions raises leaves no feed's tokens behind.
+        """
         caches = self._checked(feeds)
-        return [self._run(feed, cache) for feed, cache in zip(feeds, caches, strict=True)]
+        before = [cache.length for cache in caches]
+        for feed, cache in zip(feeds, caches, strict=True):
+            # Before anything is written: what leaves a window may be written over.
+            cache.evict(len(feed.token_ids))
+        try:
+            return [self._run(feed, cache) for feed, cache in zip(feeds, caches, strict=True)]
+        except BaseException:
+            for cache, length in zip(caches, before, strict=True):
+                if cache.evicted is not None:
+                    cache.evicted.abandon()
+                if cache.length > length:
+                    cache.truncate(length)
+                # No write may wait to be computed by whichever thread comes next.
+                mx.eval(cache.arrays)
+            raise
 
     def _run(self, feed: Feed, cache: MlxKvCache) -> Output:
         count = len(feed.token_ids)
         rows = next(rows for rows in self._row_counts if rows >= count)
         ids = [*feed.token_ids, *[PADDING_TOKEN] * (rows - count)]
         steps = layer_feeds(self._layout, cache, count, rows)
-        with TappedLayers(self._model.layers, feed.taps) as tapped:
+        encoded = cache.encoder.spec.taps if cache.encoder is not None else ()
+        with TappedLayers(self._model.layers, {*feed.taps, *encoded}) as tapped:
             output = self._model.run(ids, steps, want_logits=feed.want_logits)
         logits = output[0, :count].astype(mx.float32)
-        tapped_rows = [tapped.outputs[tap][0, :count].astype(mx.float32) for tap in feed.taps]
-        mx.eval(*([logits] if feed.want_logits else []), tapped_rows, cache.arrays)
+        hidden = {tap: rows[0, :count].astype(mx.float32) for tap, rows in tapped.outputs.items()}
+        mx.eval(*([logits] if feed.want_logits else []), hidden, cache.arrays)
+        if encoded:
+            cache.keep_vectors(_stacked(hidden, encoded))
         cache.advance(count)
-        features: Features | None = None
-        if tapped_rows:
-            features = np.stack([np.array(hidden) for hidden in tapped_rows], axis=1)
+        features = _stacked(hidden, feed.taps) if feed.taps else None
         return Output(np.array(logits) if feed.want_logits else None, features)
 
     def _checked(self, feeds: Sequence[Feed]) -> list[MlxKvCache]:
@@ -160,14 +194,27 @@ def load_verifier(
     """The model in `folder` on MLX's default device; see `engine.backends.load_verifier`."""
     number = mlx_dtype(dtype)
     architecture = read_architecture(folder.path)
+    prepare_process()
+    if available_bytes is None:
+        available_bytes = psutil.virtual_memory().available
+    model = load_model(folder.path, architecture, dtype=number, available_bytes=available_bytes)
+    return verifier_of(folder, architecture, model, dtype=dtype)
+
+
+def prepare_process() -> None:
+    """Settings of MLX that hold for all models of this process."""
     if mx.default_device() == mx.cpu:
         # MLX would fuse with the C++ compiler of the machine, if it has one, into a folder
         # that all processes share: no faster here (measured), and bits that depend on it.
         mx.disable_compile()
-    if available_bytes is None:
-        available_bytes = psutil.virtual_memory().available
-    model = load_model(folder.path, architecture, dtype=number, available_bytes=available_bytes)
-    layout = kv_layout(architecture, number)
+
+
+def verifier_of(
+    folder: ModelFolder, architecture: Architecture, model: nn.Module, *, dtype: str, ranks: int = 1
+) -> MlxVerifier:
+    """A verifier of a loaded `model` of `folder`, or of one of `ranks` even parts of it."""
+    number = mlx_dtype(dtype)
+    layout = kv_layout(architecture, number, ranks=ranks)
     quantization = architecture.quantization
     info = VerifierInfo(
         model_id=folder.model_id,
@@ -182,10 +229,16 @@ def load_verifier(
         kv_fixed_bytes=layout.fixed_bytes,
         width=WIDTH,
         layer_count=len(layout.layers),
+        history_layer_count=layout.history_layer_count,
         hidden_size=architecture.config.hidden_size,
         backend="mlx",
     )
-    return MlxVerifier(TextModel(architecture, model, number), info, layout)
+    return MlxVerifier(TextModel(architecture, model, number, ranks=ranks), info, layout)
+
+
+def _stacked(hidden: Mapping[int, mx.array], taps: Sequence[int]) -> Features:
+    """The hidden states [n, taps, hidden_size] at these layers."""
+    return np.stack([np.array(hidden[tap]) for tap in taps], axis=1)
 
 
 def _own(cache: KvCache) -> MlxKvCache:

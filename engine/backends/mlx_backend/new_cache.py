@@ -7,15 +7,23 @@ from engine.backends.mlx_backend.group_store import MlxPool, mlx_pool
 from engine.backends.mlx_backend.kv_cache import MlxKvCache
 from engine.cache import CacheSpec
 from engine.kv_layout import KvLayout
+from engine.restoration.contract import EvictedStore
 
 
 def new_cache(
-    layout: KvLayout, spec: CacheSpec, *, dtype: str = "float32", pool: MlxPool | None = None
+    layout: KvLayout,
+    spec: CacheSpec,
+    *,
+    dtype: str = "float32",
+    pool: MlxPool | None = None,
+    evicted: EvictedStore | None = None,
 ) -> MlxKvCache:
     """An empty cache of `spec` for `layout`, of layers without recurrent states.
+
+    One of kind `restored` takes over `evicted`.
 
     From a model's config: `engine.backends.mlx_backend.layer_plan.kv_layout`.
     Raises what `engine.verifier.Verifier.allocate` raises.
     """
     own_pool = pool if pool is not None else mlx_pool()
-    return MlxKvCache.allocate(layout, spec, mlx_dtype(dtype), own_pool, {})
+    return MlxKvCache.allocate(layout, spec, mlx_dtype(dtype), own_pool, {}, evicted)

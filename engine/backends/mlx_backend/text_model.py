@@ -24,8 +24,13 @@ from engine.backends.mlx_backend.recurrent import RecurrentRule
 class TextModel:
     """A loaded decoder with its head, whose layers take this engine's caches."""
 
-    def __init__(self, architecture: Architecture, model: nn.Module, dtype: mx.Dtype) -> None:
-        """`model` as `engine.backends.mlx_backend.checkpoint.load_model` returns it."""
+    def __init__(
+        self, architecture: Architecture, model: nn.Module, dtype: mx.Dtype, *, ranks: int = 1
+    ) -> None:
+        """`model` as `engine.backends.mlx_backend.checkpoint.load_model` returns it.
+
+        It may be the part of one of `ranks`.
+        """
         family, config = architecture.family, architecture.config
         let_in_segments(family.attention_module)
         self._model = model
@@ -36,7 +41,7 @@ class TextModel:
         if RECURRENT in architecture.layer_kinds:
             update = getattr(model_module(family.module), RECURRENCE)
             let_in_states(family.module)
-            shape = recurrent_shape(config)
+            shape = recurrent_shape(config, ranks)
             for index, kind in enumerate(architecture.layer_kinds):
                 if kind == RECURRENT:
                     layer = model.model.layers[index].linear_attn

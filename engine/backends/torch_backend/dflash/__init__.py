@@ -1,5 +1,5 @@
 """The `dflash` proposer: a block-diffusion drafter conditioned on its target's hidden states."""
 
-from engine.backends.torch_backend.dflash.proposer import DFlashProposer, load_dflash
+from engine.backends.torch_backend.dflash.proposer import load_dflash
 
-__all__ = ["DFlashProposer", "load_dflash"]
+__all__ = ["load_dflash"]

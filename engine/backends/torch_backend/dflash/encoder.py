@@ -6,12 +6,8 @@ from pathlib import Path
 
 import torch
 
-from engine.backends.torch_backend.dflash.checkpoint import (
-    ENCODER,
-    ENCODER_NORM,
-    expected_shapes,
-)
-from engine.backends.torch_backend.dflash.config import read_config
+from engine.backends.dflash.config import read_config
+from engine.backends.dflash.tensors import ENCODER, ENCODER_NORM, expected_shapes
 from engine.backends.torch_backend.stored_tensors import (
     check_tensors,
     read_tensors,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from engine.backends.torch_backend.dflash.config import DFlashConfig, DraftLayerRule
+from engine.backends.dflash.config import DFlashConfig, DraftLayerRule
 from engine.backends.torch_backend.half_linear import HalfLinear
 from engine.backends.torch_backend.packed_linear import can_pack, packed
 from engine.backends.torch_backend.rms_norm import RmsNorm

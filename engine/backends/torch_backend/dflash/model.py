@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from engine.backends.torch_backend.dflash.checkpoint import NORM
-from engine.backends.torch_backend.dflash.config import DFlashConfig
+from engine.backends.dflash.config import DFlashConfig
+from engine.backends.dflash.tensors import NORM
+from engine.backends.dflash.visible import visible_keys
 from engine.backends.torch_backend.dflash.context_cache import ContextCache
 from engine.backends.torch_backend.dflash.layers import (
     ContextProjection,
@@ -22,12 +23,8 @@ from engine.backends.torch_backend.dflash.layers import (
 )
 from engine.backends.torch_backend.dflash.rotary import Rotary
 from engine.backends.torch_backend.dflash.target import TargetEnds
-from engine.backends.torch_backend.dflash.visible import visible_keys
 from engine.backends.torch_backend.rms_norm import RmsNorm
 from engine.features import ContextVectors
-
-CONTEXT_POSITIONS = 4096
-"""Positions that a layer without a sliding window sees at most, so that memory has a bound."""
 
 
 class DFlashModel:
@@ -47,25 +44,19 @@ class DFlashModel:
         self._projection = ContextProjection(weights, config)
         self._rotary = Rotary(config)
 
-    @property
-    def context_positions(self) -> int:
-        """Positions of which keys and values are kept: no layer sees more."""
-        windows = [rule.window for rule in self.config.rules]
-        return max(CONTEXT_POSITIONS if window is None else window for window in windows)
-
     def new_context(self) -> ContextCache:
         """An empty context."""
         config = self.config
         return ContextCache(
             (config.layer_count, config.kv_heads, config.head_dim),
-            self.context_positions,
+            self.config.context_positions,
             config.block_size,
         )
 
     @torch.inference_mode()
     def extend(self, context: ContextCache, vectors: ContextVectors) -> None:
         """Takes context vectors [n, hidden_size] of the positions behind `context.end`."""
-        unseen = max(0, len(vectors) - self.context_positions)
+        unseen = max(0, len(vectors) - self.config.context_positions)
         if unseen:
             context.restart(context.end + unseen)
             vectors = vectors[unseen:]
@@ -91,12 +82,16 @@ class DFlashModel:
         cos, sin = angles[0][:, None], angles[1][:, None]
         context.make_room(rows)
         seen = {rule: visible_keys(rule, context.first, context.end, rows) for rule in self._rules}
+        masks = {
+            rule: None if visible.mask is None else torch.from_numpy(visible.mask)
+            for rule, visible in seen.items()
+        }
         for index, layer in enumerate(self._layers):
             made = layer.queries_keys_values(hidden)
             queries, keys, values = self._turned_heads(made, layer, cos, sin)
             visible = seen[layer.rule]
             keys, values = context.with_block(index, visible.first, keys, values)
-            hidden += layer.output(attended(queries, keys, values, visible.mask))
+            hidden += layer.output(attended(queries, keys, values, masks[layer.rule]))
             gate, up = layer.gate_up(hidden).chunk(2, dim=-1)
             hidden += layer.down(functional.silu(gate).mul_(up))
         return self._norm(hidden)

@@ -7,18 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.backends.dflash.config import DFlashConfig
+from engine.backends.dflash.target import EMBEDDING, HEAD, check_target
 from engine.backends.torch_backend.architectures import read_architecture
-from engine.backends.torch_backend.dflash.config import DFlashConfig
 from engine.backends.torch_backend.stored_tensors import (
     check_tensors,
     read_tensors,
     stored_tensors,
 )
-from engine.errors import TrainedForAnother
 from engine.model_folder import ModelFolder
-
-EMBEDDING = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +35,7 @@ def read_target(target: ModelFolder, config: DFlashConfig, dtype: torch.dtype) -
     """
     architecture = read_architecture(target.path)
     text = architecture.config
-    for entry, here, there in (
-        ("num_target_layers", config.target_layer_count, text.num_hidden_layers),
-        ("hidden_size", config.hidden_size, text.hidden_size),
-        ("vocab_size", config.vocabulary_size, text.vocab_size),
-    ):
-        if here != there:
-            raise TrainedForAnother(
-                f"the drafter is for a target with {entry} {here}, and {target.model_id} has"
-                f" {there}",
-                target=target.model_id,
-                entry=entry,
-            )
+    check_target(target, config, text)
     names = (EMBEDDING,) if text.tie_word_embeddings else (EMBEDDING, HEAD)
     stored = stored_tensors(
         target.path,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from engine.backends.torch_backend.dflash.model import DFlashModel
+from engine.backends.dflash.draft_model import DraftContext, DraftModel
 from engine.errors import DraftFailed, DraftFaultKind
 from engine.features import ContextVectors
 from engine.proposers.contract import Draft
 
+Context = TypeVar("Context", bound=DraftContext)
 
-class DFlashDraftState:
+
+class DFlashDraftState(Generic[Context]):
     """The session's length and last token, and the context keys and values.
 
     Vectors may come before the tokens that they belong to: those of the last
@@ -23,7 +26,7 @@ class DFlashDraftState:
 
     def __init__(
         self,
-        model: DFlashModel,
+        model: DraftModel[Context],
         prefix: Sequence[int],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -128,7 +131,7 @@ class DFlashDraftState:
         if ready > 0:
             self._model.extend(self._context, self._waiting[:ready])
             self._waiting = self._waiting[ready:]
-        most = self._model.context_positions
+        most = self._model.config.context_positions
         if len(self._waiting) > most:
             # No layer would see the others once their tokens are there.
             self._context.restart(self.features_end - most)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from engine.backends.torch_backend.dflash.config import DraftLayerRule
+from engine.backends.dflash.config import DraftLayerRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class VisibleKeys:
     """
 
     first: int
-    mask: Tensor | None
+    mask: NDArray[np.float32] | None
 
 
 def visible_keys(
@@ -39,10 +39,9 @@ def visible_keys(
         narrow = False
     if not (rule.causal or narrow):
         return VisibleKeys(first, None)
-    queries = torch.arange(block_first, block_first + rows)[:, None]
-    distance = queries - torch.arange(first, block_first + rows)
-    hidden = distance < 0 if rule.causal else torch.zeros_like(distance, dtype=torch.bool)
+    queries = np.arange(block_first, block_first + rows)[:, None]
+    distance = queries - np.arange(first, block_first + rows)
+    hidden = distance < 0 if rule.causal else np.zeros(distance.shape, np.bool_)
     if rule.window is not None:
-        hidden |= distance >= rule.window if rule.causal else distance.abs() > rule.window
-    mask = torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
-    return VisibleKeys(first, mask)
+        hidden |= distance >= rule.window if rule.causal else np.abs(distance) > rule.window
+    return VisibleKeys(first, np.where(hidden, np.float32("-inf"), np.float32(0.0)))

@@ -12,14 +12,20 @@ from typing import cast
 from huggingface_hub.errors import StrictDataclassError
 from transformers import Qwen3Config
 
-from engine.backends.torch_backend.architectures import POSITION_FREE_ROPE
-from engine.backends.torch_backend.families import FULL, SLIDING
 from engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
 
 ARCHITECTURE = "DFlashDraftModel"
 ARCHITECTURE_NAME = f"{ARCHITECTURE} v1"
 MODEL_TYPE = "qwen3"
 """What v1 configs call it, though the library's Qwen 3 is another model."""
+
+FULL = "full_attention"
+SLIDING = "sliding_attention"
+POSITION_FREE_ROPE = ("default", "linear", "llama3", "yarn", "proportional")
+"""RoPE kinds whose angles depend on the position alone."""
+
+CONTEXT_POSITIONS = 4096
+"""Positions that a layer without a sliding window sees at most, so that memory has a bound."""
 
 VERSION_2 = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
 """Entries of version 2: convolutions around each sublayer, a candidate selector."""
@@ -89,6 +95,12 @@ class DFlashConfig:
     def layer_count(self) -> int:
         """Layers of the drafter."""
         return len(self.rules)
+
+    @property
+    def context_positions(self) -> int:
+        """Positions of which keys and values are kept: no layer sees more."""
+        windows = [rule.window for rule in self.rules]
+        return max(CONTEXT_POSITIONS if window is None else window for window in windows)
 
     @property
     def query_size(self) -> int:

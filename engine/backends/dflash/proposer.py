@@ -1,0 +1,104 @@
+"""The `dflash` proposer, whatever back end computes it (DFlash, arXiv:2602.06036)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import psutil
+
+from engine.backends.dflash.config import ARCHITECTURE_NAME, DFlashConfig
+from engine.backends.dflash.draft_model import DraftModel
+from engine.backends.dflash.draft_state import DFlashDraftState
+from engine.backends.dflash.tensors import expected_shapes
+from engine.digests import tokenizer_digest, weights_digest
+from engine.errors import OutOfMemory
+from engine.feature_encoder import ContextEncoder
+from engine.model_folder import ModelFolder
+from engine.proposers.info import DFLASH, ProposerInfo
+
+# Any: each back end has a context of its own.
+Model = TypeVar("Model", bound=DraftModel[Any])
+
+
+class DFlashProposer(Generic[Model]):
+    """A loaded drafter. Holds no session's state. Calls come from one thread at a time."""
+
+    def __init__(
+        self,
+        model: Model,
+        encoder: ContextEncoder,
+        info: ProposerInfo,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._model = model
+        self._encoder = encoder
+        self._info = info
+        self._clock = clock
+
+    @property
+    def model_id(self) -> str:
+        """The name that requests use."""
+        return self._info.model_id
+
+    @property
+    def info(self) -> ProposerInfo:
+        """What it is."""
+        return self._info
+
+    @property
+    def encoder(self) -> ContextEncoder:
+        """What makes its context vectors on the verifier's side."""
+        return self._encoder
+
+    @property
+    def model(self) -> Model:
+        """The drafter's weights."""
+        return self._model
+
+    def open(self, prefix: Sequence[int]) -> DFlashDraftState[Any]:
+        """State for one session whose history is `prefix`."""
+        return DFlashDraftState(self._model, prefix, self._clock)
+
+
+def drafter_info(
+    folder: ModelFolder, target: ModelFolder, config: DFlashConfig, *, dtype: str, backend: str
+) -> ProposerInfo:
+    """What the drafter in `folder` for the verifier in `target` is. Raises a `ModelUnusable`."""
+    return ProposerInfo(
+        model_id=folder.model_id,
+        kind=DFLASH,
+        architecture=ARCHITECTURE_NAME,
+        weights_digest=weights_digest(folder.path),
+        tokenizer_digest=tokenizer_digest(target.path),
+        vocabulary_size=config.vocabulary_size,
+        context_length=config.context_length,
+        block_size=config.block_size - 1,
+        target_weights_digest=weights_digest(target.path),
+        dtype=dtype,
+        backend=backend,
+    )
+
+
+def check_memory(
+    folder: ModelFolder, config: DFlashConfig, item_bytes: int, available_bytes: int | None
+) -> None:
+    """Raises `OutOfMemory` when the weights take more than is available, before any is read.
+
+    A number of the weights takes `item_bytes`. `available_bytes`: what the machine
+    has available if None.
+    """
+    available = psutil.virtual_memory().available if available_bytes is None else available_bytes
+    shapes = expected_shapes(config).values()
+    ends = 2 * config.vocabulary_size * config.hidden_size
+    # While linear layers are joined or packed, the originals are there until all are.
+    needed = (2 * sum(math.prod(shape) for shape in shapes) + ends) * item_bytes
+    if needed > available:
+        raise OutOfMemory(
+            f"{folder.path} needs {needed:,} bytes of memory and {available:,} are available;"
+            " close other programs, or choose dtype bfloat16",
+            needed_bytes=str(needed),
+            available_bytes=str(available),
+        )

@@ -1,0 +1,92 @@
+"""Context vectors of the positions that a cache has not evicted yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.features import ContextVectors, FeatureEncoder
+from engine.kv_layout import VECTOR_BYTES
+from engine.positions import Placement
+from engine.slab_pool import Slab, SlabPool
+from engine.verifier import Features
+
+
+@dataclass(slots=True)
+class Vectors:
+    """Vectors [slots, width], in NumPy: they come from its encoder, and go to a store."""
+
+    values: NDArray[np.float32]
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """Nothing of MLX's."""
+        return []
+
+
+class VectorRing:
+    """One vector a slot, at the slots of the keys that it stands for.
+
+    So a vector is there for as long as the cache's keys are: see
+    `engine.slab_cache.SlabCache.evict`.
+    """
+
+    def __init__(
+        self,
+        encoder: FeatureEncoder,
+        placement: Placement,
+        pool: SlabPool[Any],
+        slab: Slab[Any],
+    ) -> None:
+        self.encoder = encoder
+        self.slab = slab
+        self._placement = placement
+        self._pool = pool
+
+    @classmethod
+    def take(cls, encoder: FeatureEncoder, placement: Placement, pool: SlabPool[Any]) -> VectorRing:
+        """An empty ring. Raises `OutOfKvMemory`."""
+        shape = (placement.slots, encoder.spec.width)
+        nbytes = shape[0] * shape[1] * VECTOR_BYTES
+        slab = pool.take(("vectors", shape), nbytes, lambda: Vectors(np.zeros(shape, np.float32)))
+        return cls(encoder, placement, pool, slab)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of its vectors."""
+        return self.values.nbytes
+
+    def write(self, first: int, features: Features) -> None:
+        """Keeps the vectors of positions `first` onwards, from hidden states [n, taps, hidden]."""
+        slots = [self._placement.slot(first + row) for row in range(len(features))]
+        self.values[slots] = self.encoder.encode(features)
+
+    def read(self, first: int, end: int) -> ContextVectors:
+        """Copies of the vectors of `first` to `end`, exclusive."""
+        return self.values[[self._placement.slot(position) for position in range(first, end)]]
+
+    def fill(self, rng: np.random.Generator) -> None:
+        """Random vectors in all slots."""
+        self.values[:] = rng.standard_normal(self.values.shape, np.float32)
+
+    def fork(self) -> VectorRing:
+        """A copy. Raises `OutOfKvMemory`."""
+        copy = VectorRing.take(self.encoder, self._placement, self._pool)
+        copy.values[:] = self.values
+        return copy
+
+    def release(self) -> None:
+        """Gives the memory back."""
+        self._pool.give_back(self.slab)
+
+    @property
+    def values(self) -> NDArray[np.float32]:
+        """The vectors [slots, width]."""
+        payload = self.slab.payload
+        if not isinstance(payload, Vectors):
+            raise TypeError("a ring's slab holds vectors")
+        return payload.values

@@ -1,0 +1,336 @@
+"""Two processes that share one model over the ring compute what one computes alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
+pytest.importorskip("torch", reason="torch is not installed, which makes the checkpoints")
+
+from engine.backends import load_verifier  # noqa: E402
+from engine.backends.mlx_backend import sharding  # noqa: E402
+from engine.errors import ArchitectureUnsupported, ModelUnusable, WeightsMismatch  # noqa: E402
+from engine.model_folder import ModelFolder  # noqa: E402
+
+DEADLINE_SECONDS = 60.0
+HISTORY = [(13 * index + index * index // 3) % 96 for index in range(60)]
+RING = {"sink": 3, "window": 13}
+FULL = {"capacity": 120}
+CHUNKS = ([16, 16, 16, 12], [1, 7, 32, 20])
+
+# Run by every rank, and by the test itself for the whole model.
+PROGRAM = """
+import json, sys
+import numpy as np
+from pathlib import Path
+from engine.backends.mlx_backend.mlx_verifier import load_verifier
+from engine.backends.mlx_backend.sharding import load_shard
+from engine.cache import CacheKind, CacheSpec
+from engine.model_folder import ModelFolder
+from engine.errors import EngineError
+from engine.verifier import Feed
+
+def run(verifier, history, spec, chunks, greedy):
+    kind = CacheKind.CONTIGUOUS if "capacity" in spec else CacheKind.SINK_WINDOW
+    cache = verifier.allocate(CacheSpec(kind, **spec))
+    logits, taps, first = [], [], 0
+    for count in chunks:
+        feed = Feed(cache, history[first:first + count], True, (0, verifier.info.layer_count - 1))
+        output = verifier.forward_batch([feed])[0]
+        logits.append(output.logits)
+        taps.append(output.features)
+        first += count
+    tokens = []
+    for index in range(greedy):
+        tokens.append(int((logits[-1] if not index else step)[-1].argmax()))
+        step = verifier.forward(cache, tokens[-1:], want_logits=True)
+        if index == greedy // 2:
+            # As after a rejected draft.
+            verifier.forward(cache, [5, 6, 7], want_logits=False)
+            cache.truncate(cache.length - 3)
+    return dict(logits=np.concatenate(logits), taps=np.concatenate(taps), tokens=np.array(tokens),
+                bytes=np.array(cache.memory_bytes), kv=np.array(verifier.info.kv_bytes_per_token))
+
+if __name__ == "__main__":
+    rank, size, jobs = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+    for folder, dtype, out, cases in jobs:
+        path = Path(folder)
+        try:
+            verifier = load_shard(ModelFolder(path, path.name), dtype=dtype, rank=rank, size=size)
+        except EngineError as error:
+            Path(f"{out}-{rank}.error").write_text(f"{type(error).__name__}: {error}")
+            sys.exit(3)
+        for name, (history, spec, chunks, greedy) in cases.items():
+            np.savez(f"{out}-{name}-{rank}.npz", **run(verifier, history, spec, chunks, greedy))
+"""
+
+
+def ports(count: int) -> list[int]:
+    """Free ones, each of its own."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class Group:
+    """Ranks as processes; whoever is left after the deadline is killed."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.size = size
+        self._folder = folder
+        self._hosts = folder / "hosts.json"
+        self._hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in ports(size)]))
+        self._program = folder / "rank.py"
+        self._program.write_text(PROGRAM)
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, jobs: Sequence[object], *ranks: int) -> None:
+        for rank in ranks:
+            environment = {
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "MLX_RANK": str(rank),
+                "MLX_HOSTFILE": str(self._hosts),
+            }
+            log = (self._folder / f"rank-{rank}.log").open("wb")
+            words = [sys.executable, str(self._program), str(rank), str(self.size)]
+            with log:
+                self.processes.append(
+                    subprocess.Popen(
+                        [*words, json.dumps(jobs)], env=environment, stdout=log, stderr=log
+                    )
+                )
+
+    def wait(self, seconds: float = DEADLINE_SECONDS) -> list[int | None]:
+        """The exit codes; None of those that had to be killed."""
+        end = time.monotonic() + seconds
+        codes: list[int | None] = []
+        try:
+            for process in self.processes:
+                try:
+                    codes.append(process.wait(max(0.0, end - time.monotonic())))
+                except subprocess.TimeoutExpired:
+                    codes.append(None)
+        finally:
+            self.kill()
+        return codes
+
+    def kill(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text() for path in sorted(self._folder.glob("rank-*.log")))
+
+
+def quantize(source: Path, target: Path, bits: int, group: int) -> Path:
+    """`source` as an MLX checkpoint with all matrices packed that can be."""
+    shutil.copytree(source, target)
+    weights = mx.load(str(source / "model.safetensors"))
+    packed = {}
+    for name, array in weights.items():
+        if array.ndim == 2 and array.shape[1] % group == 0:
+            stem = name.removesuffix("weight")
+            parts = mx.quantize(array, group_size=group, bits=bits)
+            packed |= dict(zip([name, stem + "scales", stem + "biases"], parts, strict=True))
+        else:
+            packed[name] = array
+    mx.save_safetensors(str(target / "model.safetensors"), packed, {"format": "mlx"})
+    config = json.loads((target / "config.json").read_bytes())
+    config["quantization"] = {"bits": bits, "group_size": group}
+    (target / "config.json").write_text(json.dumps(config))
+    return target
+
+
+UNTIED = {"tie_word_embeddings": False}
+WIDE = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
+MODELS = {
+    "llama": ("LlamaForCausalLM", UNTIED | {"attention_bias": True}),
+    "qwen2": ("Qwen2ForCausalLM", {"tie_word_embeddings": True}),
+    "qwen3": ("Qwen3ForCausalLM", UNTIED),
+    "qwen3.5": ("Qwen3_5ForCausalLM", UNTIED),
+    "qwen3.5-tied": ("Qwen3_5ForCausalLM", {"tie_word_embeddings": True}),
+    "quantized": ("Qwen3ForCausalLM", UNTIED | WIDE),
+    "bfloat16": ("Qwen3ForCausalLM", UNTIED | {"seed": 3}),
+}
+CASES = {
+    "full": (HISTORY, FULL, CHUNKS[0], 24),
+    "ring": (HISTORY, RING, CHUNKS[0], 24),
+    "cut": (HISTORY, RING, CHUNKS[1], 0),
+}
+
+
+def dtype_of(name: str) -> str:
+    return "bfloat16" if name == "bfloat16" else "float32"
+
+
+@pytest.fixture(scope="module")
+def folders(
+    random_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    found = {
+        name: random_checkpoint(family, **options) for name, (family, options) in MODELS.items()
+    }
+    root = tmp_path_factory.mktemp("quantized")
+    found["quantized"] = quantize(found["quantized"], root / "packed", 8, 32)
+    return found
+
+
+@pytest.fixture(scope="module")
+def shared(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two ranks computed: NAME-CASE-RANK.npz. One pair of processes for all models."""
+    root = tmp_path_factory.mktemp("ranks")
+    group = Group(root, 2)
+    group.start(
+        [[str(path), dtype_of(name), str(root / name), CASES] for name, path in folders.items()],
+        0,
+        1,
+    )
+    assert group.wait() == [0, 0], group.logs()
+    return root
+
+
+def whole(folder: Path, dtype: str, case: str) -> dict[str, np.ndarray]:
+    program: dict[str, object] = {"__name__": "whole"}
+    exec(PROGRAM, program)
+    verifier = load_verifier(ModelFolder(folder, folder.name), backend="mlx", dtype=dtype)
+    found: dict[str, np.ndarray] = program["run"](verifier, *CASES[case])  # type: ignore[operator]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_two_ranks_compute_what_one_computes(
+    folders: dict[str, Path], shared: Path, name: str
+) -> None:
+    tolerance = 5e-2 if name == "bfloat16" else 1e-5
+    for case in CASES:
+        ranks = [np.load(shared / f"{name}-{case}-{rank}.npz") for rank in (0, 1)]
+        alone = whole(folders[name], dtype_of(name), case)
+        for part in ("logits", "taps"):
+            scale = max(1.0, float(np.abs(alone[part]).max()))
+            for rank in ranks:
+                assert np.abs(rank[part] - alone[part]).max() < tolerance * scale, (case, part)
+            assert ranks[0][part].tobytes() == ranks[1][part].tobytes(), (case, part)
+        if name != "bfloat16":
+            assert all(rank["tokens"].tolist() == alone["tokens"].tolist() for rank in ranks), case
+        # Half of the heads, so half of the keys and values.
+        assert all(2 * rank["kv"] == alone["kv"] for rank in ranks)
+        if not name.startswith("qwen3.5"):
+            assert all(2 * rank["bytes"] == alone["bytes"] for rank in ranks)
+
+
+def test_the_ring_and_the_cut_matter(shared: Path) -> None:
+    """Were the window ignored, or both ranks the whole model, the rest would prove nothing."""
+    found = {case: np.load(shared / f"qwen3-{case}-0.npz") for case in CASES}
+    assert np.abs(found["full"]["logits"] - found["ring"]["logits"]).max() > 1e-2
+    assert np.array_equal(found["ring"]["logits"], found["cut"]["logits"])
+
+
+REFUSED = {
+    "a family that mlx-lm does not split": ("Gemma3ForCausalLM", {}, 2, "does not split"),
+    "another such family": ("Gemma4ForCausalLM", {}, 2, "does not split"),
+    "heads": ("LlamaForCausalLM", {}, 3, "attention heads"),
+    "heads of keys": ("Qwen3ForCausalLM", {}, 4, "key and value heads"),
+    "heads of a recurrence": (
+        "Qwen3_5ForCausalLM",
+        {"linear_num_key_heads": 1, "linear_num_value_heads": 3},
+        2,
+        "recurrent",
+    ),
+    "rows": ("LlamaForCausalLM", {"intermediate_size": 45}, 2, "45"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_what_cannot_be_split_is_refused_before_anybody_is_joined(
+    case: str,
+    random_checkpoint: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    family, options, size, named = REFUSED[case]
+    joined: list[object] = []
+    monkeypatch.setattr(mx.distributed, "init", lambda *_, **__: joined.append(1))
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text("[]")
+    monkeypatch.setenv("MLX_RANK", "0")
+    monkeypatch.setenv("MLX_HOSTFILE", str(hosts))
+    path = random_checkpoint(family, **options)
+    with pytest.raises(ArchitectureUnsupported, match=named) as caught:
+        sharding.load_shard(ModelFolder(path, "any"), dtype="float32", rank=0, size=size)
+    assert caught.value.metadata["ranks"] == str(size)
+    assert not joined
+
+
+def test_a_checkpoint_that_is_not_whole_is_refused_before_anybody_is_joined(
+    random_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    joined: list[object] = []
+    monkeypatch.setattr(mx.distributed, "init", lambda *_, **__: joined.append(1))
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text("[]")
+    monkeypatch.setenv("MLX_RANK", "1")
+    monkeypatch.setenv("MLX_HOSTFILE", str(hosts))
+    path = Path(shutil.copytree(random_checkpoint(), tmp_path / "model"))
+    weights = mx.load(str(path / "model.safetensors"))
+    weights.pop("model.norm.weight")
+    mx.save_safetensors(str(path / "model.safetensors"), weights, {"format": "pt"})
+    with pytest.raises(WeightsMismatch, match=r"missing: model\.norm\.weight"):
+        sharding.load_shard(ModelFolder(path, "any"), dtype="float32", rank=1, size=2)
+    assert not joined
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "MLX_RANK, MLX_HOSTFILE is not set"),
+        ({"MLX_RANK": "1", "MLX_HOSTFILE": __file__}, "MLX_RANK is 1"),
+        ({"MLX_RANK": "0", "MLX_HOSTFILE": "/nowhere"}, "/nowhere"),
+        ({"MLX_RANK": "0", "MLX_JACCL_COORDINATOR": "a:1"}, "MLX_IBV_DEVICES is not set"),
+    ],
+    ids=str,
+)
+def test_an_environment_that_joins_nobody_is_named(
+    given: dict[str, str],
+    named: str,
+    random_checkpoint: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("MLX_RANK", "MLX_HOSTFILE", "MLX_JACCL_COORDINATOR", "MLX_IBV_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ModelUnusable, match=named):
+        sharding.load_shard(ModelFolder(random_checkpoint(), "m"), dtype="float32", rank=0, size=2)
+
+
+def test_ranks_of_different_weights_refuse_each_other(
+    random_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    group = Group(tmp_path, 2)
+    for rank, seed in enumerate((0, 1)):
+        path = random_checkpoint(seed=seed)
+        group.start([[str(path), "float32", str(tmp_path / "out"), {}]], rank)
+    assert group.wait() == [3, 3], group.logs()
+    for rank in (0, 1):
+        said = (tmp_path / f"out-{rank}.error").read_text()
+        assert said.startswith(f"ModelUnusable: ranks {1 - rank} have other weights")

@@ -1,0 +1,209 @@
+"""One fleet with both back ends: each one's verifier drafted for by the other's proposer."""
+
+import asyncio
+import os
+import signal
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from kakeya import AsyncClient, AsyncSession, Completion, ModelKind, Speculation
+from node.agent_process import AgentProcess, LocalFleet
+
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+BACKENDS = ("torch", "mlx")
+OTHER = {"torch": "mlx", "mlx": "torch"}
+SINK, WINDOW = 4, 32
+HISTORY = tuple((token * 7 + index) % 900 + 20 for index, token in enumerate(range(100)))
+COUNT = 48
+"""With the history several times sink and window together."""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A fleet with a verifier and a drafter on each back end, and clients of the verifiers."""
+
+    fleet: LocalFleet
+    verifiers: Mapping[str, AgentProcess]
+    proposers: dict[str, AgentProcess]
+
+    def start_proposer(self, backend: str) -> AgentProcess:
+        peers = tuple(agent.address for agent in self.verifiers.values())
+        roles = ["proposer=tiny-dflash"]
+        if backend == "torch":
+            roles.append("archive=64MiB")
+        agent = start(self.fleet, f"proposer-{backend}", backend, roles, peers)
+        self.proposers[backend] = agent
+        return agent
+
+
+def start(
+    fleet: LocalFleet, name: str, backend: str, roles: Sequence[str], peers: Sequence[str] = ()
+) -> AgentProcess:
+    return fleet.start(
+        name,
+        serve=roles,
+        peers=peers,
+        # What is asked here is whether drafts come, not how fast on a busy machine.
+        environment={"KAKEYA_BACKEND": backend, "KAKEYA_DRAFT_DEADLINE_SECONDS": "10"},
+    )
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Iterator[Mixed]:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with LocalFleet(f"scenario-{uuid.uuid4().hex}") as fleet:
+        verifiers = {
+            backend: start(fleet, f"verifier-{backend}", backend, ["verifier=tiny"])
+            for backend in BACKENDS
+        }
+        mixed = Mixed(fleet, verifiers, {})
+        for backend in BACKENDS:
+            mixed.start_proposer(backend)
+        yield mixed
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """The verifier's."""
+    return str(request.param)
+
+
+@pytest.fixture
+async def client(mixed: Mixed, backend: str) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(mixed.verifiers[backend].address) as client:
+        yield client
+
+
+async def known(client: AsyncClient, agent: AgentProcess, backend: str) -> Speculation:
+    """The proposer, once the verifier's node knows the way to it and its card says what it is."""
+    async with client.fleet.watch() as events:
+        async for _ in events:
+            for node in await client.fleet.nodes():
+                if node.node_id == agent.node_id and node.round_trip_seconds:
+                    (offer,) = node.models
+                    assert (offer.kind, offer.backend) == (ModelKind.DFLASH, backend)
+                    return Speculation("tiny-dflash", node_id=agent.node_id)
+    raise AssertionError("the watch ended")
+
+
+async def opened(client: AsyncClient, speculation: Speculation | str, **cache: str) -> AsyncSession:
+    return await client.create_session(
+        "tiny", speculation=speculation, sink_tokens=SINK, window_tokens=WINDOW, **cache
+    )
+
+
+async def answer(
+    client: AsyncClient,
+    speculation: Speculation | str,
+    history: Sequence[int] = HISTORY,
+    *,
+    seed: int | None = None,
+    count: int = COUNT,
+    **cache: str,
+) -> Completion:
+    async with await opened(client, speculation, **cache) as session:
+        await session.append(history)
+        sampled = {} if seed is None else {"temperature": 0.9, "seed": seed}
+        return await session.generate(count, **sampled).collect()
+
+
+def assert_drafted(done: Completion, proposer: AgentProcess) -> None:
+    """By that node, and from the features of all that was committed."""
+    said = done.done.speculation
+    assert said.proposer_node_id == proposer.node_id
+    assert said.drafted_count >= 15
+    assert not said.faults
+
+
+async def test_the_vectors_of_all_that_was_committed_travel(
+    mixed: Mixed, backend: str, client: AsyncClient
+) -> None:
+    """One a position but the last, once each."""
+    proposer = mixed.proposers[OTHER[backend]]
+    speculation = await known(client, proposer, OTHER[backend])
+    async with await opened(client, speculation) as session:
+        await session.append(HISTORY)
+        done = (await session.generate(COUNT).collect()).done
+        (link,) = (
+            link
+            for link in (await client.fleet.node()).tensor_links
+            if link.peer_node_id == proposer.node_id
+        )
+        assert done.speculation.drafted_count >= 15
+        assert link.is_caller
+        # Of tiny's 256 numbers each, in two bytes or in four; the last blocks may still wait.
+        least = (len(HISTORY) + COUNT - 16) * 256
+        assert 2 * least <= link.byte_count <= 4 * (len(HISTORY) + COUNT) * 256
+
+
+@pytest.mark.parametrize("seed", [None, 20], ids=["greedy", "seeded"])
+async def test_the_tokens_are_those_of_the_verifier_alone(
+    mixed: Mixed, backend: str, client: AsyncClient, seed: int | None
+) -> None:
+    proposer = mixed.proposers[OTHER[backend]]
+    paired = await answer(client, await known(client, proposer, OTHER[backend]), seed=seed)
+    alone = await answer(client, "off", seed=seed)
+    assert paired.token_ids == alone.token_ids
+    assert len(set(alone.token_ids)) > 3
+    assert_drafted(paired, proposer)
+
+
+async def test_interleaved_sessions_of_both_verifiers(mixed: Mixed) -> None:
+    async def of(backend: str) -> list[tuple[Completion, Completion]]:
+        proposer = mixed.proposers[OTHER[backend]]
+        async with AsyncClient(mixed.verifiers[backend].address) as client:
+            speculation = await known(client, proposer, OTHER[backend])
+            histories = (HISTORY, HISTORY[::-1][:70])
+            asked = (speculation, "off")
+            found = await asyncio.gather(
+                *(answer(client, how, history) for history in histories for how in asked)
+            )
+        for paired in found[::2]:
+            assert_drafted(paired, proposer)
+        return list(zip(found[::2], found[1::2], strict=True))
+
+    for pairs in await asyncio.gather(*(of(backend) for backend in BACKENDS)):
+        for paired, alone in pairs:
+            assert paired.token_ids == alone.token_ids
+        assert pairs[0][0].token_ids != pairs[1][0].token_ids
+
+
+async def test_an_archive_on_torch_restores_what_either_evicts(
+    mixed: Mixed, backend: str, client: AsyncClient
+) -> None:
+    proposer = mixed.proposers[OTHER[backend]]
+    speculation = await known(client, proposer, OTHER[backend])
+    await known(client, mixed.proposers["torch"], "torch")
+    kinds = {"restored": {"kv_strategy": "restored"}, "evicted": {}}
+    alone = {kind: await answer(client, "off", **cache) for kind, cache in kinds.items()}
+    paired = await answer(client, speculation, kv_strategy="restored")
+    assert paired.token_ids == alone["restored"].token_ids
+    assert paired.token_ids != alone["evicted"].token_ids
+    assert paired.done.restorer_rebuild_count == 0
+    assert_drafted(paired, proposer)
+
+
+async def test_a_proposer_killed_in_mid_answer_costs_no_token(
+    mixed: Mixed, backend: str, client: AsyncClient
+) -> None:
+    proposer = mixed.proposers[OTHER[backend]]
+    async with await opened(client, await known(client, proposer, OTHER[backend])) as session:
+        await session.append(HISTORY)
+        generation = session.generate(3 * COUNT)
+        alive = True
+        async for tokens in generation:
+            if alive and tokens.first_index >= len(HISTORY) + 12:
+                alive = False
+                proposer.signal(signal.SIGKILL)
+        assert generation.done is not None
+        assert generation.done.speculation.drafted_count > 0
+        assert generation.done.speculation.drop_reason is not None
+        generated = session.history[len(HISTORY) :]
+    alone = await answer(client, "off", count=3 * COUNT)
+    assert generated == alone.token_ids
