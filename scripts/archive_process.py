@@ -12,7 +12,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,20 +29,35 @@ HOST = "127.0.0.1"
 class ArchiveProcess:
     """The process from outside; `address` is host:port. Ends with `close`, or the context."""
 
-    def __init__(self, amount: str, drafters: Mapping[str, Path], threads: int = 1) -> None:
-        """Waits until it serves, with so many threads. Raises `RuntimeError` when it cannot."""
+    def __init__(
+        self,
+        amount: str,
+        drafters: Mapping[str, Path],
+        threads: int = 1,
+        *,
+        host: str = HOST,
+        behind: Callable[[Sequence[str]], list[str]] = list,
+    ) -> None:
+        """Waits until it serves at `host`, with so many threads; `behind` makes its command one
+        that runs elsewhere. Raises `RuntimeError` when it cannot.
+        """
         words = [sys.executable, "-m", "scripts.archive_process", amount]
-        words += ["--threads", str(threads)]
+        words += ["--threads", str(threads), "--host", host]
         for name, folder in drafters.items():
             words += ["--drafter", f"{name}={folder}"]
         self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            behind(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         port = self._process.stdout.readline().strip() if self._process.stdout else ""
         if not port:
             self.close()
             raise RuntimeError("the archive did not start; see what it wrote above")
-        self.address = f"{HOST}:{port}"
+        self.address = f"{host}:{port}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     def close(self) -> None:
         """Ends the process, and with it what it keeps."""
@@ -63,10 +78,10 @@ class ArchiveProcess:
         self.close()
 
 
-async def serve(amount: str, drafters: Mapping[str, Path]) -> None:
+async def serve(amount: str, drafters: Mapping[str, Path], host: str) -> None:
     """Serves until the standard input ends."""
     role = await ArchiveRole.start(
-        archive_bytes(amount), drafters, NodeMetrics(), time.monotonic, host=HOST
+        archive_bytes(amount), drafters, NodeMetrics(), time.monotonic, host=host
     )
     print(role.offer.port, flush=True)
     await asyncio.to_thread(sys.stdin.read)
@@ -79,10 +94,12 @@ def main() -> None:
     parser.add_argument("amount", help="bytes, such as 512MiB")
     parser.add_argument("--drafter", action="append", default=[], metavar="NAME=FOLDER")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--host", default=HOST)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     named = (entry.partition("=") for entry in arguments.drafter)
-    asyncio.run(serve(arguments.amount, {name: Path(folder) for name, _, folder in named}))
+    drafters = {name: Path(folder) for name, _, folder in named}
+    asyncio.run(serve(arguments.amount, drafters, arguments.host))
 
 
 if __name__ == "__main__":
