@@ -1,0 +1,55 @@
+"""A verifier of which this process computes one rank's part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import psutil
+
+from engine.backends.torch_backend.architectures import read_architecture
+from engine.backends.torch_backend.checkpoint import load_model
+from engine.backends.torch_backend.dtypes import torch_dtype
+from engine.backends.torch_backend.layer_plan import kv_layout
+from engine.backends.torch_backend.sharding_group import GlooRanks
+from engine.backends.torch_backend.sharding_plan import ModelShard, RankSum
+from engine.backends.torch_backend.torch_verifier import TorchVerifier, verifier_of
+from engine.kv_layout import AttentionLayer, KvLayout
+from engine.model_folder import ModelFolder
+from engine.positions import WIDTH
+
+
+def load_shard(folder: ModelFolder, *, dtype: str, rank: int, size: int) -> TorchVerifier:
+    """Rank `rank` of `size` of the model in `folder`; see `engine.backends.load_shard`.
+
+    Joins the others over gloo, at MASTER_ADDR:MASTER_PORT.
+    """
+    return shard_of(folder, dtype=dtype, rank=rank, size=size, add=GlooRanks(rank, size))
+
+
+def shard_of(
+    folder: ModelFolder, *, dtype: str, rank: int, size: int, add: RankSum
+) -> TorchVerifier:
+    """As `load_shard`, with ranks that add up by `add`."""
+    number = torch_dtype(dtype)
+    architecture = read_architecture(folder.path)
+    model = load_model(
+        folder.path,
+        architecture,
+        dtype=number,
+        rows=WIDTH,
+        available_bytes=psutil.virtual_memory().available,
+        shard=ModelShard(architecture, rank, size, add),
+    )
+    layout = _of_one_rank(kv_layout(architecture, number), size)
+    return verifier_of(folder, architecture, model, layout, dtype)
+
+
+def _of_one_rank(layout: KvLayout, size: int) -> KvLayout:
+    """`layout` with one rank's share of the key and value heads, which `ModelShard` checked."""
+    layers = tuple(
+        replace(layer, kv_heads=layer.kv_heads // size)
+        if isinstance(layer, AttentionLayer)
+        else layer
+        for layer in layout.layers
+    )
+    return replace(layout, layers=layers)

@@ -1,0 +1,151 @@
+"""The leader's picture of what its ranks hold: the pools, the slabs and the caches."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Sequence
+
+from engine.cache import CacheSpec
+from engine.group.commands import Command, Note
+from engine.group.conversation import Answers, Conversation, refusal
+from engine.group.fields import Header, Json, MalformedMessage, integer, items, section, sections
+from engine.group.group_cache import GroupCache
+from engine.group.messages import Message
+from engine.group.mirrored_pool import MirroredPool, MirroredSlabs, ToldSlab
+from engine.group.values import spec_to_header
+from engine.slab_pool import Slab
+
+
+class Mirror:
+    """Runs commands, and keeps what their answers say of the ranks' memory.
+
+    Commands come from the verifier's thread; releases and questions from any.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._caches: weakref.WeakValueDictionary[int, GroupCache] = weakref.WeakValueDictionary()
+        self._released: dict[int, tuple[int, ...]] = {}
+        self._pools: dict[int, MirroredPool] = {}
+        self._slabs = MirroredSlabs(self._pools)
+
+    def check(self) -> None:
+        """Raises `GroupLost` once the group is lost."""
+        self._conversation.check()
+
+    @property
+    def rank_count(self) -> int:
+        """Ranks of the group."""
+        return self._conversation.rank_count
+
+    def pool(self, verifier: int) -> MirroredPool:
+        """The pool of the ranks' `verifier`; there is one of each number."""
+        if verifier not in self._pools:
+
+            def told(budget_bytes: int | None) -> None:
+                note: list[Json] = [Note.BUDGET.value, verifier]
+                self._conversation.note(note if budget_bytes is None else [*note, budget_bytes])
+
+            self._pools[verifier] = MirroredPool(told)
+        return self._pools[verifier]
+
+    def run(self, command: Command, /, **arguments: Json) -> Message:
+        """What rank 0 answered, the ranks' state taken over.
+
+        Raises `GroupLost`, and what the ranks refused the command with.
+        """
+        return self.run_on_all(command, **arguments)[0]
+
+    def run_on_all(self, command: Command, /, **arguments: Json) -> list[Message]:
+        """What every rank answered; see `run`."""
+        answers = self._conversation.ask(command, **arguments)
+        try:
+            error = refusal(answers.first)
+            self._take(section(answers.first.header, "state"), answers)
+        except (MalformedMessage, LookupError) as broken:
+            self._conversation.end(f"rank 0 says what makes no sense: {broken}")
+            self.check()
+            raise
+        if error is not None:
+            raise error
+        return answers.messages
+
+    def allocate(self, verifier: int, spec: CacheSpec) -> GroupCache:
+        """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""
+        cache = GroupCache(self, verifier, next(self._numbers), spec)
+        return self._made(cache, Command.ALLOCATE, spec=spec_to_header(spec))
+
+    def fork(self, origin: GroupCache, length: int) -> GroupCache:
+        """See `engine.cache.KvCache.fork`."""
+        origin.check_alive()
+        forked = GroupCache(self, origin.verifier, next(self._numbers), origin.spec, length)
+        return self._made(forked, Command.FORK, cache=origin.number, length=length)
+
+    def fork_bytes(self, origin: GroupCache, length: int) -> int:
+        """See `engine.cache.KvCache.fork_bytes`."""
+        origin.check_alive()
+        answer = self.run(Command.FORK_BYTES, cache=origin.number, length=length)
+        return integer(answer.header, "bytes")
+
+    def fill(self, cache: GroupCache, count: int, seed: int) -> None:
+        """See `engine.cache.KvCache.fill`."""
+        cache.check_alive()
+        self.run(Command.FILL, cache=cache.number, count=count, seed=seed)
+        cache.started_at(count)
+
+    def truncate(self, cache_number: int, length: int) -> None:
+        """The cache keeps `length` positions, which is one of those that it can keep."""
+        self._conversation.note([Note.TRUNCATE.value, cache_number, length])
+
+    def release(self, cache_number: int, slab_numbers: tuple[int, ...]) -> None:
+        """The cache gives its slabs back."""
+        with self._lock:
+            self._released[cache_number] = slab_numbers
+            self._slabs.give_back(slab_numbers)
+            self._conversation.note([Note.RELEASE.value, cache_number])
+
+    def slabs(self, numbers: Sequence[int]) -> tuple[Slab[None], ...]:
+        """The slabs of these numbers."""
+        with self._lock:
+            return self._slabs.of(numbers)
+
+    def _made(self, cache: GroupCache, command: Command, /, **arguments: Json) -> GroupCache:
+        self._caches[cache.number] = cache
+        self.run(command, verifier=cache.verifier, **{"as": cache.number}, **arguments)
+        return cache
+
+    def _take(self, state: Header, answers: Answers) -> None:
+        """Takes over the ranks' state behind a command."""
+        pools = [_numbers(pool, 2) for pool in items(state, "pools")]
+        changed = [ToldSlab(*_numbers(slab, 5)) for slab in items(state, "slabs")]
+        done = {
+            note[1]
+            for note in answers.notes
+            if isinstance(note, list) and note[0] == Note.RELEASE.value
+        }
+        with self._lock:
+            for verifier, (held, reserved) in enumerate(pools):
+                self.pool(verifier).mirror(held, reserved)
+            self._slabs.tell(changed)
+            for told in sections(state, "caches"):
+                cache = self._caches.get(integer(told, "id"))
+                if cache is not None:
+                    cache.tell(told)
+            # Those that were given back meanwhile still count at the ranks.
+            for number, slabs in list(self._released.items()):
+                if number in done:
+                    del self._released[number]
+                else:
+                    self._slabs.give_back(slabs)
+
+
+def _numbers(value: Json, count: int) -> list[int]:
+    found = value if isinstance(value, list) else []
+    numbers = [number for number in found if isinstance(number, int)]
+    if len(numbers) != count:
+        raise MalformedMessage(f"{value!r} is not {count} numbers")
+    return numbers

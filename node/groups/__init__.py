@@ -1,0 +1,1 @@
+"""Verifiers that several processes serve together, on this host and on others."""

@@ -1,0 +1,352 @@
+"""A group's verifier is to the rest of the engine what its ranks' verifier is."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import (
+    BadParameters,
+    ContextExceeded,
+    EngineError,
+    GroupLost,
+    KvStrategyUnsupported,
+    OutOfKvMemory,
+    SessionNotFound,
+    TokenOutOfVocabulary,
+    WeightsMismatch,
+)
+from engine.exactness import settle
+from engine.restoration.specification import RestorerKind, RestorerSpec
+from engine.sampling import SamplingParameters
+from engine.session_store import SessionStore
+from engine.verifier import Feed
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+hashing = _load("hash_verifier")
+local = _load("group_ranks")
+
+RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
+WHOLE = CacheSpec(CacheKind.CONTIGUOUS, capacity=80)
+TOKENS = [(7 * index + index * index) % hashing.VOCABULARY for index in range(200)]
+
+
+def group(count=2, **options):
+    return local.group_of([hashing.HashVerifier(**options) for _ in range(count)])
+
+
+def outcome(function):
+    """(what it returns, what it raises)."""
+    try:
+        return function(), None
+    except (EngineError, ValueError) as error:
+        return None, error
+
+
+def state(cache):
+    return (
+        cache.length,
+        cache.resident,
+        cache.memory_bytes,
+        cache.freed_bytes,
+        cache.widest,
+        cache.forkable_from,
+        [(slab.nbytes, slab.holders, slab.copies_reserved) for slab in cache.slabs],
+    )
+
+
+class SameAsAlone(RuleBasedStateMachine):
+    """Every operation on a group of two and on one verifier alone: same state, bits and errors."""
+
+    def __init__(self):
+        super().__init__()
+        self.alone = hashing.HashVerifier(context_length=120)
+        self.group, self.ranks = group(context_length=120)
+        self.pairs = {}
+        self.next = itertools.count()
+
+    @initialize(budget=st.sampled_from([None, 1024, 2048]))
+    def limit(self, budget):
+        self.alone.pool.budget_bytes = self.group.pool.budget_bytes = budget
+
+    def same(self, ours, theirs):
+        """The results of both, None when both refuse alike."""
+        expected, refusal = outcome(theirs)
+        found, refused = outcome(ours)
+        assert (type(refused), str(refused)) == (type(refusal), str(refusal))
+        return None if refusal else (found, expected)
+
+    def keep(self, made):
+        if made is not None:
+            self.pairs[next(self.next)] = made
+
+    @rule(spec=st.sampled_from([RING, WHOLE, replace(WHOLE, capacity=500)]))
+    def allocate(self, spec):
+        needed = self.same(
+            lambda: self.group.bytes_needed(spec), lambda: self.alone.bytes_needed(spec)
+        )
+        assert needed is None or needed[0] == needed[1]
+        self.keep(self.same(lambda: self.group.allocate(spec), lambda: self.alone.allocate(spec)))
+
+    @precondition(lambda self: self.pairs)
+    @rule(
+        chosen=st.data(),
+        counts=st.lists(st.integers(0, 17), min_size=1, max_size=3),
+        logits=st.booleans(),
+        offset=st.integers(0, 100),
+    )
+    def forward(self, chosen, counts, logits, offset):
+        keys = chosen.draw(st.permutations(sorted(self.pairs)))[: len(counts)]
+        ids = [TOKENS[offset : offset + count] for count in counts]
+        feeds = [
+            [
+                Feed(self.pairs[key][side], tokens, logits, (1, 0))
+                for key, tokens in zip(keys, ids, strict=False)
+            ]
+            for side in (0, 1)
+        ]
+        found = self.same(
+            lambda: self.group.forward_batch(feeds[0]), lambda: self.alone.forward_batch(feeds[1])
+        )
+        for ours, theirs in zip(*found or ((), ()), strict=True):
+            assert (ours.logits is None) == (theirs.logits is None)
+            if logits:
+                assert ours.logits.tobytes() == theirs.logits.tobytes()
+            assert ours.features.tobytes() == theirs.features.tobytes()
+
+    @precondition(lambda self: self.pairs)
+    @rule(chosen=st.data(), back=st.integers(-1, 18))
+    def truncate(self, chosen, back):
+        ours, theirs = self.pairs[chosen.draw(st.sampled_from(sorted(self.pairs)))]
+        length = theirs.length - back
+        try:
+            theirs.truncate(length)
+        except ValueError:
+            with pytest.raises(ValueError, match="cannot keep"):
+                ours.truncate(length)
+        else:
+            ours.truncate(length)
+
+    @precondition(lambda self: self.pairs)
+    @rule(chosen=st.data(), back=st.integers(-1, 30))
+    def fork(self, chosen, back):
+        ours, theirs = self.pairs[chosen.draw(st.sampled_from(sorted(self.pairs)))]
+        length = theirs.length - back
+        if theirs.forkable_from <= length <= theirs.length:
+            assert ours.fork_bytes(length) == theirs.fork_bytes(length)
+        self.keep(self.same(lambda: ours.fork(length), lambda: theirs.fork(length)))
+
+    @precondition(lambda self: self.pairs)
+    @rule(chosen=st.data(), count=st.integers(1, 90))
+    def fill(self, chosen, count):
+        ours, theirs = self.pairs[chosen.draw(st.sampled_from(sorted(self.pairs)))]
+        self.same(lambda: ours.fill(count, 5), lambda: theirs.fill(count, 5))
+
+    @precondition(lambda self: self.pairs)
+    @rule(chosen=st.data(), meanwhile=st.booleans())
+    def release(self, chosen, meanwhile):
+        """Also while a command is under way, as a session that is closed by another thread."""
+        key = chosen.draw(st.sampled_from(sorted(self.pairs)))
+        ours, theirs = self.pairs.pop(key)
+        if meanwhile:
+            self.ranks[1].on_answer = ours.release
+            self.group.bytes_needed(RING)
+            self.ranks[1].on_answer = lambda: None
+        ours.release()
+        ours.release()
+        theirs.release()
+
+    @invariant()
+    def pictures_agree(self):
+        pool, alone = self.group.pool, self.alone.pool
+        assert (pool.used_bytes, pool.free_bytes) == (alone.used_bytes, alone.free_bytes)
+        for ours, theirs in self.pairs.values():
+            # What another's release frees comes with the ranks' next word of this one.
+            drop = 3
+            expected = state(theirs)
+            found = state(ours)
+            assert found[:drop] == expected[:drop]
+            assert found[drop + 1 :] == expected[drop + 1 :]
+
+
+SameAsAlone.TestCase.settings = settings(deadline=None, max_examples=80, stateful_step_count=30)
+TestSameAsAlone = SameAsAlone.TestCase
+
+
+def test_every_rank_runs_every_command_in_one_order():
+    verifier, ranks = group(3)
+    cache = verifier.allocate(RING)
+    verifier.forward(cache, TOKENS[:9], want_logits=True)
+    cache.truncate(7)
+    verifier.allocate(WHOLE)
+    assert ranks[0].commands == ["info", "allocate", "forward", "allocate"]
+    assert ranks[1].commands == ranks[2].commands == ranks[0].commands
+
+
+def test_refusals_come_as_their_own_classes():
+    verifier, _ = group()
+    cache = verifier.allocate(WHOLE)
+    with pytest.raises(TokenOutOfVocabulary) as unknown:
+        verifier.forward(cache, [1, 48], want_logits=True)
+    assert unknown.value.metadata == {"token_id": "48"}
+    with pytest.raises(BadParameters, match="0 tokens"):
+        verifier.forward(cache, [], want_logits=True)
+    with pytest.raises(BadParameters, match="row counts"):
+        verifier.use_row_counts([3])
+    with pytest.raises(ContextExceeded):
+        cache.fill(5000, 1)
+    with pytest.raises(TypeError, match="another verifier"):
+        verifier.forward(hashing.HashVerifier().allocate(RING), [1], want_logits=True)
+    restored = CacheSpec(
+        CacheKind.RESTORED, sink=1, window=4, restorer=RestorerSpec(RestorerKind.ARCHIVE)
+    )
+    for refused in (verifier.allocate, verifier.bytes_needed, verifier.evicted_shape):
+        with pytest.raises(KvStrategyUnsupported, match="group of ranks"):
+            refused(restored)
+    assert cache.length == 0
+    assert not verifier.lost
+
+
+def test_settling_works_on_the_ranks_and_leaves_no_memory_behind():
+    verifier, ranks = group()
+    assert settle(verifier).exact
+    assert verifier.pool.used_bytes == 0
+    verifier.bytes_needed(RING)
+    assert {rank.server._verifiers[0].pool.used_bytes for rank in ranks} == {0}
+    verifier.use_row_counts([16, 64])
+    assert verifier.row_counts == (16, 64)
+    assert {rank.server._verifiers[0].row_counts for rank in ranks} == {(16, 64)}
+
+
+def test_ranks_of_different_models_or_processors():
+    other = hashing.HashVerifier()
+    other.info = replace(other.info, weights_digest="1" * 64)
+    with pytest.raises(WeightsMismatch, match="rank 1 has loaded hash"):
+        local.group_of([hashing.HashVerifier(), other])
+    older = hashing.HashVerifier()
+    older.use_row_counts([16, 64])
+    verifier, _ = local.group_of([hashing.HashVerifier(), older])
+    assert verifier.row_counts == (16, 64)
+
+
+def sessions_of(verifier, budget_bytes):
+    clock = itertools.count()
+    ids = itertools.count()
+    return SessionStore(
+        verifier,
+        budget_bytes,
+        clock=lambda: next(clock) * 100.0,
+        ids=lambda: f"s{next(ids)}",
+    )
+
+
+def test_sessions_are_admitted_by_the_bytes_of_the_ranks():
+    verifier, ranks = group()
+    needed = verifier.bytes_needed(RING)
+    store = sessions_of(verifier, 2 * needed)
+    first = store.create(RING)
+    with store.hold(first.session_id, first.activity):
+        store.create(RING)
+        # The idle one makes room: its memory counts no more before the ranks gave it back.
+        third = store.create(RING)
+        assert store.kv_bytes == 2 * needed
+        assert len(store) == 2
+        with store.hold(third.session_id, third.activity), pytest.raises(OutOfKvMemory):
+            store.create(RING)
+    third.session.append(TOKENS[:40])
+    while third.session.prefill_step():
+        pass
+    forked = store.fork(third.session_id)
+    assert forked.session.memory_bytes == needed
+    store.close_all()
+    assert store.kv_bytes == 0
+    verifier.bytes_needed(RING)
+    assert {rank.server._verifiers[0].pool.used_bytes for rank in ranks} == {0}
+    assert {rank.server._verifiers[0].pool.budget_bytes for rank in ranks} == {2 * needed}
+
+
+def test_a_session_on_a_group_streams_what_it_streams_alone():
+    sampling = SamplingParameters()
+    verifier, _ = group(3)
+    record = sessions_of(verifier, 1 << 20).create(RING)
+    record.session.append(TOKENS[:50])
+    while record.session.prefill_step():
+        pass
+    stream = []
+    while len(stream) < 60:
+        stream += record.session.verify(TOKENS[:4], sampling, limit=60 - len(stream)).committed
+    assert stream == hashing.expected_stream(TOKENS[:50], RING, 60, sampling)
+
+
+def test_a_lost_rank_ends_the_group_for_good_and_frees_what_the_leader_counts():
+    verifier, ranks = group()
+    store = sessions_of(verifier, 1 << 20)
+    session = store.create(RING).session
+    session.append(TOKENS[:30])
+    cache = verifier.allocate(WHOLE)
+    ranks[1].dies = True
+    with pytest.raises(GroupLost, match=r"2 ranks .* rank 1 died"):
+        session.prefill_step()
+    ranks[1].dies = False
+    asked = len(ranks[0].commands)
+    for refused in (
+        lambda: verifier.allocate(RING),
+        lambda: cache.fork(0),
+        lambda: cache.truncate(0),
+        lambda: verifier.bytes_needed(RING),
+        session.prefill_step,
+    ):
+        with pytest.raises(GroupLost):
+            refused()
+    assert len(ranks[0].commands) == asked
+    cache.release()
+    store.close_all()
+    assert verifier.pool.used_bytes == 0
+    with pytest.raises(SessionNotFound):
+        session.prefill_step()
+
+
+def test_ranks_that_drift_apart_are_noticed_at_once():
+    verifier, ranks = group()
+    cache = verifier.allocate(RING)
+    ranks[1].server._caches[0].cache.written = 77
+    with pytest.raises(GroupLost, match="rank 1 is in another state"):
+        verifier.forward(cache, [1], want_logits=True)
+
+
+def test_an_answer_that_makes_no_sense_ends_the_group():
+    verifier, ranks = group(1)
+    cache = verifier.allocate(RING)
+    forward = ranks[0].server._verifiers[0].forward_batch
+    ranks[0].server._verifiers[0].forward_batch = lambda feeds: forward(feeds)[:-1]
+    with pytest.raises(GroupLost, match="0 outputs for 1 feeds"):
+        verifier.forward(cache, [1], want_logits=True)
+    assert verifier.lost
+
+
+def test_features_arrive_with_their_values():
+    verifier, _ = group()
+    alone = hashing.HashVerifier()
+    found = verifier.forward_batch([Feed(verifier.allocate(RING), TOKENS[:5], False, (1,))])
+    expected = alone.forward_batch([Feed(alone.allocate(RING), TOKENS[:5], False, (1,))])
+    assert found[0].logits is None
+    assert np.array_equal(found[0].features, expected[0].features)

@@ -1,0 +1,172 @@
+"""A model in parts: the parts together are the model, and no rank has more than its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import Qwen3Config
+
+from engine.backends import load_verifier
+from engine.backends.torch_backend import stored_tensors
+from engine.backends.torch_backend.sharding import shard_of
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import ArchitectureUnsupported
+from engine.model_folder import ModelFolder
+from engine.verifier import Feed
+
+SPECS = {
+    "full": CacheSpec(CacheKind.CONTIGUOUS, capacity=128),
+    "window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
+}
+HISTORY = [(11 * index + index * index // 7) % 96 for index in range(100)]
+SCALE = 0.12
+"""Of the weights: logits of a few units, whose float32 numbers are apart by less than 1e-6."""
+FAMILIES = {
+    "LlamaForCausalLM": {"attention_bias": True},
+    "Qwen2ForCausalLM": {},
+    "Qwen3ForCausalLM": {},
+    "Gemma3ForCausalLM": {},
+}
+
+
+class Threads:
+    """Ranks that are threads of this process; the last ones to come may be any."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._barrier = threading.Barrier(count)
+        self._parts: list[torch.Tensor | None] = [None] * count
+
+    def sum_of(self, rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        def add(partial: torch.Tensor) -> torch.Tensor:
+            self._parts[rank] = partial
+            self._barrier.wait(20)
+            total = self._parts[0].clone()
+            for part in self._parts[1:]:
+                total = total + part
+            self._barrier.wait(20)
+            return total
+
+        return add
+
+    def load(self, folder: Path):
+        return [
+            shard_of(
+                ModelFolder(folder, "random"),
+                dtype="float32",
+                rank=rank,
+                size=self.count,
+                add=self.sum_of(rank),
+            )
+            for rank in range(self.count)
+        ]
+
+    def run(self, function, parts):
+        with ThreadPoolExecutor(self.count) as pool:
+            return list(pool.map(function, parts))
+
+
+def history_logits(verifier, spec, block):
+    cache = verifier.allocate(spec)
+    outputs = [
+        verifier.forward_batch([Feed(cache, HISTORY[first : first + block], True, (1,))])[0]
+        for first in range(0, len(HISTORY), block)
+    ]
+    logits = np.concatenate([output.logits for output in outputs])
+    return logits, np.concatenate([output.features for output in outputs])
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("kind", sorted(SPECS))
+def test_parts_give_the_logits_and_features_of_the_whole(random_checkpoint, name, kind):
+    folder = random_checkpoint(name, initializer_range=SCALE, **FAMILIES[name])
+    ranks = Threads(2)
+    parts = ranks.load(folder)
+    whole = load_verifier(ModelFolder(folder, "random"), backend="torch")
+    expected, features = history_logits(whole, SPECS[kind], 9)
+    assert expected.std() > 0.3
+    found = ranks.run(lambda part: history_logits(part, SPECS[kind], 9), parts)
+    for logits, tapped in found:
+        assert np.abs(logits - expected).max() <= 1e-5
+        assert np.abs(tapped - features).max() <= 1e-5
+        assert np.array_equal(logits.argmax(1), expected.argmax(1))
+    # Every rank decides the same, bit for bit.
+    assert found[0][0].tobytes() == found[1][0].tobytes()
+
+
+def test_more_ranks_and_other_cuts_change_no_decision(random_checkpoint):
+    folder = random_checkpoint("LlamaForCausalLM", num_key_value_heads=4, initializer_range=SCALE)
+    ranks = Threads(4)
+    parts = ranks.load(folder)
+    whole = load_verifier(ModelFolder(folder, "random"), backend="torch")
+    expected, _ = history_logits(whole, SPECS["window"], 16)
+    sixteen = ranks.run(lambda part: history_logits(part, SPECS["window"], 16), parts)
+    seven = ranks.run(lambda part: history_logits(part, SPECS["window"], 7), parts)
+    assert np.abs(sixteen[0][0] - expected).max() <= 1e-5
+    assert sixteen[0][0].tobytes() == seven[2][0].tobytes()
+
+
+def test_a_rank_reads_and_keeps_its_own_part_alone(random_checkpoint, monkeypatch):
+    folder = random_checkpoint("Qwen3ForCausalLM")
+    read: dict[int, int] = {}
+    real = stored_tensors._read
+
+    def counted(*args):
+        found = real(*args)
+        read[len(sizes)] = read.get(len(sizes), 0) + found.numel()
+        return found
+
+    monkeypatch.setattr(stored_tensors, "_read", counted)
+    sizes: list[int] = []
+    whole = load_verifier(ModelFolder(folder, "random"), backend="torch")
+    sizes.append(0)
+    part = shard_of(
+        ModelFolder(folder, "random"), dtype="float32", rank=1, size=2, add=lambda partial: partial
+    )
+    layers, embeddings = 2, 2 * 96 * 32
+    norms = layers * (2 * 32 + 2 * 16) + 32
+    assert read[1] == (read[0] - embeddings - norms) // 2 + embeddings + norms
+    spec = SPECS["full"]
+    assert 2 * part.bytes_needed(spec) == whole.bytes_needed(spec)
+    assert 2 * part.info.kv_bytes_per_token == whole.info.kv_bytes_per_token
+    assert part.info.weights_digest == whole.info.weights_digest
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "size", "words"),
+    [
+        ("Qwen3ForCausalLM", {}, 3, "4 attention heads, which 3 ranks"),
+        ("Qwen3ForCausalLM", {}, 4, "2 key and value heads, which 4 ranks"),
+        (
+            "LlamaForCausalLM",
+            {"num_attention_heads": 5, "num_key_value_heads": 5, "hidden_size": 80},
+            5,
+            r"(gate|down|up)_proj has 48 values, which 5 ranks",
+        ),
+        ("Gemma4ForCausalLM", {}, 2, "1 key and value heads"),
+        ("Qwen3_5ForCausalLM", {}, 2, r"linear_attn\.\w+ is planned as colwise_gather_output"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_by_name(random_checkpoint, name, config, size, words):
+    folder = ModelFolder(random_checkpoint(name, **config), "random")
+    with pytest.raises(ArchitectureUnsupported, match=words) as refused:
+        shard_of(folder, dtype="float32", rank=0, size=size, add=lambda partial: partial)
+    assert refused.value.metadata["ranks"] == str(size)
+
+
+def test_a_plan_that_leaves_something_out_is_refused(random_checkpoint, monkeypatch):
+    plan = dict(Qwen3Config.base_model_tp_plan)
+    del plan["layers.*.self_attn.q_norm"]
+    monkeypatch.setattr(Qwen3Config, "base_model_tp_plan", plan)
+    folder = ModelFolder(random_checkpoint("Qwen3ForCausalLM"), "random")
+    with pytest.raises(ArchitectureUnsupported, match=r"leaves out .*q_norm"):
+        shard_of(folder, dtype="float32", rank=0, size=2, add=lambda partial: partial)
+    monkeypatch.setattr(Qwen3Config, "base_model_tp_plan", None)
+    with pytest.raises(ArchitectureUnsupported, match="no plan"):
+        shard_of(folder, dtype="float32", rank=0, size=2, add=lambda partial: partial)

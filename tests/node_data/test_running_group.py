@@ -1,0 +1,273 @@
+"""A group of processes: whatever happens to one of them ends that group alone, and all of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.cache import CacheKind, CacheSpec
+from engine.errors import ArchitectureUnsupported, GroupLost, WeightsMismatch
+from node.groups import group_members
+from node.groups.group_errors import GroupNotStarted
+from node.groups.group_settings import GroupLimits, GroupSource
+from node.groups.running_group import RunningGroup
+
+RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
+SILENCE = 1.5
+
+
+class Started:
+    """A group and what was heard of it."""
+
+    def __init__(self, hostfile: Path, model: str = "hash", start_seconds: float = 30.0) -> None:
+        limits = GroupLimits(silence_seconds=SILENCE, start_seconds=start_seconds)
+        settings = GroupSource(hostfile, limits=limits).settings(
+            model, dtype="float32", backend="auto"
+        )
+        self.lost: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.group = RunningGroup(settings, self.lost.put)
+
+    @property
+    def verifier(self):
+        return self.group.ready.result(30.0)
+
+
+@pytest.fixture
+def start(groups, tmp_path, monkeypatch):
+    """Starts groups of hash ranks; nothing of them may be left afterwards."""
+    monkeypatch.setattr("node.groups.rank_starting.rank_command", groups.hash_rank_command)
+    started = []
+
+    def run(model="hash", count=2, **options):
+        started.append(Started(groups.write_hostfile(tmp_path, count), model, **options))
+        return started[-1]
+
+    threads, ports = threading.active_count(), groups.listening()
+    descriptors = psutil.Process().num_fds()
+    yield run
+    for each in started:
+        each.group.close()
+    assert groups.ranks_of() == []
+    assert threading.active_count() == threads
+    assert groups.listening() == ports
+    assert psutil.Process().num_fds() == descriptors
+
+
+def test_a_group_serves_and_leaves_nothing_behind(start, groups):
+    started = start(count=3)
+    verifier = started.verifier
+    assert (verifier.rank_count, verifier.info.architecture) == (3, "hash")
+    ranks = groups.ranks_of()
+    assert len(ranks) == 3
+    # No command line tells what only members of the group may know.
+    for rank in ranks:
+        nonce = rank.environ()["KAKEYA_GROUP_NONCE"]
+        assert len(nonce) == 64
+        assert nonce not in " ".join(rank.cmdline())
+    assert groups.listening() == set()
+    cache = verifier.allocate(RING)
+    logits = verifier.forward(cache, [1, 2, 3], want_logits=True)
+    assert logits.shape == (3, verifier.info.vocabulary_size)
+    started.group.close()
+    assert groups.gone(ranks)
+    with pytest.raises(GroupLost, match="it was closed"):
+        verifier.forward(cache, [4], want_logits=True)
+    assert started.lost.empty()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_dies_or_freezes_ends_the_group_within_the_deadline(
+    start, groups, rank, number
+):
+    started = start()
+    verifier = started.verifier
+    cache = verifier.allocate(RING)
+    ranks = groups.ranks_of()
+    ended = []
+
+    def work():
+        try:
+            for token in itertools.cycle(range(9)):
+                verifier.forward(cache, [token], want_logits=True)
+                cache.truncate(0 if cache.length < 2 else cache.length - 1)
+        except GroupLost as error:
+            ended.append((time.monotonic(), str(error)))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    began = time.monotonic()
+    ranks[rank].send_signal(number)
+    worker.join(10)
+    reason = started.lost.get(timeout=10)
+    took = ended[0][0] - began
+    assert reason in ended[0][1]
+    assert f"rank {rank}" in reason
+    assert took < (1.0 if number is signal.SIGKILL else SILENCE + 1.0)
+    if number is signal.SIGSTOP:
+        assert took > SILENCE - 0.5
+    groups.wait_until(lambda: groups.gone(ranks))
+    with pytest.raises(GroupLost):
+        cache.fork(0)
+
+
+def test_a_group_that_is_idle_is_watched_too(start, groups):
+    started = start()
+    assert started.verifier.lost == ""
+    groups.ranks_of()[1].send_signal(signal.SIGSTOP)
+    assert started.lost.get(timeout=SILENCE + 5) == f"rank 1 was silent for {SILENCE:g} s"
+    assert started.verifier.lost
+
+
+def test_a_frozen_leader_finds_its_group_alive(tmp_path, groups):
+    """What is old is not silence: the pulses lie ready when it wakes."""
+    leader = Leader(groups.write_hostfile(tmp_path))
+    try:
+        leader.process.send_signal(signal.SIGSTOP)
+        time.sleep(2 * SILENCE)
+        leader.process.send_signal(signal.SIGCONT)
+        assert leader.ask() == "alive"
+        time.sleep(SILENCE)
+        assert leader.ask() == "alive"
+    finally:
+        leader.end()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_no_rank_outlives_a_leader_that_is_killed(tmp_path, groups, frozen):
+    leader = Leader(groups.write_hostfile(tmp_path))
+    ranks = groups.ranks_of(leader.process.pid)
+    assert len(ranks) == 2
+    try:
+        if frozen:
+            ranks[0].send_signal(signal.SIGSTOP)
+    finally:
+        leader.end()
+    groups.wait_until(lambda: groups.gone(ranks), seconds=5)
+
+
+class Leader:
+    """Another process that leads a group."""
+
+    def __init__(self, hostfile: Path) -> None:
+        script = Path(__file__).with_name("group_leader.py")
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), str(hostfile), str(SILENCE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.answer() == "ready"
+
+    def answer(self) -> str:
+        return self.process.stdout.readline().strip()
+
+    def ask(self) -> str:
+        self.process.stdin.write("?\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "words"),
+    [
+        ("refused", ArchitectureUnsupported, r"rank [01]: hashes cannot be split"),
+        ("another", WeightsMismatch, "rank 1 has loaded hash"),
+        ("crash", GroupNotStarted, r"rank 1 ended .*with status 7"),
+    ],
+)
+def test_what_keeps_a_rank_from_its_part_is_told_by_name(start, groups, model, error, words):
+    started = start(model)
+    with pytest.raises(error, match=words):
+        started.group.ready.result(30)
+    groups.wait_until(lambda: groups.ranks_of() == [])
+    assert started.lost.empty()
+
+
+def test_ranks_that_are_never_ready_are_given_up(start):
+    started = start("late", start_seconds=2.0)
+    with pytest.raises(GroupNotStarted, match="the time was up before every rank had loaded"):
+        started.group.ready.result(30)
+
+
+def test_a_group_can_be_closed_while_it_starts(start, groups):
+    started = start("late")
+    groups.wait_until(lambda: len(groups.ranks_of()) == 2)
+    began = time.monotonic()
+    started.group.close()
+    assert time.monotonic() - began < 5
+    with pytest.raises(GroupNotStarted, match="the node left"):
+        started.group.ready.result(0)
+
+
+def test_a_program_that_is_not_there_is_named(start, monkeypatch):
+    monkeypatch.setattr("node.groups.rank_starting.rank_command", lambda: ["/no/such/python"])
+    with pytest.raises(GroupNotStarted, match="rank 0 cannot be started"):
+        start().group.ready.result(30)
+
+
+def test_strangers_on_the_port_are_neither_members_nor_in_the_way(start, groups, monkeypatch):
+    """One says nothing, one says something else, one has the nonce of another group."""
+    seen = []
+    real = socket.create_server
+
+    def observed(*args, **options):
+        server = real(*args, **options)
+        seen.append(server.getsockname())
+        for words in (b"", b"GET / HTTP/1.1\r\n\r\n" + b"x" * 200):
+            stranger = socket.create_connection(seen[-1])
+            strangers.append(stranger)
+            stranger.sendall(words)
+        return server
+
+    strangers: list[socket.socket] = []
+    monkeypatch.setattr(socket, "create_server", observed)
+    monkeypatch.setattr(group_members, "PROOF_SECONDS", 0.5)
+    started = start()
+    try:
+        assert started.verifier.rank_count == 2
+    finally:
+        for stranger in strangers:
+            stranger.close()
+    assert len(seen) == 1
+
+
+def test_a_rank_without_a_leader_says_so():
+    ran = subprocess.run(
+        [sys.executable, "-m", "node.groups.rank_process"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={name: value for name, value in os.environ.items() if "GROUP" not in name},
+    )
+    assert ran.returncode == 2
+    assert "not a person" in ran.stderr
+
+
+def test_a_hostfile_is_what_is_started(tmp_path, groups):
+    path = groups.write_hostfile(tmp_path, count=4)
+    assert len(json.loads(path.read_text())["hosts"]) == 4
+    settings = GroupSource(path).settings("m", dtype="float32", backend="torch")
+    assert (settings.backend, settings.is_local, settings.leader_host) == (
+        "torch",
+        True,
+        "127.0.0.1",
+    )

@@ -1,0 +1,196 @@
+"""A node whose verifier is a group: a lost group costs its sessions, never the node."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from fleet.card import Role
+from fleet.hostfile import HostfileError
+from kakeya.v1 import placement_pb2, runtime_pb2
+from node.groups.group_errors import BadGroup, GroupNotStarted
+from node.groups.group_settings import GroupLimits, GroupSource
+from node.metrics import NodeMetrics
+from node.role_spec import BadRoleSpec
+from node.roles import Roles, RoleSettings
+from node.sessions import group_serving
+
+LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0)
+PROMPT = [(7 * index + index * index) % 48 for index in range(60)]
+
+
+@pytest.fixture(autouse=True)
+def hash_ranks(groups, monkeypatch):
+    """Ranks without weights, that come back soon; none may be left."""
+    monkeypatch.setattr("node.groups.rank_starting.rank_command", groups.hash_rank_command)
+    monkeypatch.setattr(group_serving, "FIRST_PAUSE_SECONDS", 0.05)
+    yield
+    assert groups.ranks_of() == []
+
+
+def settings_of(path: Path, **options) -> RoleSettings:
+    source = GroupSource(path, limits=LIMITS)
+    return RoleSettings(kv_budget_bytes=1 << 20, group=source, **options)
+
+
+async def filled(caller, history):
+    """A session with this history."""
+    session_id = await caller.open(model_id="hash", sink=3, window=13)
+    await caller.append(session_id, history)
+    return session_id
+
+
+async def stream_of(caller, session_id, count):
+    found = await caller.generate(session_id, count)
+    return found.token_ids
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(
+    nodes, calls, groups, tmp_path, number
+):
+    async with nodes.Neighbourhood() as around:
+        node = await around.start(
+            "grouped",
+            "verifier=hash",
+            "proposer=ngram",
+            settings=settings_of(groups.write_hostfile(tmp_path)),
+        )
+        running = asyncio.create_task(node.roles.run())
+        caller = calls.Caller(node.channel)
+        offer = node.roles.offers()[0]
+        assert (offer.model_id, offer.rank_count, offer.exact) == ("hash", 2, True)
+        node.roles.offers_changed.clear()
+        whole = await stream_of(caller, await filled(caller, PROMPT), 80)
+        lost = await filled(caller, PROMPT)
+        idle = await filled(caller, PROMPT)
+        received: list[int] = []
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            request = runtime_pb2.GenerateRequest(session_id=lost, max_tokens=100_000)
+            async for message in caller.stub.Generate(request, timeout=60):
+                received += message.tokens.token_ids
+                if len(received) >= 40 and groups.ranks_of():
+                    for rank in groups.ranks_of()[1:]:
+                        rank.send_signal(number)
+        told = calls.refused(ended.value)
+        assert (told.code, told.reason) == (grpc.StatusCode.UNAVAILABLE, "GROUP_LOST")
+        assert told.retry_seconds
+        assert "rank 1" in told.text
+        assert received[: len(whole)] == whole[: len(received)]
+        await asyncio.wait_for(node.roles.offers_changed.wait(), 10)
+        for session_id in (lost, idle):
+            with pytest.raises(grpc.aio.AioRpcError) as gone:
+                await caller.info(session_id)
+            assert calls.refused(gone.value).reason == "GROUP_LOST"
+        # The other role goes on.
+        assert Role.PROPOSER in {offer.role for offer in node.roles.offers()}
+        await calls.until(lambda: Role.VERIFIER in node.roles.served(), seconds=30)
+        assert node.roles.offers()[0].rank_count == 2
+        assert node.roles.load_numbers().session_count == 0
+        history = PROMPT + received[:40]
+        resumed = await filled(caller, history)
+        assert whole[:40] + await stream_of(caller, resumed, 40) == whole
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_a_group_that_does_not_come_back_is_tried_again(
+    nodes, calls, groups, tmp_path, monkeypatch
+):
+    async with nodes.Neighbourhood() as around:
+        path = groups.write_hostfile(tmp_path)
+        node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
+        running = asyncio.create_task(node.roles.run())
+        tries = []
+
+        def command():
+            tries.append(1)
+            return ["/no/such/python"] if len(tries) < 4 else groups.hash_rank_command()
+
+        monkeypatch.setattr("node.groups.rank_starting.rank_command", command)
+        groups.ranks_of()[0].kill()
+        await calls.until(lambda: not node.roles.offers(), seconds=10)
+        await calls.until(node.roles.offers, seconds=30)
+        assert len(tries) == 5
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        (None, BadGroup, "cannot be read"),
+        ("{", HostfileError, "line 1"),
+        ('{"backend": "gloo", "hosts": []}', HostfileError, "no host"),
+        ('[{"ssh": "localhost"}, {"ssh": "localhost"}]', BadGroup, "names no backend"),
+        (
+            '{"backend": "gloo", "hosts": [{"ssh": "localhost", "ips": ["127.0.0.1"]}]}',
+            BadGroup,
+            "has one rank",
+        ),
+        (
+            '{"backend": "gloo", "hosts": [{"ssh": "localhost", "ips": ["127.0.0.1"]},'
+            ' {"ssh": "mini-2", "ips": ["10.9.9.9"]}]}',
+            BadGroup,
+            "do not reach 127.0.0.1",
+        ),
+        (
+            '{"backend": "ring", "hosts": [{"ssh": "localhost", "ips": ["127.0.0.1"]},'
+            ' {"ssh": "localhost", "ips": ["127.0.0.1"]}]}',
+            BadGroup,
+            r"is for mlx \(ring\), and the back end is torch",
+        ),
+    ],
+)
+async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, words):
+    path = tmp_path / "hosts.json"
+    if text is not None:
+        path.write_text(text, "utf-8")
+    roles = Roles(settings_of(path, backend="torch"), NodeMetrics())
+    with pytest.raises(error, match=words):
+        await roles.load(["verifier=hash"])
+    await roles.close()
+
+
+async def test_a_group_restores_nothing_and_says_so(nodes, calls, groups, tmp_path):
+    async with nodes.Neighbourhood() as around:
+        path = groups.write_hostfile(tmp_path)
+        node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
+        request = runtime_pb2.CreateSessionRequest(
+            model_id="hash",
+            kv_strategy=placement_pb2.KV_STRATEGY_RESTORED,
+            sink_tokens=3,
+            window_tokens=13,
+            restorer=placement_pb2.Restorer(kind=placement_pb2.RESTORER_KIND_ARCHIVE),
+        )
+        told = await calls.Caller(node.channel).refusal("CreateSession", request)
+        assert (told.code, told.reason) == (
+            grpc.StatusCode.UNIMPLEMENTED,
+            "KV_STRATEGY_UNSUPPORTED",
+        )
+        assert "group of ranks" in told.text
+
+
+async def test_a_group_serves_one_verifier(groups, tmp_path):
+    path = groups.write_hostfile(tmp_path)
+    for specs in (["verifier=a", "verifier=b"], ["proposer=ngram"]):
+        roles = Roles(settings_of(path), NodeMetrics())
+        with pytest.raises(BadRoleSpec, match="a hostfile serves one"):
+            await roles.load(specs)
+        await roles.close()
+
+
+async def test_a_node_that_cannot_start_its_group_does_not_start(groups, tmp_path):
+    path = groups.write_hostfile(tmp_path)
+    source = GroupSource(path, limits=replace(LIMITS, start_seconds=1.0))
+    roles = Roles(RoleSettings(group=source), NodeMetrics())
+    with pytest.raises(GroupNotStarted, match="the time was up"):
+        await roles.load(["verifier=late"])
+    assert roles.offers() == ()
+    await roles.close()

@@ -1,0 +1,118 @@
+"""Two real ranks of torch over gloo: one verifier, as if it were in one process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.backends import load_verifier
+from engine.cache import CacheKind, CacheSpec
+from engine.exactness import settle
+from engine.model_folder import ModelFolder
+from engine.verifier import Feed
+from node.groups.group_settings import GroupLimits, GroupSource
+from node.groups.running_group import RunningGroup
+
+FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=200)
+RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
+HISTORY = [(11 * index + index * index // 7) % 96 for index in range(120)]
+
+
+@pytest.fixture(scope="module", params=["Qwen3ForCausalLM", "LlamaForCausalLM"])
+def both(request, random_checkpoint, tmp_path_factory, groups):
+    """The same model in a group of two ranks, and in this process."""
+    folder = random_checkpoint(request.param, initializer_range=0.12)
+    hostfile = groups.write_hostfile(tmp_path_factory.mktemp("group"))
+    source = GroupSource(hostfile, limits=GroupLimits(start_seconds=90.0))
+    settings = source.settings(str(folder), dtype="float32", backend="torch")
+    group = RunningGroup(settings, lambda _reason: None)
+    try:
+        alone = load_verifier(ModelFolder(folder, folder.name), backend="torch")
+        yield group.ready.result(90), alone
+    finally:
+        group.close()
+    assert groups.ranks_of() == []
+
+
+def logits_of(verifier, spec, block, history=HISTORY):
+    cache = verifier.allocate(spec)
+    try:
+        return np.concatenate(
+            [
+                verifier.forward(cache, history[first : first + block], want_logits=True)
+                for first in range(0, len(history), block)
+            ]
+        )
+    finally:
+        cache.release()
+
+
+@pytest.mark.parametrize("spec", [FULL, RING], ids=["full", "window"])
+def test_logits_are_those_of_one_process_and_no_cut_changes_them(both, spec):
+    group, alone = both
+    expected = logits_of(alone, spec, 16)
+    found = logits_of(group, spec, 16)
+    assert expected.std() > 0.3
+    assert np.abs(found - expected).max() <= 1e-5
+    assert np.array_equal(found.argmax(1), expected.argmax(1))
+    for block in (1, 5):
+        assert logits_of(group, spec, block).tobytes() == found.tobytes()
+
+
+def test_the_exactness_check_runs_on_it(both):
+    group, _ = both
+    assert settle(group).exact
+    group.bytes_needed(RING)
+    assert group.pool.used_bytes == 0
+
+
+def decoded(verifier, spec, prompt, count):
+    """`count` greedy tokens, the drafts right and wrong by turns."""
+    cache = verifier.allocate(spec)
+    tokens = list(prompt)
+    verifier.forward(cache, tokens[:16], want_logits=False)
+    verifier.forward(cache, tokens[16:-1], want_logits=False)
+    while len(tokens) < len(prompt) + count:
+        block = [tokens[-1], len(tokens) % 96]
+        logits = verifier.forward(cache, block, want_logits=True)
+        tokens.append(int(logits[0].argmax()))
+        cache.truncate(len(tokens) - 1)
+    cache.release()
+    return tokens[len(prompt) :]
+
+
+def test_greedy_tokens_are_those_of_one_process_past_the_window(both):
+    group, alone = both
+    prompt = HISTORY[:30]
+    assert decoded(group, RING, prompt, 60) == decoded(alone, RING, prompt, 60)
+
+
+def test_interleaved_sessions_and_forks_do_not_change_each_other(both):
+    group, _ = both
+    expected = logits_of(group, RING, 16)
+    first, second = group.allocate(RING), group.allocate(FULL)
+    group.forward(first, HISTORY[:16], want_logits=False)
+    group.forward(second, HISTORY[40:56], want_logits=False)
+    group.forward(first, HISTORY[16:30], want_logits=False)
+    forked = first.fork(28)
+    feeds = [
+        Feed(first, HISTORY[30:35], True, (1,)),
+        Feed(second, HISTORY[:3], True),
+        Feed(forked, [*HISTORY[28:30], 5], True),
+    ]
+    outputs = group.forward_batch(feeds)
+    assert outputs[0].logits.tobytes() == expected[30:35].tobytes()
+    assert outputs[0].features.shape == (5, 1, group.info.hidden_size)
+    assert outputs[2].logits[:2].tobytes() == expected[28:30].tobytes()
+    forked.truncate(30)
+    again = group.forward(forked, HISTORY[30:40], want_logits=True)
+    assert again.tobytes() == expected[30:40].tobytes()
+    for cache in (first, second, forked):
+        cache.release()
+
+
+def test_bytes_are_those_of_one_rank(both):
+    group, alone = both
+    assert 2 * group.bytes_needed(RING) == alone.bytes_needed(RING)
+    assert 2 * group.info.kv_bytes_per_token == alone.info.kv_bytes_per_token
+    assert group.info.weights_digest == alone.info.weights_digest

@@ -1,0 +1,97 @@
+"""A verifier over several processes: a rank that dies costs a replay, and the node lives on."""
+
+import asyncio
+import json
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kakeya import AsyncClient, Completion, FleetSnapshot, GroupLost, NodeChanged, Role
+from node.agent_process import LocalFleet
+
+MAX_TOKENS = 120
+SILENCE_SECONDS = "4"
+BACK_SECONDS = 90.0
+
+
+def ranks_of(pid: int) -> list[psutil.Process]:
+    """The rank processes of an agent, rank 0 first."""
+    found = [
+        child
+        for child in psutil.Process(pid).children(recursive=True)
+        if "node.groups.rank_process" in child.cmdline()
+    ]
+    return sorted(found, key=lambda child: int(child.environ()["KAKEYA_GROUP_RANK"]))
+
+
+async def serving(client: AsyncClient, node_id: str, wanted: bool) -> int:
+    """Waits until the node's card has a verifier, or has none; the card's sequence."""
+    async with asyncio.timeout(BACK_SECONDS), client.fleet.watch() as events:
+        async for event in events:
+            nodes = ()
+            if isinstance(event, FleetSnapshot):
+                nodes = event.nodes
+            elif isinstance(event, NodeChanged):
+                nodes = (event.node,)
+            for node in nodes:
+                roles = {model.role for model in node.models}
+                if node.node_id == node_id and (Role.VERIFIER in roles) == wanted:
+                    # The node itself and its other role were there all the time.
+                    assert Role.PROPOSER in roles
+                    assert node.card is not None
+                    return node.card.sequence
+    raise AssertionError("the watch ended")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_sessions_of_a_lost_group_resume_elsewhere_and_the_group_comes_back(
+    fleet: LocalFleet,
+    tmp_path: Path,
+    prompt: tuple[int, ...],
+    generate: Callable[..., Awaitable[Completion]],
+) -> None:
+    hosts = [{"ssh": "localhost", "ips": ["127.0.0.1"]}] * 2
+    hostfile = tmp_path / "hosts.json"
+    hostfile.write_text(json.dumps({"backend": "gloo", "hosts": hosts}), "utf-8")
+    grouped = fleet.start(
+        "grouped",
+        serve=("verifier=tiny", "proposer=ngram"),
+        environment={
+            "KAKEYA_GROUP": str(hostfile),
+            "KAKEYA_GROUP_DEADLINE_SECONDS": SILENCE_SECONDS,
+        },
+    )
+    single = fleet.start("single", serve=("verifier=tiny",), peers=(grouped.address,))
+    ranks = ranks_of(grouped.pid)
+    assert len(ranks) == 2
+    async with AsyncClient(grouped.address) as client, AsyncClient(single.address) as other:
+        whole = await generate(other, prompt, MAX_TOKENS)
+        session = await client.create_session(
+            "tiny", speculation="off", sink_tokens=4, window_tokens=16
+        )
+        await session.append(prompt)
+        before = await serving(other, grouped.node_id, wanted=True)
+        with pytest.raises(GroupLost, match="rank 1"):
+            async for _ in session.generate(MAX_TOKENS):
+                if session.history_length >= len(prompt) + MAX_TOKENS // 3:
+                    ranks[1].send_signal(signal.SIGKILL)
+        received = session.history[len(prompt) :]
+        assert MAX_TOKENS // 3 <= len(received) < MAX_TOKENS
+        assert received == whole.token_ids[: len(received)]
+        rest = await generate(other, session.history, MAX_TOKENS - len(received))
+        assert received + rest.token_ids == whole.token_ids
+        gone = await serving(other, grouped.node_id, wanted=False)
+        assert grouped.running
+        assert not any(rank.is_running() for rank in ranks)
+        back = await serving(other, grouped.node_id, wanted=True)
+        assert before < gone < back
+        again = await generate(client, prompt, MAX_TOKENS)
+        assert again.token_ids == whole.token_ids
+    ranks = ranks_of(grouped.pid)
+    grouped.kill()
+    psutil.wait_procs(ranks, timeout=5)
+    assert not any(rank.is_running() for rank in ranks)
