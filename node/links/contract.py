@@ -90,8 +90,7 @@ class TensorLink(Protocol):
     async def receive(self) -> WireTensor:
         """The next tensor of the other end.
 
-        One whose bytes came corrupt was asked for again, or, on the control stream,
-        is dropped and counted. Raises `LinkClosed`.
+        One whose bytes came corrupt was asked for again. Raises `LinkClosed`.
         """
         ...
 

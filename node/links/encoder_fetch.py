@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from engine.feature_encoder import ContextEncoder, EncoderWeights
 from engine.features import FeatureEncoder
 from fleet.card import ModelOffer
-from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.refused_tensor import RefusedTensor
-from node.links.tensor_chunks import TensorAssembler
+from node.links.contract import LinkClosed
+from node.links.link_limits import LinkLimits
+from node.links.open_links import LinkUse, OpenLinks
 from node.links.tensor_service import FC, HIDDEN_NORM
 from node.links.wire_tensor import to_floats
-from node.rpc.refusals import TensorOutOfOrder
 
 FETCH_SECONDS = 60.0
 # fc of the largest drafters that are published takes some 130 MB in float32.
@@ -33,18 +32,24 @@ class EncoderUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProposerAddress:
-    """Where links for `offer` are opened, and on behalf of which node and verifier."""
+    """Where links for `offer` are opened, and on behalf of which node and verifier.
+
+    `node_id` is the proposer's node.
+    """
 
     channel: grpc.aio.Channel
     offer: ModelOffer
     sender_node_id: str
     verifier_weights_digest: str
+    node_id: str = ""
 
 
 class EncoderShelf:
     """Encoders by digest, the latest `KEPT_ENCODERS`. Belongs to the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, links: OpenLinks | None = None) -> None:
+        """Encoders come over `links` of this node."""
+        self._links = links if links is not None else OpenLinks()
         self._encoders: OrderedDict[str, FeatureEncoder] = OrderedDict()
         self._fetching: dict[str, asyncio.Task[FeatureEncoder]] = {}
 
@@ -61,7 +66,7 @@ class EncoderShelf:
             return known
         task = self._fetching.get(digest)
         if task is None:
-            task = asyncio.create_task(fetch_encoder(address), name="encoder-fetch")
+            task = asyncio.create_task(fetch_encoder(address, self._links), name="encoder-fetch")
             self._fetching[digest] = task
             task.add_done_callback(lambda done: self._fetched(digest, done))
         try:
@@ -89,7 +94,7 @@ class EncoderShelf:
             self._encoders.popitem(last=False)
 
 
-async def fetch_encoder(address: ProposerAddress) -> FeatureEncoder:
+async def fetch_encoder(address: ProposerAddress, links: OpenLinks) -> FeatureEncoder:
     """The encoder that the offer names, over a link that is closed again.
 
     Raises `EncoderUnavailable`, saying why.
@@ -97,14 +102,16 @@ async def fetch_encoder(address: ProposerAddress) -> FeatureEncoder:
     offer = address.offer
     try:
         async with asyncio.timeout(FETCH_SECONDS):
-            encoder = await _fetched(address)
+            encoder = await _fetched(address, links)
     except TimeoutError as error:
         raise EncoderUnavailable(
             f"the encoder of {offer.model_id} did not come within {FETCH_SECONDS:g} s"
         ) from error
     except (grpc.aio.AioRpcError, grpc.aio.UsageError) as error:
         raise EncoderUnavailable(f"no link to {offer.model_id} opens: {_text(error)}") from error
-    except (RefusedTensor, TensorOutOfOrder, ValueError) as error:
+    except LinkClosed as error:
+        raise EncoderUnavailable(f"the link to {offer.model_id} has ended: {error}") from error
+    except ValueError as error:
         raise EncoderUnavailable(f"the encoder of {offer.model_id} is unusable: {error}") from error
     if encoder.spec.digest != offer.encoder_digest:
         raise EncoderUnavailable(
@@ -114,31 +121,26 @@ async def fetch_encoder(address: ProposerAddress) -> FeatureEncoder:
     return encoder
 
 
-async def _fetched(address: ProposerAddress) -> ContextEncoder:
-    stub = tensor_pb2_grpc.TensorServiceStub(address.channel)
-    opened = await stub.OpenLink(opening_request(address))
-    encoder = opened.encoder
-    count = len(encoder.tapped_layers) * encoder.hidden_size
-    if not 0 < encoder.width * count * 4 <= MOST_ENCODER_BYTES:
-        raise ValueError(f"it maps {count} values to {encoder.width}")
-    call = stub.StreamTensors()
+async def _fetched(address: ProposerAddress, links: OpenLinks) -> ContextEncoder:
+    opened = await links.open(
+        address.channel,
+        opening_request(address),
+        peer_node_id=address.node_id,
+        timeout=FETCH_SECONDS,
+        use=LinkUse(limits=LinkLimits(most_tensor_bytes=MOST_ENCODER_BYTES)),
+        want_encoder=True,
+    )
     try:
-        opening = wire.StreamOpening(link_id=opened.link_id, want_encoder=True)
-        await call.write(wire.StreamTensorsRequest(opening=opening))
-        assembler = TensorAssembler(opened.link_id, MOST_ENCODER_BYTES)
+        encoder = opened.response.encoder
+        count = len(encoder.tapped_layers) * encoder.hidden_size
+        if not 0 < encoder.width * count * 4 <= MOST_ENCODER_BYTES:
+            raise ValueError(f"it maps {count} values to {encoder.width}")
         values: dict[str, NDArray[np.float32] | None] = {}
         while len(values) < len((FC, HIDDEN_NORM)):
-            response = await call.read()
-            if not isinstance(response, wire.StreamTensorsResponse):
-                # Raises why the stream ended, when it was no success.
-                code, details = await call.code(), await call.details()
-                raise ValueError(f"its stream ended early with {code.name}: {details}")
-            tensor = assembler.add(response.chunk)
-            if tensor is not None:
-                values[tensor.name] = to_floats(tensor)
+            tensor = await opened.end.receive()
+            values[tensor.name] = to_floats(tensor)
     finally:
-        # The link ends with its stream.
-        call.cancel()
+        await opened.end.close()
     fc, norm = values.get(FC), values.get(HIDDEN_NORM)
     if fc is None or norm is None or fc.shape != (encoder.width, count):
         raise ValueError(f"its tensors are {', '.join(map(repr, values))}")
@@ -151,7 +153,6 @@ def opening_request(address: ProposerAddress) -> wire.OpenLinkRequest:
     return wire.OpenLinkRequest(
         sender_node_id=address.sender_node_id,
         purpose=wire.LINK_PURPOSE_FEATURES,
-        transports=[placement_pb2.TRANSPORT_GRPC],
         model_id=address.offer.model_id,
         verifier_weights_digest=address.verifier_weights_digest,
     )

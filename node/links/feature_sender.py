@@ -11,18 +11,21 @@ import grpc.aio
 from engine.errors import DraftFailed, DraftFaultKind
 from engine.features import ContextVectors
 from kakeya.v1 import tensor_pb2 as wire
-from kakeya.v1 import tensor_pb2_grpc
+from node.links.contract import LinkClosed
 from node.links.encoder_fetch import ProposerAddress, opening_request
 from node.links.feature_inbox import FEATURES
-from node.links.tensor_chunks import chunks_of
+from node.links.link_end import LinkEnd
+from node.links.link_limits import LinkLimits
+from node.links.link_log import LinkChange
+from node.links.open_links import LinkUse, OpenLinks
 from node.links.wire_tensor import BFLOAT16, from_floats
 
 ReadFeatures = Callable[[int], tuple[int, ContextVectors]]
 """Vectors from a position on, and the position of the first; as `SessionFeatures.since`."""
 
-# Messages that wait to be written: a proposer's node that takes none must not make
-# the list grow. The whole window of a wide encoder is three of them.
-MOST_UNWRITTEN = 64
+# Vectors that a proposer's node does not take must not make the memory grow: the whole
+# window of a wide encoder is 3 MB. Small deltas are answered together.
+LIMITS = LinkLimits(budget_bytes=16 << 20, taken_delay_seconds=0.05)
 
 _REFUSALS = frozenset(
     {
@@ -35,31 +38,24 @@ _REFUSALS = frozenset(
 )
 """What a node that is there answers when it opens no link."""
 
-_Call = grpc.aio.StreamStreamCall[wire.StreamTensorsRequest, wire.StreamTensorsResponse]
-
 
 class FeatureStream:
-    """One open link with its stream. The first fault breaks it for good."""
+    """One open link for vectors. The first fault breaks it for good."""
 
-    def __init__(self, call: _Call, link_id: str, dtype: wire.TensorDtype.ValueType) -> None:
-        self.link_id = link_id
-        self._call = call
+    def __init__(self, end: LinkEnd, dtype: wire.TensorDtype.ValueType) -> None:
+        self._end = end
         self._dtype = dtype
         self._sent_end = 0
-        self._tensor_id = 0
-        self._requests: asyncio.Queue[wire.StreamTensorsRequest] = asyncio.Queue()
-        opening = wire.StreamOpening(link_id=link_id)
-        self._requests.put_nowait(wire.StreamTensorsRequest(opening=opening))
-        self._broken = False
-        self._tasks = (
-            asyncio.create_task(self._write(), name="feature-link-write"),
-            asyncio.create_task(self._read(), name="feature-link-read"),
-        )
+
+    @property
+    def link_id(self) -> str:
+        """Names the link."""
+        return self._end.link_id
 
     @property
     def broken(self) -> bool:
         """Whether it carries nothing any more."""
-        return self._broken
+        return self._end.ended.is_set()
 
     @property
     def sent_end(self) -> int:
@@ -71,43 +67,19 @@ class FeatureStream:
         self._sent_end = min(self._sent_end, end)
 
     def send(self, first: int, vectors: ContextVectors) -> None:
-        """Sends vectors [n, width] of positions `first` onwards, n >= 1."""
+        """Sends vectors [n, width] of positions `first` onwards, n >= 1; waits for nothing."""
         tensor = from_floats(FEATURES, vectors, self._dtype, first)
-        self._tensor_id += 1
         self._sent_end = first + len(vectors)
-        for chunk in chunks_of(tensor, self.link_id, self._tensor_id):
-            self._requests.put_nowait(wire.StreamTensorsRequest(chunk=chunk))
-        if self._requests.qsize() > MOST_UNWRITTEN:
-            self._break()
+        try:
+            if not self._end.try_send(tensor):
+                self._end.end("the proposer's node takes no vectors")
+        except LinkClosed:
+            # It is broken; the next draft opens another.
+            return
 
     async def close(self) -> None:
-        """Ends the stream, and the link with it."""
-        self._break()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-
-    async def _write(self) -> None:
-        try:
-            while True:
-                await self._call.write(await self._requests.get())
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            self._break()
-
-    async def _read(self) -> None:
-        """Nothing is sent back but the end."""
-        try:
-            while isinstance(await self._call.read(), wire.StreamTensorsResponse):
-                pass
-        except grpc.aio.AioRpcError:
-            return
-        finally:
-            self._break()
-
-    def _break(self) -> None:
-        if not self._broken:
-            self._broken = True
-            self._call.cancel()
+        """Ends the link."""
+        await self._end.close()
 
 
 class FeatureSender:
@@ -124,8 +96,12 @@ class FeatureSender:
         *,
         open_timeout: float,
         dtype: wire.TensorDtype.ValueType = BFLOAT16,
+        links: OpenLinks | None = None,
+        on_change: Callable[[LinkChange], None] | None = None,
     ) -> None:
-        self._stub = tensor_pb2_grpc.TensorServiceStub(address.channel)
+        """The link is one of `links`; `on_change` hears of what carries it."""
+        self._links = links if links is not None else OpenLinks()
+        self._on_change = on_change if on_change is not None else _ignore
         self._address = address
         self._read = read
         self._open_timeout = open_timeout
@@ -186,14 +162,18 @@ class FeatureSender:
             await asyncio.wait(self._retired)
 
     async def _opened(self) -> FeatureStream:
+        address = self._address
         try:
-            opened = await self._stub.OpenLink(
-                opening_request(self._address), timeout=self._open_timeout
+            opened = await self._links.open(
+                address.channel,
+                opening_request(address),
+                peer_node_id=address.node_id,
+                timeout=self._open_timeout,
+                use=LinkUse(limits=LIMITS, on_change=self._on_change),
             )
-            return FeatureStream(self._stub.StreamTensors(), opened.link_id, self._dtype)
-        except grpc.aio.UsageError as error:
+        except (grpc.aio.UsageError, LinkClosed) as error:
             raise DraftFailed(
-                DraftFaultKind.UNREACHABLE, "the channel to the proposer was closed"
+                DraftFaultKind.UNREACHABLE, f"no feature link opens: {error}"
             ) from error
         except grpc.aio.AioRpcError as error:
             raise DraftFailed(
@@ -202,3 +182,8 @@ class FeatureSender:
                 else DraftFaultKind.UNREACHABLE,
                 f"no feature link opens: {error.code().name}: {error.details()}",
             ) from error
+        return FeatureStream(opened.end, self._dtype)
+
+
+def _ignore(_change: LinkChange) -> None:
+    return

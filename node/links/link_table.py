@@ -1,4 +1,4 @@
-"""The links that this node serves: a bounded number, each with an inbox of its own."""
+"""The links that this node serves: a bounded number, of a bounded number of bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from kakeya.v1 import tensor_pb2 as wire
 from node.links.feature_inbox import FeatureInbox
 from node.rpc.refusals import TooManyLinks
 
@@ -22,15 +23,16 @@ UNCLAIMED_SECONDS = 10.0
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """One link for context features; `used_at` is in the table's seconds.
+    """One link; `used_at` is in the table's seconds.
 
+    One for context features has an `inbox`. `memory_bytes` is what it takes at most.
     `ended` is set once it is closed, `end_reason` then completes "the link was ...".
     """
 
     link_id: str
-    sender_node_id: str
-    model_id: str
-    inbox: FeatureInbox
+    request: wire.OpenLinkRequest
+    inbox: FeatureInbox | None
+    memory_bytes: int
     used_at: float
     is_streaming: bool = False
     end_reason: str = ""
@@ -48,7 +50,7 @@ class LinkTable:
         most_bytes: int = MOST_BYTES,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """`most_bytes` bounds what the vectors of all links take together."""
+        """`most_bytes` bounds what all links take together."""
         self._clock = clock
         self._most_links = most_links
         self._most_bytes = most_bytes
@@ -64,14 +66,26 @@ class LinkTable:
     @property
     def reserved_bytes(self) -> int:
         """Bytes that the links take at most."""
-        return sum(link.inbox.memory_bytes for link in self._links.values())
+        return sum(link.memory_bytes for link in self._links.values())
 
     def open(self, sender_node_id: str, model_id: str, width: int) -> Link:
         """A new link for vectors of `width` values. Raises `TooManyLinks`."""
-        inbox = FeatureInbox(width)
+        request = wire.OpenLinkRequest(
+            sender_node_id=sender_node_id,
+            purpose=wire.LINK_PURPOSE_FEATURES,
+            model_id=model_id,
+        )
+        return self.open_for(request, FeatureInbox(width))
+
+    def open_for(
+        self, request: wire.OpenLinkRequest, inbox: FeatureInbox | None, memory_bytes: int = 0
+    ) -> Link:
+        """A new link, with an inbox or with room for other bytes. Raises `TooManyLinks`."""
+        if inbox is not None:
+            memory_bytes += inbox.memory_bytes
         if (
             len(self._links) >= self._most_links
-            or self.reserved_bytes + inbox.memory_bytes > self._most_bytes
+            or self.reserved_bytes + memory_bytes > self._most_bytes
         ):
             raise TooManyLinks(
                 f"{len(self._links)} links with {self.reserved_bytes} bytes are open; this node "
@@ -79,9 +93,7 @@ class LinkTable:
                 limit=str(self._most_links),
                 limit_bytes=str(self._most_bytes),
             )
-        link = Link(
-            secrets.token_hex(LINK_ID_BYTES), sender_node_id, model_id, inbox, self._clock()
-        )
+        link = Link(secrets.token_hex(LINK_ID_BYTES), request, inbox, memory_bytes, self._clock())
         self._links[link.link_id] = link
         return link
 
@@ -100,11 +112,13 @@ class LinkTable:
             link.ended.set()
 
     def sweep(self) -> None:
-        """Ends the links that nobody has used for `idle_seconds`, and those never claimed."""
+        """Ends links for features that were idle for `idle_seconds`, and those never claimed."""
         now = self._clock()
         for link in self:
-            claimed = link.is_streaming
-            patience = self._idle_seconds if claimed else min(self._idle_seconds, UNCLAIMED_SECONDS)
+            patience = min(self._idle_seconds, UNCLAIMED_SECONDS)
+            if link.is_streaming:
+                # What a handler serves is as idle as its session, whose stream says when it ends.
+                patience = self._idle_seconds if link.inbox is not None else float("inf")
             if now - link.used_at >= patience:
                 self.close(link.link_id, "ended after it was idle")
 

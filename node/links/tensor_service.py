@@ -1,10 +1,12 @@
-"""TensorService: context features to this node's proposers, over gRPC."""
+"""TensorService: the links that this node serves."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -14,12 +16,17 @@ from engine.feature_encoder import EncoderWeights
 from fleet.errors import ModelNotFound
 from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
+from node.links.contract import LinkClosed
+from node.links.feature_inbox import FeatureInbox
+from node.links.grpc_streams import ServicerStream
+from node.links.link_end import LinkEnd, LinkIdentity
+from node.links.link_handler import LinkHandler
+from node.links.link_limits import LinkLimits
 from node.links.link_table import Link, LinkTable
-from node.links.refused_tensor import RefusedTensor, TensorFault
-from node.links.tensor_chunks import TensorAssembler, chunks_of
+from node.links.open_links import LinkUse, OpenLinks, purpose_of
 from node.links.wire_tensor import from_floats
 from node.metrics import NodeMetrics
-from node.rpc.refusals import Draining, LinkNotFound, LinkUnsupported, TensorOutOfOrder
+from node.rpc.refusals import Draining, LinkNotFound, LinkUnsupported
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -32,6 +39,11 @@ FC = "fc.weight"
 HIDDEN_NORM = "hidden_norm.weight"
 # A stream that says nothing must not stay.
 OPENING_SECONDS = 10.0
+# What a handler gets to end by itself once its link has ended.
+HANDLER_SECONDS = 1.0
+# One answer does for the deltas of several blocks.
+TAKEN_DELAY_SECONDS = 0.05
+MAX_NODE_ID_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +59,28 @@ class ConditionedProposer:
 
 
 class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
-    """Serves links for features; answers every other purpose with LINK_UNSUPPORTED."""
+    """Serves links: those for features itself, those of other purposes by their handlers."""
 
     def __init__(
         self,
         proposers: Mapping[str, ConditionedProposer],
         table: LinkTable,
         metrics: NodeMetrics,
+        links: OpenLinks | None = None,
+        handlers: Mapping[wire.LinkPurpose.ValueType, LinkHandler] | None = None,
+        limits: LinkLimits | None = None,
     ) -> None:
-        """`proposers` by model id; the links of `table` are opened and closed here."""
+        """`proposers` by model id; the links of `table` are opened and closed here.
+
+        The ends that serve them are among `links`. A purpose without a handler is
+        answered with LINK_UNSUPPORTED; `limits` are those of the links that have one.
+        """
         self._proposers = proposers
         self._table = table
         self._metrics = metrics
+        self._links = links if links is not None else OpenLinks(metrics=metrics)
+        self._handlers = dict(handlers) if handlers is not None else {}
+        self._limits = limits if limits is not None else LinkLimits()
         self._draining = False
 
     def drain(self) -> None:
@@ -71,24 +93,24 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         request: wire.OpenLinkRequest,
         _context: grpc.aio.ServicerContext[wire.OpenLinkRequest, wire.OpenLinkResponse],
     ) -> wire.OpenLinkResponse:
-        """A link for the context vectors of one session."""
+        """A link for one session."""
         self._refuse_when_draining()
-        _check_supported(request)
-        proposer = self._proposer(request)
-        weights = proposer.weights
-        link = self._table.open(request.sender_node_id[:64], request.model_id, weights.fc.shape[0])
+        self._check_supported(request)
+        encoder = None
+        if request.purpose == wire.LINK_PURPOSE_FEATURES:
+            proposer = self._proposer(request)
+            encoder = _described(proposer)
+            link = self._table.open_for(request, FeatureInbox(encoder.width))
+        else:
+            self._handlers[request.purpose].check(request)
+            link = self._table.open_for(request, None, self._limits.budget_bytes)
         self._metrics.links_opened.inc()
         self._metrics.links_active.set(len(self._table))
         return wire.OpenLinkResponse(
             link_id=link.link_id,
             transport=placement_pb2.TRANSPORT_GRPC,
-            encoder=wire.EncoderDescription(
-                digest=weights.digest,
-                tapped_layers=weights.taps,
-                hidden_size=proposer.hidden_size,
-                width=weights.fc.shape[0],
-                eps=weights.eps,
-            ),
+            encoder=encoder,
+            transports=self._links.transports(),
         )
 
     # grpc.aio takes a coroutine that writes as well as a generator, and a
@@ -105,12 +127,14 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         if link.is_streaming:
             raise BadParameters("this link has a stream already", field="link_id")
         link.is_streaming = True
+        end = None
         try:
             await context.send_initial_metadata(())
-            if opening.want_encoder:
-                await self._send_encoder(link, context)
-            await self._receive(request_iterator, link)
+            end = self._end(link, ServicerStream(request_iterator, context))
+            await self._serve(link, end, want_encoder=opening.want_encoder)
         finally:
+            if end is not None:
+                await end.close()
             self._close(link.link_id)
 
     async def CloseLink(  # noqa: N802
@@ -131,48 +155,68 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         self._table.close(link_id, "closed")
         self._metrics.links_active.set(len(self._table))
 
-    async def _send_encoder(self, link: Link, context: StreamContext) -> None:
-        weights = self._proposers[link.model_id].weights
-        tensors = (from_floats(FC, weights.fc), from_floats(HIDDEN_NORM, weights.norm))
-        for tensor_id, tensor in enumerate(tensors, start=1):
-            for chunk in chunks_of(tensor, link.link_id, tensor_id):
-                await context.write(wire.StreamTensorsResponse(chunk=chunk))
+    def _end(self, link: Link, stream: ServicerStream) -> LinkEnd:
+        request, inbox = link.request, link.inbox
+        limits = self._limits
+        if inbox is not None:
+            limits = LinkLimits(
+                most_tensor_bytes=inbox.tensor_bytes, taken_delay_seconds=TAKEN_DELAY_SECONDS
+            )
+        identity = LinkIdentity(
+            link.link_id,
+            request.sender_node_id[:MAX_NODE_ID_CHARACTERS],
+            purpose_of(request.purpose),
+            is_caller=False,
+        )
+        use = LinkUse(
+            limits=limits,
+            take=inbox.take if inbox is not None else None,
+            on_message=partial(self._used, link.link_id),
+        )
+        return self._links.end(stream, identity, request.transports, use)
 
-    async def _receive(
-        self, requests: AsyncIterator[wire.StreamTensorsRequest], link: Link
-    ) -> None:
-        """Takes what arrives; raises `LinkNotFound` when the link is ended meanwhile."""
-        reading = asyncio.create_task(self._read(requests, link), name="link-read")
-        ending = asyncio.create_task(link.ended.wait(), name="link-end")
+    def _used(self, link_id: str) -> None:
+        self._table.find(link_id)
+
+    async def _serve(self, link: Link, end: LinkEnd, *, want_encoder: bool) -> None:
+        """Serves a link to its end. Raises what it ended with, and `LinkNotFound`.
+
+        That is, when the table ended it meanwhile.
+        """
+        work = self._send_encoder(link, end) if want_encoder else self._handle(link, end)
+        serving = asyncio.create_task(work, name="link-serve")
+        ending = asyncio.create_task(link.ended.wait(), name="link-ended")
+        ended = asyncio.create_task(end.ended.wait(), name="link-end-ended")
         try:
-            await asyncio.wait((reading, ending), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((serving, ending, ended), return_when=asyncio.FIRST_COMPLETED)
+            if end.ended.is_set():
+                # It learns of the end from the link.
+                await asyncio.wait((serving,), timeout=HANDLER_SECONDS)
         finally:
-            for task in (reading, ending):
+            for task in (serving, ending, ended):
                 task.cancel()
-            await asyncio.wait((reading, ending))
-        if not reading.cancelled():
-            # Raises what is wrong with the chunks.
-            reading.result()
-            return
-        raise LinkNotFound(f"the link was {link.end_reason}", link_id=link.link_id)
+            await asyncio.wait((serving, ending, ended))
+        if end.error is not None:
+            raise end.error
+        if link.ended.is_set():
+            raise LinkNotFound(f"the link was {link.end_reason}", link_id=link.link_id)
+        if not serving.cancelled():
+            with suppress(LinkClosed):
+                serving.result()
 
-    async def _read(self, requests: AsyncIterator[wire.StreamTensorsRequest], link: Link) -> None:
-        assembler = TensorAssembler(link.link_id, link.inbox.tensor_bytes)
-        async for request in requests:
-            if not request.HasField("chunk"):
-                raise BadParameters("a stream of tensors takes chunks after its opening")
-            self._table.find(link.link_id)
-            self._metrics.link_bytes.inc(len(request.chunk.data))
-            try:
-                tensor = assembler.add(request.chunk)
-                if tensor is not None:
-                    link.inbox.take(tensor)
-            except RefusedTensor as refused:
-                self._metrics.tensors_refused.labels(fault=refused.fault.value).inc()
-            except TensorOutOfOrder:
-                fault = TensorFault.OUT_OF_ORDER
-                self._metrics.tensors_refused.labels(fault=fault.value).inc()
-                raise
+    async def _send_encoder(self, link: Link, end: LinkEnd) -> None:
+        if link.inbox is not None:
+            weights = self._proposers[link.request.model_id].weights
+            for tensor in (from_floats(FC, weights.fc), from_floats(HIDDEN_NORM, weights.norm)):
+                await end.send(tensor)
+        await self._handle(link, end)
+
+    async def _handle(self, link: Link, end: LinkEnd) -> None:
+        if link.inbox is not None:
+            # The inbox takes what comes.
+            await end.ended.wait()
+        else:
+            await self._handlers[link.request.purpose].serve(end, link.request)
 
     def _proposer(self, request: wire.OpenLinkRequest) -> ConditionedProposer:
         proposer = self._proposers.get(request.model_id)
@@ -194,6 +238,15 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
             )
         return proposer
 
+    def _check_supported(self, request: wire.OpenLinkRequest) -> None:
+        purpose = request.purpose
+        if purpose == wire.LINK_PURPOSE_UNSPECIFIED:
+            raise BadParameters("purpose is not given", field="purpose")
+        if purpose != wire.LINK_PURPOSE_FEATURES and purpose not in self._handlers:
+            raise LinkUnsupported(f"this node opens no links for purpose {purpose}")
+        if request.transports and placement_pb2.TRANSPORT_GRPC not in request.transports:
+            raise LinkUnsupported("a link opens over gRPC, whatever carries it later")
+
     def _refuse_when_draining(self) -> None:
         if self._draining:
             raise Draining("this node is leaving the fleet; ask another proposer")
@@ -214,15 +267,15 @@ async def _opening(requests: AsyncIterator[wire.StreamTensorsRequest]) -> wire.S
     return first.opening
 
 
-def _check_supported(request: wire.OpenLinkRequest) -> None:
-    if request.purpose == wire.LINK_PURPOSE_UNSPECIFIED:
-        raise BadParameters("purpose is not given", field="purpose")
-    if request.purpose != wire.LINK_PURPOSE_FEATURES:
-        raise LinkUnsupported(
-            f"this version opens links for features alone, not for purpose {request.purpose}"
-        )
-    if request.transports and placement_pb2.TRANSPORT_GRPC not in request.transports:
-        raise LinkUnsupported("this version opens links over gRPC alone")
+def _described(proposer: ConditionedProposer) -> wire.EncoderDescription:
+    weights = proposer.weights
+    return wire.EncoderDescription(
+        digest=weights.digest,
+        tapped_layers=weights.taps,
+        hidden_size=proposer.hidden_size,
+        width=weights.fc.shape[0],
+        eps=weights.eps,
+    )
 
 
 def _unknown(link_id: str) -> LinkNotFound:

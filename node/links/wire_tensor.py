@@ -15,6 +15,15 @@ from node.links.bfloat16 import from_bfloat16, to_bfloat16
 FLOAT32 = wire.TENSOR_DTYPE_FLOAT32
 BFLOAT16 = wire.TENSOR_DTYPE_BFLOAT16
 
+DTYPES: Mapping[str, wire.TensorDtype.ValueType] = {
+    "float32": wire.TENSOR_DTYPE_FLOAT32,
+    "bfloat16": wire.TENSOR_DTYPE_BFLOAT16,
+    "float16": wire.TENSOR_DTYPE_FLOAT16,
+    "int8": wire.TENSOR_DTYPE_INT8,
+}
+"""Element formats by the names that libraries of tensors give them."""
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
 ITEM_BYTES: Mapping[int, int] = {
     wire.TENSOR_DTYPE_FLOAT32: 4,
     wire.TENSOR_DTYPE_BFLOAT16: 2,
@@ -40,6 +49,21 @@ class WireTensor:
 def tensor_bytes(dtype: int, shape: tuple[int, ...]) -> int:
     """Bytes of a tensor of a format that `ITEM_BYTES` has."""
     return math.prod(shape) * ITEM_BYTES[dtype]
+
+
+def from_buffer(
+    name: str, dtype: str, shape: tuple[int, ...], buffer: memoryview, first_position: int = 0
+) -> WireTensor:
+    """The tensor whose row-major bytes `buffer` holds; they are not copied.
+
+    `dtype` is a key of `DTYPES`.
+    """
+    return WireTensor(name, DTYPES[dtype], shape, buffer.cast("B"), first_position)
+
+
+def to_buffer(tensor: WireTensor) -> tuple[str, tuple[int, ...], memoryview]:
+    """The name of its format, its sizes and its bytes, which are not copied."""
+    return _NAMES[tensor.dtype], tensor.shape, memoryview(tensor.data)
 
 
 def from_floats(

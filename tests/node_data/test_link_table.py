@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kakeya.v1 import tensor_pb2 as wire
 from node.links.link_table import IDLE_SECONDS, UNCLAIMED_SECONDS, LinkTable
 from node.rpc.refusals import TooManyLinks
 
@@ -32,6 +33,10 @@ async def test_links_that_nobody_claims_give_their_places_back_soon() -> None:
     assert list(table) == [used]
     assert all(link.ended.is_set() for link in abandoned)
     table.open("verifier", "drafter", 8)
+    kept = table.open_for(wire.OpenLinkRequest(), None, 8)
+    kept.is_streaming = True
     clock.now = IDLE_SECONDS
     table.sweep()
     assert used.ended.is_set()
+    # One that a handler serves is as idle as its session.
+    assert list(table) == [kept]

@@ -1,0 +1,51 @@
+"""What carried links, and when and why that changed."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+from node.links.contract import LinkPurpose, RoadKind
+
+MOST_CHANGES = 64
+
+
+class ChangeCause(StrEnum):
+    """Why a link's transport changed; a label of its metric."""
+
+    OPENED = "opened"
+    FASTER = "faster"
+    FORCED = "forced"
+    PEER = "peer"
+    SLOWER = "slower"
+    FAULT = "fault"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange:
+    """A link carries its tensors by another road from `at`, in monotonic seconds, on."""
+
+    at: float
+    peer_node_id: str
+    purpose: LinkPurpose
+    kind: RoadKind
+    generation: int
+    cause: ChangeCause
+    reason: str
+
+
+class LinkLog:
+    """The latest changes of one session's links, oldest first."""
+
+    def __init__(self, most: int = MOST_CHANGES) -> None:
+        self._changes: deque[LinkChange] = deque(maxlen=most)
+
+    def add(self, change: LinkChange) -> None:
+        """Notes a change."""
+        self._changes.append(change)
+
+    def since(self, at: float) -> tuple[LinkChange, ...]:
+        """The changes from `at`, in monotonic seconds, on."""
+        return tuple(change for change in self._changes if change.at >= at)

@@ -1,0 +1,213 @@
+"""All open ends of tensor links of one node, and how its own are opened."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from kakeya.v1 import capability_pb2, placement_pb2, tensor_pb2_grpc
+from kakeya.v1 import tensor_pb2 as wire
+from node.links.contract import LinkClosed, LinkPurpose
+from node.links.control_stream import ControlStream, queued_pair
+from node.links.grpc_streams import CallerStream
+from node.links.link_end import PURPOSES, LinkEnd, LinkIdentity, LinkParts
+from node.links.link_limits import LinkLimits
+from node.links.link_log import LinkChange
+from node.links.promotion import LinkMode, permitted
+from node.links.roads.contract import RoadBuilder
+from node.links.tensor_receiver import TakeTensor
+from node.links.used_road import TRANSPORTS
+from node.metrics import NodeMetrics
+
+if TYPE_CHECKING:
+    from node.links.grpc_streams import StreamCall
+
+# As many as those of links between nodes have.
+PAIR_ID_BYTES = 16
+
+
+def _ignore(_change: LinkChange) -> None:
+    return
+
+
+def _nothing() -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """What one end of a link is used with.
+
+    `take` gets each tensor as it arrives, in place of `receive`. `on_change` hears of
+    each change of what carries the link, `on_message` of each message that comes.
+    """
+
+    limits: LinkLimits = field(default_factory=LinkLimits)
+    take: TakeTensor | None = None
+    on_change: Callable[[LinkChange], None] = _ignore
+    on_message: Callable[[], None] = _nothing
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLink:
+    """The caller's end of a new link, and what the other node said of it."""
+
+    end: LinkEnd
+    response: wire.OpenLinkResponse
+
+
+class OpenLinks:
+    """Belongs to one event loop's thread."""
+
+    def __init__(
+        self,
+        builders: Sequence[RoadBuilder] = (),
+        metrics: NodeMetrics | None = None,
+        *,
+        mode: LinkMode = LinkMode.AUTO,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`builders` are for the roads that this node may have, best first."""
+        self._builders = tuple(builders)
+        self._metrics = metrics if metrics is not None else NodeMetrics()
+        self._mode = mode
+        self._clock = clock
+        self._ends: set[LinkEnd] = set()
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def add_roads(self, builders: Sequence[RoadBuilder]) -> None:
+        """Links that open from now on may have these roads as well."""
+        self._builders += tuple(builders)
+
+    def transports(self) -> list[placement_pb2.Transport.ValueType]:
+        """What this node can use, best first; gRPC is the last."""
+        roads = [TRANSPORTS[builder.kind] for builder in self._available()]
+        return [*roads, placement_pb2.TRANSPORT_GRPC]
+
+    async def open(
+        self,
+        channel: grpc.aio.Channel,
+        request: wire.OpenLinkRequest,
+        *,
+        peer_node_id: str,
+        timeout: float,
+        use: LinkUse | None = None,
+        want_encoder: bool = False,
+    ) -> OpenedLink:
+        """A link to the node at the other end of `channel`, which stays the caller's.
+
+        Fills in the request's transports. Raises what the calls do, `grpc.aio.AioRpcError` and
+        `grpc.aio.UsageError`, and `LinkClosed` when it does not open within `timeout` seconds
+        or its channel is closed meanwhile.
+        """
+        asked = wire.OpenLinkRequest()
+        asked.CopyFrom(request)
+        del asked.transports[:]
+        asked.transports.extend(self.transports())
+        try:
+            async with asyncio.timeout(timeout):
+                call, response = await _called(channel, asked, timeout, want_encoder)
+        except TimeoutError as error:
+            raise LinkClosed(f"it did not open within {timeout:g} s") from error
+        except asyncio.CancelledError:
+            # gRPC cancels who waits when the channel is closed.
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            raise LinkClosed("the channel was closed") from None
+        identity = LinkIdentity(
+            response.link_id, peer_node_id, purpose_of(asked.purpose), is_caller=True
+        )
+        end = self.end(
+            CallerStream(call), identity, response.transports, use if use is not None else LinkUse()
+        )
+        return OpenedLink(end, response)
+
+    def end(
+        self,
+        stream: ControlStream,
+        identity: LinkIdentity,
+        transports: Sequence[placement_pb2.Transport.ValueType],
+        use: LinkUse,
+    ) -> LinkEnd:
+        """An end over a stream, to a node that can use `transports`."""
+        builders = [
+            builder for builder in self._available() if TRANSPORTS[builder.kind] in transports
+        ]
+        end = LinkEnd(
+            stream,
+            identity,
+            LinkParts(
+                metrics=self._metrics,
+                mode=self._mode,
+                builders=builders,
+                limits=use.limits,
+                clock=self._clock,
+                take=use.take,
+                on_change=use.on_change,
+                on_message=use.on_message,
+                on_end=self._ends.discard,
+            ),
+        )
+        self._ends.add(end)
+        return end
+
+    def pair(
+        self, purpose: LinkPurpose, *, limits: LinkLimits | None = None, node_id: str = "self"
+    ) -> tuple[LinkEnd, LinkEnd]:
+        """Both ends of a link within this process: the caller's, and the other."""
+        use = LinkUse(limits=limits if limits is not None else LinkLimits())
+        link_id = secrets.token_hex(PAIR_ID_BYTES)
+        calling, served = queued_pair()
+        # Bytes stay in the process: no road could be shorter.
+        caller = LinkIdentity(link_id, node_id, purpose, is_caller=True)
+        other = LinkIdentity(link_id, node_id, purpose, is_caller=False)
+        return self.end(calling, caller, (), use), self.end(served, other, (), use)
+
+    def statuses(self) -> list[capability_pb2.TensorLinkStatus]:
+        """The links that are open, for GetNode."""
+        return [end.status() for end in self._ends if not end.ended.is_set()]
+
+    async def close(self) -> None:
+        """Ends every link."""
+        if self._ends:
+            await asyncio.gather(*(end.close() for end in tuple(self._ends)))
+
+    def _available(self) -> list[RoadBuilder]:
+        allowed = permitted(self._mode, [builder.kind for builder in self._builders])
+        return [
+            builder
+            for builder in self._builders
+            if builder.kind in allowed and not builder.available
+        ]
+
+
+async def _called(
+    channel: grpc.aio.Channel,
+    request: wire.OpenLinkRequest,
+    timeout: float,
+    want_encoder: bool,  # noqa: FBT001
+) -> tuple[StreamCall, wire.OpenLinkResponse]:
+    stub = tensor_pb2_grpc.TensorServiceStub(channel)
+    response = await stub.OpenLink(request, timeout=timeout)
+    call = stub.StreamTensors()
+    opening = wire.StreamOpening(link_id=response.link_id, want_encoder=want_encoder)
+    try:
+        await call.write(wire.StreamTensorsRequest(opening=opening))
+    except BaseException:
+        call.cancel()
+        raise
+    return call, response
+
+
+def purpose_of(purpose: wire.LinkPurpose.ValueType) -> LinkPurpose:
+    """The purpose of a request that was answered. Raises `KeyError` for one that never is."""
+    return {wired: known for known, wired in PURPOSES.items()}[purpose]

@@ -1,0 +1,157 @@
+"""What carries a session's features shows in GetNode, the metrics and done; never in a token."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from kakeya.v1 import placement_pb2, runtime_pb2
+from kakeya.v1 import tensor_pb2 as wire
+from node.links import used_road
+from node.links.contract import LinkPurpose, RoadKind
+from node.links.link_log import ChangeCause, LinkChange, LinkLog
+from node.links.roads.shared_memory_road import SharedMemoryRoads
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = [index * 5 % 96 for index in range(50)]
+TOKENS = 60
+
+
+class Pair:
+    """A verifier and a proposer of its own, whose links are forced to a road."""
+
+    def __init__(self, nodes, calls, neighbourhood, names):
+        self.nodes, self.calls, self.neighbourhood, self.names = nodes, calls, neighbourhood, names
+
+    async def start(self, checkpoint, drafter, roads):
+        settings = replace(self.nodes.SETTINGS, links="local")
+        self.verifier, self.proposer = [
+            await self.neighbourhood.start(name, spec, settings=settings, roads=[road])
+            for name, spec, road in zip(
+                self.names, (f"verifier={checkpoint}", f"proposer={drafter}"), roads, strict=True
+            )
+        ]
+        self.client = self.calls.Caller(self.verifier.channel)
+
+    async def session(self):
+        session = await self.client.open(
+            mode=runtime_pb2.SPECULATION_MODE_FIXED,
+            proposer="drafter",
+            proposer_node=self.names[1],
+        )
+        await self.client.append(session, PROMPT)
+        return session
+
+    def on_road(self):
+        links = self.verifier.roles.tensor_links()
+        return bool(links) and links[0].transport == placement_pb2.TRANSPORT_LOCAL
+
+    async def stop(self):
+        for node in (self.verifier, self.proposer):
+            await node.stop()
+            self.neighbourhood._nodes.remove(node)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def alone(verifier, calls):
+    """The verifier's own stream."""
+    client = calls.Caller(verifier.channel)
+    session = await client.open()
+    await client.append(session, PROMPT)
+    return (await client.generate(session, 2 * TOKENS)).token_ids
+
+
+@pytest.fixture(scope="module")
+def drafter(checkpoint, random_drafter):
+    return random_drafter(checkpoint, "drafter")
+
+
+@pytest.fixture
+def pair(nodes, calls, neighbourhood, request):
+    names = [f"{request.node.name}-{role}" for role in ("verifier", "proposer")]
+    return Pair(nodes, calls, neighbourhood, names)
+
+
+async def test_a_link_over_shared_memory_says_so_everywhere(pair, alone, checkpoint, drafter):
+    await pair.start(checkpoint, drafter, (SharedMemoryRoads(), SharedMemoryRoads()))
+    session = await pair.session()
+    assert pair.verifier.roles.tensor_links() == []
+    first = await pair.client.generate(session, 20)
+    await pair.calls.until(pair.on_road)
+    second = await pair.client.generate(session, TOKENS)
+    assert first.token_ids + second.token_ids == alone[: 20 + TOKENS]
+    assert second.done.speculation.drafted_count > 0
+    assert second.done.speculation.faults == []
+    # The road came up in one of them, or between.
+    changes = [*first.done.link_changes, *second.done.link_changes]
+    assert len(changes) <= 1
+    for change in changes:
+        assert change.transport == placement_pb2.TRANSPORT_LOCAL
+        assert change.purpose == wire.LINK_PURPOSE_FEATURES
+        assert (change.generation, change.peer_node_id) == (1, pair.names[1])
+        assert "shared memory" in change.reason
+        assert 0 <= change.start_seconds < 60
+    for node, peer, is_caller in (
+        (pair.verifier, pair.names[1], True),
+        (pair.proposer, pair.names[0], False),
+    ):
+        (link,) = node.roles.tensor_links()
+        assert (link.peer_node_id, link.is_caller) == (peer, is_caller)
+        assert link.purpose == wire.LINK_PURPOSE_FEATURES
+        assert (link.transport, link.generation) == (placement_pb2.TRANSPORT_LOCAL, 1)
+        assert link.byte_count >= (len(PROMPT) + TOKENS) * 64
+        assert link.tensor_count > 3
+        assert link.demotion_count == 0
+        assert link.reason
+        assert node.metric("kakeya_link_transports", transport="local") == 1
+    sent = {"transport": "local", "way": "sent"}
+    assert pair.verifier.metric("kakeya_link_transport_bytes_total", **sent) > 0
+    assert pair.verifier.metric("kakeya_link_send_seconds_count", transport="local") > 0
+    assert pair.verifier.metric("kakeya_link_changes_total", to="local", cause="forced") == 1
+    await pair.client.close(session)
+    await pair.calls.until(lambda: not pair.proposer.roles.tensor_links())
+    await pair.stop()
+
+
+async def test_roads_that_fail_under_a_session_cost_no_token(
+    pair, alone, checkpoint, drafter, fake_roads, monkeypatch
+):
+    monkeypatch.setattr(used_road, "ROAD_SECONDS", 0.02)
+    monkeypatch.setattr("node.links.promotion.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("node.links.promotion.LONGEST_PAUSE_SECONDS", 0.001)
+    fates = itertools.cycle(["whole", "dies", "whole", "corrupt", "lost", "fails", "frozen"])
+    shared = fake_roads.Shared(fates=fates)
+    await pair.start(
+        checkpoint, drafter, (fake_roads.FakeRoads(shared), fake_roads.FakeRoads(shared))
+    )
+    session = await pair.session()
+    stream = await pair.client.generate(session, 2 * TOKENS)
+    assert stream.token_ids == alone
+    assert stream.done.speculation.drafted_count > TOKENS / 2
+    transports = [change.transport for change in stream.done.link_changes]
+    assert len(transports) > 2
+    # One after the other: promoted, demoted, promoted.
+    assert all(one != two for one, two in itertools.pairwise(transports))
+    starts = [change.start_seconds for change in stream.done.link_changes]
+    assert starts == sorted(starts)
+    (link,) = pair.verifier.roles.tensor_links()
+    assert link.demotion_count >= 1
+    await pair.client.close(session)
+    await pair.calls.until(lambda: shared.open_roads == shared.open_plans == 0)
+    await pair.stop()
+
+
+async def test_the_log_of_changes_is_bounded_and_asked_by_time():
+    log = LinkLog(3)
+    for at in range(5):
+        log.add(
+            LinkChange(
+                float(at), "n", LinkPurpose.FEATURES, RoadKind.RING, at, ChangeCause.FAULT, "r"
+            )
+        )
+    assert [change.at for change in log.since(0.0)] == [2.0, 3.0, 4.0]
+    assert [change.at for change in log.since(3.0)] == [3.0, 4.0]
