@@ -18,6 +18,7 @@ EngineError
 ├── BadParameters           a parameter outside its range
 ├── RestorerLost            what was evicted is gone; it is made anew from the history
 ├── RestorerRefused         evicted numbers that cannot be kept: not finite, or of a wrong shape
+├── GroupLost               the ranks that computed the verifier together are no more
 ├── InvariantViolated       a broken promise; the session has ended
 └── DraftFailed             a proposer's fault, see `DraftFaultKind`
 
@@ -141,6 +142,15 @@ class RestorerRefused(EngineError):
     """Evicted numbers that are not finite, or of a wrong shape; nothing was kept."""
 
     reason = "RESTORER_REFUSED"
+
+
+class GroupLost(EngineError):
+    """A rank of the group that served the verifier is lost, and the session with it.
+
+    Its tokens make it again, on another node at once, here once the group is back.
+    """
+
+    reason = "GROUP_LOST"
 
 
 class InvariantViolated(EngineError):

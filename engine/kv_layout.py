@@ -87,6 +87,13 @@ class KvLayout:
         return tuple(group for group in self.groups if group.shape.sliding_window is None)
 
     @property
+    def history_layer_count(self) -> int:
+        """Layers that attend to all of the history, with keys of their own or another layer's."""
+        owners = {index for group in self.restored_groups for index in group.layers}
+        shared = [layer.source for layer in self.layers if isinstance(layer, SharedLayer)]
+        return len(owners) + sum(source in owners for source in shared)
+
+    @property
     def shallow_depth(self) -> int:
         """Layers of the shortest prefix that has every kind of layer."""
         kinds = [SharedLayer if isinstance(layer, SharedLayer) else layer for layer in self.layers]

@@ -149,9 +149,10 @@ class Placement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ContiguousPlacement:
-    """Position p is in slot p, and stays there."""
+    """Position p is in slot p - `origin`, and stays there; none is below `origin`."""
 
     segments: tuple[int, ...]
+    origin: int = 0
 
     @property
     def slots(self) -> int:
@@ -165,12 +166,11 @@ class ContiguousPlacement:
 
     def slot(self, position: int) -> int:
         """The slot of `position`."""
-        return position
+        return position - self.origin
 
     def used(self, end: int) -> int:
         """Segments that hold the positions below `end`."""
-        fine = -(-min(end, FINE_SLOTS) // FINE_SEGMENT)
-        return fine + max(0, -(-(end - FINE_SLOTS) // COARSE_SEGMENT))
+        return max(0, _segments_below(end) - _segments_below(self.origin))
 
     def forkable_from(self, written: int) -> int:  # noqa: ARG002 - of no influence here
         """Every prefix is there."""
@@ -213,11 +213,22 @@ class RingPlacement:
         return max(0, written + self.layout.window - 1 - self.layout.ring)
 
 
-def contiguous_placement(capacity: int) -> ContiguousPlacement:
-    """Room for `capacity` >= 1 positions, in whole segments."""
-    fine = -(-min(capacity, FINE_SLOTS) // FINE_SEGMENT)
-    coarse = max(0, -(-(capacity - FINE_SLOTS) // COARSE_SEGMENT))
-    return ContiguousPlacement((FINE_SEGMENT,) * fine + (COARSE_SEGMENT,) * coarse)
+def contiguous_placement(end: int, origin: int = 0) -> ContiguousPlacement:
+    """Room for the positions from `origin` to `end`, exclusive, in whole segments.
+
+    `origin` is a multiple of `COARSE_SEGMENT`: a segment begins there in either
+    case, so that the segments are those that room for all positions has.
+    """
+    count = _segments_below(end)
+    fine = min(count, FINE_SLOTS // FINE_SEGMENT)
+    segments = (FINE_SEGMENT,) * fine + (COARSE_SEGMENT,) * (count - fine)
+    return ContiguousPlacement(segments[_segments_below(origin) :], origin)
+
+
+def _segments_below(end: int) -> int:
+    """Segments that positions below `end` take."""
+    fine = -(-min(end, FINE_SLOTS) // FINE_SEGMENT)
+    return fine + max(0, -(-(end - FINE_SLOTS) // COARSE_SEGMENT))
 
 
 def ring_placement(

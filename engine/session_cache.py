@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.cache import KvCache
-from engine.errors import RestorerLost, SessionNotFound
+from engine.ended import ended_error
+from engine.errors import RestorerLost
 from engine.restoration.contract import EvictedStore
 from engine.slab_pool import Slab
 
@@ -60,11 +61,9 @@ class SessionCache:
             return cache.evicted if cache is not None else None
 
     def check_alive(self) -> None:
-        """Raises `SessionNotFound` once ended."""
+        """Raises `SessionNotFound` once ended, `GroupLost` when that was its verifier's group."""
         if self._end_reason:
-            raise SessionNotFound(
-                f"the session was {self._end_reason}; open a new one and append the history"
-            )
+            raise ended_error("the session", self._end_reason)
 
     def borrow(self) -> KvCache:
         """The cache, kept until `hand_back`.

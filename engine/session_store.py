@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from engine.cache import CacheSpec
 from engine.creation_requests import CreationRequests, check_request_id
+from engine.ended import LOST_WITH_GROUP, ended_error
 from engine.errors import BadParameters, OutOfKvMemory, SessionNotFound
 from engine.eviction import chosen_to_free, freed_together
 from engine.restoration.contract import EvictedStore
@@ -33,6 +34,7 @@ class EndReason(StrEnum):
     IDLE = "evicted after its time to live"
     MEMORY = "evicted to make room"
     INVARIANT = "ended by a broken promise"
+    GROUP = LOST_WITH_GROUP
 
 
 class Activity(StrEnum):
@@ -224,7 +226,7 @@ class SessionStore:
             undo.pop_all()
 
     def get(self, session_id: str) -> SessionRecord:
-        """The live session; raises `SessionNotFound`, saying how it ended."""
+        """The live session; raises `SessionNotFound` or `GroupLost`, saying how it ended."""
         with self._lock:
             record = self._records.get(session_id)
             if record is not None and record.session.end_reason:
@@ -233,11 +235,13 @@ class SessionStore:
             if record is not None:
                 return record
             ended = self._ends.reasons.get(session_id)
-        was = f"was {ended}" if ended else "is not known to this node"
-        raise SessionNotFound(
-            f"session {session_id[:64]!r} {was}; open a new one and append the history",
-            session_id=session_id[:64],
-        )
+        if ended is None:
+            raise SessionNotFound(
+                f"session {session_id[:64]!r} is not known to this node; open a new one and append"
+                " the history",
+                session_id=session_id[:64],
+            )
+        raise ended_error(f"session {session_id[:64]!r}", ended, session_id=session_id[:64])
 
     @contextmanager
     def hold(self, session_id: str, activity: Activity) -> Iterator[SessionRecord]:
@@ -282,11 +286,11 @@ class SessionStore:
             self._remove(record, EndReason.CLOSED)
             return len(record.session.history)
 
-    def close_all(self) -> None:
-        """Closes every session."""
+    def close_all(self, reason: EndReason = EndReason.CLOSED) -> None:
+        """Ends every session, for this reason."""
         with self._lock:
             for record in list(self._records.values()):
-                self._remove(record, EndReason.CLOSED)
+                self._remove(record, reason)
 
     def page(self, after: int = 0, size: int = 100) -> tuple[list[SessionRecord], int | None]:
         """Sessions with an ordinal above `after`, oldest first, at most `size`.

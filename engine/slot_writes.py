@@ -42,7 +42,7 @@ def final_segments(placement: Placement, length: int, written_from: int) -> int:
     """
     if not isinstance(placement, ContiguousPlacement):
         return 0
-    end = count = 0
+    end, count = placement.origin, 0
     for keys in placement.segments:
         end += keys
         if end > min(length, written_from):

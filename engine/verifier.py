@@ -35,7 +35,8 @@ class VerifierInfo:
     history, `kv_fixed_bytes` those that a cache takes besides at most (sliding
     windows, recurrent states); `width` the most tokens of a verified block, so
     that it holds at most `width - 1` drafted ones; `layer_count` and
-    `hidden_size` shape the hidden states that can be tapped.
+    `hidden_size` shape the hidden states that can be tapped;
+    `history_layer_count` of the layers attend to all of the history.
     """
 
     model_id: str
@@ -52,6 +53,7 @@ class VerifierInfo:
     layer_count: int = 0
     hidden_size: int = 0
     backend: str = ""
+    history_layer_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

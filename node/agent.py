@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import NoReturn
 
 import structlog
@@ -13,6 +14,7 @@ import structlog
 from engine.model_folder import Progress
 from node.archive.session_restorers import RestorerSettings
 from node.config import Config, is_loopback
+from node.groups.group_settings import GroupLimits, GroupSource
 from node.log import configure_log
 from node.machine import memory_free_bytes
 from node.membership.fleet_changes import EventSink
@@ -148,6 +150,16 @@ class Agent:
             )
 
 
+def _group(config: Config) -> GroupSource | None:
+    if not config.group:
+        return None
+    return GroupSource(
+        Path(config.group).expanduser(),
+        host=config.bind_address[0],
+        limits=GroupLimits(silence_seconds=config.group_deadline_seconds),
+    )
+
+
 def _role_settings(config: Config) -> RoleSettings:
     return RoleSettings(
         kv_budget_bytes=config.kv_budget_bytes or memory_free_bytes() // 4,
@@ -155,7 +167,9 @@ def _role_settings(config: Config) -> RoleSettings:
         draft_deadline_seconds=config.draft_deadline_seconds,
         dtype=config.dtype,
         backend=config.backend,
+        links=config.links,
         host=config.bind_address[0],
+        group=_group(config),
         restorers=RestorerSettings(
             deadline=config.archive_deadline_seconds,
             rebuild=config.restorer_wait_seconds,

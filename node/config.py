@@ -26,6 +26,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "json", "console")
 DTYPES = ("float32", "bfloat16")
 BACKENDS = ("auto", "torch", "mlx")
+LINKS = ("auto", "grpc", "local", "ring")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,12 @@ class Config:
     """Number format of the models' computation."""
     backend: str = "auto"
     """What computes: torch, mlx, or auto: mlx on Apple silicon, torch elsewhere."""
+    group: str = ""
+    """Hostfile of the ranks that serve the verifier together; empty for this process alone."""
+    group_deadline_seconds: float = 10.0
+    """A rank that is silent for longer is lost, and its group is started again."""
+    links: str = "auto"
+    """What carries tensors between nodes: grpc, local, ring, or auto: the fastest measured."""
     drain_seconds: float = 5.0
     """What running generations get when the node leaves."""
     log_level: str = "info"
@@ -257,6 +264,10 @@ def _check(config: Config) -> None:
     _require(0.02 <= config.period_seconds <= 60, "period_seconds", "give 0.02 to 60 s")
     _require(0 <= config.drain_seconds <= 3600, "drain_seconds", "give 0 to 3600 s")
     _require(config.backend in BACKENDS, "backend", f"give one of {', '.join(BACKENDS)}")
+    _require(
+        0.5 <= config.group_deadline_seconds <= 3600, "group_deadline_seconds", "give 0.5 to 3600 s"
+    )
+    _require(config.links in LINKS, "links", f"give one of {', '.join(LINKS)}")
     _require(config.dtype in DTYPES, "dtype", f"give one of {', '.join(DTYPES)}")
     _require(config.log_level in LOG_LEVELS, "log_level", f"give one of {', '.join(LOG_LEVELS)}")
     _require(

@@ -40,7 +40,8 @@ class NodeMetrics:
         )
         self.sessions = Counter(
             "kakeya_sessions_total",
-            "Sessions that ended, by outcome: closed, evicted, invariant_violated, drained.",
+            "Sessions that ended, by outcome: closed, evicted, invariant_violated, group_lost, "
+            "drained.",
             ["outcome"],
             registry=registry,
         )
@@ -111,6 +112,7 @@ class NodeMetrics:
             ["fault"],
             registry=registry,
         )
+        self._links()
         self.draft_round_trip_seconds = Histogram(
             "kakeya_draft_round_trip_seconds",
             "A draft's way to the proposer and back, its compute time included.",
@@ -135,6 +137,36 @@ class NodeMetrics:
             "Calls that ended with an error, by its reason.",
             ["reason"],
             registry=registry,
+        )
+
+    def _links(self) -> None:
+        registry = self.registry
+        self.link_transports = Gauge(
+            "kakeya_link_transports",
+            "Ends of tensor links that are open here, by what carries their tensors now: grpc, "
+            "local, ring.",
+            ["transport"],
+            registry=registry,
+        )
+        self.link_changes = Counter(
+            "kakeya_link_changes_total",
+            "Changes of what carries a tensor link, by what carries it then and by cause: "
+            "faster, forced, peer, slower, fault, idle.",
+            ["to", "cause"],
+            registry=registry,
+        )
+        self.link_transport_bytes = Counter(
+            "kakeya_link_transport_bytes_total",
+            "Bytes of tensors on links, by what carried them and by way: sent, received.",
+            ["transport", "way"],
+            registry=registry,
+        )
+        self.link_send_seconds = Histogram(
+            "kakeya_link_send_seconds",
+            "From a tensor's departure until its receiver said that it has it, by what carried it.",
+            ["transport"],
+            registry=registry,
+            buckets=_SHORT,
         )
 
     def _restoring(self) -> None:
@@ -164,6 +196,11 @@ class NodeMetrics:
             "A layer's wait for its partial attention, as the verifier sees it.",
             registry=registry,
             buckets=_SHORT,
+        )
+        self.restorer_read_bytes = Counter(
+            "kakeya_restorer_read_bytes_total",
+            "Keys and values that were read back from archives, to be attended to here.",
+            registry=registry,
         )
         self.restorer_faults = Counter(
             "kakeya_restorer_faults_total",

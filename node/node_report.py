@@ -27,15 +27,18 @@ class NodeReport:
             acceptances=self._acceptances(),
             metrics_address=self._metrics_address,
             draining=self._roles.draining,
+            tensor_links=self._roles.tensor_links(),
         )
 
     def _links(self) -> list[capability_pb2.PeerLink]:
         shut_out = self._roles.open_breakers()
+        waits = self._roles.archive_waits()
         return [
             capability_pb2.PeerLink(
                 node_id=state.node_id,
                 round_trip_seconds=state.round_trip_seconds,
                 breaker_open=state.node_id in shut_out,
+                archive_wait_seconds=waits.get(state.node_id, 0.0),
             )
             for state in self._known.states()
             if not state.is_self and state.round_trip_seconds > 0

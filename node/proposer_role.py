@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from engine.backends import AUTO
 from engine.model_folder import Progress
 from engine.proposers import ngram
 from engine.proposers.contract import Proposer
@@ -19,18 +20,22 @@ from node.drafting.served_proposer import (
 )
 from node.sessions.worker import ModelWorker
 
+# MLX gives each thread a stream, and to compute waits for it with the loop held up.
+THREAD_BOUND = frozenset({"mlx"})
+
 
 async def load_served_proposer(
     model: str,
     clock: Callable[[], float],
     *,
     dtype: str = "float32",
+    backend: str = AUTO,
     progress: Progress | None = None,
 ) -> ServedProposer:
     """The proposer `MODEL` or `MODEL@TARGET`, loaded and measured.
 
-    `clock` gives monotonic seconds. Raises a `ModelUnusable` or `BadParameters`; no
-    thread is left then.
+    `clock` gives monotonic seconds. `backend` computes it, a name of `engine.backends`
+    or `AUTO`. Raises a `ModelUnusable` or `BadParameters`; no thread is left then.
     """
     if model == ngram.MODEL_ID:
         lookup = load_proposer(model)
@@ -38,12 +43,16 @@ async def load_served_proposer(
     worker = ModelWorker(f"proposer-{model}")
     try:
         proposer: Proposer = await worker.run(
-            partial(load_proposer, model, dtype=dtype, progress=progress)
+            partial(load_proposer, model, backend=backend, dtype=dtype, progress=progress)
         )
         offer = await worker.run(partial(proposer_offer, proposer, clock))
     except BaseException:
         await worker.close()
         raise
+    if proposer.info.backend in THREAD_BOUND:
+        return ServedProposer(
+            proposer, offer, worker.run, worker.run, worker.close, inline_tokens=INLINE_VECTORS
+        )
     steps = ModelSteps(worker.run)
     return ServedProposer(
         proposer, offer, steps.run, steps.run_long, worker.close, inline_tokens=INLINE_VECTORS

@@ -28,20 +28,28 @@ from engine.session_store import EndReason
 from fleet.card import ArchiveOffer, ModelOffer, Role
 from fleet.placement import MeasuredAcceptance
 from kakeya.v1 import (
+    capability_pb2,
     placement_pb2_grpc,
     proposer_pb2_grpc,
     runtime_pb2_grpc,
+    tensor_pb2,
     tensor_pb2_grpc,
 )
 from node.archive.archive_role import ArchiveRole
 from node.archive.archive_ways import ArchiveWays
 from node.archive.drafter_folders import drafter_folder
+from node.archive.kv_fetch_links import KvFetchLinks
 from node.archive.session_restorers import Restorers, RestorerSettings
 from node.drafting.proposer_service import ProposerServicer
 from node.drafting.served_proposer import ServedProposer
+from node.groups.group_settings import GroupSource
 from node.links.encoder_fetch import EncoderShelf
 from node.links.feature_inbox import FeatureInbox
+from node.links.link_handler import LinkHandler
 from node.links.link_table import LinkTable
+from node.links.open_links import OpenLinks
+from node.links.promotion import LinkMode
+from node.links.roads.contract import RoadBuilder
 from node.links.tensor_service import ConditionedProposer, TensorServicer
 from node.metrics import NodeMetrics
 from node.planning.acceptance_ledger import AcceptanceLedger
@@ -50,7 +58,6 @@ from node.planning.placement_service import PlacementServicer
 from node.planning.planner import OwnMeasurements, Planner
 from node.proposer_role import load_served_proposer
 from node.role_spec import (
-    BadRoleSpec,
     RoleSpec,
     archive_bytes,
     check_memory,
@@ -60,9 +67,8 @@ from node.sessions.breaker_book import BreakerBook
 from node.sessions.generations import Generations
 from node.sessions.pairing import Surroundings
 from node.sessions.runtime_service import RuntimeServicer
-from node.sessions.served_verifier import ServedVerifier
+from node.sessions.served_verifiers import ServedVerifiers, named_twice
 from node.sessions.session_desk import SessionDesk
-from node.sessions.verifier_loading import StoreSettings, load_served_verifier
 
 __all__ = ["Progress", "RoleLoad", "RoleSettings", "Roles"]
 
@@ -92,8 +98,12 @@ class RoleSettings:
     """Number format of the computation of verifiers and proposers."""
     backend: str = "auto"
     """What computes: torch, mlx or auto."""
+    links: str = "auto"
+    """What carries tensors between nodes: grpc, local, ring or auto."""
     host: str = "127.0.0.1"
     """Where an archive listens, at a port of its own."""
+    group: GroupSource | None = None
+    """The hostfile of the ranks that serve the verifier; None for this process."""
     restorers: RestorerSettings = field(default_factory=RestorerSettings)
     """Limits of what restores the sessions' evicted positions."""
 
@@ -129,15 +139,19 @@ class Roles:
         self._settings = settings
         self._metrics = metrics
         self._clock = time.monotonic
-        self._verifiers: dict[str, ServedVerifier] = {}
         self._proposers: dict[str, ServedProposer] = {}
         self._ledger = AcceptanceLedger()
-        self._encoders = EncoderShelf()
+        self._links = OpenLinks(
+            metrics=metrics, mode=LinkMode(settings.links), clock=self._clock
+        )
+        self._encoders = EncoderShelf(self._links)
         self._fleet: FleetView | None = None
         self._breakers = BreakerBook(self._clock, self._boot_of)
         self._services: _Services | None = None
         self._archive: ArchiveRole | None = None
         self._drafters: dict[str, Path] = {}
+        self._verifier_role = ServedVerifiers(settings, self._clock, self._session_ended)
+        self._verifiers = self._verifier_role.by_model
         self._restorers: Restorers | None = None
         metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
 
@@ -149,9 +163,10 @@ class Roles:
         """
         parsed = parse_role_specs(specs)
         verifier_count = sum(spec.role is Role.VERIFIER for spec in parsed)
+        self._verifier_role.check_count(verifier_count)
         for spec in parsed:
             if spec.role is Role.VERIFIER:
-                await self._load_verifier(spec, verifier_count, progress)
+                await self._verifier_role.load(spec, verifier_count, progress)
             elif spec.role is Role.PROPOSER:
                 await self._load_proposer(spec, progress)
             else:
@@ -165,10 +180,15 @@ class Roles:
                     host=self._settings.host,
                 )
 
+    @property
+    def offers_changed(self) -> asyncio.Event:
+        """Set when `offers` differs from what it was; whoever takes notice clears it."""
+        return self._verifier_role.changed
+
     def offers(self) -> tuple[ModelOffer, ...]:
         """What the card says of this node's models, verifiers first."""
         return (
-            *(served.offer for served in self._verifiers.values()),
+            *self._verifier_role.offers,
             *(served.offer for served in self._proposers.values()),
         )
 
@@ -185,11 +205,11 @@ class Roles:
         """For GetNode."""
         services = self._services
         return RoleLoad(
-            session_count=sum(len(served.store) for served in self._verifiers.values()),
+            session_count=self._verifier_role.session_count,
             generating_count=services.generations.running_count if services else 0,
             draft_stream_count=services.proposer.stream_count if services else 0,
-            kv_bytes=self._kv_bytes(),
-            kv_budget_bytes=self._kv_budget_bytes(),
+            kv_bytes=self._verifier_role.kv_bytes,
+            kv_budget_bytes=self._verifier_role.kv_budget_bytes,
             archive_count=self._archive.open_count if self._archive else 0,
             archive_bytes=self._archive.used_bytes if self._archive else 0,
             archive_budget_bytes=self._archive.budget_bytes if self._archive else 0,
@@ -198,6 +218,14 @@ class Roles:
     def acceptances(self) -> tuple[tuple[tuple[str, str], MeasuredAcceptance], ...]:
         """((verifier model, proposer model), what was measured here), for GetNode."""
         return tuple(self._ledger.rates(self._clock()).items())
+
+    def tensor_links(self) -> list[capability_pb2.TensorLinkStatus]:
+        """The tensor links that are open here, either way, for GetNode."""
+        return self._links.statuses()
+
+    def look_for_roads(self) -> None:
+        """Asks for roads again, which this host may have now: for the links that are open."""
+        self._links.look_again()
 
     def open_breakers(self) -> frozenset[str]:
         """Ids of the nodes whose proposers are shut out here."""
@@ -208,12 +236,16 @@ class Roles:
         """Whether new sessions, generations and drafts are refused."""
         return self._services is not None and self._services.desk.draining
 
-    def register(self, server: grpc.aio.Server, fleet: FleetView) -> tuple[str, ...]:
+    def register(
+        self, server: grpc.aio.Server, fleet: FleetView, roads: Sequence[RoadBuilder] = ()
+    ) -> tuple[str, ...]:
         """Adds the four services to the server, and returns their full names.
 
-        The server needs `node.rpc.error_interceptor.ErrorInterceptor`.
+        The server needs `node.rpc.error_interceptor.ErrorInterceptor`. `roads` are
+        what tensor links may have beside gRPC, best first.
         """
         self._fleet = fleet
+        self._links.add_roads(roads)
         planner = Planner(fleet, self._own_measurements)
         around = Surroundings(
             fleet=fleet,
@@ -222,10 +254,14 @@ class Roles:
             breakers=self._breakers,
             observe_round_trip=self._metrics.draft_round_trip_seconds.observe,
             encoders=self._encoders,
+            links=self._links,
         )
         self._restorers = Restorers(
             fleet=fleet,
             ways=ArchiveWays(self._metrics, deadline_seconds=self._settings.restorers.deadline),
+            reads=KvFetchLinks(
+                self._links, fleet, self._metrics, self._settings.restorers.deadline
+            ),
             metrics=self._metrics,
             settings=self._settings.restorers,
             drafters=self._drafters,
@@ -246,7 +282,9 @@ class Roles:
             self._settings.draft_stream_limit,
             partial(_find_inbox, links),
         )
-        tensors = TensorServicer(self._conditioned(), links, self._metrics)
+        tensors = TensorServicer(
+            self._conditioned(), links, self._metrics, self._links, self._link_handlers()
+        )
         runtime = RuntimeServicer(desk, generations, self._metrics, self._clock)
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(runtime, server)
         proposer_pb2_grpc.add_ProposerServiceServicer_to_server(proposer, server)
@@ -259,6 +297,11 @@ class Roles:
 
     async def run(self) -> None:
         """Evicts idle sessions until cancelled. Owned by the agent's TaskGroup."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sweep())
+            tasks.create_task(self._verifier_role.run())
+
+    async def _sweep(self) -> None:
         period = min(SWEEP_SECONDS, self._settings.session_ttl_seconds / 10)
         while True:
             await asyncio.sleep(period)
@@ -290,10 +333,10 @@ class Roles:
         if self._services is not None:
             await self._services.desk.close()
         await self._encoders.close()
+        await self._links.close()
         for proposer in self._proposers.values():
             await proposer.close()
-        for served in self._verifiers.values():
-            await served.worker.close()
+        await self._verifier_role.close()
         if self._restorers is not None:
             await self._restorers.close()
         if self._archive is not None:
@@ -301,14 +344,24 @@ class Roles:
 
     async def _load_proposer(self, spec: RoleSpec, progress: Progress | None) -> None:
         served = await load_served_proposer(
-            spec.model, self._clock, dtype=self._settings.dtype, progress=progress
+            spec.model,
+            self._clock,
+            dtype=self._settings.dtype,
+            backend=self._settings.backend,
+            progress=progress,
         )
         model_id = served.offer.model_id
         if model_id in self._proposers:
             await served.close()
-            raise _named_twice(spec, model_id)
+            raise named_twice(spec, model_id)
         self._proposers[model_id] = served
         self._drafters.update(await asyncio.to_thread(drafter_folder, spec.model))
+
+    def _link_handlers(self) -> dict[tensor_pb2.LinkPurpose.ValueType, LinkHandler]:
+        """What serves the links that are not for features, by purpose."""
+        if self._archive is None:
+            return {}
+        return {tensor_pb2.LINK_PURPOSE_KEYS_VALUES: self._archive.reads}
 
     def _conditioned(self) -> dict[str, ConditionedProposer]:
         """The proposers that take context vectors, as links need them."""
@@ -320,33 +373,6 @@ class Roles:
             if isinstance(encoder := served.proposer.encoder, ContextEncoder)
         }
 
-    async def _load_verifier(
-        self, spec: RoleSpec, verifier_count: int, progress: Progress | None
-    ) -> None:
-        loop = asyncio.get_running_loop()
-
-        def on_end(session_id: str, reason: EndReason) -> None:
-            loop.call_soon_threadsafe(self._session_ended, session_id, reason)
-
-        settings = self._settings
-        served = await load_served_verifier(
-            spec.model,
-            StoreSettings(
-                budget_bytes=settings.kv_budget_bytes // verifier_count,
-                ttl_seconds=settings.session_ttl_seconds,
-                clock=self._clock,
-                on_end=on_end,
-            ),
-            dtype=settings.dtype,
-            backend=settings.backend,
-            progress=progress,
-        )
-        model_id = served.offer.model_id
-        if model_id in self._verifiers:
-            await served.worker.close()
-            raise _named_twice(spec, model_id)
-        self._verifiers[model_id] = served
-
     def _session_ended(self, session_id: str, reason: EndReason) -> None:
         if self._services is not None:
             self._services.desk.ended(session_id, reason)
@@ -354,30 +380,21 @@ class Roles:
     def _boot_of(self, node_id: str) -> str:
         return self._fleet.boot_id(node_id) if self._fleet is not None else ""
 
+    def archive_waits(self) -> dict[str, float]:
+        """What the sessions' layers wait for an archive's answer, by its node, in seconds."""
+        restorers = self._restorers
+        return restorers.ways.waits.by_node(restorers.fleet) if restorers is not None else {}
+
     def _own_measurements(self) -> OwnMeasurements:
+        archive = self.archive_offer()
         return OwnMeasurements(
             acceptances=self._ledger.rates(self._clock()),
             open_breakers=self.open_breakers(),
-            free_kv_bytes=(
-                sum(served.store.available_bytes for served in self._verifiers.values())
-                if self._verifiers
-                else None
-            ),
+            free_kv_bytes=self._verifier_role.free_kv_bytes,
+            free_archive_bytes=archive.free_bytes if archive is not None else None,
+            archive_waits=self.archive_waits(),
         )
 
-    def _kv_bytes(self) -> int:
-        return sum(served.store.kv_bytes for served in self._verifiers.values())
-
-    def _kv_budget_bytes(self) -> int:
-        return self._settings.kv_budget_bytes if self._verifiers else 0
-
-
-def _named_twice(spec: RoleSpec, model_id: str) -> BadRoleSpec:
-    return BadRoleSpec(
-        f"two models to serve are both named {model_id!r}, the second at {spec.model}",
-        "requests tell them apart by that name: rename one of the folders",
-        spec=spec.model,
-    )
 
 
 def _find_inbox(links: LinkTable, link_id: str) -> FeatureInbox | None:

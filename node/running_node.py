@@ -24,6 +24,8 @@ from kakeya.v1 import capability_pb2_grpc
 from node.capability_service import SERVICE_NAME, CapabilityServicer
 from node.config import Config, is_loopback, join_address
 from node.errors import NodeError
+from node.links.roads.ring_probe import RingProbe
+from node.links.roads.road_builders import road_builders, wants_ring
 from node.machine import machine, memory_free_bytes
 from node.membership.card_maker import CardFacts, CardMaker
 from node.membership.discovery import Announcement, Discovery
@@ -44,6 +46,9 @@ from node.rpc.health import HEALTH_SERVICE, Health
 from node.state_directory import StateDirectory
 
 _log = structlog.get_logger(__name__)
+
+# The trial of a ring takes a core for half a second: not from those who wait for the node.
+PROBE_AFTER_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,7 @@ class RunningNode:
         self._watch = FleetWatch(parts.metrics)
         self._peers = Peers()
         self._memory = PeerMemory(parts.state)
+        self._ring_probe = RingProbe()
 
     async def serve(
         self, incarnation: int, port: int, *, until: Callable[[], Awaitable[float]]
@@ -119,6 +125,8 @@ class RunningNode:
                     tasks.create_task(gossip.run()),
                     tasks.create_task(self._roles.run()),
                     tasks.create_task(discovery.run(gossip.found)),
+                    tasks.create_task(self._follow_offers(card_maker, gossip)),
+                    tasks.create_task(self._offer_ring(card_maker, gossip, addresses)),
                     tasks.create_task(
                         self._memory.run(membership.registry, 2 * self._config.period_seconds)
                     ),
@@ -144,6 +152,31 @@ class RunningNode:
         health.close()
         await self._server.stop(STOP_SECONDS)
         _log.info("left")
+
+    async def _follow_offers(self, card_maker: CardMaker, gossip: Gossip) -> None:
+        """Announces a new card whenever the roles offer other models than before."""
+        changed = self._roles.offers_changed
+        while True:
+            await changed.wait()
+            changed.clear()
+            if self._roles.offers() != card_maker.current.card.models:
+                gossip.announce(card_maker.change(self._roles.offers(), memory_free_bytes()))
+
+    async def _offer_ring(
+        self, card_maker: CardMaker, gossip: Gossip, addresses: tuple[str, ...]
+    ) -> None:
+        """Puts a ring on the card when this host can form one; `links` may forbid the trial."""
+        # MLX's ring speaks IPv4 only.
+        usable = [address for address in addresses if not address.startswith("[")]
+        if not wants_ring(self._config.links) or not usable:
+            return
+        await asyncio.sleep(PROBE_AFTER_SECONDS)
+        reason = await self._ring_probe.run()
+        self._roles.look_for_roads()
+        if reason:
+            _log.info("no_ring", reason=reason)
+        else:
+            gossip.announce(card_maker.offer_ring(usable[0]))
 
     def _card_maker(self, incarnation: int, addresses: tuple[str, ...]) -> CardMaker:
         facts = CardFacts(
@@ -206,12 +239,18 @@ class RunningNode:
     ) -> Health:
         server = self._server
         capability_pb2_grpc.add_CapabilityServiceServicer_to_server(servicer, server)
-        services = (SERVICE_NAME, *self._roles.register(server, known))
+        roads = road_builders(self._config.links, self._road_host(), self._ring_probe)
+        services = (SERVICE_NAME, *self._roles.register(server, known, roads))
         health = Health((*services, *(role.value for role in self._roles.served())))
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
         if is_local:
             enable_server_reflection((*services, HEALTH_SERVICE, REFLECTION_SERVICE), server)
         return health
+
+    def _road_host(self) -> str:
+        """The address at which another host's ring reaches this one, an IPv4 address if any."""
+        hosts = addresses_of(self._config.bind_address[0])
+        return next((host for host in hosts if ":" not in host), hosts[0])
 
     def _announce(self, address: str, metrics_address: str, port: int) -> None:
         """Leaves the address for local tools and for the next start."""

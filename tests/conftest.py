@@ -103,6 +103,31 @@ def evicted_stores() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def fetched_sources() -> ModuleType:
+    """Evicted stores that attend here to what another store of this process keeps."""
+    return _load("fetched_sources")
+
+
+@pytest.fixture(scope="session")
 def caches() -> ModuleType:
     """Restored caches, and stores that are lost at a chosen call."""
     return _load("restored_caches")
+
+
+@pytest.fixture(scope="session")
+def road_pairs() -> ModuleType:
+    """Pairs of roads in one process, and what they leave behind."""
+    return _module("road_pairs", Path(__file__).parent / "node_data")
+
+
+@pytest.fixture(scope="session")
+def linked_pairs() -> ModuleType:
+    """Both ends of tensor links in one process, over sockets or queues."""
+    return _module("linked_pairs", Path(__file__).parent)
+
+
+@pytest.fixture(scope="session")
+def linked_pair(linked_pairs: ModuleType) -> Callable[..., object]:
+    """`async with linked_pair("grpc") as (caller, served)`."""
+    made: Callable[..., object] = linked_pairs.linked_pair
+    return made

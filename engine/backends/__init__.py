@@ -13,6 +13,8 @@ from engine.errors import BadParameters, ModelUnusable
 from engine.feature_encoder import ContextEncoder
 from engine.model_folder import ModelFolder
 from engine.proposers.contract import Proposer
+from engine.restoration.keys_values_source import ChunkAttention
+from engine.restoration.shape import EvictedShape
 from engine.restoration.stores import EvictedStores
 from engine.verifier import Verifier
 
@@ -22,11 +24,20 @@ BACKENDS = {
 }
 """Module of each back end; it has `load_verifier` with the signature of `_Backend`."""
 
-PROPOSERS = {
-    "dflash": "engine.backends.torch_backend.dflash",
-    "masked_diffusion": "engine.backends.torch_backend.masked_diffusion",
+DFLASH = {
+    "mlx": "engine.backends.mlx_backend.dflash",
+    "torch": "engine.backends.torch_backend.dflash",
 }
-"""Module of each kind of proposer with tensors: `load_dflash`, `load_masked_diffusion`."""
+"""Module of each back end with `load_dflash`."""
+
+MASKED_DIFFUSION = {"torch": "engine.backends.torch_backend.masked_diffusion"}
+"""Module of each back end with `load_masked_diffusion`."""
+
+SHARDING = {
+    "mlx": "engine.backends.mlx_backend.sharding",
+    "torch": "engine.backends.torch_backend.sharding",
+}
+"""Module of each back end with `load_shard`."""
 
 LIBRARIES = {"mlx": ("mlx", "mlx_lm"), "torch": ("torch", "transformers")}
 """What each back end cannot do without; the extra of the same name installs it."""
@@ -35,11 +46,17 @@ AUTO = "auto"
 """Stands for the back end that suits this machine; see `suited_backend`."""
 
 
-ENCODERS = "engine.backends.torch_backend.dflash.encoder"
-"""It has `load_encoder`."""
+ENCODERS = {
+    "mlx": "engine.backends.mlx_backend.dflash.checkpoint",
+    "torch": "engine.backends.torch_backend.dflash.encoder",
+}
+"""Module of each back end with `load_encoder`."""
 
 ARCHIVE_STORES = "engine.backends.torch_backend.archive_stores"
-"""It has `TorchArchiveStores`."""
+"""It has `TorchArchiveStores` and `stores_beside`."""
+
+FETCHED_ATTENTION = "engine.backends.torch_backend.fetched_attention"
+"""It has `TorchFetchedAttention`."""
 
 
 class _Backend(Protocol):
@@ -48,12 +65,22 @@ class _Backend(Protocol):
     ) -> Verifier: ...
 
 
+class _Sharding(Protocol):
+    def load_shard(self, folder: ModelFolder, *, dtype: str, rank: int, size: int) -> Verifier: ...
+
+
 class _Encoders(Protocol):
     def load_encoder(self, folder: Path) -> ContextEncoder: ...
 
 
 class _ArchiveStores(Protocol):
     def TorchArchiveStores(self, budget_bytes: int) -> EvictedStores: ...  # noqa: N802 - a class
+
+    def stores_beside(self, verifier: Verifier) -> EvictedStores | None: ...
+
+
+class _FetchedAttention(Protocol):
+    def TorchFetchedAttention(self, shape: EvictedShape) -> ChunkAttention: ...  # noqa: N802 - a class
 
 
 class _DFlash(Protocol):
@@ -100,34 +127,65 @@ def load_verifier(
     machine has available if None. Raises a `ModelUnusable`, also when the back
     end is not installed, or `BadParameters` for an unknown back end or dtype.
     """
-    name = suited_backend() if backend == AUTO else backend
-    if name not in BACKENDS:
-        raise BadParameters(f"no back end {name!r}; there are: {AUTO}, {', '.join(BACKENDS)}")
+    name = _chosen(backend)
     return _module(name).load_verifier(folder, dtype=dtype, available_bytes=available_bytes)
 
 
-def load_dflash(folder: ModelFolder, target: ModelFolder, *, dtype: str = "float32") -> Proposer:
-    """The DFlash drafter in `folder` for the verifier in `target`. Imports torch.
+def load_shard(
+    folder: ModelFolder, *, backend: str, dtype: str = "float32", rank: int, size: int
+) -> Verifier:
+    """The part of the model in `folder` that rank `rank` of `size` computes.
 
-    Raises a `ModelUnusable`, also when torch is not installed, or `BadParameters`.
+    Joins the other ranks first, and waits for them: torch over gloo, at MASTER_ADDR
+    and MASTER_PORT; MLX as MLX_RANK and MLX_HOSTFILE, or jaccl's variables, say.
+    From then on every rank makes the same calls in the same order. `bytes` of any
+    kind are those of one rank. Raises as `load_verifier`, `ArchitectureUnsupported`
+    also for a model that cannot be split over so many, and `ModelUnusable` when
+    the others are not found.
     """
-    return cast(_DFlash, _imported("torch", PROPOSERS["dflash"])).load_dflash(
-        folder, target, dtype=dtype
-    )
+    name = _chosen(backend)
+    module = cast(_Sharding, _imported(name, SHARDING[name]))
+    return module.load_shard(folder, dtype=dtype, rank=rank, size=size)
 
 
-def load_masked_diffusion(folder: ModelFolder, *, dtype: str = "float32") -> Proposer:
-    """The masked-diffusion model in `folder`. Imports torch; raises as `load_dflash`."""
-    module = cast(_MaskedDiffusion, _imported("torch", PROPOSERS["masked_diffusion"]))
+def load_dflash(
+    folder: ModelFolder, target: ModelFolder, *, backend: str = AUTO, dtype: str = "float32"
+) -> Proposer:
+    """The DFlash drafter in `folder` for the verifier in `target`.
+
+    `backend` as for `load_verifier`. Raises a `ModelUnusable`, also when the back end
+    is not installed, or `BadParameters`.
+    """
+    name = _chosen(backend)
+    return cast(_DFlash, _imported(name, DFLASH[name])).load_dflash(folder, target, dtype=dtype)
+
+
+def load_masked_diffusion(
+    folder: ModelFolder, *, backend: str = AUTO, dtype: str = "float32"
+) -> Proposer:
+    """The masked-diffusion model in `folder`, on torch whatever `AUTO` stands for elsewhere.
+
+    Raises as `load_dflash`, and `ModelUnusable` for another back end asked for by name.
+    """
+    if backend != AUTO and _chosen(backend) not in MASKED_DIFFUSION:
+        raise ModelUnusable(
+            f"{folder.model_id} is a masked-diffusion model, which the back end {backend} does not"
+            f" serve: leave out the back end, or choose {', '.join(MASKED_DIFFUSION)}",
+            model_id=folder.model_id,
+            backend=backend,
+        )
+    module = cast(_MaskedDiffusion, _imported("torch", MASKED_DIFFUSION["torch"]))
     return module.load_masked_diffusion(folder, dtype=dtype)
 
 
 def load_encoder(folder: Path) -> ContextEncoder:
-    """The context encoder of the DFlash drafter in `folder`. Imports torch.
+    """The context encoder of the DFlash drafter in `folder`, read with the suited back end.
 
-    Raises a `ModelUnusable`, also when torch is not installed.
+    What it makes does not depend on the back end. Raises a `ModelUnusable`, also when
+    none is installed.
     """
-    return cast(_Encoders, _imported("torch", ENCODERS)).load_encoder(folder)
+    name = suited_backend()
+    return cast(_Encoders, _imported(name, ENCODERS[name])).load_encoder(folder)
 
 
 def archive_stores(budget_bytes: int) -> EvictedStores:
@@ -137,6 +195,35 @@ def archive_stores(budget_bytes: int) -> EvictedStores:
     """
     module = cast(_ArchiveStores, _imported("torch", ARCHIVE_STORES))
     return module.TorchArchiveStores(budget_bytes)
+
+
+def stores_beside(verifier: Verifier) -> EvictedStores | None:
+    """Evicted stores in the verifier's own process, whose bytes count in its pool.
+
+    Their arithmetic is that of archives with the same library on the same kind of
+    processor. None for a verifier of another back end than torch.
+    """
+    if verifier.info.backend != "torch":
+        return None
+    module = cast(_ArchiveStores, _imported("torch", ARCHIVE_STORES))
+    return module.stores_beside(verifier)
+
+
+def _chosen(backend: str) -> str:
+    """The back end's name behind `backend`. Raises `BadParameters` for one that is unknown."""
+    name = suited_backend() if backend == AUTO else backend
+    if name not in BACKENDS:
+        raise BadParameters(f"no back end {name!r}; there are: {AUTO}, {', '.join(BACKENDS)}")
+    return name
+
+
+def fetched_attention(shape: EvictedShape) -> ChunkAttention:
+    """What attends to evicted keys and values that are read back. Imports torch.
+
+    Raises a `ModelUnusable` when torch is not installed.
+    """
+    module = cast(_FetchedAttention, _imported("torch", FETCHED_ATTENTION))
+    return module.TorchFetchedAttention(shape)
 
 
 def _module(name: str) -> _Backend:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from engine.backends import load_dflash, load_masked_diffusion
+from engine.backends import AUTO, load_dflash, load_masked_diffusion
 from engine.errors import ModelNotFound, ModelUnusable
 from engine.model_folder import ModelFolder, Progress, resolve
 from engine.proposers import ngram
@@ -25,15 +25,20 @@ DFLASH_ENTRIES = ("dflash_config", "target_layer_ids", "num_target_layers")
 
 
 def load_proposer(
-    name: str, *, dtype: str = "float32", progress: Progress | None = None
+    name: str,
+    *,
+    backend: str = AUTO,
+    dtype: str = "float32",
+    progress: Progress | None = None,
 ) -> Proposer:
     """The proposer `name`: `ngram`, or `MODEL` or `MODEL@TARGET`.
 
     `MODEL` is a shipped name, a folder or a hub id, and what it is its config
     says: a DFlash drafter or a masked-diffusion model. `TARGET` names in the same
     way the verifier whose embedding and head a DFlash drafter uses; without it
-    the drafter's manifest does. `dtype`: `float32` or `bfloat16`. `progress` hears
-    of downloads. The first call of a model imports its back end.
+    the drafter's manifest does. `backend` computes it: a name of `engine.backends`,
+    or `AUTO`. `dtype`: `float32` or `bfloat16`. `progress` hears of downloads. The
+    first call of a model imports its back end.
 
     Raises `ModelNotFound`, naming those that there are, `TrainedForAnother` when
     the manifest names another verifier than `TARGET`, another `ModelUnusable`, or
@@ -49,8 +54,9 @@ def load_proposer(
     if proposer_kind(folder.path) == MASKED_DIFFUSION:
         if target:
             raise _without_target(folder.model_id, target)
-        return load_masked_diffusion(folder, dtype=dtype)
-    return load_dflash(folder, _target(folder, target, progress), dtype=dtype)
+        return load_masked_diffusion(folder, backend=backend, dtype=dtype)
+    target_folder = _target(folder, target, progress)
+    return load_dflash(folder, target_folder, backend=backend, dtype=dtype)
 
 
 def proposer_kind(folder: Path) -> str:

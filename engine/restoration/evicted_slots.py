@@ -13,14 +13,14 @@ def evicted_slots(
 ) -> tuple[Seen | None, ...]:
     """For each segment up to the last that is seen: which query sees which slot.
 
-    A slot is its position. `queries` [n] are positions in ascending order; query
-    i sees `sink <= j <= i - window`: what `engine.positions.attends` leaves out.
+    `queries` [n] are positions in ascending order; query i sees `sink <= j <= i - window`:
+    what `engine.positions.attends` leaves out, as far as the placement has slots.
     An entry is [n, keys], or None where every query sees every key. Segments
     behind the last one that is seen have no entry; those before the sink's end
     have one that hides them.
     """
     found: list[Seen | None] = []
-    first = 0
+    first = placement.origin
     for keys in placement.segments[: placement.used(int(queries[-1]) - window + 1)]:
         if first >= sink and first + keys - 1 <= queries[0] - window:
             found.append(None)

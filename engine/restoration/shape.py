@@ -52,6 +52,11 @@ class EvictedShape:
         """Bytes that a store keeps of one position: its keys and values in all layers."""
         return sum(group.bytes_per_slot(self.item_bytes) for group in self.groups)
 
+    def layer_bytes_per_position(self, layer: int) -> int:
+        """Bytes of the keys and values of one position in one layer."""
+        group = self.group_of[layer]
+        return group.bytes_per_slot(self.item_bytes) // len(group.layers)
+
     @property
     def deposited_bytes_per_position(self) -> int:
         """Bytes that a deposit has of one position."""

@@ -5,9 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from engine.restoration.contract import EvictedStore
+from engine.restoration.contract import Raw
+from engine.restoration.ranges import RangeStore
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerSpec
+
+
+class KeptStore(RangeStore, Protocol):
+    """A store that has what it keeps in its own memory."""
+
+    def read(self, layer: int, first: int, end: int, into: Raw | None = None) -> Raw:
+        """A copy of the keys and values [2, kv_heads, n, head_dim] of `first` to `end`, exclusive.
+
+        In `into`, of that shape and the store's format, when it is given. Any thread
+        may call, at any time: a position that is deposited stays as it is. Raises
+        `RestorerRefused` for a layer that is not kept, `RestorerLost` once released,
+        `ValueError` for positions that are not deposited here.
+        """
+        ...
+
+    def fork(self, length: int) -> KeptStore:
+        """A store of the positions below `length`."""
+        ...
 
 
 class EvictedStores(Protocol):
@@ -29,11 +48,17 @@ class EvictedStores(Protocol):
         ...
 
     def make(
-        self, shape: EvictedShape, spec: RestorerSpec, map_folder: Path | None = None
-    ) -> EvictedStore:
-        """An empty store; with `projection` by the learned map in `map_folder`.
+        self,
+        shape: EvictedShape,
+        spec: RestorerSpec,
+        map_folder: Path | None = None,
+        *,
+        origin: int = 0,
+    ) -> KeptStore:
+        """An empty store of the positions from `origin` on.
 
-        Raises `OutOfKvMemory`, and a `ModelUnusable` when the map cannot be
-        loaded, or does not make this shape's keys and values.
+        With `projection` by the learned map in `map_folder`. Raises `OutOfKvMemory`,
+        `RestorerRefused` for an origin between two chunks, and a `ModelUnusable` when
+        the map cannot be loaded, or does not make this shape's keys and values.
         """
         ...

@@ -12,6 +12,7 @@ from engine.backends import archive_stores
 from fleet.card import ArchiveOffer
 from node.archive.archive_server import ArchiveServer
 from node.archive.archives import Archives
+from node.archive.kv_reads import KvReads
 from node.archive.node_stores import NodeStores
 from node.metrics import NodeMetrics
 
@@ -24,6 +25,8 @@ class ArchiveRole:
     def __init__(self, server: ArchiveServer, clock: Callable[[], float]) -> None:
         self._server = server
         self._clock = clock
+        self.reads = KvReads(server.archives)
+        """Serves links on which verifiers read back what is kept here."""
 
     @classmethod
     async def start(
@@ -83,5 +86,6 @@ class ArchiveRole:
         self._server.archives.drain()
 
     async def close(self) -> None:
-        """Ends every archive and the server's threads."""
+        """Ends every archive and the server's threads; its links were ended before."""
         await asyncio.to_thread(self._server.close)
+        await asyncio.to_thread(self.reads.close)

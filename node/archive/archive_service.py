@@ -51,6 +51,7 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
                 lease_seconds=archive.lease_seconds,
                 arithmetic=self._archives.arithmetic,
                 data_port=self._data_port,
+                takes_ranges=True,
             )
 
     def CloseArchive(  # noqa: N802
@@ -86,8 +87,12 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
         if first is None or not first.HasField("attach"):
             raise MalformedMessage("the first message of UseArchive is attach")
         archive = self._archives.attach(first.attach.archive_id)
+        use = ArchiveUse(self._archives, archive, self._metrics)
+        if use.is_carried_to:
+            use.end()
+            raise MalformedMessage("an archive of a later range is used over a data connection")
         archive.on_expiry.append(context.cancel)
-        return ArchiveUse(self._archives, archive, self._metrics)
+        return use
 
     @contextmanager
     def _answering(self, context: grpc.ServicerContext) -> Iterator[None]:

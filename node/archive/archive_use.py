@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from engine.errors import RestorerRefused
-from engine.restoration.contract import Evicted, EvictedQueries, Floats
+from engine.restoration.contract import Evicted, EvictedQueries, Floats, PartialAttention
 from engine.restoration.shape import EvictedShape
 from node.archive.archives import Archive, Archives
 from node.archive.tensor_bytes import partial_parts
@@ -32,6 +32,8 @@ class ArchiveUse:
         self._archives = archives
         self._archive = archive
         self._metrics = metrics
+        self._seconds = 0.0
+        """What the latest `begin` took."""
 
     @property
     def shape(self) -> EvictedShape:
@@ -54,16 +56,48 @@ class ArchiveUse:
         except ValueError as error:
             raise RestorerRefused(str(error)) from error
 
-    def attend(self, asked: EvictedQueries) -> Attended:
+    @property
+    def is_carried_to(self) -> bool:
+        """Whether it goes on from what the archive of the range before answered."""
+        return self._archive.opening.first_position > 0
+
+    def begin(self, asked: EvictedQueries) -> None:
         """Attends to what is kept. Raises `RestorerRefused`."""
+        began = time.perf_counter()
+        try:
+            self._archive.store.begin(asked)
+        except ValueError as error:
+            raise RestorerRefused(str(error)) from error
+        self._seconds = time.perf_counter() - began
+
+    def finish(self, carry: PartialAttention | None = None) -> Attended:
+        """What `begin` found, on top of `carry`. Raises `RestorerRefused`."""
         store = self._archive.store
         began = time.perf_counter()
         try:
-            store.begin(asked)
+            parts = partial_parts(store.finish() if carry is None else store.finish(carry))
         except ValueError as error:
             raise RestorerRefused(str(error)) from error
-        parts = partial_parts(store.finish())
-        return Attended(parts, time.perf_counter() - began, store.stored_bytes)
+        seconds = self._seconds + time.perf_counter() - began
+        return Attended(parts, seconds, store.stored_bytes)
+
+    def attend(self, asked: EvictedQueries) -> Attended:
+        """Both at once. Raises `RestorerRefused`."""
+        self.begin(asked)
+        return self.finish()
+
+    def reserve(self, end: int) -> None:
+        """Keeps memory for the positions below `end`. Raises `RestorerRefused`, `ArchiveFull`."""
+        self._archives.reserve(self._archive, end)
+
+    def complete(self, end: int) -> None:
+        """Ends the range at `end`. Raises `RestorerRefused`."""
+        if end != self.length:
+            raise RestorerRefused(f"a range of {self.length} positions does not end at {end}")
+        try:
+            self._archive.store.complete()
+        except ValueError as error:
+            raise RestorerRefused(str(error)) from error
 
     def tell(self, seconds: float) -> None:
         """Counts an answer, once it is on its way."""

@@ -9,10 +9,11 @@ from functools import partial
 
 import grpc
 
-from engine.errors import RestorerLost
+from engine.errors import OutOfKvMemory, RestorerLost
 from engine.features import FeatureEncoder
 from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
+from node.archive.answer_waits import AnswerWaits
 from node.archive.data_connection import OpenConnections
 from node.archive.opening import Opening, opening_to_wire
 from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
@@ -50,11 +51,17 @@ class ArchiveWays:
         self._deadline_seconds = deadline_seconds
         self._connections = OpenConnections()
         self._channels: dict[str, grpc.Channel] = {}
+        self.waits = AnswerWaits()
+        """What sessions wait for each archive, by its address."""
 
     async def open(
         self, address: str, opening: Opening, encoder: FeatureEncoder | None
     ) -> OpenedArchive:
-        """An empty archive at host:port. Raises `ArchiveRefused`."""
+        """An empty archive at host:port. Raises `ArchiveRefused`.
+
+        The memory for all of its expected positions is kept when its range begins
+        behind others.
+        """
         host, _ = split_address("address", address)
         way = partial(
             ArchiveWay,
@@ -62,7 +69,7 @@ class ArchiveWays:
             deadline_seconds=self._deadline_seconds,
             connections=self._connections,
             on_fault=self._count,
-            on_round_trip=self._metrics.restorer_round_trip_seconds.observe,
+            on_round_trip=partial(self._waited, address),
         )
         work = partial(_open, self._stub(address), way, opening, encoder, self._deadline_seconds)
         opening_it = asyncio.ensure_future(asyncio.to_thread(work))
@@ -85,6 +92,11 @@ class ArchiveWays:
             channel = grpc.insecure_channel(address, options=client_options())
             self._channels[address] = channel
         return ArchiveServiceStub(channel)
+
+    def _waited(self, address: str, seconds: float) -> None:
+        """In the verifier's thread."""
+        self._metrics.restorer_round_trip_seconds.observe(seconds)
+        self.waits.observe(address, seconds)
 
     def _count(self, fault: RestorerFault) -> None:
         self._metrics.restorer_faults.labels(kind=fault.value).inc()
@@ -114,10 +126,28 @@ def _open(
         info = error_info(error)
         words = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
         raise ArchiveRefused(info.reason if info is not None else "", words) from error
+    if opening.first_position and not opened.takes_ranges:
+        raise ArchiveRefused("", "it takes all positions of a session, or none")
     try:
         store = RemoteEvictedStore(
-            way(opened.data_port), opened.archive_id, opening.shape, opening.restorer, encoder
+            way(opened.data_port),
+            opened.archive_id,
+            opening.shape,
+            opening.restorer,
+            encoder,
+            opening.first_position,
         )
+        if opening.first_position:
+            _reserve(store, opening.first_position + opening.expected_positions)
     except RestorerLost as error:
         raise ArchiveRefused("", str(error)) from error
     return OpenedArchive(store, opened.arithmetic)
+
+
+def _reserve(store: RemoteEvictedStore, end: int) -> None:
+    """Raises `ArchiveRefused` with the store released, `RestorerLost`."""
+    try:
+        store.reserve(end)
+    except OutOfKvMemory as error:
+        store.release()
+        raise ArchiveRefused("ARCHIVE_FULL", str(error)) from error

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from engine.errors import OutOfKvMemory
 from engine.positions import contiguous_placement
-from engine.restoration.contract import Evicted, EvictedStore
+from engine.restoration.contract import Evicted
+from engine.restoration.stores import KeptStore
 from fleet.archive_choice import LEAST_POSITIONS
 from node.archive.opening import Opening
 from node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
@@ -44,23 +45,29 @@ class StoreMaker(Protocol):
         """Raises what `make` would, but for memory."""
         ...
 
-    def make(self, opening: Opening) -> EvictedStore:
+    def make(self, opening: Opening) -> KeptStore:
         """An empty store. Raises `OutOfKvMemory`, `RestorerMismatch`, `ModelUnusable`."""
         ...
 
 
 @dataclass(slots=True)
 class Archive:
-    """One session's archive. `store` belongs to the thread of its stream once attached."""
+    """One session's archive. `store` belongs to the thread of its stream once attached.
+
+    Other threads may `read` it. Those in `on_change` hear of deposits and of the end,
+    in the thread that has it.
+    """
 
     archive_id: str
     opening: Opening
-    store: EvictedStore
+    store: KeptStore
     lease_seconds: float
     used_at: float
     attached: bool = False
     expired: bool = False
     on_expiry: list[Callable[[], object]] = field(default_factory=list)
+    released: bool = False
+    on_change: list[Callable[[], object]] = field(default_factory=list)
 
     def is_idle(self, now: float) -> bool:
         """Whether nobody used it for as long as its lease, or came for it at all."""
@@ -119,7 +126,9 @@ class Archives:
         self._refuse_when_draining()
         self._maker.check(opening)
         # As much as a store takes, which grows by whole segments.
-        expected = contiguous_placement(max(opening.expected_positions, LEAST_POSITIONS))
+        first = opening.first_position
+        positions = max(opening.expected_positions, LEAST_POSITIONS)
+        expected = contiguous_placement(first + positions, first)
         self._admit(expected.slots * opening.shape.bytes_per_position)
         try:
             store = self._maker.make(opening)
@@ -137,6 +146,15 @@ class Archives:
             archive.used_at = self._clock()
             return archive
 
+    def in_use(self, archive_id: str) -> Archive:
+        """The archive that a session has attached to. Raises `ArchiveNotFound`, `Draining`."""
+        with self._lock:
+            archive = self._archives.get(archive_id)
+        if archive is None or not archive.attached:
+            raise _not_found(archive_id)
+        self.used(archive)
+        return archive
+
     def used(self, archive: Archive) -> None:
         """Renews the lease of an attached archive. Raises `ArchiveNotFound`, `Draining`."""
         if archive.expired:
@@ -148,6 +166,14 @@ class Archives:
         """Keeps positions `first` onwards. Raises `RestorerRefused`, `ArchiveFull`."""
         try:
             archive.store.deposit(first, evicted)
+        except OutOfKvMemory as error:
+            raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
+        _changed(archive)
+
+    def reserve(self, archive: Archive, end: int) -> None:
+        """Keeps memory for the positions below `end`. Raises `RestorerRefused`, `ArchiveFull`."""
+        try:
+            archive.store.reserve(end)
         except OutOfKvMemory as error:
             raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
 
@@ -165,7 +191,9 @@ class Archives:
         """Ends an attached archive and gives its memory back; by the thread that has it."""
         with self._lock:
             self._archives.pop(archive.archive_id, None)
+        archive.released = True
         archive.store.release()
+        _changed(archive)
 
     def close(self, archive_id: str) -> None:
         """Ends an archive that was never attached. Raises `ArchiveNotFound`."""
@@ -208,7 +236,7 @@ class Archives:
         if self._draining:
             raise Draining("this archive's node is leaving the fleet; take another archive")
 
-    def _entered(self, opening: Opening, store: EvictedStore) -> Archive:
+    def _entered(self, opening: Opening, store: KeptStore) -> Archive:
         asked = opening.lease_seconds or DEFAULT_LEASE_SECONDS
         archive = Archive(
             archive_id=self._ids(),
@@ -251,7 +279,13 @@ class Archives:
 
 
 def _kept(archive: Archive) -> int:
-    return max(0, archive.store.length - archive.opening.shape.sink)
+    opening = archive.opening
+    return max(0, archive.store.length - max(opening.shape.sink, opening.first_position))
+
+
+def _changed(archive: Archive) -> None:
+    for tell in tuple(archive.on_change):
+        tell()
 
 
 def _expire(archive: Archive) -> None:

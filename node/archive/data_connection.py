@@ -15,6 +15,7 @@ from node.archive.data_frames import (
     Frame,
     FrameReader,
     Kind,
+    limit_waits,
     prepare,
     send_parts,
 )
@@ -22,6 +23,7 @@ from node.archive.restorer_fault import RestorerFault, fault_of
 from node.rpc.refusals import MalformedMessage
 
 AWAKE_SECONDS = 0.0006
+CLOSE_ENOUGH = 0.75
 
 
 class ConnectionLost(Exception):
@@ -41,6 +43,8 @@ class DataConnection:
         Raises `ConnectionLost`.
         """
         self._seconds = deadline_seconds
+        self._reading = deadline_seconds
+        """What the kernel holds one read to."""
         try:
             self._socket = socket.create_connection((host, port), timeout=deadline_seconds)
         except OSError as error:
@@ -58,15 +62,20 @@ class DataConnection:
         except OSError as error:
             raise self._last_words() or self._failed(error) from error
 
-    def receive(self) -> Frame:
-        """The next frame. Raises `ConnectionLost`, also for an ERROR."""
+    def receive(self, within: float | None = None) -> Frame:
+        """The next frame, `within` seconds in place of the deadline if given.
+
+        Raises `ConnectionLost`, also for an ERROR.
+        """
+        seconds = self._seconds if within is None else min(within, self._seconds)
         try:
-            frame = self._reader.receive(within=self._seconds)
+            self._limit_reads(seconds)
+            frame = self._reader.receive(within=seconds)
         except Closed:
             words = "it closed the connection"
             raise ConnectionLost(RestorerFault.UNREACHABLE, words) from None
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._failed(error, seconds) from error
         except MalformedMessage as error:
             raise ConnectionLost(RestorerFault.PROTOCOL, str(error)) from error
         if frame.kind == Kind.ERROR:
@@ -90,9 +99,15 @@ class DataConnection:
         except (Closed, OSError, MalformedMessage):
             return None
 
-    def _failed(self, error: OSError) -> ConnectionLost:
+    def _limit_reads(self, seconds: float) -> None:
+        """Changes the kernel's limit, a system call, only when it is far from `seconds`."""
+        if not CLOSE_ENOUGH * self._reading <= seconds <= self._reading:
+            limit_waits(self._socket, reading=seconds, writing=self._seconds)
+            self._reading = seconds
+
+    def _failed(self, error: OSError, seconds: float | None = None) -> ConnectionLost:
         if isinstance(error, (TimeoutError, BlockingIOError)):
-            words = f"it did not answer within {self._seconds:g} s"
+            words = f"it did not answer within {seconds or self._seconds:.2g} s"
             return ConnectionLost(RestorerFault.DEADLINE, words)
         return ConnectionLost(RestorerFault.UNREACHABLE, f"it cannot be reached: {error}")
 

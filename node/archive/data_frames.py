@@ -18,17 +18,24 @@ ends send frames: a header of 28 bytes and a body, all numbers little-endian:
     2 DEPOSIT         0      positions  0        the first     as EvictedDeposit.tensors, in turn
     3 QUERIES         layer  queries    scaling  the first     as EvictedQueries.queries
     4 FORK            0      0          0        its length    empty
+    5 RESERVE         0      0          0        the end       empty
+    6 COMPLETE        0      0          0        the end       empty
+    7 CARRY           layer  queries    0        the first     as PARTIAL, or empty
     65 ATTACHED       0      0          0        length        empty
     66 PARTIAL        layer  queries    seconds  stored bytes  output, total, maximum in turn
     67 FORKED         0      0          0        its length    the fork's id
     68 NOT_FORKED     0      0          0        0             needed and free bytes, uint64
+    69 RESERVED       0      0          0        the end       empty
+    70 NOT_RESERVED   0      0          0        0             needed and free bytes, uint64
     127 ERROR         0      0          0        0             google.rpc.Status
 
-Their meaning is that of the messages of UseArchive in archive.proto, and so are
+Their meaning is told in archive.proto, and so are
 the errors: ATTACH comes first and is answered, a deposit is not, the answers
 come in the order of the requests, and an ERROR is the last frame. The archive is
 released when the connection ends. A session has at most one request under way
-that is answered, so that neither end ever waits with unread bytes of the other.
+that is answered, so that neither end ever waits with unread bytes of the other. An
+archive whose range does not begin at position 0 answers QUERIES behind the CARRY
+that follows; nothing comes between them.
 """
 
 from __future__ import annotations
@@ -53,7 +60,7 @@ MOST_ID_BYTES = 256
 READ_BYTES = 1 << 16
 """What is read at once, as far as it is there."""
 BYTE_COUNTS = struct.Struct("<QQ")
-"""The body of NOT_FORKED."""
+"""The body of NOT_FORKED and NOT_RESERVED."""
 
 _HEADER = struct.Struct("<IBBHIIfQ")
 _KEEPALIVE_SECONDS = 10
@@ -67,10 +74,15 @@ class Kind(IntEnum):
     DEPOSIT = 2
     QUERIES = 3
     FORK = 4
+    RESERVE = 5
+    COMPLETE = 6
+    CARRY = 7
     ATTACHED = 65
     PARTIAL = 66
     FORKED = 67
     NOT_FORKED = 68
+    RESERVED = 69
+    NOT_RESERVED = 70
     ERROR = 127
 
 

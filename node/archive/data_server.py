@@ -14,6 +14,8 @@ import time
 import structlog
 from google.rpc import status_pb2
 
+from engine.errors import RestorerRefused
+from engine.restoration.contract import EvictedQueries, PartialAttention
 from node.archive.archive_use import ArchiveUse
 from node.archive.archives import Archives
 from node.archive.data_frames import (
@@ -28,7 +30,7 @@ from node.archive.data_frames import (
     prepare,
     send_parts,
 )
-from node.archive.tensor_bytes import deposit_of, queries_of
+from node.archive.tensor_bytes import deposit_of, partial_of, queries_of
 from node.errors import PortInUse
 from node.metrics import NodeMetrics
 from node.rpc.error_table import DOMAIN_ERRORS, INTERNAL_REASON, error_status, internal_status
@@ -133,14 +135,11 @@ class DataServer:
         try:
             send_parts(connection, header(Kind.ATTACHED, position=use.length))
             while True:
-                try:
-                    frame = reader.receive()
-                except Closed:
-                    # An archive that has expired ends the reading of its connection.
-                    use.renew()
-                    raise
-                use.renew()
-                _handle(connection, use, frame)
+                frame = _received(reader, use)
+                if frame.kind == Kind.QUERIES:
+                    _attend(connection, reader, use, frame)
+                else:
+                    _handle(connection, use, frame)
         finally:
             use.end()
 
@@ -159,28 +158,62 @@ class DataServer:
         return ArchiveUse(self._archives, archive, self._metrics)
 
 
+def _received(reader: FrameReader, use: ArchiveUse) -> Frame:
+    """The session's next frame, which renews the lease."""
+    try:
+        frame = reader.receive()
+    except Closed:
+        # An archive that has expired ends the reading of its connection.
+        use.renew()
+        raise
+    use.renew()
+    return frame
+
+
+def _attend(connection: socket.socket, reader: FrameReader, use: ArchiveUse, frame: Frame) -> None:
+    """Answers queries, once what is to be carried to them has come."""
+    asked = queries_of(
+        use.shape, frame.layer, frame.position, frame.count, frame.number, frame.body
+    )
+    use.begin(asked)
+    carry = _carried(_received(reader, use), asked) if use.is_carried_to else None
+    found = use.finish(carry)
+    told = header(
+        Kind.PARTIAL,
+        sum(part.nbytes for part in found.parts),
+        layer=frame.layer,
+        count=frame.count,
+        number=found.seconds,
+        position=found.stored_bytes,
+    )
+    send_parts(connection, told, *(part.data for part in found.parts))
+    use.tell(found.seconds)
+
+
+def _carried(frame: Frame, asked: EvictedQueries) -> PartialAttention | None:
+    """What a CARRY brings. Raises `MalformedMessage` for another frame, `RestorerRefused`."""
+    heads, count, head_dim = asked.queries.shape
+    if (frame.kind, frame.layer, frame.position) != (Kind.CARRY, asked.layer, asked.first):
+        raise MalformedMessage("behind queries comes what is carried to them")
+    if not len(frame.body):
+        return None
+    try:
+        return partial_of(frame.body, (heads, count, head_dim))
+    except ValueError as error:
+        raise RestorerRefused(f"a carry has another size than its queries: {error}") from error
+
+
 def _handle(connection: socket.socket, use: ArchiveUse, frame: Frame) -> None:
     """One request. Raises domain errors, and `OSError` when the answer cannot be sent."""
     match frame.kind:
-        case Kind.QUERIES:
-            asked = queries_of(
-                use.shape, frame.layer, frame.position, frame.count, frame.number, frame.body
-            )
-            found = use.attend(asked)
-            told = header(
-                Kind.PARTIAL,
-                sum(part.nbytes for part in found.parts),
-                layer=frame.layer,
-                count=frame.count,
-                number=found.seconds,
-                position=found.stored_bytes,
-            )
-            send_parts(connection, told, *(part.data for part in found.parts))
-            use.tell(found.seconds)
         case Kind.DEPOSIT:
             use.deposit(frame.position, deposit_of(use.shape, frame.count, frame.body))
         case Kind.FORK:
             _fork(connection, use, frame.position)
+        case Kind.RESERVE:
+            _reserve(connection, use, frame.position)
+        case Kind.COMPLETE:
+            use.complete(frame.position)
         case _:
             raise MalformedMessage(f"an archive takes no frame of kind {frame.kind}")
 
@@ -189,13 +222,26 @@ def _fork(connection: socket.socket, use: ArchiveUse, length: int) -> None:
     try:
         forked = use.fork(length)
     except ArchiveFull as full:
-        figures = (int(full.metadata.get(key, "0")) for key in ("needed_bytes", "free_bytes"))
-        body = BYTE_COUNTS.pack(*figures)
-        send_parts(connection, header(Kind.NOT_FORKED, len(body)), body)
+        _refuse(connection, Kind.NOT_FORKED, full)
     else:
         body = forked.archive_id.encode("ascii")
         told = header(Kind.FORKED, len(body), position=forked.store.length)
         send_parts(connection, told, body)
+
+
+def _reserve(connection: socket.socket, use: ArchiveUse, end: int) -> None:
+    try:
+        use.reserve(end)
+    except ArchiveFull as full:
+        _refuse(connection, Kind.NOT_RESERVED, full)
+    else:
+        send_parts(connection, header(Kind.RESERVED, position=end))
+
+
+def _refuse(connection: socket.socket, kind: Kind, full: ArchiveFull) -> None:
+    figures = (int(full.metadata.get(key, "0")) for key in ("needed_bytes", "free_bytes"))
+    body = BYTE_COUNTS.pack(*figures)
+    send_parts(connection, header(kind, len(body)), body)
 
 
 def _tell(connection: socket.socket, status: status_pb2.Status) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from engine.restoration.contract import EvictedStore
 from engine.restoration.learned_map import LearnedMap, find_map
 from engine.restoration.specification import RestorerKind
-from engine.restoration.stores import EvictedStores
+from engine.restoration.stores import EvictedStores, KeptStore
 from node.archive.opening import Opening
 from node.rpc.refusals import RestorerMismatch
 
@@ -40,11 +39,13 @@ class NodeStores:
         """Raises `ModelNotFound`, `TrainedForAnother`, `RestorerMismatch`."""
         self._map_of(opening)
 
-    def make(self, opening: Opening) -> EvictedStore:
+    def make(self, opening: Opening) -> KeptStore:
         """An empty store. Raises `OutOfKvMemory`, `ModelUnusable`, and what `check` raises."""
         found = self._map_of(opening)
         folder = found.path if found is not None else None
-        return self._stores.make(opening.shape, opening.restorer, folder)
+        return self._stores.make(
+            opening.shape, opening.restorer, folder, origin=opening.first_position
+        )
 
     def _map_of(self, opening: Opening) -> LearnedMap | None:
         asked = opening.restorer

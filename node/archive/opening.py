@@ -36,7 +36,8 @@ class Opening:
 
     `verifier_digest` is that of the verifier's weights; `expected_positions` are
     evicted ones for which there must be room now, 0 when nobody knows.
-    `lease_seconds` without use end it, 0 for the archive's own choice.
+    `lease_seconds` without use end it, 0 for the archive's own choice. It keeps the
+    positions from `first_position` on.
     """
 
     restorer: RestorerSpec
@@ -44,6 +45,7 @@ class Opening:
     verifier_digest: str
     expected_positions: int = 0
     lease_seconds: float = 0.0
+    first_position: int = 0
 
 
 def opening_to_wire(opening: Opening) -> wire.OpenArchiveRequest:
@@ -70,6 +72,7 @@ def opening_to_wire(opening: Opening) -> wire.OpenArchiveRequest:
         vector_width=shape.width,
         expected_positions=opening.expected_positions,
         lease_seconds=opening.lease_seconds,
+        first_position=opening.first_position,
     )
 
 
@@ -93,6 +96,10 @@ def opening_from_wire(request: wire.OpenArchiveRequest) -> Opening:
         0 <= request.expected_positions <= request.context_length,
         f"{request.expected_positions} expected positions",
     )
+    _require(
+        request.first_position < request.context_length,
+        f"positions from {request.first_position} on",
+    )
     names = (request.model_id, request.restorer_digest, request.verifier_digest)
     _require(all(len(name) <= MAX_NAME_CHARACTERS for name in names), "a name that long")
     width = request.vector_width
@@ -113,6 +120,7 @@ def opening_from_wire(request: wire.OpenArchiveRequest) -> Opening:
         verifier_digest=request.verifier_digest,
         expected_positions=request.expected_positions,
         lease_seconds=request.lease_seconds,
+        first_position=request.first_position,
     )
 
 

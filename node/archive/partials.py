@@ -18,3 +18,12 @@ def joined(parts: Sequence[PartialAttention]) -> PartialAttention:
         total=np.concatenate([part.total for part in parts], axis=1),
         maximum=np.concatenate([part.maximum for part in parts], axis=1),
     )
+
+
+def rows_of(whole: PartialAttention, first: int, end: int) -> PartialAttention:
+    """The partial attention of the queries `first` to `end`, exclusive."""
+    return PartialAttention(
+        output=whole.output[:, first:end],
+        total=whole.total[:, first:end],
+        maximum=whole.maximum[:, first:end],
+    )

@@ -19,9 +19,10 @@ from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerSpec
 from node.archive.data_connection import ConnectionLost, DataConnection, OpenConnections
 from node.archive.data_frames import BYTE_COUNTS, Frame, Kind, header
-from node.archive.partials import joined
+from node.archive.partials import joined, rows_of
+from node.archive.patience import Patience
 from node.archive.restorer_fault import RestorerFault
-from node.archive.tensor_bytes import deposit_pieces, partial_of, query_pieces
+from node.archive.tensor_bytes import deposit_pieces, partial_of, partial_parts, query_pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,9 @@ class ArchiveWay:
 class RemoteEvictedStore:
     """Deposits and queries of one session over one connection.
 
-    Once lost it stays lost: what was sent and not answered may be kept or not.
-    A failed deposit is told by what follows it, which raises `RestorerLost`.
+    Of all its positions, or of a range; see `engine.restoration.ranges.RangeStore`.
+    Once lost it stays lost: what was sent and not answered may be kept or not. A
+    failed deposit is told by what follows it, which raises `RestorerLost`.
     """
 
     def __init__(
@@ -55,12 +57,16 @@ class RemoteEvictedStore:
         shape: EvictedShape,
         spec: RestorerSpec,
         encoder: FeatureEncoder | None = None,
+        origin: int = 0,
     ) -> None:
-        """Attaches to an open archive. Raises `RestorerLost`."""
+        """Attaches to an archive that was opened for `origin`. Raises `RestorerLost`."""
+        self.archive_id = archive_id
         self._way = way
         self._shape = shape
         self._spec = spec
         self._encoder = encoder
+        self._origin = origin
+        self._completed = False
         self._length = 0
         self._stored_bytes = 0
         self._lost = ""
@@ -70,6 +76,8 @@ class RemoteEvictedStore:
         self._under_way: EvictedQueries | None = None
         """At most one: so neither end ever sends to one that waits to send itself."""
         self._unwanted = False
+        self._patience = Patience(way.deadline_seconds)
+        self._sent_at = 0.0
         self._answers: deque[PartialAttention] = deque()
         self._connection: DataConnection | None = None
         try:
@@ -92,8 +100,13 @@ class RemoteEvictedStore:
         return self._encoder
 
     @property
+    def origin(self) -> int:
+        """The first position of its range."""
+        return self._origin
+
+    @property
     def length(self) -> int:
-        """The positions from `sink` to this were sent."""
+        """The positions of the range up to this were sent; 0 at first."""
         return self._length
 
     @property
@@ -110,7 +123,7 @@ class RemoteEvictedStore:
         """Sends final positions; see the contract for errors."""
         self._check()
         count = self._shape.check_deposit(evicted)
-        if first != max(self._length, self._shape.sink):
+        if first != self._next or self._completed:
             raise ValueError(f"position {first} does not follow the {self._length} deposited")
         self._settle()
         for start, parts in deposit_pieces(self._shape, evicted):
@@ -123,18 +136,44 @@ class RemoteEvictedStore:
         """Sends queries."""
         self._check()
         self._shape.check_queries(queries)
-        self._shape.check_deposited(queries, self._length)
+        if not self._completed:
+            self._shape.check_deposited(queries, self._next)
+        if self._unwanted and self._origin:
+            self._settle()
         pieces = query_pieces(queries)
         self._begun.append(len(pieces))
         self._unsent.extend(pieces)
         self._send_next()
 
-    def finish(self) -> PartialAttention:
+    def reserve(self, end: int) -> None:
+        """Has memory kept there; see `RangeStore` for errors."""
+        self._check()
+        self._settle()
+        self._send(header(Kind.RESERVE, position=end))
+        frame = self._answer(Kind.RESERVED, Kind.NOT_RESERVED)
+        if frame.kind == Kind.NOT_RESERVED:
+            raise self._without_room(frame, "for more positions")
+
+    def complete(self) -> None:
+        """Says that the range ends where what was sent ends."""
+        self._check()
+        if self._length <= self._origin:
+            raise ValueError("a range of no position does not end")
+        self._settle()
+        if not self._completed:
+            self._send(header(Kind.COMPLETE, position=self._length))
+            self._completed = True
+
+    def finish(self, carry: PartialAttention | None = None) -> PartialAttention:
         """Waits for the answer to the oldest queries that were not asked for."""
         self._check()
         if not self._begun:
             raise ValueError("no queries were begun")
         count = self._begun.popleft()
+        if self._origin:
+            return joined(self._carried(count, carry))
+        if carry is not None:
+            raise ValueError("nothing is carried to the first range")
         while len(self._answers) < count:
             self._receive()
         return joined([self._answers.popleft() for _ in range(count)])
@@ -154,21 +193,49 @@ class RemoteEvictedStore:
         self._send(header(Kind.FORK, position=length))
         frame = self._answer(Kind.FORKED, Kind.NOT_FORKED)
         if frame.kind == Kind.NOT_FORKED:
-            if len(frame.body) != BYTE_COUNTS.size:
-                self._lose(RestorerFault.PROTOCOL, "it refused a fork without figures")
-            needed, free = BYTE_COUNTS.unpack(frame.body.data)
-            raise OutOfKvMemory(
-                f"the archive has no room for a fork of {needed} bytes",
-                needed_bytes=str(needed),
-                free_bytes=str(free),
-            )
+            raise self._without_room(frame, "for a fork")
         archive_id = frame.body.tobytes().decode("ascii", "replace")
-        return RemoteEvictedStore(self._way, archive_id, self._shape, self._spec, self._encoder)
+        forked = RemoteEvictedStore(
+            self._way, archive_id, self._shape, self._spec, self._encoder, self._origin
+        )
+        forked._completed = self._completed and length >= self._length
+        return forked
 
     def release(self) -> None:
         """Ends the connection, and the archive with it."""
         self._lost = self._lost or "it was released"
         self._end()
+
+    @property
+    def _next(self) -> int:
+        """The position that is deposited next."""
+        return max(self._length, self._origin, self._shape.sink)
+
+    def _carried(self, count: int, carry: PartialAttention | None) -> list[PartialAttention]:
+        """The answers to `count` pieces, each with its queries' part of `carry`."""
+        found: list[PartialAttention] = []
+        first = 0
+        for _ in range(count):
+            asked = self._under_way
+            if asked is None:
+                raise ValueError("the queries to carry something to are not under way")
+            end = first + asked.queries.shape[1]
+            self._carry(asked, None if carry is None else rows_of(carry, first, end))
+            self._receive()
+            found.append(self._answers.popleft())
+            first = end
+        return found
+
+    def _carry(self, asked: EvictedQueries, carry: PartialAttention | None) -> None:
+        parts = partial_parts(carry) if carry is not None else ()
+        told = header(
+            Kind.CARRY,
+            sum(part.nbytes for part in parts),
+            layer=asked.layer,
+            count=asked.queries.shape[1],
+            position=asked.first,
+        )
+        self._send(told, *(part.data for part in parts))
 
     def _send_next(self) -> None:
         if self._under_way is not None or not self._unsent:
@@ -184,11 +251,13 @@ class RemoteEvictedStore:
             position=piece.first,
         )
         self._send(told, values.data)
+        self._sent_at = time.perf_counter()
 
     def _receive(self) -> None:
         """Takes the answer to what is under way, and sends what comes next."""
-        frame, asked = self._answer(Kind.PARTIAL), self._under_way
-        self._under_way = None
+        frame = self._answer(Kind.PARTIAL, within=self._patience.seconds)
+        self._patience.observe(time.perf_counter() - self._sent_at)
+        asked, self._under_way = self._under_way, None
         self._stored_bytes = frame.position
         if asked is not None and not self._unwanted:
             heads, count, head_dim = asked.queries.shape
@@ -204,6 +273,10 @@ class RemoteEvictedStore:
     def _settle(self) -> None:
         """Leaves nothing under way."""
         while self._under_way is not None:
+            if self._origin:
+                if not self._unwanted:
+                    raise ValueError("behind queries comes what is carried to them")
+                self._carry(self._under_way, None)
             self._receive()
 
     def _send(self, *parts: bytes | memoryview) -> None:
@@ -212,17 +285,28 @@ class RemoteEvictedStore:
         except ConnectionLost as error:
             self._lose(error.fault, str(error))
 
-    def _answer(self, *kinds: Kind) -> Frame:
+    def _answer(self, *kinds: Kind, within: float | None = None) -> Frame:
         """The next answer; loses the archive unless it comes in time and is of those kinds."""
         began = time.perf_counter()
         try:
-            frame = self._live().receive()
+            frame = self._live().receive(within)
         except ConnectionLost as error:
             self._lose(error.fault, str(error))
         self._way.on_round_trip(time.perf_counter() - began)
         if frame.kind not in kinds:
             self._lose(RestorerFault.PROTOCOL, f"it answered without {kinds[0].name}")
         return frame
+
+    def _without_room(self, frame: Frame, purpose: str) -> OutOfKvMemory:
+        """What the figures of a refusal say."""
+        if len(frame.body) != BYTE_COUNTS.size:
+            self._lose(RestorerFault.PROTOCOL, "it refused without figures")
+        needed, free = BYTE_COUNTS.unpack(frame.body.data)
+        return OutOfKvMemory(
+            f"the archive has no room {purpose}: {needed} bytes are needed, {free} are free",
+            needed_bytes=str(needed),
+            free_bytes=str(free),
+        )
 
     def _lose(self, fault: RestorerFault, words: str) -> NoReturn:
         """Ends the store for ever, and tells."""

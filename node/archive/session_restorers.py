@@ -4,45 +4,56 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
 from engine.backends import load_encoder
-from engine.errors import RestorerLost, TrainedForAnother
+from engine.errors import ModelUnusable, OutOfKvMemory, RestorerLost, TrainedForAnother
 from engine.features import FeatureEncoder
+from engine.positions import CHUNK_KEYS
 from engine.restoration.contract import EvictedStore
 from engine.restoration.learned_map import find_map
+from engine.restoration.ranges import RangeStore
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
 from engine.verifier import VerifierInfo
-from fleet.archive_choice import (
-    LEAST_POSITIONS,
-    ArchiveCandidate,
-    ArchiveChoice,
-    ArchiveWish,
-    choose_archives,
-)
-from fleet.plan import Placement
-from node.archive.archive_ways import ArchiveRefused, ArchiveWays
-from node.archive.opening import Opening
+from fleet.archive_choice import LEAST_POSITIONS
+from node.archive.archive_opening import ArchiveOpening, RangeWish
+from node.archive.archive_ways import ArchiveWays
+from node.archive.attend import AttendAt
+from node.archive.kv_fetch_links import KvFetchLinks
+from node.archive.next_range import NextRange, RangePart
+from node.archive.session_restorer import RestorerChoice, SessionRestorer
+from node.archive.shared_store import SharedEvictedStore, Sharing
 from node.metrics import NodeMetrics
 from node.planning.fleet_view import FleetView
 from node.rpc.refusals import ArchiveFull, NoArchive, RestorerMismatch
 
+__all__ = [
+    "KeepingHere",
+    "RestorerChoice",
+    "RestorerSettings",
+    "Restorers",
+    "SessionRestorer",
+]
+
 RETRY_SECONDS = 0.25
+NEXT_RETRY_SECONDS = 0.5
+MOST_NEXT_RETRY_SECONDS = 5.0
+"""Between two rounds for a range that will be needed, twice as long each time up to this."""
+FULL_GRACE_SECONDS = 1.0
+"""What a lost session had in other archives is free again within it."""
+KEPT_HERE = (
+    "No archive is left that can take the session: what it evicts is kept here, in the verifier's"
+    f" own memory, which grows. From the next multiple of {CHUNK_KEYS:,} positions on it goes to"
+    " an archive again, if there is one by then."
+)
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RestorerChoice:
-    """What a session asked for; empty strings for any."""
-
-    kind: RestorerKind = RestorerKind.ARCHIVE
-    model_id: str = ""
-    node_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +69,22 @@ class RestorerSettings:
     lease: float = 3600.0
 
 
-@dataclass(slots=True)
-class SessionRestorer:
-    """One session's restorer: what it is, and where it is now.
-
-    `where` is None in the verifier's own process. `arithmetic` is that of its
-    archives: one that computes with another is never taken in their place.
-    """
-
-    choice: RestorerChoice
-    spec: RestorerSpec
-    shape: EvictedShape
-    verifier_digest: str
-    encoder: FeatureEncoder | None = None
-    where: ArchiveCandidate | None = None
-    arithmetic: str = ""
-    reasons: tuple[str, ...] = ()
-    rebuild_count: int = 0
-    lost: bool = False
+class KeepingHere(Protocol):
+    """Keeps what a session evicts in the verifier's own process."""
 
     @property
-    def placement(self) -> Placement | None:
-        """Where the archive is; None in the verifier's own process, and while it is lost."""
-        if self.where is None or self.lost:
-            return None
-        where = self.where
-        return Placement(where.node_id, where.node_name, where.address, self.spec.model_id)
+    def arithmetic(self) -> str:
+        """Names what computes; see `engine.restoration.stores.EvictedStores.arithmetic`."""
+        ...
+
+    async def make(
+        self, shape: EvictedShape, spec: RestorerSpec, map_folder: Path | None, end: int
+    ) -> RangeStore:
+        """An empty store with the memory for all positions below `end`.
+
+        Raises `OutOfKvMemory` with nothing taken, `ModelUnusable`.
+        """
+        ...
 
 
 @dataclass(slots=True)
@@ -96,11 +97,13 @@ class Restorers:
 
     fleet: FleetView
     ways: ArchiveWays
+    reads: KvFetchLinks
     metrics: NodeMetrics
     settings: RestorerSettings
     drafters: Mapping[str, Path]
     clock: Callable[[], float]
     _encoders: dict[str, FeatureEncoder] = field(default_factory=dict)
+    _opening: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def resolve(
         self, choice: RestorerChoice, info: VerifierInfo
@@ -129,16 +132,6 @@ class Restorers:
             )
         return found.spec, encoder
 
-    def candidates(self, restorer: SessionRestorer, positions: int) -> ArchiveChoice:
-        """Where a session's archive could be, the best first; asks nobody."""
-        wish = ArchiveWish(
-            self_id=self.fleet.self_id,
-            node_id=restorer.choice.node_id,
-            needed_bytes=positions * restorer.shape.bytes_per_position,
-            arithmetic=restorer.arithmetic,
-        )
-        return choose_archives(wish, self.fleet.nodes(), self.fleet.address, self.fleet.round_trip)
-
     async def open(self, restorer: SessionRestorer) -> EvictedStore | None:
         """An empty store for a new session, noted in `restorer`; None in its own process.
 
@@ -152,14 +145,19 @@ class Restorers:
             return None
         return await self._opened(restorer, LEAST_POSITIONS)
 
-    async def rebuild(self, restorer: SessionRestorer, history_length: int) -> EvictedStore | None:
+    async def rebuild(
+        self, restorer: SessionRestorer, history_length: int, here: KeepingHere | None = None
+    ) -> EvictedStore | None:
         """An empty store in place of a lost one, with room for a history.
 
-        Waits until one can be had, `settings.rebuild` seconds at most. Raises
-        `RestorerLost`: the session lives, and may try again.
+        On one archive, or on several that share it, or else `here`. Waits until one
+        can be had, `settings.rebuild` seconds at most. Raises `RestorerLost`: the
+        session lives, and may try again.
         """
         restorer.lost = True
-        deadline = self.clock() + self.settings.rebuild
+        restorer.note_failure()
+        began = self.clock()
+        deadline = began + self.settings.rebuild
         while True:
             try:
                 if restorer.spec.kind is RestorerKind.IDENTITY:
@@ -167,6 +165,11 @@ class Restorers:
                 else:
                     store = await self._opened(restorer, max(LEAST_POSITIONS, history_length))
             except (NoArchive, ArchiveFull, RestorerMismatch) as error:
+                grace = FULL_GRACE_SECONDS if isinstance(error, ArchiveFull) else 0.0
+                if self.clock() >= began + min(grace, self.settings.rebuild):
+                    kept = await self._kept_here(restorer, history_length, here, str(error))
+                    if kept is not None:
+                        return self._rebuilt(restorer, history_length, kept)
                 if self.clock() + RETRY_SECONDS >= deadline:
                     self.metrics.restorer_rebuilds.labels(outcome="lost").inc()
                     raise RestorerLost(
@@ -176,67 +179,137 @@ class Restorers:
                     ) from error
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            restorer.lost = False
-            restorer.rebuild_count += 1
-            self.metrics.restorer_rebuilds.labels(outcome="rebuilt").inc()
-            _log.warning(
-                "restorer_rebuilt",
-                node=restorer.where.node_name if restorer.where is not None else "",
-                history_length=history_length,
-            )
-            return store
+            return self._rebuilt(restorer, history_length, store)
+
+    def forked(self, restorer: SessionRestorer, evicted: EvictedStore | None) -> SessionRestorer:
+        """The restorer of a fork, whose store is `evicted`."""
+        forked = replace(restorer, rebuild_count=0)
+        forked.use(evicted)
+        return forked
 
     async def close(self) -> None:
         """Ends the ways to the archives."""
+        for task in self._opening:
+            task.cancel()
+        if self._opening:
+            await asyncio.wait(self._opening)
+        await self.reads.close()
         await self.ways.close()
 
-    async def _opened(self, restorer: SessionRestorer, positions: int) -> EvictedStore:
-        choice = self.candidates(restorer, positions)
-        objections = list(choice.objections)
-        refusals: list[ArchiveRefused] = []
-        opening = Opening(
-            restorer=restorer.spec,
-            shape=restorer.shape,
-            verifier_digest=restorer.verifier_digest,
-            expected_positions=min(positions, restorer.shape.context_length),
-            lease_seconds=self.settings.lease,
+    def _rebuilt(
+        self, restorer: SessionRestorer, history_length: int, store: EvictedStore | None
+    ) -> EvictedStore | None:
+        restorer.lost = False
+        restorer.rebuild_count += 1
+        self.metrics.restorer_rebuilds.labels(outcome="rebuilt").inc()
+        _log.warning(
+            "restorer_rebuilt",
+            node=restorer.where.node_name if restorer.where is not None else "",
+            history_length=history_length,
         )
-        for candidate in _lost_last(choice, restorer):
+        return store
+
+    async def _opened(self, restorer: SessionRestorer, positions: int) -> EvictedStore:
+        """An archive with room for all positions, or for the first chunk of them.
+
+        The others follow as they are needed. Raises `NoArchive`, `ArchiveFull`,
+        `RestorerMismatch`.
+        """
+        opening = self._archives
+        wish = RangeWish(positions, ask_last=restorer.failed)
+        try:
+            found = await opening.open(restorer, wish)
+        except (NoArchive, ArchiveFull):
+            needed = positions * restorer.shape.bytes_per_position
+            several = opening.candidates(restorer, CHUNK_KEYS)
+            if (
+                positions <= CHUNK_KEYS
+                or restorer.choice.attend is AttendAt.VERIFIER
+                or opening.capacity_bytes(several) < needed
+            ):
+                raise
+            found = await opening.open(restorer, replace(wish, count=CHUNK_KEYS))
+        restorer.where = found.where
+        if restorer.choice.archive_computes:
+            restorer.arithmetic = found.arithmetic
+        restorer.reasons = (found.where.reason, *found.objections)
+        store = found.store
+        if restorer.choice.attend is AttendAt.ARCHIVE:
+            store = self._shared(restorer, RangePart(found.kept, found.where))
+        restorer.use(store)
+        return store
+
+    @property
+    def _archives(self) -> ArchiveOpening:
+        return ArchiveOpening(self.fleet, self.ways, self.reads, self.settings.lease)
+
+    def _shared(self, restorer: SessionRestorer, first: RangePart) -> SharedEvictedStore:
+        loop = asyncio.get_running_loop()
+
+        def ask(wanted: NextRange) -> None:
+            # In the verifier's thread. A loop that was closed opens nothing any more.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._begin_opening, restorer, wanted)
+
+        sharing = Sharing(
+            restorer.shape, restorer.spec, restorer.encoder, ask, self.settings.deadline
+        )
+        return SharedEvictedStore(sharing, (first,))
+
+    def _begin_opening(self, restorer: SessionRestorer, wanted: NextRange) -> None:
+        task = asyncio.create_task(self._open_next(restorer, wanted), name="archive-open-next")
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open_next(self, restorer: SessionRestorer, wanted: NextRange) -> None:
+        """Opens an archive for a range, trying until one takes it or nobody wants it."""
+        used = frozenset(held.where.node_id for held in restorer.ranges if held.where is not None)
+        wish = RangeWish(wanted.end - wanted.first, wanted.first, ask_last=used | restorer.failed)
+        pause = NEXT_RETRY_SECONDS
+        while wanted.is_wanted:
             try:
-                opened = await self.ways.open(candidate.address, opening, restorer.encoder)
-            except ArchiveRefused as refusal:
-                refusals.append(refusal)
-                objections.append(f"{candidate.node_name} refused: {refusal}")
+                found = await self._archives.open(restorer, wish)
+            except (NoArchive, ArchiveFull, RestorerMismatch) as error:
+                wanted.refuse(str(error))
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, MOST_NEXT_RETRY_SECONDS)
                 continue
-            if restorer.arithmetic not in ("", opened.arithmetic):
-                opened.store.release()
-                objections.append(f"{candidate.node_name} computes with {opened.arithmetic}.")
-                continue
-            restorer.where = candidate
-            restorer.arithmetic = opened.arithmetic
-            restorer.reasons = (candidate.reason, *objections)
-            return opened.store
-        raise _none(objections, refusals)
+            _log.info("archive_range_opened", node=found.where.node_name, first=wanted.first)
+            wanted.offer(RangePart(found.kept, found.where))
 
+    async def _kept_here(
+        self,
+        restorer: SessionRestorer,
+        history_length: int,
+        here: KeepingHere | None,
+        objections: str,
+    ) -> EvictedStore | None:
+        """A store in the verifier's own process; None when it cannot be, or was not asked for.
 
-def _lost_last(choice: ArchiveChoice, restorer: SessionRestorer) -> list[ArchiveCandidate]:
-    """The candidates, that which was just lost last: it may be frozen, and known to none yet."""
-    lost = restorer.where.node_id if restorer.lost and restorer.where is not None else ""
-    return sorted(choice.candidates, key=lambda candidate: candidate.node_id == lost)
+        A session that names its archive's node stays there. One whose bits are of
+        another arithmetic's making does, too.
+        """
+        if here is None or restorer.choice.node_id:
+            return None
+        if restorer.arithmetic not in ("", here.arithmetic):
+            return None
+        end = min(max(LEAST_POSITIONS, history_length), restorer.shape.context_length)
+        try:
+            folder = await self._map_folder(restorer)
+            kept = await here.make(restorer.shape, restorer.spec, folder, end)
+        except (OutOfKvMemory, ModelUnusable) as error:
+            _log.warning("restorer_not_kept_here", detail=str(error))
+            return None
+        store = self._shared(restorer, RangePart(kept, None))
+        restorer.where = None
+        restorer.reasons = (KEPT_HERE, objections)
+        restorer.use(store)
+        return store
 
-
-def _none(
-    objections: list[str], refusals: list[ArchiveRefused]
-) -> NoArchive | ArchiveFull | RestorerMismatch:
-    """The error that says most: what all archives said, or that there is none."""
-    words = " ".join(objections).rstrip(".") or "no node has one"
-    reasons = {refusal.reason for refusal in refusals}
-    if "ARCHIVE_FULL" in reasons:
-        return ArchiveFull(f"every archive is full: {words}", retry_after_seconds="5.0")
-    for reason in ("RESTORER_MISMATCH", "TRAINED_FOR_ANOTHER"):
-        if reason in reasons:
-            return RestorerMismatch(f"no archive has the session's learned map: {words}")
-    return NoArchive(
-        f"no live archive can take the session: {words}; start one with"
-        " `fleet join --serve archive=1GiB`"
-    )
+    async def _map_folder(self, restorer: SessionRestorer) -> Path | None:
+        if restorer.spec.kind is not RestorerKind.PROJECTION:
+            return None
+        found = await asyncio.to_thread(
+            find_map, restorer.spec.model_id, restorer.verifier_digest, dict(self.drafters)
+        )
+        return found.path

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from node.cli.failure import ExitCode
+from node.cli.kv_options import kv_options
 from node.cli.options import json_option, node_option, tokenizer_option, verifier_option
 from node.cli.sampling_options import max_tokens_option
 
@@ -17,12 +19,14 @@ if TYPE_CHECKING:
     from kakeya import AsyncClient
     from kakeya.client import SpeculationChoice
     from node.cli.comparison import Comparison
+    from node.cli.kv_options import KvChoice
     from node.cli.tokenizer import TextTokenizer
 
 EXAMPLE = """\b
 Example:
   fleet bench --verifier tiny
   fleet bench --rounds 5 --max-tokens 256 --json
+  fleet bench --kv restored --window 64 --max-tokens 256
 """
 
 
@@ -41,6 +45,7 @@ Example:
     help="Rounds over all prompts, after one that is not counted.",
 )
 @max_tokens_option(128)
+@kv_options
 @tokenizer_option
 @node_option
 @json_option
@@ -52,6 +57,7 @@ def command(
     tokenizer: str | None,
     node: str | None,
     *,
+    kv: KvChoice,
     as_json: bool,
 ) -> int:
     """Measure the fleet with and without the proposer.
@@ -67,21 +73,30 @@ def command(
         model = await verifier_model(client, verifier)
         words = open_tokenizer(verifier or model, tokenizer)
         choice = None if proposer is None else await find_proposer(client, proposer)
-        by_prompt = await _measure(client, model, words, choice, rounds, max_tokens)
-        _print(by_prompt, rounds, max_tokens, as_json=as_json)
+        asked = _Asked(model, rounds, max_tokens, kv)
+        by_prompt = await _measure(client, asked, words, choice)
+        _print(by_prompt, asked, as_json=as_json)
         same = all(result.identical for results in by_prompt.values() for result in results)
         return ExitCode.OK if same else ExitCode.NEGATIVE
 
     return ask(node, run)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is measured, and how often."""
+
+    model: str
+    rounds: int
+    max_tokens: int
+    kv: KvChoice
+
+
 async def _measure(
     client: AsyncClient,
-    model: str,
+    asked: _Asked,
     words: TextTokenizer,
     choice: SpeculationChoice | None,
-    rounds: int,
-    max_tokens: int,
 ) -> dict[str, list[Comparison]]:
     from node.cli.answer import Question
     from node.cli.comparison import choose_proposer, compare
@@ -89,23 +104,25 @@ async def _measure(
     from node.cli.prompts import CODE_PROMPTS
 
     results: dict[str, list[Comparison]] = {prompt: [] for prompt in CODE_PROMPTS}
-    for turn in range(rounds + 1):
+    for turn in range(asked.rounds + 1):
         for number, prompt in enumerate(CODE_PROMPTS):
             question = Question(
-                model=model, prompt=prompt, max_tokens=max_tokens, stop_at_eos=False
+                model=asked.model,
+                prompt=prompt,
+                max_tokens=asked.max_tokens,
+                kv=asked.kv,
+                stop_at_eos=False,
             )
             picked = choice or await choose_proposer(client, question)
             if number == 0:
-                note(f"round {turn} of {rounds}" if turn else "warming up")
+                note(f"round {turn} of {asked.rounds}" if turn else "warming up")
             result = await compare(client, question, words, picked, alone_first=turn % 2 == 1)
             if turn:
                 results[prompt].append(result)
     return results
 
 
-def _print(
-    by_prompt: Mapping[str, Sequence[Comparison]], rounds: int, max_tokens: int, *, as_json: bool
-) -> None:
+def _print(by_prompt: Mapping[str, Sequence[Comparison]], asked: _Asked, *, as_json: bool) -> None:
     from node.cli.output import say, write_json
     from node.cli.plan_text import pair_text
     from node.cli.prompts import shown
@@ -119,15 +136,19 @@ def _print(
         write_json(
             {
                 "pair": pair_text(last.drafted.plan),
-                "rounds": rounds,
-                "max_tokens": max_tokens,
+                "kv_strategy": asked.kv.strategy,
+                "rounds": asked.rounds,
+                "max_tokens": asked.max_tokens,
                 "prompts": lines,
                 "overall": overall,
             }
         )
         return
-    turns = f"{rounds} round{'' if rounds == 1 else 's'}"
-    say(f"{pair_text(last.drafted.plan)}; {turns}, {max_tokens} tokens, greedy")
+    turns = f"{asked.rounds} round{'' if asked.rounds == 1 else 's'}"
+    say(
+        f"{pair_text(last.drafted.plan)}; K/V {asked.kv.strategy}; {turns}, "
+        f"{asked.max_tokens} tokens, greedy"
+    )
     columns = [
         Column("prompt"),
         Column("with proposer", right=True),

@@ -17,6 +17,7 @@ COMMANDS = {
     "generate": LazyCommand("node.cli.generate", "Continue a prompt; text streams to stdout."),
     "verify": LazyCommand("node.cli.verify", "Prove that the proposer changes no token."),
     "bench": LazyCommand("node.cli.bench", "Measure with and without the proposer."),
+    "hostfile": LazyCommand("node.cli.hostfile", "Write a group's hostfile from the cards."),
     "leave": LazyCommand("node.cli.leave", "Drain a node and make it leave the fleet."),
 }
 

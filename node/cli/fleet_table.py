@@ -46,8 +46,14 @@ def _row(node: NodeStatus, waited_seconds: float) -> Row:
         _memory(node, style),
         Cell(_liveness(node, waited_seconds), _STYLES.get(node.liveness, "")),
         Cell("-" if node.is_self or trip is None else seconds_text(trip), style),
-        Cell(node.address or "-", style),
+        Cell(_address(node), style),
     ]
+
+
+def _address(node: NodeStatus) -> str:
+    """Where it answers, and whether its ring can carry tensors."""
+    has_ring = node.card is not None and bool(node.card.ring_address)
+    return f"{node.address or '-'}{', ring' if has_ring else ''}"
 
 
 def _served(node: NodeStatus) -> str:
@@ -60,6 +66,8 @@ def _served(node: NodeStatus) -> str:
 
 def _offer(model: ModelOffer) -> str:
     text = f"{model.role.value}={model.model_id}"
+    if model.rank_count:
+        text += f" on {model.rank_count} ranks"
     if _is_inexact(model):
         return f"{text} (not exact)"
     kind = model.kind.value.replace("_", "-")

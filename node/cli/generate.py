@@ -223,4 +223,8 @@ def _note_statistics(result: Answer, words: TextTokenizer, view: View) -> None:
     for line in statistics_lines(result.done, result.plan):
         note(line)
     if view.timeline:
-        note(draw_timeline(result.done.timeline, brush=brush_for(sys.stderr)))
+        note(
+            draw_timeline(
+                result.done.timeline, result.done.link_changes, brush=brush_for(sys.stderr)
+            )
+        )

@@ -14,6 +14,7 @@ EXAMPLE = """\b
 Example:
   fleet join --name mini-1 --serve verifier=tiny
   fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:7600
+  fleet join --serve verifier=Qwen/Qwen3-14B --group hosts.json
   fleet join --serve verifier=Qwen/Qwen3-0.6B --bind 192.168.1.20:7600 --insecure
 
 \b
@@ -76,6 +77,17 @@ Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
     "--backend",
     type=click.Choice(["auto", "torch", "mlx"]),
     help="What computes. Default: auto, mlx on Apple silicon and torch elsewhere.",
+)
+@click.option(
+    "--links",
+    type=click.Choice(["auto", "grpc", "local", "ring"]),
+    help="What carries tensors between nodes. Default: auto, the fastest that was measured.",
+)
+@click.option(
+    "--group",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Serve the verifier by the ranks of this hostfile, together. `fleet hostfile` writes one.",
 )
 @click.option(
     "--config",

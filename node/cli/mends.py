@@ -7,6 +7,8 @@ _MENDS = {
     "CONTEXT_EXCEEDED": "give a shorter prompt or fewer --max-tokens",
     "DEADLINE_EXCEEDED": "the node may be frozen or busy, `fleet status` on another node tells",
     "DRAINING": "ask another node with --node HOST:PORT",
+    "GROUP_LOST": "run it again: another node that serves the model takes it, or the group once "
+    "`fleet status` shows it",
     "INVARIANT_VIOLATED": "please report it with the node's log",
     "KV_STRATEGY_UNSUPPORTED": "choose another --kv-strategy",
     "MODEL_NOT_FOUND": "`fleet join --serve verifier=MODEL` or `proposer=MODEL` serves one more",

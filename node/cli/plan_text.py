@@ -22,15 +22,33 @@ def plan_lines(plan: Plan) -> list[str]:
             f"  WARNING      not exact: drafts can change tokens of {plan.verifier.model_id} "
             f"on {plan.verifier.node_name}"
         ]
-    lines += [f"  predicted    {prediction_text(plan)}"]
+    waits = ", with the archive" if plan.archives else ""
+    lines += [f"  predicted    {prediction_text(plan)}{waits}"]
     lines += [f"  K/V          {bytes_text(plan.kv_bytes)} at most"]
-    if plan.archive is not None:
-        lines += [f"  archive      {plan.archive.node_name} ({plan.archive.address})"]
+    lines += _archive_lines(plan)
     if plan.reasons:
         lines += ["why", *(f"  - {reason}" for reason in plan.reasons)]
     if plan.rejections:
         lines += ["rejected", *(line for each in plan.rejections for line in _rejected(each))]
     return lines
+
+
+def _archive_lines(plan: Plan) -> list[str]:
+    """Where the evicted positions go; their ranges when several archives share them."""
+    if plan.archive is None:
+        return []
+    if len(plan.archives) < 2:
+        return [f"  archive      {plan.archive.node_name} ({plan.archive.address})"]
+    return [
+        f"  {'archives' if index == 0 else '':<12} {each.archive.node_name} "
+        f"({each.archive.address}), {positions_text(each.first_position, each.end_position)}"
+        for index, each in enumerate(plan.archives)
+    ]
+
+
+def positions_text(first: int, end: int) -> str:
+    """`positions 0 to 8,191`, of a range that ends before `end`."""
+    return f"positions {first:,} to {end - 1:,}"
 
 
 def prediction_text(plan: Plan) -> str:
@@ -47,7 +65,8 @@ def pair_text(plan: Plan) -> str:
     """`tiny on mini-1, drafts by ngram on mini-2`, and whether that is not exact."""
     verifier = f"{plan.verifier.model_id} on {plan.verifier.node_name}"
     if plan.archive is not None:
-        verifier += f", evicted positions on {plan.archive.node_name}"
+        names = [each.archive.node_name for each in plan.archives] or [plan.archive.node_name]
+        verifier += f", evicted positions on {' and '.join(names)}"
     if plan.proposer is None:
         return f"{verifier}, alone"
     pair = f"{verifier}, drafts by {plan.proposer.model_id} on {plan.proposer.node_name}"

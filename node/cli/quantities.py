@@ -44,6 +44,17 @@ def seconds_text(seconds: float) -> str:
     return f"{hours} h {minutes} min"
 
 
+def rate_text(bytes_per_second: float) -> str:
+    """Bytes a second with a decimal unit, as networks are sold: `940 MB/s`; `-` when not known."""
+    if bytes_per_second <= 0:
+        return "-"
+    for unit in ("B", "kB", "MB"):
+        if bytes_per_second < 999.5:
+            return f"{_three_digits(bytes_per_second)} {unit}/s"
+        bytes_per_second /= 1000
+    return f"{_three_digits(bytes_per_second)} GB/s"
+
+
 def speed_text(tokens_per_second: float) -> str:
     """Tokens a second: `328 tok/s`, `9.41 tok/s`; `-` when it is not known."""
     return f"{_three_digits(tokens_per_second)} tok/s" if tokens_per_second > 0 else "-"

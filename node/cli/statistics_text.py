@@ -51,7 +51,7 @@ def statistics_lines(done: GenerationDone, plan: Plan) -> list[str]:
     ]
     if done.seed:
         lines.append(f"seed {done.seed}")
-    return lines + restorer_lines(done) + fault_lines(done)
+    return lines + restorer_lines(done) + link_lines(done, plan) + fault_lines(done)
 
 
 def restorer_lines(done: GenerationDone) -> list[str]:
@@ -61,6 +61,21 @@ def restorer_lines(done: GenerationDone) -> list[str]:
         return []
     times = "once" if count == 1 else f"{count} times"
     return [f"the archive was lost {times} and made anew from the history"]
+
+
+def link_lines(done: GenerationDone, plan: Plan) -> list[str]:
+    """What carried the session's tensors from when on, and why; empty when nothing changed."""
+    places = [plan.proposer, plan.archive, *(each.archive for each in plan.archives)]
+    names = {place.node_id: place.node_name for place in places if place is not None}
+    lines: list[str] = []
+    for change in done.link_changes:
+        peer = names.get(change.peer_node_id, change.peer_node_id[:12])
+        purpose = change.purpose.value.replace("_", " ")
+        lines.append(
+            f"after {seconds_text(max(0.0, change.start_seconds))} the link for {purpose} with "
+            f"{peer} went over to {change.transport.value}: {change.reason}"
+        )
+    return lines
 
 
 def drafts_text(done: GenerationDone, plan: Plan) -> str:

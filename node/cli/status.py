@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\b
 Example:
   fleet status
+  fleet status --links
   fleet status --watch --node 127.0.0.1:7600
   fleet status --json | jq '.nodes[].card.name'
 """
@@ -30,18 +31,24 @@ REFRESH_SECONDS = 1.0
 
 @click.command("status", epilog=EXAMPLE)
 @click.option("--watch", is_flag=True, help="Stay, and show every change as it happens.")
+@click.option("--links", is_flag=True, help="Show the asked node's tensor links instead.")
 @node_option
 @json_option
-def command(node: str | None, *, watch: bool, as_json: bool) -> int:
+def command(node: str | None, *, watch: bool, links: bool, as_json: bool) -> int:
     """Show the nodes of the fleet: roles, models, memory, liveness.
 
-    Ages and round trips are those of the asked node, which is marked with *.
+    Ages and round trips are those of the asked node, which is marked with *. With
+    --links: what carries its tensors to and from other nodes, how fast, and why.
     """
+    if watch and links:
+        raise click.UsageError("--links is not for --watch")
     from node.cli.connection import ask
 
     async def show(client: AsyncClient) -> int:
         if watch:
             return await _watch(client, as_json=as_json)
+        if links:
+            return await _show_links(client, as_json=as_json)
         _print(await client.fleet.snapshot(), as_json=as_json)
         return ExitCode.OK
 
@@ -61,6 +68,28 @@ def _print(snapshot: FleetSnapshot, *, as_json: bool) -> None:
         say(f"{heading(snapshot)}\n{plain_table(COLUMNS, rows(snapshot.nodes))}")
     else:
         console.print(rich_table(COLUMNS, rows(snapshot.nodes), title=heading(snapshot)))
+
+
+async def _show_links(client: AsyncClient, *, as_json: bool) -> int:
+    from node.cli.link_table import COLUMNS, heading, rows
+    from node.cli.output import fields_of, say, terminal, write_json
+    from node.cli.tables import plain_table, rich_table
+
+    asked = await client.fleet.node()
+    if as_json:
+        links = [fields_of(link) for link in asked.tensor_links]
+        write_json({"node": asked.card.name, "tensor_links": links})
+        return ExitCode.OK
+    names = {node.node_id: node.name for node in await client.fleet.nodes()}
+    lines = rows(asked.tensor_links, names)
+    console = terminal(sys.stdout)
+    if not lines:
+        say(heading(asked))
+    elif console is None:
+        say(f"{heading(asked)}\n{plain_table(COLUMNS, lines)}")
+    else:
+        console.print(rich_table(COLUMNS, lines, title=heading(asked)))
+    return ExitCode.OK
 
 
 async def _watch(client: AsyncClient, *, as_json: bool) -> int:

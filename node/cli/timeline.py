@@ -6,7 +6,10 @@ One row a block, all rows on one axis:
          312       7/8  0.05 ms  0.40 ms  9.80 ms  |▒░███████              |
          320       8/8  0.05 ms  0.41 ms  9.71 ms  |      ▒░·███████       |
 
-A draft that was made ahead lies under the verify forward of the row above.
+A draft that was made ahead lies under the verify forward of the row above. A row
+`link` tells when what carries tensors changed:
+
+        link      ring                              |          ^                |
 """
 
 from __future__ import annotations
@@ -68,6 +71,20 @@ class Block(Protocol):
         ...
 
 
+class Change(Protocol):
+    """What is drawn of a change of what carries tensors."""
+
+    @property
+    def start_seconds(self) -> float:
+        """When, since the generation began."""
+        ...
+
+    @property
+    def transport(self) -> str:
+        """What carries them from then on."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Brush:
     """The characters of the parts of a row."""
@@ -79,6 +96,7 @@ class Brush:
 
 BLOCKS = Brush(draft="▒", wire="░", verify="█")
 ASCII = Brush(draft="d", wire="~", verify="V")
+CHANGED = "^"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +109,17 @@ class Span:
 
 
 def draw_timeline(
-    blocks: Sequence[Block], *, width: int = 48, row_count: int = 12, brush: Brush = BLOCKS
+    blocks: Sequence[Block],
+    changes: Sequence[Change] = (),
+    *,
+    width: int = 48,
+    row_count: int = 12,
+    brush: Brush = BLOCKS,
 ) -> str:
     """Draws the last `row_count` blocks on an axis of `width` columns; "" without blocks.
 
-    A part shorter than a column is drawn as one column.
+    A part shorter than a column is drawn as one column. `changes` in the time of these
+    blocks have a row each, before the first block that starts later.
     """
     if not blocks:
         return ""
@@ -107,10 +131,16 @@ def draw_timeline(
     origin = min(span.start for row in spans for span in row)
     end = max(span.start + span.seconds for row in spans for span in row)
     scale = width / max(end - origin, 1e-9)
-    rows = [
-        [*_numbers(block), f"|{_bar(row, origin, scale, width)}|"]
+    drawn = [
+        (block.start_seconds, [*_numbers(block), f"|{_bar(row, origin, scale, width)}|"])
         for block, row in zip(blocks[first:], spans, strict=True)
     ]
+    for change in changes:
+        if origin <= change.start_seconds <= end:
+            column = min(width - 1, int((change.start_seconds - origin) * scale))
+            mark = f"|{' ' * column}{CHANGED}{' ' * (width - column - 1)}|"
+            drawn.append((change.start_seconds, ["link", str(change.transport), "", "", "", mark]))
+    rows = [row for _, row in sorted(drawn, key=lambda timed: timed[0])]
     columns = [
         Column("position", right=True),
         Column("accepted", right=True),

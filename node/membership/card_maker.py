@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -48,6 +49,8 @@ class CardMaker:
         self._identity = identity
         self._state = state
         self._clock = clock
+        # `raise_to` writes to the disk, in a thread of its own.
+        self._changing = threading.Lock()
         self._current = sign_card(self._first(facts, incarnation), identity)
 
     @property
@@ -61,18 +64,26 @@ class CardMaker:
         Raises `StateUnwritable` or `IncarnationCorrupt`.
         """
         durable = self._state.raise_incarnation(above=incarnation - 1)
-        return self._succeed(replace(self._current.card, incarnation=durable, sequence=0))
+        with self._changing:
+            return self._succeed(replace(self._current.card, incarnation=durable, sequence=0))
 
     def change(self, models: tuple[ModelOffer, ...], memory_free_bytes: int) -> SignedCard:
         """The card with other models; its sequence rises by one."""
-        return self._succeed(
-            replace(
-                self._current.card,
-                sequence=self._current.card.sequence + 1,
-                models=models,
-                memory_free_bytes=memory_free_bytes,
+        with self._changing:
+            return self._succeed(
+                replace(
+                    self._current.card,
+                    sequence=self._current.card.sequence + 1,
+                    models=models,
+                    memory_free_bytes=memory_free_bytes,
+                )
             )
-        )
+
+    def offer_ring(self, address: str) -> SignedCard:
+        """The card with a ring at the host of host:port; its sequence rises by one."""
+        with self._changing:
+            card = self._current.card
+            return self._succeed(replace(card, sequence=card.sequence + 1, ring_address=address))
 
     def farewell(self) -> bytes:
         """The signature with which the current card leaves."""

@@ -181,6 +181,8 @@ def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
         encoder_digest=offer.encoder_digest,
         tapped_layers=offer.tapped_layers,
         block_size=offer.block_size,
+        history_layer_count=offer.history_layer_count,
+        rank_count=offer.rank_count,
     )
 
 
@@ -207,6 +209,8 @@ def offer_from_wire(wire: model_pb2.ModelOffer) -> ModelOffer:
         encoder_digest=wire.encoder_digest,
         tapped_layers=tuple(wire.tapped_layers),
         block_size=wire.block_size,
+        history_layer_count=wire.history_layer_count,
+        rank_count=wire.rank_count,
     )
 
 

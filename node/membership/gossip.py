@@ -10,6 +10,7 @@ from random import Random
 import structlog
 
 from fleet import exchange
+from fleet.card import SignedCard
 from fleet.exchange import ExchangeAnswer, ExchangeMessage
 from fleet.liveness import Liveness, Rumour
 from fleet.membership import step
@@ -104,6 +105,10 @@ class Gossip:
     def found(self, address: str) -> None:
         """Somebody of this fleet may answer at host:port."""
         self._feed(AddressFound(address))
+
+    def announce(self, signed: SignedCard) -> None:
+        """Spreads a new card of this node itself."""
+        self._feed(OwnCardChanged(signed))
 
     def answer(
         self, message: ExchangeMessage, cards: Sequence[ReceivedCard], rumours: Sequence[Rumour]

@@ -95,8 +95,8 @@ def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
 def plan_to_wire(plan: Plan) -> wire.Plan:
     """The decision as it travels."""
     return wire.Plan(
-        verifier=_placement_to_wire(plan.verifier),
-        proposer=_placement_to_wire(plan.proposer),
+        verifier=placement_to_wire(plan.verifier),
+        proposer=placement_to_wire(plan.proposer),
         transport=(
             wire.TRANSPORT_UNSPECIFIED if plan.transport is None else _TRANSPORTS[plan.transport]
         ),
@@ -110,10 +110,10 @@ def plan_to_wire(plan: Plan) -> wire.Plan:
         reasons=plan.reasons,
         rejections=[_rejection_to_wire(rejection) for rejection in plan.rejections],
         exact=plan.exact,
-        archive=_placement_to_wire(plan.archive),
+        archive=placement_to_wire(plan.archive),
         archives=[
             wire.ArchiveRange(
-                archive=_placement_to_wire(each.archive),
+                archive=placement_to_wire(each.archive),
                 first_position=each.first_position,
                 end_position=each.end_position,
             )
@@ -122,7 +122,8 @@ def plan_to_wire(plan: Plan) -> wire.Plan:
     )
 
 
-def _placement_to_wire(placement: Placement | None) -> wire.Placement | None:
+def placement_to_wire(placement: Placement | None) -> wire.Placement | None:
+    """Where something is; None for nowhere."""
     if placement is None:
         return None
     return wire.Placement(
@@ -135,8 +136,8 @@ def _placement_to_wire(placement: Placement | None) -> wire.Placement | None:
 
 def _rejection_to_wire(rejection: Rejection) -> wire.Rejection:
     return wire.Rejection(
-        verifier=_placement_to_wire(rejection.verifier),
-        proposer=_placement_to_wire(rejection.proposer),
+        verifier=placement_to_wire(rejection.verifier),
+        proposer=placement_to_wire(rejection.proposer),
         reason=_REJECTION_REASONS[rejection.reason],
         explanation=rejection.explanation,
         predicted_tokens_per_second=rejection.predicted_tokens_per_second,

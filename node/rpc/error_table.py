@@ -18,6 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from engine import errors as engine_errors
 from fleet import errors as fleet_errors
+from fleet.hostfile import HostfileError
 from node import errors as node_errors
 from node.rpc import refusals
 
@@ -59,6 +60,7 @@ STATUS: dict[type[DomainError], grpc.StatusCode] = {
     engine_errors.BadParameters: _Code.INVALID_ARGUMENT,
     engine_errors.RestorerLost: _Code.UNAVAILABLE,
     engine_errors.RestorerRefused: _Code.INVALID_ARGUMENT,
+    engine_errors.GroupLost: _Code.UNAVAILABLE,
     engine_errors.InvariantViolated: _Code.FAILED_PRECONDITION,
     engine_errors.DraftFailed: _Code.UNAVAILABLE,
     fleet_errors.FleetError: _Code.INTERNAL,
@@ -68,6 +70,7 @@ STATUS: dict[type[DomainError], grpc.StatusCode] = {
     fleet_errors.NodeNotFound: _Code.NOT_FOUND,
     fleet_errors.FleetMismatch: _Code.FAILED_PRECONDITION,
     fleet_errors.ProtocolSkew: _Code.FAILED_PRECONDITION,
+    HostfileError: _Code.INVALID_ARGUMENT,
     node_errors.NodeError: _Code.INTERNAL,
     refusals.Refusal: _Code.FAILED_PRECONDITION,
     refusals.ModelServedElsewhere: _Code.FAILED_PRECONDITION,
@@ -95,6 +98,7 @@ RETRY_AFTER_SECONDS: dict[type[DomainError], float] = {
     refusals.TooManyStreams: 1.0,
     refusals.TooManyLinks: 1.0,
     engine_errors.RestorerLost: 2.0,
+    engine_errors.GroupLost: 5.0,
 }
 
 # gRPC drops a call whose trailing metadata pass 8 KiB, and the error with it. The

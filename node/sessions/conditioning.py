@@ -119,7 +119,13 @@ class Conditioning:
             return self._proposers[placement.model_id].proposer.encoder
         channel = self._fleet.channel(placement.node_id)
         return await self._encoders.get(
-            ProposerAddress(channel, offer, self._fleet.self_id, self._info.weights_digest)
+            ProposerAddress(
+                channel,
+                offer,
+                self._fleet.self_id,
+                self._info.weights_digest,
+                placement.node_id,
+            )
         )
 
     def _use(self, session: Session, encoder: FeatureEncoder | None) -> None:

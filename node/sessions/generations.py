@@ -21,6 +21,7 @@ from engine.generation_report import (
 )
 from engine.session_store import Activity
 from fleet.plan import Placement
+from node.links.link_log import LinkChange
 from node.metrics import NodeMetrics
 from node.planning.acceptance_ledger import AcceptanceLedger
 from node.sessions.open_session import OpenSession
@@ -33,13 +34,19 @@ _NO_TIME_SECONDS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a generation, with what the engine does not know of it."""
+    """The end of a generation, with what the engine does not know of it.
+
+    `link_changes` are those since the session's generation before; `started_at` is in the
+    seconds of the same clock.
+    """
 
     done: Done
     queue_seconds: float
     proposer: Placement | None
     drop_reason: DropReason | None
     restorer_rebuild_count: int = 0
+    link_changes: tuple[LinkChange, ...] = ()
+    started_at: float = 0.0
 
 
 @asynccontextmanager
@@ -129,6 +136,7 @@ class Generations:
                                     event,
                                     queue_seconds,
                                     _rebuild_count(session) - rebuilt,
+                                    arrived,
                                 )
                             else:
                                 self._metrics.tokens_generated.inc(len(event.token_ids))
@@ -200,7 +208,12 @@ class Generations:
             )
 
     def _finished(
-        self, session: OpenSession, done: Done, queue_seconds: float, rebuild_count: int = 0
+        self,
+        session: OpenSession,
+        done: Done,
+        queue_seconds: float,
+        rebuild_count: int = 0,
+        started_at: float = float("inf"),
     ) -> Finished:
         """Counts what a generation that came to its end says of the whole of it."""
         proposer = session.pairing.plan.proposer
@@ -214,7 +227,15 @@ class Generations:
             )
         # A proposer without an address never gave the engine a source to judge.
         drop_reason = statistics.drop_reason or session.pairing.drop_reason
-        return Finished(done, queue_seconds, proposer, drop_reason, rebuild_count)
+        return Finished(
+            done,
+            queue_seconds,
+            proposer,
+            drop_reason,
+            rebuild_count,
+            session.link_changes(),
+            started_at,
+        )
 
     def _began(self) -> None:
         self._running += 1

@@ -9,6 +9,7 @@ from engine.errors import RestorerLost
 from fleet.plan import Plan
 from fleet.quantities import bytes_text
 from node.archive.session_restorers import SessionRestorer
+from node.links.link_log import LinkChange
 from node.sessions.pairing import Pairing
 from node.sessions.runtime_wire import SessionSpec
 from node.sessions.served_verifier import ServedVerifier
@@ -36,6 +37,10 @@ class OpenSession:
     rebuilt_length: int = 0
     rebuild_count: int = 0
 
+    def link_changes(self) -> tuple[LinkChange, ...]:
+        """The changes of what carries its tensor links that were not told yet, oldest first."""
+        return self.pairing.link_log.news()
+
     def check_rebuilds(self, history_length: int) -> None:
         """Raises `RestorerLost` once `MOST_REBUILDS` caches did not last for a history.
 
@@ -57,7 +62,7 @@ def planned(session: OpenSession) -> Plan:
     plan, restorer = session.pairing.plan, session.restorer
     if restorer is None:
         return plan
-    reasons = (*plan.reasons, *restorer.reasons)
+    reasons = (*plan.reasons, *restorer.told)
     kv_bytes = plan.kv_bytes
     if restorer.spec.width:
         # The planner knows of no learned map: a plan is made before one is found.

@@ -24,6 +24,8 @@ from node.drafting.remote_draft import OPEN_TIMEOUT_SECONDS, RemoteDraftSource
 from node.drafting.served_proposer import ServedProposer
 from node.links.encoder_fetch import EncoderShelf, ProposerAddress
 from node.links.feature_sender import FeatureSender, ReadFeatures
+from node.links.link_log import LinkLog
+from node.links.open_links import OpenLinks
 from node.planning.fleet_view import FleetView
 from node.planning.planner import Planner
 from node.sessions.breaker_book import BreakerBook, SharedSpeculationState
@@ -44,6 +46,7 @@ class Surroundings:
     breakers: BreakerBook
     observe_round_trip: Callable[[float], None]
     encoders: EncoderShelf
+    links: OpenLinks
 
 
 @dataclass(slots=True)
@@ -88,6 +91,7 @@ class Pairing:
         self._request = spec.plan_request(around.fleet.self_id, info)
         self._plan = self._planned(inherited)
         self._connection: _Connection | None = None
+        self._link_log = LinkLog()
         self._conditioning = Conditioning(info, around.fleet, around.proposers, around.encoders)
         self._hindrance: DropReason | None = None
         self._closed = False
@@ -103,6 +107,11 @@ class Pairing:
         if self._connection is not None:
             return self._connection.state.drop_reason
         return self._hindrance
+
+    @property
+    def link_log(self) -> LinkLog:
+        """What carried the session's feature links, and when that changed."""
+        return self._link_log
 
     @property
     def adaptive(self) -> bool:
@@ -268,9 +277,19 @@ class Pairing:
         if offer is None or read is None:
             return None
         address = ProposerAddress(
-            channel, offer, self._around.fleet.self_id, self._info.weights_digest
+            channel,
+            offer,
+            self._around.fleet.self_id,
+            self._info.weights_digest,
+            placement.node_id,
         )
-        return FeatureSender(address, read, open_timeout=OPEN_TIMEOUT_SECONDS)
+        return FeatureSender(
+            address,
+            read,
+            open_timeout=OPEN_TIMEOUT_SECONDS,
+            links=self._around.links,
+            on_change=self._link_log.add,
+        )
 
     def _channel(self, node_id: str) -> grpc.aio.Channel | None:
         try:

@@ -13,14 +13,21 @@ from engine.generation_report import (
     SpeculationStatistics,
     StopReason,
 )
+from engine.restoration.contract import EvictedStore
+from engine.restoration.specification import RestorerKind
 from engine.session import Session
 from engine.session_store import Activity, SessionRecord
 from fleet.plan import KvStrategy, Placement, Plan
 from kakeya.v1 import placement_pb2 as placement_wire
 from kakeya.v1 import runtime_pb2 as wire
+from node.archive.attend import ATTENDING
 from node.archive.opening import KINDS as RESTORER_KINDS
-from node.archive.session_restorers import SessionRestorer
-from node.planning.plan_wire import kv_strategy_to_wire, plan_to_wire
+from node.archive.session_restorer import SessionRestorer, placed
+from node.archive.shared_store import HeldRange
+from node.links.link_end import PURPOSES
+from node.links.link_log import LinkChange
+from node.links.used_road import TRANSPORTS
+from node.planning.plan_wire import kv_strategy_to_wire, placement_to_wire, plan_to_wire
 
 _STOP_REASONS: dict[StopReason, wire.StopReason.ValueType] = {
     StopReason.MAX_TOKENS: wire.STOP_REASON_MAX_TOKENS,
@@ -77,11 +84,14 @@ def done_to_wire(
     proposer: Placement | None,
     drop_reason: DropReason | None,
     restorer_rebuild_count: int = 0,
+    link_changes: Sequence[LinkChange] = (),
+    started_at: float = 0.0,
 ) -> wire.GenerateResponse:
     """The end of a generation.
 
     `proposer` is whom the session is paired with, `drop_reason` why it decodes
-    alone all the same.
+    alone all the same. The `link_changes` count from `started_at`, in the seconds
+    of their clock.
     """
     timings = done.timings
     return wire.GenerateResponse(
@@ -101,7 +111,19 @@ def done_to_wire(
             timeline=[_block_to_wire(block) for block in done.timeline],
             seed=done.seed,
             restorer_rebuild_count=restorer_rebuild_count,
+            link_changes=[_link_change_to_wire(each, started_at) for each in link_changes],
         )
+    )
+
+
+def _link_change_to_wire(change: LinkChange, started_at: float) -> wire.LinkChange:
+    return wire.LinkChange(
+        start_seconds=max(0.0, change.at - started_at),
+        purpose=PURPOSES[change.purpose],
+        transport=TRANSPORTS[change.kind],
+        generation=change.generation,
+        reason=change.reason,
+        peer_node_id=change.peer_node_id,
     )
 
 
@@ -121,7 +143,7 @@ def session_to_wire(
         model_id=session.verifier.info.model_id,
         client_label=record.options.client_label,
         history_length=len(session.history),
-        kv_bytes=session.memory_bytes,
+        kv_bytes=session.memory_bytes + (restorer.own_bytes if restorer is not None else 0),
         resident_token_count=session.resident,
         kv_strategy=kv_strategy_to_wire(_STRATEGIES[session.spec.kind]),
         sink_tokens=session.spec.sink,
@@ -149,6 +171,7 @@ def _restorer_to_wire(
             kind=RESTORER_KINDS[restorer.spec.kind],
             model_id=restorer.spec.model_id,
             node_id=where.node_id if where is not None else "",
+            attend=_attend_to_wire(restorer),
         ),
         digest=restorer.spec.digest,
         node_name=where.node_name if where is not None else "",
@@ -156,7 +179,35 @@ def _restorer_to_wire(
         evicted_bytes=evicted.stored_bytes if evicted else 0,
         rebuild_count=restorer.rebuild_count,
         lost=restorer.lost,
+        archives=_ranges_to_wire(restorer, evicted),
+        own_bytes=restorer.own_bytes,
     )
+
+
+def _ranges_to_wire(
+    restorer: SessionRestorer, evicted: EvictedStore | None
+) -> list[placement_wire.ArchiveRange]:
+    """Where the evicted positions are, by rising positions."""
+    ranges = restorer.ranges
+    where = restorer.where
+    if not ranges and where is not None and evicted is not None and not restorer.lost:
+        sink = restorer.shape.sink
+        ranges = (HeldRange(where, sink, max(sink, evicted.length)),)
+    return [
+        placement_wire.ArchiveRange(
+            archive=placement_to_wire(placed(held.where, restorer.spec) if held.where else None),
+            first_position=held.first,
+            end_position=held.end,
+        )
+        for held in ranges
+    ]
+
+
+def _attend_to_wire(restorer: SessionRestorer) -> placement_wire.RestorerAttend.ValueType:
+    """Where queries attend; not set where nothing is elsewhere."""
+    if restorer.spec.kind is RestorerKind.IDENTITY:
+        return placement_wire.RESTORER_ATTEND_UNSPECIFIED
+    return ATTENDING[restorer.choice.attend]
 
 
 def _statistics_to_wire(

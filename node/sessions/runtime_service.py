@@ -121,6 +121,8 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
                         proposer=event.proposer,
                         drop_reason=event.drop_reason,
                         restorer_rebuild_count=event.restorer_rebuild_count,
+                        link_changes=event.link_changes,
+                        started_at=event.started_at,
                     )
                     await context.write(done)
                 else:

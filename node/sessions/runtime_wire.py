@@ -17,6 +17,7 @@ from engine.verifier import VerifierInfo
 from fleet.plan import KvStrategy, PlanRequest
 from kakeya.v1 import placement_pb2 as placement_wire
 from kakeya.v1 import runtime_pb2 as wire
+from node.archive.attend import ATTENDING, AttendAt
 from node.archive.opening import KINDS as RESTORER_KINDS
 from node.archive.session_restorers import RestorerChoice
 from node.planning.plan_wire import (
@@ -187,7 +188,24 @@ def restorer_from_wire(message: placement_wire.Restorer) -> RestorerChoice:
             "the restorer identity is in the verifier's own process; leave restorer.node_id empty",
             field="restorer.node_id",
         )
-    return RestorerChoice(kind, message.model_id, message.node_id)
+    return RestorerChoice(kind, message.model_id, message.node_id, _attend(message, kind))
+
+
+def _attend(message: placement_wire.Restorer, kind: RestorerKind) -> AttendAt:
+    """Where queries attend. Raises `BadParameters`."""
+    places = {
+        placement_wire.RESTORER_ATTEND_UNSPECIFIED: AttendAt.ARCHIVE,
+        **{number: place for place, number in ATTENDING.items()},
+    }
+    place = places.get(message.attend)
+    if place is None:
+        raise _out_of_range("restorer.attend", message.attend, "1 (archive) or 2 (verifier)")
+    if message.attend and kind is RestorerKind.IDENTITY:
+        raise BadParameters(
+            "the restorer identity is in the verifier's own process; leave restorer.attend out",
+            field="restorer.attend",
+        )
+    return place
 
 
 def check_for_model(spec: SessionSpec, info: VerifierInfo) -> None:

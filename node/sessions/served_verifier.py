@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.restoration.stores import EvictedStores
 from engine.session_store import SessionStore
 from engine.verifier import Verifier
 from fleet.card import ModelOffer
@@ -12,9 +13,14 @@ from node.sessions.worker import ModelWorker
 
 @dataclass(frozen=True, slots=True)
 class ServedVerifier:
-    """A loaded verifier, its offer, the thread of its steps, and its sessions."""
+    """A loaded verifier, its offer, the thread of its steps, and its sessions.
+
+    `stores` keep in its own process what a session has evicted when no archive is
+    left; None where its back end cannot.
+    """
 
     verifier: Verifier
     offer: ModelOffer
     worker: ModelWorker
     store: SessionStore
+    stores: EvictedStores | None = None

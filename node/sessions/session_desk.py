@@ -7,11 +7,11 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 import structlog
 
+from engine.ended import ended_error
 from engine.errors import BadParameters, InvariantViolated, RestorerLost, SessionNotFound
 from engine.session_store import Activity, EndReason, SessionOptions, SessionRecord
 from fleet.card import Role
@@ -20,6 +20,7 @@ from fleet.liveness import Liveness
 from node.archive.session_restorers import Restorers, SessionRestorer
 from node.metrics import NodeMetrics
 from node.rpc.refusals import Draining, ForkBeyondHistory, ModelServedElsewhere
+from node.sessions.kept_here import KeptHere
 from node.sessions.open_session import OpenSession
 from node.sessions.pairing import Pairing, Surroundings
 from node.sessions.runtime_wire import SessionSpec, check_for_model
@@ -38,6 +39,7 @@ _OUTCOMES = {
     EndReason.IDLE: "evicted",
     EndReason.MEMORY: "evicted",
     EndReason.INVARIANT: "invariant_violated",
+    EndReason.GROUP: "group_lost",
 }
 _EVICTIONS = {EndReason.IDLE: "ttl", EndReason.MEMORY: "memory"}
 
@@ -146,7 +148,9 @@ class SessionDesk:
             raise
         # Evicted already, it would stay on the desk for ever.
         record = served.store.get(record.session_id)
-        restorer = replace(origin.restorer, rebuild_count=0) if origin.restorer else None
+        restorer = origin.restorer
+        if restorer is not None:
+            restorer = self._restorers.forked(restorer, record.session.evicted)
         return self._entered(record, origin.spec, served, pairing, restorer)
 
     async def recover(self, session: OpenSession) -> None:
@@ -162,7 +166,8 @@ class SessionDesk:
         history_length = len(store.get(session.session_id).session.history)
         restorer.lost = True
         session.check_rebuilds(history_length)
-        evicted = await self._restorers.rebuild(restorer, history_length)
+        here = KeptHere.of(session.served)
+        evicted = await self._restorers.rebuild(restorer, history_length, here)
         session.rebuild_count += 1
         taken = False
 
@@ -179,14 +184,16 @@ class SessionDesk:
                 evicted.release()
 
     def get(self, session_id: str) -> tuple[OpenSession, SessionRecord]:
-        """The live session. Raises `SessionNotFound`, saying how it ended."""
+        """The live session. Raises `SessionNotFound` or `GroupLost`, saying how it ended."""
         session = self._sessions.get(session_id)
         if session is not None:
             return session, session.served.store.get(session_id)
         reason = self._ends.get(session_id)
-        was = f"was {reason.value}" if reason is not None else "is not known to this node"
+        subject = f"session {session_id[:64]!r}"
+        if reason is not None:
+            raise ended_error(subject, reason.value, session_id=session_id[:64])
         raise SessionNotFound(
-            f"session {session_id[:64]!r} {was}; open a new one and append the history",
+            f"{subject} is not known to this node; open a new one and append the history",
             session_id=session_id[:64],
         )
 

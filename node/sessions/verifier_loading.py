@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from engine.backends import load_verifier
+from engine.backends import load_verifier, stores_beside
 from engine.calibration import measure_steps
 from engine.exactness import settle
 from engine.model_folder import Progress, resolve
@@ -45,10 +45,18 @@ async def load_served_verifier(
     worker = ModelWorker(f"verifier-{folder.model_id}")
     try:
         verifier = await worker.run(partial(load_verifier, folder, dtype=dtype, backend=backend))
-        offer = await worker.run(partial(verifier_offer, verifier, store.clock))
+        served = await serve_verifier(verifier, worker, store)
+        return replace(served, stores=await worker.run(partial(stores_beside, verifier)))
     except BaseException:
         await worker.close()
         raise
+
+
+async def serve_verifier(
+    verifier: Verifier, worker: ModelWorker, store: StoreSettings
+) -> ServedVerifier:
+    """A verifier that was loaded, measured and checked in the thread of `worker`."""
+    offer = await worker.run(partial(verifier_offer, verifier, store.clock))
     sessions = SessionStore(
         verifier,
         store.budget_bytes,
@@ -85,4 +93,5 @@ def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer
         exact=exactness.exact,
         kv_fixed_bytes=info.kv_fixed_bytes,
         backend=info.backend,
+        history_layer_count=info.history_layer_count,
     )

@@ -82,6 +82,15 @@ def test_a_verifier_that_is_not_exact_is_marked_and_a_proposer_is_not():
     assert rows([exact])[0][1].style == ""
 
 
+def test_a_verifier_of_several_processes_is_told_with_their_number():
+    group = replace(offer("large", Role.VERIFIER, exact=True), rank_count=3)
+    assert "verifier=large on 3 ranks, proposer=ngram" in line(
+        status("a", models=(group, offer("ngram", Role.PROPOSER)))
+    )
+    inexact = replace(group, exact=False)
+    assert "verifier=large on 3 ranks (not exact)" in line(status("a", models=(inexact,)))
+
+
 def test_the_asked_node_is_marked_and_has_neither_age_nor_round_trip():
     text = line(status("mini-1", is_self=True, trip=None))
     assert text.startswith("mini-1 *")
@@ -124,3 +133,8 @@ def test_an_archive_is_told_as_join_takes_it():
     models = (offer("ngram", Role.PROPOSER),)
     assert "proposer=ngram, archive=512MiB" in line(status("m", models=models, archive=archive))
     assert "archive=3GiB" in line(status("m", archive=replace(archive, capacity_bytes=3 * GIB)))
+
+
+def test_a_ring_stands_beside_the_address():
+    assert line(status("a")).endswith("10.0.0.1:7600")
+    assert line(status("a", ring_address="10.1.0.1:41000")).endswith("10.0.0.1:7600, ring")

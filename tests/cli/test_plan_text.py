@@ -1,6 +1,6 @@
 import dataclasses
 
-from kakeya import Placement, Plan, Rejection, RejectionReason, Transport
+from kakeya import ArchiveRange, Placement, Plan, Rejection, RejectionReason, Transport
 from node.cli.plan_text import pair_text, plan_lines, prediction_text
 
 VERIFIER = Placement("v" * 64, "mini-1", "127.0.0.1:1", "tiny")
@@ -70,3 +70,18 @@ def test_every_rejection_is_told_with_its_pair_its_reason_and_its_numbers():
         "  - tiny on mini-1: not enough memory",
         "    2 GiB of 1 GiB.",
     ]
+
+
+def test_archives_are_told_with_their_ranges_when_several_share_a_session():
+    places = [Placement(name * 8, f"mini-{name}", f"10.0.0.{name}:1", "") for name in "34"]
+    ranges = (ArchiveRange(places[0], 4, 8192), ArchiveRange(places[1], 8192, 30_000))
+    one = dataclasses.replace(ALONE, archive=places[0], archives=ranges[:1])
+    assert "  archive      mini-3 (10.0.0.3:1)" in plan_lines(one)
+    assert pair_text(one) == "tiny on mini-1, evicted positions on mini-3, alone"
+    assert pair_text(dataclasses.replace(one, archives=())) == pair_text(one)
+    both = dataclasses.replace(one, archives=ranges)
+    lines = plan_lines(both)
+    at = lines.index("  archives     mini-3 (10.0.0.3:1), positions 4 to 8,191")
+    assert "  predicted    179 tok/s, alone, with the archive" in lines
+    assert lines[at + 1] == "               mini-4 (10.0.0.4:1), positions 8,192 to 29,999"
+    assert pair_text(both) == "tiny on mini-1, evicted positions on mini-3 and mini-4, alone"

@@ -1,6 +1,13 @@
 import pytest
 
-from node.cli.quantities import bytes_text, ratio_text, seconds_text, share_text, speed_text
+from node.cli.quantities import (
+    bytes_text,
+    rate_text,
+    ratio_text,
+    seconds_text,
+    share_text,
+    speed_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,21 @@ def test_unknown_speeds_and_ratios_are_a_dash():
     assert speed_text(0.0) == "-"
     assert ratio_text(1.0, 0.0) == "-"
     assert share_text(1.0, 0.0) == "-"
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (0.0, "-"),
+        (1.0, "1.00 B/s"),
+        (999.6, "1.00 kB/s"),
+        (94e6, "94.0 MB/s"),
+        (7.7e9, "7.70 GB/s"),
+        (2e13, "20,000 GB/s"),
+    ],
+)
+def test_rates_have_decimal_units(rate, text):
+    assert rate_text(rate) == text
 
 
 def test_speeds_ratios_and_shares():

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from fleet.hostfile import GroupBackend, Host, parse_hostfile
 from kakeya import Client
 from node.agent_process import LocalFleet
 
@@ -65,7 +66,8 @@ def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(ask, a
         r"mini-2    proposer=ngram +\d.* GiB +alive, \d+\.\d s ago +(\d.* (ms|us)|-) ", second
     )
     assert first.index("verifier=toy") == second.index("proposer=ngram") == head.index("serves")
-    assert first.endswith(agents[0].address)
+    # Beside it stands its ring, where mlx is installed.
+    assert re.search(rf" {re.escape(agents[0].address)}(, ring)?$", first)
     assert "\x1b" not in done.out
 
 
@@ -299,6 +301,62 @@ def test_bench_measures_both_ways(ask, toy):
     assert len(facts["prompts"]) == 4
     assert facts["overall"]["identical"]
     assert facts["overall"]["tokens_per_second_alone"] > 0
+
+
+def test_bench_of_a_restored_session(ask, toy):
+    words = ["--rounds", "1", "--max-tokens", "4", "--tokenizer", str(toy), "--window", "8"]
+    done = ask("bench", *words, "--kv", "restored", "--restorer", "identity", "--json")
+    assert done.code == 0, done.err
+    assert done.json["kv_strategy"] == "restored"
+    refused = ask("bench", *words, "--restorer", "identity")
+    assert refused.code == 2
+    assert "needs --kv restored" in refused.err
+
+
+def test_a_restored_plan_says_that_there_is_no_archive(ask):
+    done = ask("plan", "--verifier", "toy", "--kv", "restored")
+    assert done.code == 0
+    assert "  - No live node has an archive for what is evicted" in done.out
+
+
+def test_links_of_a_node_that_has_none(ask):
+    done = ask("status", "--links")
+    assert (done.code, done.out) == (0, "mini-1: no tensor links\n")
+    assert ask("status", "--links", "--json").json == {"node": "mini-1", "tensor_links": []}
+    assert ask("status", "--links", "--watch").code == 2
+
+
+def test_a_hostfile_of_the_fleet_is_one_that_is_read_back(ask, agents, tmp_path):
+    words = ["--backend", "gloo", "--nodes", f"mini-2,{agents[0].node_id[:8]}"]
+    done = ask("hostfile", *words, "--ranks-per-node", "2", "--env", "A=1")
+    assert done.code == 0, done.err
+    made = parse_hostfile(done.out)
+    assert made.backend is GroupBackend.GLOO
+    assert made.hosts == (Host("127.0.0.1", ("127.0.0.1",)),) * 4
+    assert made.envs == ("A=1",)
+    assert done.err == "ranks 0 to 1 on mini-2, ranks 2 to 3 on mini-1\n"
+    path = tmp_path / "hosts.json"
+    written = ask("hostfile", *words, "--ranks-per-node", "2", "--env", "A=1", "-o", str(path))
+    assert (written.code, written.out, path.read_text()) == (0, "", done.out)
+    (one_line,) = ask("hostfile", *words, "--json").lines
+    assert parse_hostfile(json.dumps(one_line)).rank_count == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--nodes", "mini-1,mini-9"], 3, "mini-9: no node is called that"),
+        (["--nodes", "mini-1", "--backend", "gloo"], 3, "mini-1: one rank is no group"),
+        (["--nodes", "mini-1,mini-2", "--backend", "jaccl"], 3, "--rdma mini-1:mini-2=DEVICE"),
+        (["--rdma", "mini-1=x"], 2, "is not A:B=DEVICE"),
+        (["--nodes", "mini-1,mini-2", "--backend", "gloo", "-o", "/proc/nowhere"], 3, "nowhere"),
+    ],
+)
+def test_a_hostfile_that_cannot_be_is_refused_in_one_sentence(ask, words, code, says):
+    done = ask("hostfile", *words)
+    assert (done.code, done.out) == (code, "")
+    assert says in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_the_first_line_of_an_agent_is_ready_and_the_agents_needs_no_tensors(lone_agent):

@@ -6,11 +6,14 @@ from kakeya import (
     DraftFault,
     DropReason,
     GenerationDone,
+    LinkChange,
+    LinkPurpose,
     Placement,
     Plan,
     SpeculationStatistics,
     StopReason,
     Timings,
+    Transport,
 )
 from node.cli.statistics_text import (
     drafts_text,
@@ -102,3 +105,16 @@ def test_every_reason_to_drop_has_words(reason):
 @pytest.mark.parametrize("reason", list(StopReason))
 def test_every_reason_to_stop_has_words(reason):
     assert "stopped: " in statistics_lines(dataclasses.replace(DONE, stop_reason=reason), PLAN)[0]
+
+
+def test_changes_of_links_are_told_with_their_time_peer_and_reason():
+    changes = (
+        LinkChange(0.25, LinkPurpose.FEATURES, Transport.RING, 1, "It is faster.", "p" * 64),
+        LinkChange(1.5, LinkPurpose.KEYS_VALUES, Transport.GRPC, 2, "A child died.", "x" * 64),
+    )
+    lines = statistics_lines(dataclasses.replace(DONE, link_changes=changes), PLAN)
+    assert lines[-2:] == [
+        "after 250 ms the link for features with mini-2 went over to ring: It is faster.",
+        f"after 1.50 s the link for keys values with {'x' * 12} went over to grpc: A child died.",
+    ]
+    assert len(statistics_lines(DONE, PLAN)) == len(lines) - 2

@@ -64,6 +64,26 @@ def test_waiting_and_drafting_ahead_are_summed_over_all_blocks():
     assert "1 of 2 drafts made ahead" in text
 
 
+@dataclass(frozen=True)
+class Changed:
+    start_seconds: float
+    transport: str = "ring"
+
+
+def test_a_change_of_a_link_has_a_row_at_its_time():
+    blocks = [
+        Timing(first_index=0),
+        Timing(first_index=4, start_seconds=0.1),
+    ]
+    text = draw_timeline(blocks, [Changed(0.1), Changed(7.0)], width=20, brush=ASCII)
+    first, second, mark = bars(text)
+    assert mark == " " * 10 + "^" + " " * 9
+    assert text.splitlines()[3].split()[:2] == ["link", "ring"]
+    assert (first.strip(), second.strip()) == ("d~VVVVVVVV",) * 2
+    early = draw_timeline(blocks, [Changed(0.05, "grpc")], width=20, brush=ASCII).splitlines()
+    assert early[2].split()[:2] == ["link", "grpc"]
+
+
 SECONDS = st.floats(0, 5, allow_nan=False)
 TIMINGS = st.builds(
     Timing,
@@ -80,8 +100,12 @@ TIMINGS = st.builds(
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(TIMINGS, min_size=1, max_size=20), st.integers(4, 60))
-def test_every_row_is_exactly_as_wide_as_the_axis(blocks, width):
-    for bar in bars(draw_timeline(blocks, width=width, brush=ASCII)):
+@given(
+    st.lists(TIMINGS, min_size=1, max_size=20),
+    st.lists(st.builds(Changed, SECONDS), max_size=3),
+    st.integers(4, 60),
+)
+def test_every_row_is_exactly_as_wide_as_the_axis(blocks, changes, width):
+    for bar in bars(draw_timeline(blocks, changes, width=width, brush=ASCII)):
         assert len(bar) == width
-        assert set(bar) <= set("d~V ")
+        assert set(bar) <= set("d~V ") or bar.strip() == "^"

@@ -1,8 +1,9 @@
-"""The contract of evicted stores, for every one of them: naive, on torch, and in another thread
-behind the wire."""
+"""The contract of evicted stores, for every one of them: naive, on torch, in another thread
+behind the wire, attending here to what another keeps, and several that share a session."""
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from engine.backends.torch_backend.group_store import TorchPool, torch_pool
-from engine.errors import RestorerLost, RestorerRefused
+from engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
 from engine.restoration.contract import (
     NOTHING_SEEN,
     EvictedKeysValues,
@@ -26,16 +27,20 @@ from engine.restoration.contract import (
 )
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
+from fleet.archive_choice import ArchiveCandidate
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from node.archive.archive_server import ArchiveServer
 from node.archive.archives import Archives
 from node.archive.data_connection import OpenConnections
+from node.archive.next_range import RangePart
 from node.archive.opening import Opening, opening_to_wire
 from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
+from node.archive.shared_store import SharedEvictedStore, Sharing
 from node.metrics import NodeMetrics
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 BUDGET_BYTES = 12 << 20
+SHARED_CHUNK = 1024
 MakeStore = Callable[[EvictedShape], EvictedStore]
 
 
@@ -60,6 +65,33 @@ class TorchStores:
 
     def make(self, opening: Opening) -> EvictedStore:
         return TorchEvictedStore(opening.shape, opening.restorer, self._pool)
+
+
+class OneChunk(TorchEvictedStore):
+    """A store that has room for one chunk alone, so that another follows it."""
+
+    def reserve(self, end: int) -> None:
+        if end > self.origin + SHARED_CHUNK:
+            raise OutOfKvMemory("no room for another chunk", needed_bytes="1", free_bytes="0")
+        super().reserve(end)
+
+
+class SharedStores:
+    """Stores that share a session, a chunk each."""
+
+    def __init__(self) -> None:
+        self._pool: TorchPool = torch_pool(BUDGET_BYTES)
+
+    def make(self, shape: EvictedShape) -> EvictedStore:
+        def part(first: int = 0) -> RangePart:
+            store = OneChunk(shape, ARCHIVE, self._pool, origin=first, chunk_keys=SHARED_CHUNK)
+            # Not the verifier's own process: that would look for an archive first.
+            return RangePart(store, ArchiveCandidate("n", "n", "", 0.0, ""))
+
+        sharing = Sharing(
+            shape, ARCHIVE, None, lambda wanted: wanted.offer(part(wanted.first)), 1.0, SHARED_CHUNK
+        )
+        return SharedEvictedStore(sharing, (part(),))
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +120,23 @@ def far() -> Iterator[MakeStore]:
     assert not len(archives)
 
 
-@pytest.fixture(scope="module", params=["naive", "torch", "remote"])
+@pytest.fixture(scope="module", params=["naive", "torch", "mlx", "remote", "fetched", "shared"])
 def make_store(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> MakeStore:
     if request.param == "naive":
         return evicted_stores.NaiveEvictedStore
     if request.param == "remote":
         return request.getfixturevalue("far")
+    if request.param == "shared":
+        return SharedStores().make
+    if request.param == "mlx":
+        pytest.importorskip("mlx.core", reason="MLX is not installed")
+        module = importlib.import_module("engine.backends.mlx_backend.evicted_store")
+        groups = importlib.import_module("engine.backends.mlx_backend.group_store")
+        mlx_pool = groups.mlx_pool(BUDGET_BYTES)
+        return lambda shape: module.MlxEvictedStore(shape, ARCHIVE, mlx_pool)
+    if request.param == "fetched":
+        stores = request.getfixturevalue("fetched_sources")
+        return stores.FetchedStores(torch_pool(BUDGET_BYTES)).make
     pool = torch_pool(BUDGET_BYTES)
     return lambda shape: TorchEvictedStore(shape, ARCHIVE, pool)
 

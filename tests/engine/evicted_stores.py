@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from engine.errors import OutOfKvMemory, RestorerLost
 from engine.kv_layout import AttentionLayer, LayerGroup
+from engine.positions import FINE_SEGMENT
 from engine.restoration.contract import (
     NOTHING_SEEN,
     Evicted,
@@ -74,6 +75,20 @@ def floats(array: NDArray[np.float32] | NDArray[np.uint16]) -> NDArray[np.float3
     return array.astype(np.float32, copy=False)
 
 
+def merged(first: PartialAttention, second: PartialAttention) -> PartialAttention:
+    """Attention to what both saw."""
+    maximum = np.maximum(first.maximum, second.maximum)
+    factors = [np.exp(part.maximum - maximum) for part in (first, second)]
+    output, total = (
+        sum(
+            factor * getattr(part, name)
+            for factor, part in zip(factors, (first, second), strict=True)
+        )
+        for name in ("output", "total")
+    )
+    return PartialAttention(output, total, maximum)
+
+
 @dataclass
 class NaiveEvictedStore:
     """Keeps arrays, attends in float64, one query at a time."""
@@ -81,6 +96,8 @@ class NaiveEvictedStore:
     shape: EvictedShape
     spec: RestorerSpec = ARCHIVE
     limit_bytes: int | None = None
+    origin: int = 0
+    completed: bool = False
     _parts: list[EvictedKeysValues] = field(default_factory=list)
     _length: int = 0
     _begun: deque[EvictedQueries] = field(default_factory=deque)
@@ -101,7 +118,7 @@ class NaiveEvictedStore:
     def deposit(self, first: int, evicted: Evicted) -> None:
         self._check()
         count = self.shape.check_deposit(evicted)
-        if first != max(self._length, self.shape.sink):
+        if first != self._next or self.completed:
             raise ValueError(f"position {first} does not follow {self._length}")
         assert isinstance(evicted, EvictedKeysValues)
         added = sum(array.nbytes for array in evicted.groups)
@@ -113,28 +130,51 @@ class NaiveEvictedStore:
     def begin(self, queries: EvictedQueries) -> None:
         self._check()
         self.shape.check_queries(queries)
-        self.shape.check_deposited(queries, self._length)
+        if not self.completed:
+            self.shape.check_deposited(queries, self._next)
         self._begun.append(queries)
 
-    def finish(self) -> PartialAttention:
+    def finish(self, carry: PartialAttention | None = None) -> PartialAttention:
         self._check()
-        return self._attend(self._begun.popleft())
+        found = self._attend(self._begun.popleft())
+        return found if carry is None else merged(carry, found)
+
+    def reserve(self, end: int) -> None:
+        self._check()
+        needed = (end - self._first) * self.shape.bytes_per_position
+        if self.limit_bytes is not None and needed > self.limit_bytes:
+            raise OutOfKvMemory("no room", needed_bytes=str(needed), free_bytes="0")
+
+    def complete(self) -> None:
+        self._check()
+        if self._length % FINE_SEGMENT or self._length <= self.origin:
+            raise ValueError(f"a range does not end at {self._length}")
+        self.completed = True
 
     def abandon(self) -> None:
         self._begun.clear()
 
     def fork(self, length: int) -> NaiveEvictedStore:
         self._check()
-        forked = NaiveEvictedStore(self.shape, self.spec, self.limit_bytes)
-        kept = max(0, min(length, self._length) - self.shape.sink)
+        forked = NaiveEvictedStore(self.shape, self.spec, self.limit_bytes, self.origin)
+        kept = max(0, min(length, self._length) - self._first)
         if kept:
             forked._parts = [part(self._joined(), 0, kept)]
-            forked._length = self.shape.sink + kept
+            forked._length = self._first + kept
+            forked.completed = self.completed and length >= self._length
         return forked
 
     def release(self) -> None:
         self._released = True
         self._parts.clear()
+
+    @property
+    def _first(self) -> int:
+        return max(self.origin, self.shape.sink)
+
+    @property
+    def _next(self) -> int:
+        return max(self._length, self._first)
 
     def _check(self) -> None:
         if self._released:
@@ -153,7 +193,7 @@ class NaiveEvictedStore:
         index = self.shape.groups.index(group)
         kept = floats(self._joined().groups[index]) if self._parts else None
         for row in range(count):
-            seen = min(self._length, asked.first + row - self.shape.window + 1) - self.shape.sink
+            seen = min(self._length, asked.first + row - self.shape.window + 1) - self._first
             if kept is None or seen < 1:
                 continue
             keys, values = kept[group.layers.index(asked.layer)].astype(np.float64)

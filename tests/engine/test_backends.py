@@ -14,6 +14,7 @@ from engine import backends
 from engine.backends import BACKENDS, installed_backends, load_verifier, suited_backend
 from engine.errors import BadParameters, ModelUnusable
 from engine.model_folder import ModelFolder
+from engine.proposers.loading import load_proposer
 
 
 def run(program: str, *arguments: str) -> str:
@@ -90,6 +91,33 @@ def test_auto_loads_the_suited_one(random_checkpoint: Callable[..., Path]) -> No
     assert verifier.info.backend == suited_backend()
 
 
+@pytest.mark.parametrize(("machine", "backend"), [("arm64", "mlx"), ("x86_64", "torch")])
+def test_a_drafter_is_computed_by_the_back_end_that_suits_the_machine(
+    monkeypatch: pytest.MonkeyPatch, machine: str, backend: str
+) -> None:
+    pytest.importorskip("mlx.core", reason="MLX is not installed")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert load_proposer("tiny-dflash").info.backend == backend
+    other = {"mlx": "torch", "torch": "mlx"}[backend]
+    assert load_proposer("tiny-dflash", backend=other).info.backend == other
+
+
+def test_a_drafter_on_an_unknown_back_end_is_refused() -> None:
+    with pytest.raises(BadParameters, match="auto, mlx, torch"):
+        load_proposer("tiny-dflash", backend="abacus")
+
+
+def test_a_masked_model_on_mlx_is_refused_by_name(tmp_path: Path) -> None:
+    """And not computed by another back end than the one asked for."""
+    folder = tmp_path / "masked"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"architectures": ["BertForMaskedLM"]}')
+    with pytest.raises(ModelUnusable, match="back end mlx does not serve") as caught:
+        load_proposer(str(folder), backend="mlx")
+    assert caught.value.metadata == {"model_id": "masked", "backend": "mlx"}
+
+
 def test_loading_on_mlx_leaves_the_process_as_it_was(
     random_checkpoint: Callable[..., Path],
 ) -> None:
@@ -100,6 +128,7 @@ import resource, sys
 from pathlib import Path
 from engine.backends import load_verifier
 from engine.model_folder import ModelFolder
+from engine.proposers.loading import load_proposer
 before = resource.getrlimit(resource.RLIMIT_NOFILE)
 load_verifier(ModelFolder(Path(sys.argv[1]), "any"), backend="mlx")
 print(before == resource.getrlimit(resource.RLIMIT_NOFILE), "mlx_lm.generate" in sys.modules)

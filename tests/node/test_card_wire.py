@@ -41,6 +41,8 @@ OFFER = ModelOffer(
     encoder_digest="dd",
     tapped_layers=(0, 3),
     block_size=15,
+    history_layer_count=3,
+    rank_count=2,
 )
 
 

@@ -78,6 +78,8 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
         ({"mdns": 1}, "mdns"),
         ({"backend": True}, "backend"),
         ({"backend": "cuda"}, "backend"),
+        ({"links": "tcp"}, "links"),
+        ({"links": True}, "links"),
         ({"period_seconds": 0}, "period_seconds"),
         ({"period_seconds": float("nan")}, "period_seconds"),
         ({"session_ttl_seconds": float("inf")}, "session_ttl_seconds"),

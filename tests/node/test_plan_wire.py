@@ -2,7 +2,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from fleet.plan import Placement, Plan, Rejection, RejectionReason, Transport
+from fleet.plan import ArchiveRange, Placement, Plan, Rejection, RejectionReason, Transport
 from kakeya import wire as sdk_wire
 from kakeya.v1 import placement_pb2
 from node.planning.plan_wire import plan_to_wire
@@ -26,6 +26,10 @@ PLAN = Plan(
     ),
     exact=True,
     archive=Placement("cc", "mini-3", "10.0.0.3:1", "drafter"),
+    archives=(
+        ArchiveRange(Placement("cc", "mini-3", "10.0.0.3:1", "drafter"), 4, 8192),
+        ArchiveRange(Placement("dd", "mini-4", "10.0.0.4:1", "drafter"), 8192, 2**40),
+    ),
 )
 
 

@@ -12,7 +12,7 @@ VOCABULARY_SIZE = 96
 POSITIONS = 4096
 
 
-def make(folder: Path) -> Path:
+def make(folder: Path, positions: int = POSITIONS) -> Path:
     """Writes config, weights and tokenizer; returns the folder."""
     config = Qwen3Config(
         vocab_size=VOCABULARY_SIZE,
@@ -22,7 +22,7 @@ def make(folder: Path) -> Path:
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=16,
-        max_position_embeddings=POSITIONS,
+        max_position_embeddings=positions,
         tie_word_embeddings=False,
         # Large enough that the next token depends on the text.
         initializer_range=0.6,

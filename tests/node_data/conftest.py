@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -45,15 +45,48 @@ def liars() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def fake_roads() -> ModuleType:
+    """Roads that fail when they are told to."""
+    return _load("fake_roads")
+
+
+@pytest.fixture(scope="session")
+def fetching() -> ModuleType:
+    """A verifier's thread that reads back from an archive, both on one loop."""
+    return _load("fetching")
+
+
+@pytest.fixture(scope="session")
 def calls() -> ModuleType:
     """Sessions over the wire, and errors as clients see them."""
     return _load("calls")
 
 
 @pytest.fixture(scope="session")
+def groups() -> ModuleType:
+    """Groups of rank processes on this host, and what is left of them."""
+    return _load("rank_groups")
+
+
+@pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in the hub's format: 96 ids, 4,096 positions, random weights."""
     folder: Path = _load("checkpoint").make(tmp_path_factory.mktemp("models") / "random")
+    return folder
+
+
+@pytest.fixture
+def nodes_of_ranges(evicted_stores: ModuleType) -> Iterator[object]:
+    """Archives with a small chunk that share sessions; see `range_nodes.Nodes`."""
+    nodes = _load("range_nodes").Nodes(evicted_stores.small_shape(), evicted_stores)
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture(scope="session")
+def long_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model with 40,960 positions, 256 bytes of keys and values each."""
+    folder: Path = _load("checkpoint").make(tmp_path_factory.mktemp("models") / "long", 40_960)
     return folder
 
 

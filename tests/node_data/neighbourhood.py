@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
@@ -12,6 +13,7 @@ from fleet.errors import NodeNotFound
 from fleet.liveness import Liveness
 from fleet.placement import NodeView
 from kakeya.v1 import proposer_pb2_grpc
+from node.links.roads.contract import RoadBuilder
 from node.metrics import NodeMetrics
 from node.roles import Roles, RoleSettings
 from node.rpc.error_interceptor import ErrorInterceptor
@@ -156,15 +158,20 @@ class Neighbourhood:
             await server.stop(0)
 
     async def start(
-        self, node_id: str, *specs: str, settings: RoleSettings = SETTINGS, port: int = 0
+        self,
+        node_id: str,
+        *specs: str,
+        settings: RoleSettings = SETTINGS,
+        port: int = 0,
+        roads: Sequence[RoadBuilder] = (),
     ) -> Node:
-        """A node that serves the specs."""
+        """A node that serves the specs, and whose tensor links may have `roads`."""
         metrics = NodeMetrics()
         roles = Roles(settings, metrics)
         await roles.load(specs)
         server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], options=server_options())
         view = View(node_id, self.directory)
-        roles.register(server, view)
+        roles.register(server, view, roads)
         bound = server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()
         address = f"127.0.0.1:{bound}"

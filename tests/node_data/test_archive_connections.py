@@ -25,8 +25,8 @@ from node.archive.opening import Opening, opening_to_wire
 from node.metrics import NodeMetrics
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
-ATTACH, DEPOSIT, QUERIES, FORK = 1, 2, 3, 4
-ATTACHED, PARTIAL, FORKED, ERROR = 65, 66, 67, 127
+ATTACH, DEPOSIT, QUERIES, FORK, RESERVE, COMPLETE, CARRY = 1, 2, 3, 4, 5, 6, 7
+ATTACHED, PARTIAL, FORKED, RESERVED, NOT_RESERVED, ERROR = 65, 66, 67, 69, 70, 127
 HEADER = "<IBBHIIfQ"
 
 
@@ -48,7 +48,9 @@ class Stores:
         return
 
     def make(self, opening: Opening) -> Any:
-        store = self._naive.NaiveEvictedStore(opening.shape, limit_bytes=self.budget_bytes)
+        store = self._naive.NaiveEvictedStore(
+            opening.shape, limit_bytes=self.budget_bytes, origin=opening.first_position
+        )
         self._stores.append(store)
         return store
 
@@ -78,12 +80,7 @@ class Peer:
         kind, _, _, body = self.frame()
         assert kind == ERROR
         assert self.is_closed()
-        info = error_details_pb2.ErrorInfo()
-        for detail in status_pb2.Status.FromString(body).details:
-            if detail.Unpack(info):
-                assert info.domain == "kakeya"
-                return info.reason
-        raise AssertionError("an error without a reason")
+        return reason_in(body)
 
     def is_closed(self) -> bool:
         try:
@@ -98,6 +95,16 @@ class Peer:
             assert part, "the archive closed the connection"
             found += part
         return found
+
+
+def reason_in(body: bytes) -> str:
+    """That of the body of an ERROR."""
+    info = error_details_pb2.ErrorInfo()
+    for detail in status_pb2.Status.FromString(body).details:
+        if detail.Unpack(info):
+            assert info.domain == "kakeya"
+            return info.reason
+    raise AssertionError("an error without a reason")
 
 
 @pytest.fixture
@@ -130,8 +137,11 @@ def peers() -> Iterator[list[Peer]]:
         peer.socket.close()
 
 
-def attached(stub: ArchiveServiceStub, shape: EvictedShape, peers: list[Peer]) -> Peer:
-    opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
+def attached(
+    stub: ArchiveServiceStub, shape: EvictedShape, peers: list[Peer], first: int = 0
+) -> Peer:
+    opening = Opening(ARCHIVE, shape, "v", first_position=first)
+    opened = stub.OpenArchive(opening_to_wire(opening))
     peer = Peer(opened.data_port)
     peers.append(peer)
     peer.send(ATTACH, opened.archive_id.encode())
@@ -221,6 +231,96 @@ def test_bad_frames_end_their_connection_alone_by_name(
     good.send(DEPOSIT, kept, count=20, position=start)
     good.send(QUERIES, asked.tobytes(), count=2, number=1.0, position=30)
     assert good.frame()[0] == PARTIAL
+
+
+def parts_of(body: bytes, heads: int, count: int, head_dim: int) -> list[Any]:
+    numbers = np.frombuffer(body, "<f4")
+    rows = heads * count
+    cuts = np.split(numbers, [rows * head_dim, rows * (head_dim + 1)])
+    return [
+        cuts[0].reshape(heads, count, head_dim),
+        *(cut.reshape(heads, count) for cut in cuts[1:]),
+    ]
+
+
+def test_ranges_speak_frames_of_their_own(
+    stub: ArchiveServiceStub, shape: EvictedShape, peers: list[Peer], evicted_stores: ModuleType
+) -> None:
+    """An answer is carried from the first range to the second, and is as if of one store."""
+    border, end = 256, 300
+    kept = evicted_stores.random_evicted(shape, end - shape.sink, seed=0)
+    whole = evicted_stores.NaiveEvictedStore(shape)
+    whole.deposit(shape.sink, kept)
+    asked = evicted_stores.random_queries(shape, 2, end, 5, seed=1)
+    whole.begin(asked)
+    expected = whole.finish()
+    first, second = attached(stub, shape, peers), attached(stub, shape, peers, border)
+    second.send(RESERVE, position=end)
+    assert second.frame() == (RESERVED, 0, end, b"")
+    second.send(RESERVE, position=4000)
+    kind, _, _, figures = second.frame()
+    assert kind == NOT_RESERVED
+    assert struct.unpack("<QQ", figures)[0] == (4000 - border) * shape.bytes_per_position
+    own = evicted_stores.part(kept, 0, border - shape.sink)
+    first.send(DEPOSIT, bytes_of(own), count=border - shape.sink, position=shape.sink)
+    first.send(COMPLETE, position=border)
+    rest = evicted_stores.part(kept, border - shape.sink, end - shape.sink)
+    second.send(DEPOSIT, bytes_of(rest), count=end - border, position=border)
+    question = {"layer": 2, "count": 5, "number": asked.scaling, "position": end}
+    # To both at once; the second waits for the first one's answer.
+    for peer in (second, first):
+        peer.send(QUERIES, asked.queries.tobytes(), **question)
+    kind, count, _, carried = first.frame()
+    assert (kind, count) == (PARTIAL, 5)
+    second.send(CARRY, carried, layer=2, count=5, position=end)
+    kind, count, _, found = second.frame()
+    assert (kind, count) == (PARTIAL, 5)
+    wanted = (expected.output, expected.total[:, :, 0], expected.maximum[:, :, 0])
+    for got, right in zip(parts_of(found, 4, 5, 8), wanted, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-6)
+
+
+def test_bad_frames_of_ranges_end_their_connection_by_name(
+    stub: ArchiveServiceStub, shape: EvictedShape, peers: list[Peer], evicted_stores: ModuleType
+) -> None:
+    refused, malformed = "RESTORER_REFUSED", "BAD_REQUEST"
+    kept = bytes_of(evicted_stores.random_evicted(shape, 20, seed=0))
+    question = {"layer": 0, "count": 2, "number": 1.0, "position": 260}
+    queries = np.zeros((4, 2, 8), np.float32).tobytes()
+    body = np.zeros(4 * 2 * 10, np.float32)
+    bad = body.copy()
+    bad[3] = np.nan
+    negative = body.copy()
+    negative[64] = -1.0
+    carry = {"layer": 0, "count": 2, "position": 260}
+    asked = (QUERIES, queries, question)
+    deposit = (DEPOSIT, kept, {"count": 20, "position": 256})
+    early = (QUERIES, queries, question | {"position": 5})
+    cases: list[tuple[str, int, list[tuple[int, bytes, dict[str, Any]]]]] = [
+        (malformed, 0, [(CARRY, b"", carry)]),
+        (malformed, 256, [(CARRY, body.tobytes(), carry)]),
+        (malformed, 0, [early, (CARRY, body.tobytes(), carry | {"position": 5})]),
+        (malformed, 256, [asked, asked]),
+        (malformed, 256, [asked, deposit]),
+        (malformed, 256, [asked, (CARRY, body.tobytes(), carry | {"layer": 2})]),
+        (malformed, 256, [asked, (CARRY, body.tobytes(), carry | {"position": 261})]),
+        (refused, 256, [asked, (CARRY, body[1:].tobytes(), carry)]),
+        (refused, 256, [asked, (CARRY, bad.tobytes(), carry)]),
+        (refused, 256, [asked, (CARRY, negative.tobytes(), carry)]),
+        (refused, 256, [(DEPOSIT, kept, {"count": 20, "position": shape.sink})]),
+        (refused, 256, [(COMPLETE, b"", {"position": 256})]),
+        (refused, 256, [(COMPLETE, b"", {"position": 512})]),
+        (refused, 256, [deposit, (COMPLETE, b"", {"position": 276})]),
+    ]
+    for reason, first, frames in cases:
+        peer = attached(stub, shape, peers, first)
+        for kind, sent, fields in frames:
+            peer.send(kind, sent, **fields)
+        found = peer.frame()
+        if found[0] == PARTIAL:
+            # Of the first range, which waits for nothing.
+            found = peer.frame()
+        assert (found[0], reason_in(found[3])) == (ERROR, reason), frames
 
 
 def test_only_who_knows_the_secret_attaches(

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from kakeya.v1 import runtime_pb2
 from node.links.feature_sender import FeatureStream
+from node.links.tensor_chunks import fill_chunk
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -123,15 +124,9 @@ def too_narrow(stream, first, vectors):
     send(stream, first, vectors[:, :-1])
 
 
-def corrupt(stream, first, vectors):
-    before = stream._requests.qsize()
-    send(stream, first, vectors)
-    assert stream._requests.qsize() == before + 1
-    stream._requests._queue[-1].chunk.crc32c ^= 1
-
-
-def out_of_order(stream, first, vectors):
-    stream._tensor_id += 1
+def ended(stream, first, vectors):
+    """The link ends under it: a delta out of order, a dead connection."""
+    stream._end.end("out of order")
     send(stream, first, vectors)
 
 
@@ -140,8 +135,7 @@ FAULTS = {
     late: None,
     not_finite: "not_finite",
     too_narrow: "wrong_shape",
-    corrupt: "corrupt",
-    out_of_order: "out_of_order",
+    ended: None,
 }
 
 
@@ -160,7 +154,7 @@ async def test_bad_vectors_cost_drafts_and_no_token(
         (fault if sent % 5 == 4 else send)(stream, first, vectors)
 
     monkeypatch.setattr(FeatureStream, "send", sending)
-    refused = {"fault": FAULTS[fault] or "corrupt"}
+    refused = {"fault": FAULTS[fault] or "not_finite"}
     before = proposer.metric("kakeya_tensors_refused_total", **refused)
     session = await paired(client)
     stream = await client.generate(session, TOKENS, **sampling)
@@ -177,6 +171,26 @@ async def test_bad_vectors_cost_drafts_and_no_token(
     again = await client.generate(session, 30, **sampling)
     assert faults_of(again).get(FEATURES, 0) <= 1
     assert again.done.speculation.drafted_count > 0
+
+
+async def test_corrupt_vectors_are_sent_again_and_cost_nothing(
+    client, proposer, alone, monkeypatch
+):
+    sent = 0
+
+    def spoilt(chunk, *given):
+        nonlocal sent
+        fill_chunk(chunk, *given)
+        sent += 1
+        chunk.crc32c ^= sent % 3 == 2
+
+    monkeypatch.setattr("node.links.tensor_sender.fill_chunk", spoilt)
+    before = proposer.metric("kakeya_tensors_refused_total", fault="corrupt")
+    session = await paired(client)
+    stream = await client.generate(session, TOKENS)
+    assert stream.token_ids == await alone()
+    assert faults_of(stream) == {}
+    assert proposer.metric("kakeya_tensors_refused_total", fault="corrupt") >= before + 2
 
 
 async def test_vectors_that_are_always_bad_open_the_breaker(

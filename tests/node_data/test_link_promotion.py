@@ -168,6 +168,31 @@ def test_a_trial_of_the_other_end_is_no_change():
     assert promotion.standing is before
 
 
+@pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.RING])
+def test_a_ring_that_the_host_has_not_yet_is_asked_for_again(mode):
+    promotion = promoted(mode, (RING,))
+    is_forced = mode is LinkMode.RING
+    assert ("ring, which is not ready" in promotion.standing.reason) is is_forced
+    busy(promotion)
+    promotion.unavailable(RING, "not tried yet", 0.0)
+    assert promotion.proposal(0.0) is None
+    assert ("not tried yet" in promotion.standing.reason) is is_forced
+    assert promotion.standing.kind is GRPC
+    assert promotion.proposal(FIRST_PAUSE_SECONDS) is RING
+    promotion.unavailable(RING, "not tried yet", 1.0)
+    assert promotion.proposal(1.5) is None
+    promotion.look_again()
+    assert promotion.proposal(1.5) is RING
+
+
+def test_a_forced_road_without_traffic_is_put_off_as_well():
+    """Seconds of a clock begin anywhere: that nothing travelled yet is no reason to hurry."""
+    promotion = promoted(LinkMode.RING)
+    promotion.failed(RING, ChangeCause.PEER, "no", 1e5)
+    assert promotion.proposal(1e5) is None
+    assert promotion.next_proposal() == 1e5 + FIRST_PAUSE_SECONDS
+
+
 def test_an_idle_road_is_left_and_comes_back_with_traffic():
     promotion = promoted()
     busy(promotion)

@@ -88,7 +88,7 @@ async def test_a_link_over_shared_memory_says_so_everywhere(pair, alone, checkpo
     assert second.done.speculation.faults == []
     # The road came up in one of them, or between.
     changes = [*first.done.link_changes, *second.done.link_changes]
-    assert len(changes) <= 1
+    assert len(changes) == 1
     for change in changes:
         assert change.transport == placement_pb2.TRANSPORT_LOCAL
         assert change.purpose == wire.LINK_PURPOSE_FEATURES
@@ -155,3 +155,21 @@ async def test_the_log_of_changes_is_bounded_and_asked_by_time():
         )
     assert [change.at for change in log.since(0.0)] == [2.0, 3.0, 4.0]
     assert [change.at for change in log.since(3.0)] == [3.0, 4.0]
+
+
+async def test_the_log_gives_each_change_as_news_once():
+    def change(at):
+        return LinkChange(
+            float(at), "n", LinkPurpose.FEATURES, RoadKind.RING, at, ChangeCause.FAULT, "r"
+        )
+
+    log = LinkLog(3)
+    assert log.news() == ()
+    for at in range(2):
+        log.add(change(at))
+    assert log.news() == (change(0), change(1))
+    assert log.news() == ()
+    for at in range(2, 9):
+        log.add(change(at))
+        log.since(0.0)
+    assert log.news() == (change(6), change(7), change(8))

@@ -260,14 +260,48 @@ async def test_small_tensors_ask_for_no_road(linked):
         assert link.builders[0].attempts == 0
 
 
-async def test_an_unavailable_or_unwanted_road_is_never_tried(linked):
-    for mode, unavailable in ((LinkMode.GRPC, ""), (LinkMode.LOCAL, "no memory to share")):
-        link = linked(mode=mode)
-        link.builders[1].available = unavailable
-        async with link:
-            await link.exchange(8)
-            assert link.builders[0].attempts == link.builders[1].attempts == 0
-            assert link.caller.state.kind is RoadKind.GRPC
+async def test_an_unwanted_road_is_never_tried(linked):
+    async with linked(mode=LinkMode.GRPC) as link:
+        await link.exchange(8)
+        assert link.builders[0].attempts == link.builders[1].attempts == 0
+        assert link.caller.state.kind is RoadKind.GRPC
+
+
+@pytest.mark.parametrize("who", [0, 1], ids=["caller", "served"])
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "by itself"])
+async def test_a_host_that_has_the_road_only_later_gets_it_later(linked, who, is_told, monkeypatch):
+    """The link opens before the trial of the ring has ended, at either end."""
+    pause = 30.0 if is_told else 0.05
+    monkeypatch.setattr("node.links.promotion.FIRST_PAUSE_SECONDS", pause)
+    link = linked()
+    link.builders[who].available = "it is being tried"
+    async with link:
+        await link.exchange(4)
+        ends, hosts = (link.caller, link.served), (link.caller_host, link.served_host)
+        async with asyncio.timeout(5):
+            while "not available" not in link.caller.state.reason:  # noqa: ASYNC110 no event
+                await asyncio.sleep(0.001)
+        assert "it is being tried" in ends[who].state.reason
+        assert link.caller.state.kind is link.served.state.kind is RoadKind.GRPC
+        assert link.builders[1].attempts == 0
+        assert link.builders[0].attempts == 0 or who == 1
+        link.builders[who].available = ""
+        if is_told:
+            # Only the caller proposes: it asks the other end again when it looks itself.
+            for host in hosts:
+                host.links.look_again()
+        await link.ready()
+        await link.exchange(4, 4)
+        assert link.shared.carried >= 8
+    # One that never has it is asked ever more rarely, also when nothing travels.
+    monkeypatch.setattr("node.links.promotion.FIRST_PAUSE_SECONDS", 0.02)
+    link = linked()
+    link.builders[who].available = "MLX is not installed"
+    async with link:
+        await asyncio.sleep(0.3)
+        assert link.builders[0].attempts <= 5
+        assert "MLX is not installed" in link.caller.state.reason
+        assert link.builders[1].attempts == 0
 
 
 async def test_the_first_kind_that_works_is_taken(linked_pairs, fake_roads):

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from engine.errors import DraftFaultKind
 from engine.speculation.breaker import Breaker
+from fleet.card import ArchiveOffer
 from fleet.liveness import Liveness
 from kakeya.v1 import (
     capability_pb2,
@@ -92,6 +93,60 @@ async def test_the_own_verifier_is_paired_with_the_proposer_next_door(verifier, 
         assert 1 <= plan.block_size <= 15
     else:
         assert ("proposer", "ngram") in reasons(plan)
+
+
+async def test_archives_are_placed_by_what_they_have_free_now_and_by_what_layers_waited(
+    neighbourhood, proposer, faraway
+):
+    offer = ArchiveOffer(1 << 40, 1 << 40, 7001, "torch")
+    await faraway(
+        SelfReport(
+            capability_pb2.GetNodeResponse(
+                links=[
+                    capability_pb2.PeerLink(node_id="roomy", round_trip_seconds=0.9),
+                    capability_pb2.PeerLink(
+                        node_id="full", round_trip_seconds=0.001, archive_wait_seconds=0.0001
+                    ),
+                    capability_pb2.PeerLink(
+                        node_id="roomy", round_trip_seconds=0.9, archive_wait_seconds=0.002
+                    ),
+                ]
+            )
+        )
+    )
+    servers = []
+    for name, used in (("full", (1 << 40) - 10), ("roomy", 1)):
+        load = capability_pb2.NodeLoad(archive_budget_bytes=1 << 40, archive_bytes=used)
+        server = grpc.aio.server()
+        report = SelfReport(capability_pb2.GetNodeResponse(load=load))
+        capability_pb2_grpc.add_CapabilityServiceServicer_to_server(report, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        servers.append(server)
+        await neighbourhood.directory.put(name, f"127.0.0.1:{port}", (), archive=offer)
+    restored = {
+        "verifier_model": "faraway",
+        "without_proposer": True,
+        "context_tokens": 2000,
+        "window_tokens": 64,
+        "kv_strategy": placement_pb2.KV_STRATEGY_RESTORED,
+    }
+    try:
+        plan = await plan_of(proposer, **restored)
+        window = await plan_of(
+            proposer, **{**restored, "kv_strategy": placement_pb2.KV_STRATEGY_SINK_WINDOW}
+        )
+    finally:
+        for server in servers:
+            await server.stop(0)
+        for name in ("full", "roomy"):
+            neighbourhood.directory.views.pop(name, None)
+    assert [each.archive.node_id for each in plan.archives] == ["roomy"]
+    assert (plan.archives[0].first_position, plan.archives[0].end_position) == (4, 2000 - 64)
+    # Two layers, each of which waits 2 ms.
+    added = 1 / plan.predicted_tokens_per_second - 1 / window.predicted_tokens_per_second
+    assert added == pytest.approx(0.004)
+    assert any("full" in reason and "10 B free" in reason for reason in plan.reasons)
 
 
 async def test_another_nodes_verifier_is_planned_with_what_it_measured(verifier, proposer, faraway):

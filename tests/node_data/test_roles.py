@@ -106,3 +106,22 @@ async def test_two_verifiers_of_one_name_are_refused(checkpoint, tmp_path):
 
 def workers():
     return sum(thread.name == "verifier-random" for thread in threading.enumerate())
+
+
+async def test_a_proposer_follows_the_nodes_back_end_and_drafts_in_its_own_thread():
+    pytest.importorskip("mlx.core", reason="MLX is not installed")
+    served = {}
+    for backend in ("torch", "mlx"):
+        roles = Roles(RoleSettings(backend=backend), NodeMetrics())
+        await roles.load(["proposer=tiny-dflash"])
+        (offer,) = roles.offers()
+        assert offer.backend == backend
+        served[backend] = offer
+        proposer = roles._proposers["tiny-dflash"]
+        if backend == "mlx":
+            for tokens in (1, 10_000):
+                name = await proposer.runner(tokens)(lambda: threading.current_thread().name)
+                assert name == "proposer-tiny-dflash"
+        await roles.close()
+    assert served["torch"].encoder_digest == served["mlx"].encoder_digest
+    assert served["torch"].target_weights_digest == served["mlx"].target_weights_digest

@@ -22,6 +22,7 @@ from node.links.encoder_fetch import (
 )
 from node.links.feature_inbox import FEATURES
 from node.links.link_table import LinkTable
+from node.links.open_links import OpenLinks
 from node.links.tensor_chunks import chunks_of
 from node.links.tensor_service import ConditionedProposer, TensorServicer
 from node.links.wire_tensor import from_floats
@@ -135,7 +136,7 @@ async def test_links_that_cannot_be_are_refused_by_name(served, calls, fields, e
 
 
 async def test_the_encoder_comes_back_as_it_is(served, weights, calls):
-    encoder = await fetch_encoder(address(served, weights))
+    encoder = await fetch_encoder(address(served, weights), OpenLinks())
     assert encoder.spec == FeatureSpec(TAPS, HIDDEN, WIDTH, weights.digest)
     states = np.random.default_rng(1).standard_normal((3, len(TAPS), HIDDEN)).astype(np.float32)
     assert np.array_equal(encoder.encode(states), ContextEncoder(weights).encode(states))
@@ -179,7 +180,7 @@ def features(link_id, tensor_id, first, values):
     ]
 
 
-async def test_deltas_arrive_and_bad_ones_are_dropped_and_counted(served, calls):
+async def test_deltas_arrive_and_bad_ones_are_asked_for_again_or_dropped(served, calls):
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
     inbox = served.table.find(link_id).inbox
@@ -192,7 +193,14 @@ async def test_deltas_arrive_and_bad_ones_are_dropped_and_counted(served, calls)
     sent[0].chunk.crc32c ^= 1
     for request in sent:
         await call.write(request)
-    await calls.until(lambda: inbox.end == 7)
+    asked = (await call.read()).road
+    assert (asked.generation, asked.step, asked.through_tensor_id) == (0, wire.ROAD_STEP_FAILED, 0)
+    # The others wait for it.
+    assert inbox.end == 0
+    sent[0].chunk.crc32c ^= 1
+    await call.write(sent[0])
+    assert (await call.read()).taken.through_tensor_id == 4
+    assert inbox.end == 7
     assert inbox.between(0, 10)[0] == 5
     assert [served.refused(fault) for fault in ("corrupt", "not_finite", "wrong_shape")] == [1] * 3
     call.cancel()
@@ -224,6 +232,65 @@ async def test_chunks_out_of_order_end_the_link_and_no_other(served, calls, spoi
     await staying.write(request)
     inbox = served.table.find(other).inbox
     await calls.until(lambda: inbox.end == 1)
+
+
+async def test_a_tensor_that_comes_corrupt_three_times_ends_the_link(served, calls):
+    link_id = (await served.open()).link_id
+    call = await served.stream(link_id)
+    (request,) = features(link_id, 1, 0, np.zeros((1, WIDTH)))
+    request.chunk.crc32c ^= 1
+    for _ in range(3):
+        await call.write(request)
+    for _ in range(2):
+        assert (await call.read()).road.through_tensor_id == 0
+    assert (await refusal(calls, call.read()))[1] == "TENSOR_REFUSED"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"taken": wire.TensorsTaken(through_tensor_id=1)},
+        {"road": wire.RoadMessage()},
+        {"road": wire.RoadMessage(step=99)},
+        {"road": wire.RoadMessage(step=wire.ROAD_STEP_ANSWER)},
+        {"announcement": wire.TensorAnnouncement(tensor_id=1, name="n", dtype=1, generation=1)},
+        {"announcement": wire.TensorAnnouncement(tensor_id=1, name="n", dtype=1)},
+    ],
+    ids=["taken", "no step", "strange step", "answer", "no road", "road 0"],
+)
+async def test_steps_that_no_link_takes_end_it(served, calls, fields):
+    link_id = (await served.open()).link_id
+    call = await served.stream(link_id)
+    await call.write(wire.StreamTensorsRequest(**fields))
+    assert (await refusal(calls, call.read()))[1] == "TENSOR_REFUSED"
+    await calls.until(lambda: served.table.find(link_id) is None)
+
+
+async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served, calls):
+    link_id = (await served.open()).link_id
+    call = await served.stream(link_id)
+    proposal = wire.RoadMessage(
+        generation=3,
+        step=wire.ROAD_STEP_PROPOSE,
+        transport=placement_pb2.TRANSPORT_LOCAL,
+        nonce=bytes(32),
+    )
+    await call.write(wire.StreamTensorsRequest(road=proposal))
+    answer = (await call.read()).road
+    assert (answer.generation, answer.step) == (3, wire.ROAD_STEP_FAILED)
+    assert "no road" in answer.reason
+    (request,) = features(link_id, 1, 0, np.zeros((1, WIDTH)))
+    await call.write(request)
+    inbox = served.table.find(link_id).inbox
+    await calls.until(lambda: inbox.end == 1)
+    # A generation is proposed once.
+    await call.write(wire.StreamTensorsRequest(road=proposal))
+
+    async def read_on():
+        while await call.read():
+            pass
+
+    assert (await refusal(calls, read_on()))[1] == "TENSOR_REFUSED"
 
 
 async def test_streams_need_a_link_and_an_opening(served, calls):

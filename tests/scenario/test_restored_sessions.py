@@ -140,20 +140,29 @@ async def test_the_stream_outlives_every_archive(
     assert completion.done.restorer_rebuild_count == 1
     used.kill()
 
-    # None is left that answers: the session fails by name, and lives.
+    # None is left that answers: one that was to be on this very archive fails by name,
+    # and lives; the other goes on with what the verifier's own memory has room for.
     (last,) = archives.values()
     assert (await session.info()).restorer.node_id == last.node_id
+    named = await restored_session(client, last)
+    await named.append(history)
     freeze(last)
     with pytest.raises(RestorerLost, match="no archive"):
-        await session.generate(20).collect()
-    info = await session.info()
+        await named.generate(MAX_TOKENS).collect()
+    info = await named.info()
     assert info.restorer.lost
-    assert info.history_length == len(history) + MAX_TOKENS
+    assert info.history_length == len(history)
+    before = (await session.info()).kv_bytes
+    late = (await session.generate(20).collect()).token_ids
+    info = await session.info()
+    assert (info.restorer.node_id, info.restorer.lost) == ("", False)
+    assert info.kv_bytes == before + info.restorer.evicted_bytes > before
+    assert any("kept here" in reason for reason in info.plan.reasons)
 
-    # One is back: the same session goes on, as one that never lost anything.
+    # It is back: the same session goes on, as one that never lost anything.
     last.signal(signal.SIGCONT)
     await known(client, last)
-    late = (await session.generate(20).collect()).token_ids
+    assert (await named.generate(MAX_TOKENS).collect()).token_ids == expected
     async with await restored_session(client) as fresh:
         await fresh.append([*history, *expected])
         assert (await fresh.generate(20).collect()).token_ids == late
@@ -161,3 +170,4 @@ async def test_the_stream_outlives_every_archive(
     # It leaves in order, although a session uses it.
     assert last.stop() == 0
     await session.close()
+    await named.close()

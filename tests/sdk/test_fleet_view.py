@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 import kakeya
-from kakeya import AsyncClient, FleetSnapshot, Liveness, NodeChanged, NodeRemoved
-from kakeya.v1 import capability_pb2, model_pb2, placement_pb2
+from kakeya import AsyncClient, FleetSnapshot, Liveness, NodeChanged, NodeRemoved, fleet_wire
+from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, tensor_pb2
 
 CARD = capability_pb2.CapabilityCard(
     node_id="aa" * 32,
@@ -129,6 +129,46 @@ async def test_a_plan_is_asked_for_with_all_of_its_fields(node):
         ]
         with pytest.raises(kakeya.BadRequest):
             await client.fleet.plan("tiny", context_tokens=-1)
+
+
+def test_tensor_links_and_what_archives_are_waited_for():
+    answer = capability_pb2.GetNodeResponse(
+        links=[
+            capability_pb2.PeerLink(node_id="aa", round_trip_seconds=0.5, archive_wait_seconds=0.25)
+        ],
+        tensor_links=[
+            capability_pb2.TensorLinkStatus(
+                peer_node_id="bb",
+                purpose=tensor_pb2.LINK_PURPOSE_KEYS_VALUES,
+                transport=placement_pb2.TRANSPORT_RING,
+                generation=1,
+                bytes_per_second=2.5,
+                reason="The ring is faster.",
+                changed_seconds_ago=3.5,
+                is_caller=True,
+                tensor_count=4,
+                byte_count=5,
+                demotion_count=6,
+            )
+        ],
+    )
+    seen = fleet_wire.node(answer)
+    assert seen.links[0].archive_wait_seconds == 0.25
+    assert seen.tensor_links == (
+        kakeya.TensorLink(
+            "bb",
+            kakeya.LinkPurpose.KEYS_VALUES,
+            kakeya.Transport.RING,
+            generation=1,
+            bytes_per_second=2.5,
+            reason="The ring is faster.",
+            changed_seconds_ago=3.5,
+            is_caller=True,
+            tensor_count=4,
+            byte_count=5,
+            demotion_count=6,
+        ),
+    )
 
 
 async def test_leave_drains(node):

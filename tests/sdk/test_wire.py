@@ -4,7 +4,7 @@ import pytest
 
 import kakeya
 from kakeya import wire
-from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, runtime_pb2
+from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, runtime_pb2, tensor_pb2
 
 ENUMS = [
     (kakeya.KvStrategy, placement_pb2.KvStrategy),
@@ -16,6 +16,7 @@ ENUMS = [
     (kakeya.StopReason, runtime_pb2.StopReason),
     (kakeya.DropReason, runtime_pb2.DropReason),
     (kakeya.SessionState, runtime_pb2.SessionState),
+    (kakeya.LinkPurpose, tensor_pb2.LinkPurpose),
 ]
 
 
@@ -53,6 +54,16 @@ def test_statistics_and_timeline_of_a_generation():
                 proposer_node_id="bb",
                 proposer_model_id="ngram",
             ),
+            link_changes=[
+                runtime_pb2.LinkChange(
+                    start_seconds=0.5,
+                    purpose=tensor_pb2.LINK_PURPOSE_FEATURES,
+                    transport=placement_pb2.TRANSPORT_RING,
+                    generation=2,
+                    reason="It is faster.",
+                    peer_node_id="cc",
+                )
+            ],
             timeline=[
                 runtime_pb2.BlockTiming(
                     first_index=1,
@@ -90,6 +101,16 @@ def test_statistics_and_timeline_of_a_generation():
         ),
         timeline=(kakeya.BlockTiming(1, 2, 3, 4, 5, 6, 7, drafted_ahead=True, start_seconds=8),),
         seed=2**63,
+        link_changes=(
+            kakeya.LinkChange(
+                0.5,
+                kakeya.LinkPurpose.FEATURES,
+                kakeya.Transport.RING,
+                generation=2,
+                reason="It is faster.",
+                peer_node_id="cc",
+            ),
+        ),
     )
 
 
@@ -114,6 +135,9 @@ def test_alternatives_without_their_log_probabilities_are_the_nodes_fault():
         (kakeya.Tokens, runtime_pb2.CommittedTokens),
         (kakeya.NodeLoad, capability_pb2.NodeLoad),
         (kakeya.PeerLink, capability_pb2.PeerLink),
+        (kakeya.TensorLink, capability_pb2.TensorLinkStatus),
+        (kakeya.LinkChange, runtime_pb2.LinkChange),
+        (kakeya.ArchiveRange, placement_pb2.ArchiveRange),
         (kakeya.MeasuredAcceptance, capability_pb2.MeasuredAcceptance),
         (kakeya.Node, capability_pb2.GetNodeResponse),
     ],

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import platform
+import sys
 import threading
 from pathlib import Path
 
 import torch
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
+from engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from engine.backends.torch_backend.projecting import projecting_store
 from engine.backends.torch_backend.projection import Projection, load_projection
+from engine.backends.torch_backend.torch_verifier import TorchVerifier
 from engine.errors import ModelNotFound
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
+from engine.verifier import Verifier
 
 ARITHMETIC_VERSION = 1
 """Of the stores' own products and sums: raised with any change of what they compute, by one bit."""
@@ -23,16 +26,17 @@ ARITHMETIC_VERSION = 1
 class TorchArchiveStores:
     """Stores that share one pool's budget, and the maps that several sessions use."""
 
-    def __init__(self, budget_bytes: int) -> None:
-        self._budget_bytes = budget_bytes
-        self._pool = torch_pool(budget_bytes)
+    def __init__(self, budget_bytes: int = 0, pool: TorchPool | None = None) -> None:
+        """A budget of their own, or `pool`, whose budget others share."""
+        self._pool = pool if pool is not None else torch_pool(budget_bytes)
         self._lock = threading.Lock()
         self._maps: dict[str, Projection] = {}
 
     @property
     def budget_bytes(self) -> int:
         """Bytes that the stores may take together."""
-        return self._budget_bytes
+        budget = self._pool.budget_bytes
+        return budget if budget is not None else sys.maxsize
 
     @property
     def used_bytes(self) -> int:
@@ -47,17 +51,33 @@ class TorchArchiveStores:
         return f"evicted {ARITHMETIC_VERSION}, {library}"
 
     def make(
-        self, shape: EvictedShape, spec: RestorerSpec, map_folder: Path | None = None
+        self,
+        shape: EvictedShape,
+        spec: RestorerSpec,
+        map_folder: Path | None = None,
+        *,
+        origin: int = 0,
     ) -> TorchEvictedStore:
         """An empty store; see `engine.restoration.stores.EvictedStores.make` for errors."""
         if spec.kind is not RestorerKind.PROJECTION:
-            return TorchEvictedStore(shape, spec, self._pool)
+            return TorchEvictedStore(shape, spec, self._pool, origin=origin)
         if map_folder is None:
             raise ModelNotFound("a projection needs its learned map", restorer=spec.model_id)
-        return projecting_store(shape, spec, self._pool, self._map(spec.digest, map_folder))
+        projection = self._map(spec.digest, map_folder)
+        return projecting_store(shape, spec, self._pool, projection, origin=origin)
 
     def _map(self, digest: str, folder: Path) -> Projection:
         with self._lock:
             if digest not in self._maps:
                 self._maps[digest] = load_projection(folder)
             return self._maps[digest]
+
+
+def stores_beside(verifier: Verifier) -> TorchArchiveStores | None:
+    """Stores in the verifier's own process, whose bytes count in its pool.
+
+    None for a verifier that is not torch's own: its pool has no torch tensors.
+    """
+    if not isinstance(verifier, TorchVerifier):
+        return None
+    return TorchArchiveStores(pool=verifier.pool)

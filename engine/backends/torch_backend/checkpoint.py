@@ -17,6 +17,7 @@ from engine.backends.torch_backend.packed_linear import can_pack, pack_linears, 
 from engine.backends.torch_backend.plain_decoder import simplify
 from engine.backends.torch_backend.plain_families import JOINT, is_plain
 from engine.backends.torch_backend.recurrent_mixing import fix_recurrent
+from engine.backends.torch_backend.sharding_plan import ModelShard
 from engine.backends.torch_backend.stored_tensors import (
     check_tensors,
     listed,
@@ -32,11 +33,18 @@ DERIVED_SUFFIX = ".rotary_emb.inv_freq"
 
 
 def load_model(
-    folder: Path, architecture: Architecture, *, dtype: torch.dtype, rows: int, available_bytes: int
+    folder: Path,
+    architecture: Architecture,
+    *,
+    dtype: torch.dtype,
+    rows: int,
+    available_bytes: int,
+    shard: ModelShard | None = None,
 ) -> PreTrainedModel:
     """The text model in `folder` with all weights in `dtype`, for forwards of `rows` tokens.
 
-    Raises `WeightsMismatch` naming missing, unexpected, mis-shaped, not finite and
+    With `shard` the part of one rank: no other slices are read. Raises
+    `WeightsMismatch` naming missing, unexpected, mis-shaped, not finite and
     unreadable tensors, `OutOfMemory` when `available_bytes` do not hold it.
     Both before a weight is read, except for a file that breaks off.
     """
@@ -49,9 +57,11 @@ def load_model(
     if tied and HEAD not in stored:
         needed = {name: shape for name, shape in expected.items() if name != HEAD}
     check_tensors(folder, needed, stored)
-    plain = is_plain(model)
-    _check_memory(folder, expected, dtype, available_bytes, joined=plain)
-    weights = read_tensors(stored, needed, dtype)
+    plain = shard is None and is_plain(model)
+    parts = shard.cut(model) if shard is not None else {}
+    kept = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    _check_memory(folder, kept, dtype, available_bytes, joined=plain)
+    weights = read_tensors(stored, needed, dtype, parts)
     if tied:
         _tie(folder, weights)
     model.load_state_dict(weights, strict=True, assign=True)
@@ -59,6 +69,8 @@ def load_model(
     _check_complete(architecture.name, model)
     del weights
     model.requires_grad_(requires_grad=False)
+    if shard is not None:
+        shard.add_sums(model)
     fix_activations(model)
     fix_recurrent(model, dtype)
     packs = can_pack(dtype)

@@ -1,44 +1,54 @@
 """Evicted keys and values as torch tensors, and attention to them where they lie.
 
-A position's slot is its position, in segments at fixed slots, and every product
-has a number of rows with which all round alike: so the bits of a query's partial
-attention are a function of the query, its position and what was deposited. It
-needs no model.
+Positions lie in segments at fixed borders, and every product has a number of rows
+with which all round alike: so the bits of a query's partial attention are a
+function of the query, its position and what was deposited. One that keeps a later
+range of positions has the segments and the chunks that one of all positions has
+there. It needs no model.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.dtypes import from_raw, torch_dtype
+from engine.backends.torch_backend.carried_blocks import CarriedBlock, CarriedQueries
+from engine.backends.torch_backend.dtypes import from_raw, raw, torch_dtype
+from engine.backends.torch_backend.evicted_blocks import (
+    BlockMasks,
+    BlockPartial,
+    block_partial,
+    blocks,
+    joined_blocks,
+    nothing_seen,
+    padded_rows,
+)
 from engine.backends.torch_backend.group_store import GroupStore, TorchPool
-from engine.backends.torch_backend.masks import bias_of, cut
-from engine.backends.torch_backend.product_rows import MOST_QUERIES, query_counts
-from engine.backends.torch_backend.segment_products import Masks, partial_attention
+from engine.backends.torch_backend.product_rows import query_counts
+from engine.backends.torch_backend.segment_products import (
+    FeedSegments,
+    chunk_partials,
+    partial_attention,
+)
 from engine.errors import RestorerLost, RestorerRefused
 from engine.features import FeatureEncoder
-from engine.positions import contiguous_placement
+from engine.positions import CHUNK_KEYS, contiguous_placement
 from engine.restoration.contract import (
-    NOTHING_SEEN,
     Evicted,
     EvictedKeysValues,
     EvictedQueries,
-    Floats,
     PartialAttention,
+    Raw,
 )
-from engine.restoration.evicted_slots import evicted_slots
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerSpec
 from engine.slot_writes import writes
-
-REMEMBERED_MASKS = 8
-"""Products of one forward whose masks its layers share."""
 
 Restoring = Callable[[int, Evicted], list[Tensor]]
 """Keys and values [layers, 2, kv_heads, n, head_dim] of each group, from what was
@@ -57,24 +67,40 @@ class TorchEvictedStore:
         *,
         restoring: Restoring | None = None,
         encoder: FeatureEncoder | None = None,
+        origin: int = 0,
+        chunk_keys: int = CHUNK_KEYS,
     ) -> None:
-        """An empty store. `restoring` makes keys and values of context vectors."""
+        """An empty store of the positions from `origin` on.
+
+        `restoring` makes keys and values of context vectors. `chunk_keys`, a multiple
+        of `COARSE_SEGMENT`, is the same in all stores that share a session. Raises
+        `RestorerRefused` for an origin that is not a multiple of it.
+        """
+        if not 0 <= origin < shape.context_length or origin % chunk_keys:
+            raise RestorerRefused(
+                f"a range of positions begins at a multiple of {chunk_keys} below"
+                f" {shape.context_length}, not at {origin}"
+            )
+        self._origin = origin
+        self._chunk_keys = chunk_keys
+        self._completed = False
         self._shape = shape
         self._spec = spec
         self._pool = pool
         self._restoring = restoring
         self._encoder = encoder
         self._dtype = torch_dtype(shape.dtype)
-        self._placement = contiguous_placement(0)
+        self._placement = contiguous_placement(origin, origin)
         self._groups: list[GroupStore] = []
         self._use(
             [GroupStore.take(group, self._placement, self._dtype, pool) for group in shape.groups]
         )
         self._length = 0
         self._released = False
-        self._begun: deque[PartialAttention] = deque()
-        self._masks: dict[tuple[int, int, int], Masks] = {}
-        """Of the forward under way, whose layers see the same positions; good for ever."""
+        self._begun: deque[PartialAttention | CarriedQueries] = deque()
+        self._masks = BlockMasks(shape, chunk_keys)
+        self._changing = threading.Lock()
+        """Held where slabs come, go or are written, and by who reads them from another thread."""
 
     @property
     def spec(self) -> RestorerSpec:
@@ -87,8 +113,13 @@ class TorchEvictedStore:
         return self._encoder
 
     @property
+    def origin(self) -> int:
+        """The first position of its range."""
+        return self._origin
+
+    @property
     def length(self) -> int:
-        """The positions from `sink` to this are deposited; 0 at first."""
+        """The positions of the range up to this are deposited; 0 at first."""
         return self._length
 
     @property
@@ -98,37 +129,89 @@ class TorchEvictedStore:
 
     @torch.inference_mode()
     def deposit(self, first: int, evicted: Evicted) -> None:
-        """Takes final positions `first` onwards; `first` is `max(length, sink)`."""
+        """Takes final positions `first` onwards; `first` is `max(length, origin, sink)`."""
         self._check_there()
         count = self._shape.check_deposit(evicted)
         end = first + count
-        if first != max(self._length, self._shape.sink):
-            raise ValueError(
-                f"position {first} does not follow {max(self._length, self._shape.sink)}"
-            )
+        if first != self._next:
+            raise ValueError(f"position {first} does not follow {self._next}")
+        if self._completed:
+            raise ValueError(f"position {first} is behind the range, which is complete")
         if end > self._shape.context_length:
             raise RestorerRefused(f"position {end - 1} is beyond {self._shape.context_length}")
         numbers = self._numbers(first, evicted)
-        self._grow(end)
-        for store, own in zip(self._groups, numbers, strict=True):
-            store.make_writable(writes(self._placement, first, count))
-            store.put(first, own)
-        self._length = end
+        with self._changing:
+            self._grow(end)
+            for store, own in zip(self._groups, numbers, strict=True):
+                store.make_writable(writes(self._placement, first, count))
+                store.put(first, own)
+            self._length = end
+
+    @torch.inference_mode()
+    def read(self, layer: int, first: int, end: int, into: Raw | None = None) -> Raw:
+        """A copy of the keys and values [2, kv_heads, n, head_dim] of `first` to `end`, exclusive.
+
+        In `into` when it is given. Any thread may call. Raises `RestorerRefused` for a
+        layer that is not kept, `ValueError` for positions that are not deposited here.
+        """
+        place = self._places.get(layer)
+        if place is None:
+            raise RestorerRefused(f"layer {layer} keeps nothing of what was evicted")
+        store, index, _counts = place
+        with self._changing:
+            self._check_there()
+            if not max(self._origin, self._shape.sink) <= first < end <= self._length:
+                raise ValueError(
+                    f"positions {first} to {end} are not among those to {self._length}"
+                )
+            slots = first - self._origin, end - self._origin
+            parts = [raw(part) for part in store.layer_positions(index, *slots)]
+            # Not by torch, which would start a pool of threads for each that calls.
+            return cast(Raw, np.concatenate(parts, axis=2, out=into))
+
+    @torch.inference_mode()
+    def reserve(self, end: int) -> None:
+        """Takes the memory for the positions below `end`."""
+        self._check_there()
+        if self._completed or not self._origin < end <= self._shape.context_length:
+            raise RestorerRefused(f"no room is kept for positions up to {end} here")
+        with self._changing:
+            self._grow(end)
+
+    def complete(self) -> None:
+        """Ends the range where the positions that are deposited end."""
+        self._check_there()
+        if self._length <= self._origin or self._length % self._chunk_keys:
+            raise ValueError(f"a range does not end at {self._length}, between two chunks")
+        with self._changing:
+            placement = contiguous_placement(self._length, self._origin)
+            for store in self._groups:
+                store.resize(placement)
+            self._placement = placement
+            self._completed = True
 
     @torch.inference_mode()
     def begin(self, queries: EvictedQueries) -> None:
-        """Attends to all evicted positions that these queries see."""
+        """Attends to the positions here that these queries see."""
         self._check_there()
         self._shape.check_queries(queries)
-        self._shape.check_deposited(queries, self._length)
-        self._begun.append(self._attention(queries))
+        if not self._completed:
+            self._shape.check_deposited(queries, self._next)
+        found = self._carried(queries) if self._origin else self._attention(queries)
+        self._begun.append(found)
 
-    def finish(self) -> PartialAttention:
-        """The result of the oldest `begin` that has not been asked for."""
+    @torch.inference_mode()
+    def finish(self, carry: PartialAttention | None = None) -> PartialAttention:
+        """The result of the oldest `begin` that has not been asked for, on top of `carry`."""
         self._check_there()
         if not self._begun:
             raise ValueError("nothing was begun")
-        return self._begun.popleft()
+        found = self._begun.popleft()
+        if isinstance(found, CarriedQueries):
+            return found.summed(carry)
+        if carry is not None:
+            raise ValueError("nothing is carried to the first range")
+        return found
 
     def abandon(self) -> None:
         """Drops every `begin` whose result has not been asked for."""
@@ -138,12 +221,18 @@ class TorchEvictedStore:
         """A store of the positions below `length` that shares what neither will write."""
         self._check_there()
         forked = TorchEvictedStore(
-            self._shape, self._spec, self._pool, restoring=self._restoring, encoder=self._encoder
+            self._shape,
+            self._spec,
+            self._pool,
+            restoring=self._restoring,
+            encoder=self._encoder,
+            origin=self._origin,
+            chunk_keys=self._chunk_keys,
         )
         kept = min(length, self._length)
-        if kept <= self._shape.sink:
+        if kept <= max(self._origin, self._shape.sink):
             return forked
-        placement = contiguous_placement(kept)
+        placement = contiguous_placement(kept, self._origin)
         groups: list[GroupStore] = []
         try:
             for store in self._groups:
@@ -155,15 +244,17 @@ class TorchEvictedStore:
         forked._use(groups)
         forked._placement = placement
         forked._length = kept
+        forked._completed = self._completed and kept == self._length
         return forked
 
     def release(self) -> None:
         """Gives the memory back."""
-        self._released = True
         self._begun.clear()
         self._masks.clear()
-        for store in self._groups:
-            store.release()
+        with self._changing:
+            self._released = True
+            for store in self._groups:
+                store.release()
 
     def _use(self, groups: list[GroupStore]) -> None:
         self._groups = groups
@@ -172,6 +263,11 @@ class TorchEvictedStore:
             for store in groups
             for index, layer in enumerate(store.group.layers)
         }
+
+    @property
+    def _next(self) -> int:
+        """The position that is deposited next."""
+        return max(self._length, self._origin, self._shape.sink)
 
     def _check_there(self) -> None:
         if self._released:
@@ -186,9 +282,9 @@ class TorchEvictedStore:
 
     def _grow(self, end: int) -> None:
         """Room for the positions below `end`, in all groups or in none."""
-        if end <= self._placement.slots:
+        if end <= self._origin + self._placement.slots:
             return
-        before, placement = self._placement, contiguous_placement(end)
+        before, placement = self._placement, contiguous_placement(end, self._origin)
         try:
             for store in self._groups:
                 store.resize(placement)
@@ -199,56 +295,42 @@ class TorchEvictedStore:
         self._placement = placement
 
     def _attention(self, asked: EvictedQueries) -> PartialAttention:
-        count = asked.queries.shape[1]
-        parts = [
-            self._block(asked, row, min(MOST_QUERIES, count - row))
-            for row in range(0, count, MOST_QUERIES)
-        ]
-        if len(parts) == 1:
-            return PartialAttention(*parts[0])
-        output, total, maximum = (
-            np.concatenate(of_blocks, axis=1) for of_blocks in zip(*parts, strict=True)
+        return joined_blocks(
+            [self._block(asked, row, count) for row, count in blocks(asked.queries.shape[1])]
         )
-        return PartialAttention(output, total, maximum)
 
-    def _block(self, asked: EvictedQueries, row: int, count: int) -> tuple[Floats, Floats, Floats]:
-        """Output, total and maximum of `count` <= `MOST_QUERIES` queries from row `row` on."""
-        store, index, counts = self._places[asked.layer]
+    def _block(self, asked: EvictedQueries, row: int, count: int) -> BlockPartial:
+        """The attention of `count` <= `MOST_QUERIES` queries from row `row` on."""
         heads, _, head_dim = asked.queries.shape
-        first = asked.first + row
-        if first + count - 1 - self._shape.window < self._shape.sink:
-            nothing = np.full((heads, count, 1), NOTHING_SEEN, np.float32)
-            zeros = np.zeros((heads, count, head_dim), np.float32)
-            return zeros, zeros[:, :, :1].copy(), nothing
-        masks = self._masks_of(first, count, counts[bisect_left(counts, count)])
-        # In memory of torch's own, aligned as products elsewhere are.
-        padded = torch.zeros(heads, masks.queries, head_dim)
-        padded.numpy()[:, :count] = asked.queries[:, row : row + count]
-        if self._dtype is not torch.float32:
-            padded = padded.to(self._dtype)
-        rows = padded.view(store.group.shape.kv_heads, -1, head_dim)
-        sums, output, maximum = partial_attention(rows, store.read(index, masks), asked.scaling)
-        return (
-            output.numpy().reshape(heads, masks.queries, head_dim)[:, :count],
-            sums.numpy().reshape(heads, masks.queries, 1)[:, :count],
-            maximum.numpy().reshape(heads, masks.queries, 1)[:, :count],
-        )
+        product = self._product(asked, row, count)
+        if product is None:
+            return nothing_seen(heads, count, head_dim)
+        rows, feed = product
+        found = partial_attention(rows, feed, asked.scaling)
+        return block_partial(found, heads, feed.masks.queries, count)
 
-    def _masks_of(self, first: int, count: int, queries: int) -> Masks:
-        """What `count` queries from position `first` on see, for products of `queries`."""
-        masks = self._masks.get((first, count, queries))
+    def _carried(self, asked: EvictedQueries) -> CarriedQueries:
+        """The attention to each chunk, for what is carried here later."""
+        heads, queries, head_dim = asked.queries.shape
+        found = []
+        for row, count in blocks(queries):
+            product = self._product(asked, row, count)
+            if product is None:
+                found.append(CarriedBlock(row, count, count, deque()))
+                continue
+            rows, feed = product
+            partials = deque(chunk_partials(rows, feed, asked.scaling))
+            found.append(CarriedBlock(row, count, feed.masks.queries, partials))
+        return CarriedQueries(tuple(found), heads, queries, head_dim)
+
+    def _product(
+        self, asked: EvictedQueries, row: int, count: int
+    ) -> tuple[Tensor, FeedSegments] | None:
+        """Rows and segments of `count` <= `MOST_QUERIES` queries; None when they see nothing."""
+        store, index, counts = self._places[asked.layer]
+        masks = self._masks.of(self._placement, asked.first + row, count, counts)
         if masks is None:
-            # Rows beyond the real ones repeat the last position.
-            positions = np.minimum(np.arange(first, first + queries), first + count - 1)
-            seen = evicted_slots(self._placement, self._shape.sink, self._shape.window, positions)
-            masks = Masks(
-                first_row=0,
-                count=count,
-                queries=queries,
-                chunks=cut(self._groups[0].chunks, len(seen)),
-                biases=tuple(None if part is None else bias_of(part) for part in seen),
-            )
-            if len(self._masks) == REMEMBERED_MASKS:
-                self._masks.clear()
-            self._masks[first, count, queries] = masks
-        return masks
+            return None
+        kv_heads = store.group.shape.kv_heads
+        rows = padded_rows(asked, row, count, masks.queries, kv_heads, self._dtype)
+        return rows, store.read(index, masks)

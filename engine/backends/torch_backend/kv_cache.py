@@ -16,11 +16,11 @@ from engine.backends.torch_backend.masks import biases, cut, stacked
 from engine.backends.torch_backend.recurrent import RecurrentState
 from engine.backends.torch_backend.segment_products import EvictedRead, FeedSegments, Masks
 from engine.backends.torch_backend.vector_ring import VectorRing
-from engine.cache import CacheKind, CacheSpec, KvViews
-from engine.errors import BadParameters
+from engine.cache import CacheSpec, KvViews
 from engine.features import FeatureEncoder
 from engine.kv_layout import KvLayout, LayerGroup
 from engine.restoration.contract import Evicted, EvictedKeysValues, EvictedStore
+from engine.restoration.matching import matching_encoder
 from engine.slab_cache import SlabCache
 from engine.slab_pool import Slab
 from engine.slot_views import seen_runs
@@ -53,7 +53,7 @@ class TorchKvCache(SlabCache[GroupStore]):
         `KvStrategyUnsupported` for a `spec` that cannot be.
         """
         layout.check(spec)
-        encoder = _checked_encoder(spec, evicted)
+        encoder = matching_encoder(spec, evicted)
         with ExitStack() as taken:
             stores: list[GroupStore] = []
             for group in layout.groups:
@@ -260,33 +260,3 @@ class TorchKvCache(SlabCache[GroupStore]):
             tuple(part[1] for part in parts),
             tuple(run.positions for run in runs),
         )
-
-
-def _checked_encoder(spec: CacheSpec, evicted: EvictedStore | None) -> FeatureEncoder | None:
-    """What makes a cache's context vectors, if it keeps any.
-
-    Raises `BadParameters` for a store that is missing or not the restorer's.
-    """
-    restorer = spec.restorer if spec.kind is CacheKind.RESTORED else None
-    if restorer is None or evicted is None:
-        if restorer is None and evicted is None:
-            return None
-        raise BadParameters(
-            f"a cache {spec.kind} {'without' if evicted is None else 'with'} a store of what it"
-            " evicts",
-            restorer=str(restorer.kind) if restorer is not None else "",
-        )
-    if evicted.spec != restorer:
-        raise BadParameters(
-            f"the store is one of {evicted.spec}, the cache's restorer is {restorer}",
-            restorer=str(restorer.kind),
-        )
-    if not restorer.width:
-        return None
-    encoder = evicted.encoder
-    if encoder is None or encoder.spec.width != restorer.width:
-        raise BadParameters(
-            f"the store has no encoder of vectors of {restorer.width} values",
-            restorer=str(restorer.kind),
-        )
-    return encoder

@@ -27,8 +27,8 @@ class Run:
     keys: int
 
 
-def chunks(segments: tuple[int, ...]) -> tuple[tuple[Run, ...], ...]:
-    """Segments in chunks of at most `CHUNK_KEYS` keys, those in runs of equal segments.
+def chunks(segments: tuple[int, ...], most: int = CHUNK_KEYS) -> tuple[tuple[Run, ...], ...]:
+    """Segments in chunks of at most `most` keys, those in runs of equal segments.
 
     The borders depend on the slots alone, so that the order of additions does too.
     """
@@ -36,7 +36,7 @@ def chunks(segments: tuple[int, ...]) -> tuple[tuple[Run, ...], ...]:
     runs: list[Run] = []
     total = 0
     for index, keys in enumerate(segments):
-        if total + keys > CHUNK_KEYS and runs:
+        if total + keys > most and runs:
             found.append(tuple(runs))
             runs, total = [], 0
         total += keys

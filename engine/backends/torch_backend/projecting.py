@@ -29,15 +29,22 @@ def projecting_store(
     pool: TorchPool,
     projection: Projection,
     encoder: FeatureEncoder | None = None,
+    *,
+    origin: int = 0,
 ) -> TorchEvictedStore:
     """An empty store that keeps what `projection` makes of what is deposited.
 
-    `encoder` is handed on to the cache; a store elsewhere has none. Raises
-    `TrainedForAnother` for a map of other layers, vectors or another encoder.
+    Of the positions from `origin` on. `encoder` is handed on to the cache; a store elsewhere
+    has none. Raises `TrainedForAnother` for a map of other layers, vectors or another encoder.
     """
     _check(shape, projection, encoder)
     return TorchEvictedStore(
-        shape, spec, pool, restoring=_restoring(shape, projection), encoder=encoder
+        shape,
+        spec,
+        pool,
+        restoring=_restoring(shape, projection),
+        encoder=encoder,
+        origin=origin,
     )
 
 

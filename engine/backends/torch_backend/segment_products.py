@@ -86,9 +86,15 @@ def partial_attention(rows: Tensor, feed: FeedSegments, scaling: float) -> Parti
     return found
 
 
-def merged(first: Partial, second: Partial) -> Partial:
-    """Attention to the keys of both. Writes over what it is given.
+def chunk_partials(rows: Tensor, feed: FeedSegments, scaling: float) -> list[Partial]:
+    """The attention to each chunk, in ascending order: what `partial_attention` merges."""
+    return [_chunk(rows, feed, chunk, scaling) for chunk in feed.masks.chunks]
 
+
+def merged(first: Partial, second: Partial) -> Partial:
+    """Attention to the keys of both. Writes over the first.
+
+    The second may be of one row, for all rows of the first.
     Where the second saw nothing the first stays as it is, bit for bit: the
     factors are exp(0) and a sum of 0.
     """
@@ -96,7 +102,7 @@ def merged(first: Partial, second: Partial) -> Partial:
     more_total, more_output, more_maximum = second
     highest = torch.maximum(maximum, more_maximum)
     factor = maximum.sub_(highest).exp_()
-    more_factor = more_maximum.sub_(highest).exp_()
+    more_factor = (more_maximum - highest).exp_()
     total = total.mul_(factor).add_(more_total.mul(more_factor))
     output = output.mul_(factor).add_(more_output.mul(more_factor))
     return total, output, highest

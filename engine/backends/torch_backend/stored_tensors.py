@@ -1,98 +1,33 @@
-"""Tensors of a folder in the hub's format, read strictly: exactly those expected, or none."""
+"""Tensors of a folder in the hub's format, read strictly with torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engine.digests import weight_files
+from engine.backends.stored_tensors import StoredTensor, check_tensors, listed, stored_tensors
 from engine.errors import OutOfMemory, WeightsMismatch
 
-FLOAT_TYPES = ("F32", "F16", "BF16")
-NAMED_KEYS = 8
-"""Keys that an error message names before it only counts."""
+__all__ = ["StoredTensor", "check_tensors", "listed", "read_tensors", "stored_tensors"]
 
-
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """Where a tensor is stored, under which name, its shape and safetensors' dtype."""
-
-    file: Path
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-def _as_stored(name: str) -> str | None:
-    return name
-
-
-def stored_tensors(
-    folder: Path, renamed: Callable[[str], str | None] = _as_stored
-) -> dict[str, StoredTensor]:
-    """The tensors of all weight files of `folder`, from the headers alone.
-
-    By what `renamed` makes of their stored names; those it gives None for are
-    left out. Raises `WeightsMismatch` for files that are missing, truncated or
-    no safetensors, and for a name that is there twice.
-    """
-    stored: dict[str, StoredTensor] = {}
-    for path in weight_files(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for stored_name in file.keys():  # noqa: SIM118 - not a dict
-                    name = renamed(stored_name)
-                    if name is None:
-                        continue
-                    if name in stored:
-                        raise WeightsMismatch(
-                            f"{name} is in {stored[name].file.name} and in {path.name}",
-                            path=str(folder),
-                        )
-                    part = file.get_slice(stored_name)
-                    shape = tuple(part.get_shape())
-                    stored[name] = StoredTensor(path, stored_name, shape, part.get_dtype())
-        except (SafetensorError, OSError) as error:
-            raise WeightsMismatch(
-                f"{path.name} is truncated or not safetensors ({error}); fetch it again",
-                path=str(path),
-            ) from error
-    return stored
-
-
-def check_tensors(
-    folder: Path, expected: Mapping[str, tuple[int, ...]], stored: Mapping[str, StoredTensor]
-) -> None:
-    """Raises `WeightsMismatch` unless `stored` has exactly the `expected` names and shapes."""
-    missing = sorted(expected.keys() - stored.keys())
-    unexpected = sorted(stored.keys() - expected.keys())
-    shared = expected.keys() & stored.keys()
-    shapes = sorted(name for name in shared if stored[name].shape != expected[name])
-    types = sorted(name for name in shared if stored[name].dtype not in FLOAT_TYPES)
-    problems = {"missing": missing, "unexpected": unexpected, "wrong shape": shapes}
-    problems["not floating point"] = types
-    found = {problem: names for problem, names in problems.items() if names}
-    if found:
-        text = "; ".join(f"{problem}: {listed(names)}" for problem, names in found.items())
-        raise WeightsMismatch(
-            f"the weights in {folder} are not those of its config.json: {text}",
-            path=str(folder),
-            **{problem.replace(" ", "_"): ",".join(names) for problem, names in found.items()},
-        )
+NO_PARTS: Mapping[str, tuple[slice, ...]] = MappingProxyType({})
+"""Every tensor is read whole."""
 
 
 def read_tensors(
-    stored: Mapping[str, StoredTensor], names: Iterable[str], dtype: torch.dtype
+    stored: Mapping[str, StoredTensor],
+    names: Iterable[str],
+    dtype: torch.dtype,
+    parts: Mapping[str, tuple[slice, ...]] = NO_PARTS,
 ) -> dict[str, Tensor]:
     """The tensors `names` of `stored`, in memory of their own and in `dtype`.
 
-    Raises `WeightsMismatch` for a file that breaks off and for numbers that are
-    not finite, `OutOfMemory`.
+    Of those that `parts` names only that part is read. Raises `WeightsMismatch`
+    for a file that breaks off and for numbers that are not finite, `OutOfMemory`.
     """
     wanted = list(names)
     weights: dict[str, Tensor] = {}
@@ -101,7 +36,7 @@ def read_tensors(
             with safe_open(path, framework="pt") as file:
                 for name in (name for name in wanted if stored[name].file == path):
                     # A copy: the file's mapping is not aligned to vectors, and can change.
-                    weights[name] = file.get_tensor(stored[name].name).to(dtype, copy=True)
+                    weights[name] = _read(file, stored[name], parts.get(name)).to(dtype, copy=True)
         except (SafetensorError, OSError) as error:
             raise WeightsMismatch(
                 f"{path.name} cannot be read ({error}); fetch it again", path=str(path)
@@ -114,7 +49,9 @@ def read_tensors(
     return weights
 
 
-def listed(names: list[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - NAMED_KEYS
-    return ", ".join(names[:NAMED_KEYS]) + (f" and {more} more" if more > 0 else "")
+def _read(file: safe_open, tensor: StoredTensor, part: tuple[slice, ...] | None) -> Tensor:
+    if part is None:
+        whole: Tensor = file.get_tensor(tensor.name)  # type: ignore[no-untyped-call]
+        return whole
+    found: Tensor = file.get_slice(tensor.name)[part]  # type: ignore[no-untyped-call]
+    return found

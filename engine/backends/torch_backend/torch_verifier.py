@@ -9,8 +9,9 @@ from functools import partial
 import psutil
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from engine.backends.torch_backend.architectures import read_architecture
+from engine.backends.torch_backend.architectures import Architecture, read_architecture
 from engine.backends.torch_backend.checkpoint import load_model
 from engine.backends.torch_backend.dtypes import torch_dtype
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
@@ -23,12 +24,12 @@ from engine.backends.torch_backend.tapped import TappedLayers
 from engine.backends.torch_backend.text_model import TextModel
 from engine.cache import CacheKind, CacheSpec, KvCache
 from engine.digests import tokenizer_digest, weights_digest
-from engine.errors import BadParameters, TokenOutOfVocabulary, TrainedForAnother
-from engine.features import FeatureEncoder
+from engine.errors import BadParameters, TokenOutOfVocabulary
 from engine.kv_layout import KvLayout
 from engine.model_folder import ModelFolder
 from engine.positions import WIDTH
 from engine.restoration.contract import EvictedStore
+from engine.restoration.matching import check_encoder, evicted_shape
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind
 from engine.verifier import Feed, Logits, Output, VerifierInfo
@@ -99,7 +100,7 @@ class TorchVerifier:
             self._evicted_pool.budget_bytes = self._pool.budget_bytes
             evicted = TorchEvictedStore(self.evicted_shape(spec), restorer, self._evicted_pool)
         if evicted is not None and evicted.encoder is not None:
-            self._check_encoder(evicted.encoder)
+            check_encoder(evicted.encoder, self._info)
         return TorchKvCache.allocate(
             self._layout,
             spec,
@@ -109,31 +110,9 @@ class TorchVerifier:
             evicted,
         )
 
-    def _check_encoder(self, encoder: FeatureEncoder) -> None:
-        """Raises `TrainedForAnother` for one of layers that this model does not have."""
-        spec, info = encoder.spec, self._info
-        if spec.hidden_size != info.hidden_size or not set(spec.taps) <= set(
-            range(info.layer_count)
-        ):
-            raise TrainedForAnother(
-                f"context vectors of layers {spec.taps} of {spec.hidden_size} values cannot be"
-                f" made: {info.model_id} has {info.layer_count} layers of {info.hidden_size}",
-                encoder=spec.digest,
-            )
-
     def evicted_shape(self, spec: CacheSpec) -> EvictedShape:
         """What the store of a `restored` cache of `spec` is to keep."""
-        self._layout.check(spec)
-        if spec.kind is not CacheKind.RESTORED or spec.restorer is None:
-            raise BadParameters(f"a cache {spec.kind} has no store of what it evicts")
-        return EvictedShape(
-            groups=self._layout.restored_groups,
-            dtype=self._info.dtype,
-            sink=spec.sink,
-            window=spec.window,
-            context_length=self._layout.context_length,
-            width=spec.restorer.width,
-        )
+        return evicted_shape(self._layout, spec, self._info.dtype)
 
     def bytes_needed(self, spec: CacheSpec) -> int:
         """`memory_bytes` that `allocate(spec)` would have, without allocating."""
@@ -243,8 +222,17 @@ def load_verifier(
         rows=WIDTH,
         available_bytes=available_bytes,
     )
-    layout = kv_layout(architecture, number)
-    text = TextModel(architecture, model)
+    return verifier_of(folder, architecture, model, kv_layout(architecture, number), dtype)
+
+
+def verifier_of(
+    folder: ModelFolder,
+    architecture: Architecture,
+    model: PreTrainedModel,
+    layout: KvLayout,
+    dtype: str,
+) -> TorchVerifier:
+    """A verifier of a loaded `model` of `folder` whose caches are those of `layout`."""
     info = VerifierInfo(
         model_id=folder.model_id,
         architecture=architecture.name,
@@ -258,10 +246,11 @@ def load_verifier(
         kv_fixed_bytes=layout.fixed_bytes,
         width=WIDTH,
         layer_count=len(layout.layers),
+        history_layer_count=layout.history_layer_count,
         hidden_size=architecture.config.hidden_size,
         backend="torch",
     )
-    return TorchVerifier(text, info, layout)
+    return TorchVerifier(TextModel(architecture, model), info, layout)
 
 
 def _own(cache: KvCache) -> TorchKvCache:

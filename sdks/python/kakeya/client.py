@@ -11,7 +11,7 @@ from kakeya import wire
 from kakeya.connection import Connection
 from kakeya.errors import BadRequest, ModelServedElsewhere
 from kakeya.fleet_view import AsyncFleet
-from kakeya.plan_values import KvStrategy, RestorerKind
+from kakeya.plan_values import AttendAt, KvStrategy, RestorerKind
 from kakeya.retries import RetryBudget
 from kakeya.session import AsyncSession
 from kakeya.timeouts import Timeouts
@@ -59,6 +59,7 @@ class AsyncClient:
         restorer: RestorerKind | str | None = None,
         restorer_model: str = "",
         restorer_node_id: str = "",
+        attend: AttendAt | str | None = None,
     ) -> AsyncSession:
         """Opens a session with an empty history on a node that serves `model`.
 
@@ -76,7 +77,9 @@ class AsyncClient:
         "projection" (a learned map makes them of a smaller vector each; of the
         drafter `restorer_model`, or that which is shipped for the verifier), or
         "identity", a check of the plumbing. `restorer_node_id` names the
-        archive's node; empty for the nearest with room.
+        archive's node; empty for the nearest with room. `attend` is "archive" (the
+        default: the archive computes, and little travels) or "verifier", which then
+        reads keys and values back in each step.
 
         Raises ModelNotFound, ModelServedElsewhere, NoPlacement, BadRequest,
         OutOfKvMemory, KvStrategyUnsupported, NoArchive, ArchiveFull,
@@ -93,7 +96,7 @@ class AsyncClient:
                 client_label=label,
                 request_id=secrets.token_hex(16) if request_id is None else request_id,
                 max_history_tokens=max_history_tokens,
-                restorer=wire.restorer(restorer, restorer_model, restorer_node_id),
+                restorer=wire.restorer(restorer, restorer_model, restorer_node_id, attend),
             )
         )
         connection = self._home

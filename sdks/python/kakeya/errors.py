@@ -35,6 +35,7 @@ KakeyaError
 │   │   └── KvStrategyUnsupported the node cannot keep keys and values that way
 │   └── Unavailable
 │       ├── Draining              the node is leaving
+│       ├── GroupLost             a rank of the model's group died, and the session with it
 │       └── RestorerLost          what was evicted is lost; the session tries again
 ├── TransportError              the call never got an answer
 │   ├── NodeUnreachable           no node answers at the address
@@ -299,6 +300,15 @@ class Draining(Unavailable):
     """The node is leaving."""
 
     default_reason = "DRAINING"
+
+
+class GroupLost(Unavailable):
+    """A rank of the group that served the model died, and the session ended with it.
+
+    Its tokens open it again: on another node at once, here once the group is back.
+    """
+
+    default_reason = "GROUP_LOST"
 
 
 class RestorerLost(Unavailable):

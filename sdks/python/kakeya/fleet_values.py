@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from kakeya.plan_values import ModelOffer
+from kakeya.plan_values import LinkPurpose, ModelOffer, Transport
 
 
 class Liveness(StrEnum):
@@ -130,11 +130,16 @@ FleetEvent: TypeAlias = FleetSnapshot | NodeChanged | NodeRemoved
 
 @dataclass(frozen=True, slots=True)
 class PeerLink:
-    """A measured way to another node; smallest round trip of the last exchanges."""
+    """A measured way to another node; smallest round trip of the last exchanges.
+
+    `archive_wait_seconds` is what a layer of this node's verifiers waits for an answer
+    of the archive there, the median of the latest; None before there were enough.
+    """
 
     node_id: str
     round_trip_seconds: float
     breaker_open: bool
+    archive_wait_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +172,35 @@ class MeasuredAcceptance:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorLink:
+    """An open tensor link, as one of its ends sees it.
+
+    `generation` counts the roads that were built for it, 0 while there was none but
+    gRPC; `bytes_per_second` is that of the latest tensors, 0 before any was measured.
+    `reason` is a sentence about the latest change of transport, made
+    `changed_seconds_ago`; `demotion_count` tells how often a road was left.
+    """
+
+    peer_node_id: str
+    purpose: LinkPurpose
+    transport: Transport
+    generation: int
+    bytes_per_second: float
+    reason: str
+    changed_seconds_ago: float
+    is_caller: bool
+    tensor_count: int
+    byte_count: int
+    demotion_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
-    """A node as it sees itself; `metrics_address` is empty when it serves none."""
+    """A node as it sees itself.
+
+    `metrics_address` is empty when it serves none; `tensor_links` are those that are
+    open, either way.
+    """
 
     card: Card
     links: tuple[PeerLink, ...]
@@ -176,3 +208,4 @@ class Node:
     acceptances: tuple[MeasuredAcceptance, ...]
     metrics_address: str
     draining: bool
+    tensor_links: tuple[TensorLink, ...] = ()

@@ -16,8 +16,10 @@ from kakeya.fleet_values import (
     NodeRemoved,
     NodeStatus,
     PeerLink,
+    TensorLink,
 )
-from kakeya.v1 import capability_pb2
+from kakeya.plan_values import LinkPurpose, Transport
+from kakeya.v1 import capability_pb2, placement_pb2, tensor_pb2
 from kakeya.wire import enum_value, model_offer
 
 
@@ -94,7 +96,12 @@ def node(message: capability_pb2.GetNodeResponse) -> Node:
     return Node(
         card=card(message.card),
         links=tuple(
-            PeerLink(link.node_id, link.round_trip_seconds, link.breaker_open)
+            PeerLink(
+                link.node_id,
+                link.round_trip_seconds,
+                link.breaker_open,
+                link.archive_wait_seconds or None,
+            )
             for link in message.links
         ),
         load=NodeLoad(
@@ -119,4 +126,21 @@ def node(message: capability_pb2.GetNodeResponse) -> Node:
         ),
         metrics_address=message.metrics_address,
         draining=message.draining,
+        tensor_links=tuple(_tensor_link(link) for link in message.tensor_links),
+    )
+
+
+def _tensor_link(message: capability_pb2.TensorLinkStatus) -> TensorLink:
+    return TensorLink(
+        peer_node_id=message.peer_node_id,
+        purpose=enum_value(LinkPurpose, tensor_pb2.LinkPurpose.DESCRIPTOR, message.purpose),
+        transport=enum_value(Transport, placement_pb2.Transport.DESCRIPTOR, message.transport),
+        generation=message.generation,
+        bytes_per_second=message.bytes_per_second,
+        reason=message.reason,
+        changed_seconds_ago=message.changed_seconds_ago,
+        is_caller=message.is_caller,
+        tensor_count=message.tensor_count,
+        byte_count=message.byte_count,
+        demotion_count=message.demotion_count,
     )

@@ -29,12 +29,37 @@ class RestorerKind(StrEnum):
     UNKNOWN = "unknown"
 
 
+class AttendAt(StrEnum):
+    """Where queries attend to the positions that a session has evicted.
+
+    `ARCHIVE`: where they are kept; what travels in a step does not depend on the
+    context. `VERIFIER`: in the verifier's process, to keys and values that are read
+    back in each step.
+    """
+
+    ARCHIVE = "archive"
+    VERIFIER = "verifier"
+    UNKNOWN = "unknown"
+
+
 class Transport(StrEnum):
     """The road of tensors between verifier and proposer."""
 
     LOCAL = "local"
     GRPC = "grpc"
     RING = "ring"
+    UNKNOWN = "unknown"
+
+
+class LinkPurpose(StrEnum):
+    """What a tensor link is for.
+
+    `FEATURES`: context vectors of committed tokens, to a proposer. `KEYS_VALUES`:
+    evicted keys and values, to or from another node.
+    """
+
+    FEATURES = "features"
+    KEYS_VALUES = "keys_values"
     UNKNOWN = "unknown"
 
 
@@ -93,11 +118,14 @@ class ModelOffer:
     history, `kv_fixed_bytes` what a session takes besides at most. `exact`
     tells whether the node found, when it loaded a verifier, that its bits do
     not depend on how a history is cut into blocks; false for proposers.
-    `backend` is "torch" or "mlx", empty for a model without tensors. Of
-    proposers: `target_weights_digest` names the one verifier it drafts for, empty
-    for every one with its tokenizer; `block_size` is the most tokens of a draft,
-    0 for no limit; `feature_width`, `encoder_digest` and `tapped_layers` describe
-    the context vectors that it needs of its verifier, 0 and empty without.
+    `backend` is "torch" or "mlx", empty for a model without tensors.
+    `history_layer_count` of a verifier's layers attend to the whole history, 0
+    when the node does not tell; `rank_count` ranks compute it together, 0 for one
+    process, and its bytes are those of one rank. Of proposers:
+    `target_weights_digest` names the one verifier it drafts for, empty for every one
+    with its tokenizer; `block_size` is the most tokens of a draft, 0 for no limit;
+    `feature_width`, `encoder_digest` and `tapped_layers` describe the context vectors
+    that it needs of its verifier, 0 and empty without.
     """
 
     model_id: str
@@ -120,6 +148,8 @@ class ModelOffer:
     encoder_digest: str = ""
     tapped_layers: tuple[int, ...] = ()
     block_size: int = 0
+    history_layer_count: int = 0
+    rank_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +178,15 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveRange:
+    """The archive of the evicted positions `first_position` to `end_position`, exclusive."""
+
+    archive: Placement
+    first_position: int
+    end_position: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What the planner decided.
 
@@ -157,7 +196,9 @@ class Plan:
     that the session will hold. `exact` tells whether drafting cannot change a
     token; it is false only when the request named the proposer of a verifier
     that is not exact on its machine. `archive` keeps what a session of
-    kv_strategy "restored" evicts; None when it needs none, or none can be had.
+    kv_strategy "restored" evicts; None when it needs none, or none can be had;
+    `archives` are all that the planned context needs, by rising positions, empty
+    when all together lack the room. Predicted speeds are those with them.
     """
 
     verifier: Placement
@@ -174,3 +215,4 @@ class Plan:
     rejections: tuple[Rejection, ...]
     exact: bool
     archive: Placement | None = None
+    archives: tuple[ArchiveRange, ...] = ()

@@ -18,7 +18,7 @@ from kakeya.errors import ClientClosed
 from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
 from kakeya.fleet_view import AsyncFleet, AsyncWatch
 from kakeya.generation import AsyncGeneration
-from kakeya.plan_values import KvStrategy, ModelOffer, Plan, RestorerKind
+from kakeya.plan_values import AttendAt, KvStrategy, ModelOffer, Plan, RestorerKind
 from kakeya.portal import Portal
 from kakeya.session import AsyncSession
 from kakeya.timeouts import Timeouts
@@ -65,6 +65,7 @@ class Client:
         restorer: RestorerKind | str | None = None,
         restorer_model: str = "",
         restorer_node_id: str = "",
+        attend: AttendAt | str | None = None,
     ) -> Session:
         """See `AsyncClient.create_session`."""
         opened = self._inner.create_session(
@@ -80,6 +81,7 @@ class Client:
             restorer=restorer,
             restorer_model=restorer_model,
             restorer_node_id=restorer_node_id,
+            attend=attend,
         )
         return Session(self._portal, self._portal.run(opened))
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kakeya.plan_values import KvStrategy, Plan, RestorerKind
+from kakeya.plan_values import (
+    ArchiveRange,
+    AttendAt,
+    KvStrategy,
+    LinkPurpose,
+    Plan,
+    RestorerKind,
+    Transport,
+)
 
 
 class StopReason(StrEnum):
@@ -148,12 +156,30 @@ class SpeculationStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkChange:
+    """A tensor link of the session went over to another road.
+
+    `start_seconds` counts from the generation's start, 0 before it; `generation` is the road's
+    number on its link, 0 for gRPC before the first; `reason` is a sentence.
+    """
+
+    start_seconds: float
+    purpose: LinkPurpose
+    transport: Transport
+    generation: int
+    reason: str
+    peer_node_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationDone:
     """The end of a generation.
 
     `timeline` holds the last blocks, at most 256, oldest first; `seed` is the
     seed of the sampled stream, 0 when greedy; `restorer_rebuild_count` tells how
-    often what was evicted was lost meanwhile, and made anew from the history.
+    often what was evicted was lost meanwhile, and made anew from the history;
+    `link_changes` what carried the session's tensors from when on, since its generation
+    before, oldest first, at most 64.
     """
 
     stop_reason: StopReason
@@ -164,6 +190,7 @@ class GenerationDone:
     timeline: tuple[BlockTiming, ...]
     seed: int
     restorer_rebuild_count: int = 0
+    link_changes: tuple[LinkChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +211,10 @@ class RestorerInfo:
     `node_name` the archive's node, empty in the verifier's own process.
     `evicted_bytes` are those of the tensors that keep `evicted_token_count`
     positions there. `rebuild_count` tells how often it was lost and made anew;
-    while it is `lost`, the session's next operation makes it anew.
+    while it is `lost`, the session's next operation makes it anew. `attend` is None
+    in the verifier's own process. `archives` share the positions, by rising positions:
+    several where one had not the room; empty in the verifier's own process, while it is
+    lost, and when the node does not tell.
     """
 
     kind: RestorerKind
@@ -196,6 +226,8 @@ class RestorerInfo:
     evicted_bytes: int
     rebuild_count: int
     lost: bool
+    attend: AttendAt | None = None
+    archives: tuple[ArchiveRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,10 @@ from google.protobuf.message import Message
 
 from kakeya.errors import BadRequest, UnexpectedError
 from kakeya.plan_values import (
+    ArchiveRange,
+    AttendAt,
     KvStrategy,
+    LinkPurpose,
     ModelKind,
     ModelOffer,
     Placement,
@@ -23,13 +26,14 @@ from kakeya.plan_values import (
     StepCost,
     Transport,
 )
-from kakeya.v1 import model_pb2, placement_pb2, runtime_pb2
+from kakeya.v1 import model_pb2, placement_pb2, runtime_pb2, tensor_pb2
 from kakeya.values import (
     Alternative,
     BlockTiming,
     DraftFault,
     DropReason,
     GenerationDone,
+    LinkChange,
     RestorerInfo,
     SessionInfo,
     SessionState,
@@ -84,15 +88,36 @@ _RESTORER_KINDS = {
 }
 
 
+_ATTENDING = {
+    AttendAt.ARCHIVE: placement_pb2.RESTORER_ATTEND_ARCHIVE,
+    AttendAt.VERIFIER: placement_pb2.RESTORER_ATTEND_VERIFIER,
+}
+
+
 def restorer(
-    kind: RestorerKind | str | None, model_id: str, node_id: str
+    kind: RestorerKind | str | None,
+    model_id: str,
+    node_id: str,
+    attend: AttendAt | str | None = None,
 ) -> placement_pb2.Restorer | None:
-    """What restores; None when nothing is asked for. Raises BadRequest for an unknown kind."""
-    if kind is None and not model_id and not node_id:
+    """What restores, and where it is attended to; None when nothing is asked for.
+
+    Raises BadRequest for a kind or place that does not exist.
+    """
+    if kind is None and not model_id and not node_id and attend is None:
         return None
+    if attend is not None and attend not in _ATTENDING:
+        raise BadRequest(f"attend is one of {', '.join(_ATTENDING)}, not {attend!r}")
     for known, number in _RESTORER_KINDS.items():
         if kind in (None, known):
-            return placement_pb2.Restorer(kind=number, model_id=model_id, node_id=node_id)
+            return placement_pb2.Restorer(
+                kind=number,
+                model_id=model_id,
+                node_id=node_id,
+                attend=_ATTENDING[AttendAt(attend)]
+                if attend is not None
+                else placement_pb2.RESTORER_ATTEND_UNSPECIFIED,
+            )
     raise BadRequest(f"restorer is one of {', '.join(_RESTORER_KINDS)}, not {kind!r}")
 
 
@@ -119,6 +144,8 @@ def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
         encoder_digest=message.encoder_digest,
         tapped_layers=tuple(message.tapped_layers),
         block_size=message.block_size,
+        history_layer_count=message.history_layer_count,
+        rank_count=message.rank_count,
     )
 
 
@@ -163,7 +190,12 @@ def plan(message: placement_pb2.Plan) -> Plan:
         rejections=tuple(_rejection(item) for item in message.rejections),
         exact=message.exact,
         archive=_placement(message.archive) if message.HasField("archive") else None,
+        archives=tuple(_archive_range(each) for each in message.archives),
     )
+
+
+def _archive_range(message: placement_pb2.ArchiveRange) -> ArchiveRange:
+    return ArchiveRange(_placement(message.archive), message.first_position, message.end_position)
 
 
 def tokens(message: runtime_pb2.CommittedTokens) -> Tokens:
@@ -225,6 +257,17 @@ def _block_timing(message: runtime_pb2.BlockTiming) -> BlockTiming:
     )
 
 
+def _link_change(message: runtime_pb2.LinkChange) -> LinkChange:
+    return LinkChange(
+        start_seconds=message.start_seconds,
+        purpose=enum_value(LinkPurpose, tensor_pb2.LinkPurpose.DESCRIPTOR, message.purpose),
+        transport=enum_value(Transport, placement_pb2.Transport.DESCRIPTOR, message.transport),
+        generation=message.generation,
+        reason=message.reason,
+        peer_node_id=message.peer_node_id,
+    )
+
+
 def generation_done(message: runtime_pb2.GenerateDone) -> GenerationDone:
     """The end of a generation."""
     timings = message.timings
@@ -242,6 +285,7 @@ def generation_done(message: runtime_pb2.GenerateDone) -> GenerationDone:
         timeline=tuple(_block_timing(block) for block in message.timeline),
         seed=message.seed,
         restorer_rebuild_count=message.restorer_rebuild_count,
+        link_changes=tuple(_link_change(change) for change in message.link_changes),
     )
 
 
@@ -281,4 +325,14 @@ def _restorer_info(message: runtime_pb2.RestorerInfo) -> RestorerInfo:
         evicted_bytes=message.evicted_bytes,
         rebuild_count=message.rebuild_count,
         lost=message.lost,
+        attend=_attend(message.restorer),
+        archives=tuple(_archive_range(each) for each in message.archives),
     )
+
+
+def _attend(message: placement_pb2.Restorer) -> AttendAt | None:
+    if message.kind == placement_pb2.RESTORER_KIND_IDENTITY:
+        return None
+    # Not set by nodes of an earlier version, which know no other place.
+    number = message.attend or placement_pb2.RESTORER_ATTEND_ARCHIVE
+    return enum_value(AttendAt, placement_pb2.RestorerAttend.DESCRIPTOR, number)

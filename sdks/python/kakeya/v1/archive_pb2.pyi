@@ -74,6 +74,7 @@ class OpenArchiveRequest(_message.Message):
     VECTOR_WIDTH_FIELD_NUMBER: _builtins.int
     EXPECTED_POSITIONS_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    FIRST_POSITION_FIELD_NUMBER: _builtins.int
     kind: _placement_pb2.RestorerKind.ValueType
     """What is kept: RESTORER_KIND_ARCHIVE or RESTORER_KIND_PROJECTION."""
     model_id: _builtins.str
@@ -96,6 +97,10 @@ class OpenArchiveRequest(_message.Message):
     """Evicted positions for which there must be room now; 0 when unknown."""
     lease_seconds: _builtins.float
     """Seconds without use after which it may be released; 0 for the node's own."""
+    first_position: _builtins.int
+    """Where the archive's range of positions begins: a multiple of 8,192, 0 for all
+    positions. What was evicted before is kept by other archives.
+    """
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___EvictedLayers]:
         """The verifier's layers, by shape; deposits have them in this order."""
@@ -115,10 +120,11 @@ class OpenArchiveRequest(_message.Message):
         vector_width: _builtins.int = ...,
         expected_positions: _builtins.int = ...,
         lease_seconds: _builtins.float = ...,
+        first_position: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "dtype", b"dtype", "expected_positions", b"expected_positions", "groups", b"groups", "kind", b"kind", "lease_seconds", b"lease_seconds", "model_id", b"model_id", "restorer_digest", b"restorer_digest", "sink_tokens", b"sink_tokens", "vector_width", b"vector_width", "verifier_digest", b"verifier_digest", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_length", b"context_length", "dtype", b"dtype", "expected_positions", b"expected_positions", "first_position", b"first_position", "groups", b"groups", "kind", b"kind", "lease_seconds", b"lease_seconds", "model_id", b"model_id", "restorer_digest", b"restorer_digest", "sink_tokens", b"sink_tokens", "vector_width", b"vector_width", "verifier_digest", b"verifier_digest", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -134,6 +140,7 @@ class OpenArchiveResponse(_message.Message):
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     ARITHMETIC_FIELD_NUMBER: _builtins.int
     DATA_PORT_FIELD_NUMBER: _builtins.int
+    TAKES_RANGES_FIELD_NUMBER: _builtins.int
     archive_id: _builtins.str
     """Names the archive; a secret of its session."""
     lease_seconds: _builtins.float
@@ -144,6 +151,8 @@ class OpenArchiveResponse(_message.Message):
     """
     data_port: _builtins.int
     """Port of the data connections."""
+    takes_ranges: _builtins.bool
+    """Whether it knows ranges of positions: first_position, RESERVE, COMPLETE, CARRY."""
     def __init__(
         self,
         *,
@@ -151,10 +160,11 @@ class OpenArchiveResponse(_message.Message):
         lease_seconds: _builtins.float = ...,
         arithmetic: _builtins.str = ...,
         data_port: _builtins.int = ...,
+        takes_ranges: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_id", b"archive_id", "arithmetic", b"arithmetic", "data_port", b"data_port", "lease_seconds", b"lease_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_id", b"archive_id", "arithmetic", b"arithmetic", "data_port", b"data_port", "lease_seconds", b"lease_seconds", "takes_ranges", b"takes_ranges"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -51,14 +51,31 @@ class ArchiveServiceStub(object):
     2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
     3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
     4 FORK          0      0          0        its length    empty
+    5 RESERVE       0      0          0        the end       empty
+    6 COMPLETE      0      0          0        the end       empty
+    7 CARRY         layer  queries    0        the first     as PARTIAL, or empty
     65 ATTACHED     0      0          0        length        empty
     66 PARTIAL      layer  queries    seconds  stored bytes  output, total, maximum
     67 FORKED       0      0          0        its length    archive_id of the fork
     68 NOT_FORKED   0      0          0        0             needed, free bytes: uint64
+    69 RESERVED     0      0          0        the end       empty
+    70 NOT_RESERVED 0      0          0        0             needed, free bytes: uint64
     127 ERROR       0      0          0        0             google.rpc.Status
 
-    The frames mean what the messages of UseArchive of the same names do. ATTACH
-    is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
+    Several archives may share a session, each with a range of its positions that
+    begins at a multiple of 8,192: attention is summed up over chunks of so many
+    positions, in ascending order. The queries of a layer go to all of them at once,
+    and each computes its own chunks. The archive of positions from 0 on answers;
+    each other one waits for CARRY behind its QUERIES, with what the archive before
+    it answered to the same queries, goes on from there, and answers what it then
+    has: the bits are those of one archive. An empty CARRY asks for an answer that
+    nobody needs. RESERVE keeps memory for all positions of the range below the end;
+    COMPLETE, which is not answered, says that the range ends there, at a multiple of
+    8,192, up to which all was deposited: later queries may see positions behind it,
+    which are kept elsewhere.
+
+    Frames of other names mean what the messages of UseArchive of the same names
+    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
     (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
     has at most one frame under way that is answered, so that neither end sends to
     one that waits to send itself. The archive is released when the connection
@@ -114,14 +131,31 @@ class ArchiveServiceServicer(object):
     2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
     3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
     4 FORK          0      0          0        its length    empty
+    5 RESERVE       0      0          0        the end       empty
+    6 COMPLETE      0      0          0        the end       empty
+    7 CARRY         layer  queries    0        the first     as PARTIAL, or empty
     65 ATTACHED     0      0          0        length        empty
     66 PARTIAL      layer  queries    seconds  stored bytes  output, total, maximum
     67 FORKED       0      0          0        its length    archive_id of the fork
     68 NOT_FORKED   0      0          0        0             needed, free bytes: uint64
+    69 RESERVED     0      0          0        the end       empty
+    70 NOT_RESERVED 0      0          0        0             needed, free bytes: uint64
     127 ERROR       0      0          0        0             google.rpc.Status
 
-    The frames mean what the messages of UseArchive of the same names do. ATTACH
-    is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
+    Several archives may share a session, each with a range of its positions that
+    begins at a multiple of 8,192: attention is summed up over chunks of so many
+    positions, in ascending order. The queries of a layer go to all of them at once,
+    and each computes its own chunks. The archive of positions from 0 on answers;
+    each other one waits for CARRY behind its QUERIES, with what the archive before
+    it answered to the same queries, goes on from there, and answers what it then
+    has: the bits are those of one archive. An empty CARRY asks for an answer that
+    nobody needs. RESERVE keeps memory for all positions of the range below the end;
+    COMPLETE, which is not answered, says that the range ends there, at a multiple of
+    8,192, up to which all was deposited: later queries may see positions behind it,
+    which are kept elsewhere.
+
+    Frames of other names mean what the messages of UseArchive of the same names
+    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
     (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
     has at most one frame under way that is answered, so that neither end sends to
     one that waits to send itself. The archive is released when the connection
@@ -140,9 +174,10 @@ class ArchiveServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UseArchive(self, request_iterator, context):
-        """The same over gRPC, for those who can open no data connection; a layer
-        costs some tenths of a millisecond more at either end. Deposits and queries
-        are handled in the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
+        """The same over gRPC, of archives of all positions alone. Data connections
+        carry everything that was added since: use those. A layer costs some tenths
+        of a millisecond more here, at either end. Deposits and queries are handled in
+        the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
         the stream ends with its error in place of the next answer. The archive is
         released when its stream ends, whoever ends it. Errors: NOT_FOUND
         (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
@@ -214,14 +249,31 @@ class ArchiveService(object):
     2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
     3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
     4 FORK          0      0          0        its length    empty
+    5 RESERVE       0      0          0        the end       empty
+    6 COMPLETE      0      0          0        the end       empty
+    7 CARRY         layer  queries    0        the first     as PARTIAL, or empty
     65 ATTACHED     0      0          0        length        empty
     66 PARTIAL      layer  queries    seconds  stored bytes  output, total, maximum
     67 FORKED       0      0          0        its length    archive_id of the fork
     68 NOT_FORKED   0      0          0        0             needed, free bytes: uint64
+    69 RESERVED     0      0          0        the end       empty
+    70 NOT_RESERVED 0      0          0        0             needed, free bytes: uint64
     127 ERROR       0      0          0        0             google.rpc.Status
 
-    The frames mean what the messages of UseArchive of the same names do. ATTACH
-    is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
+    Several archives may share a session, each with a range of its positions that
+    begins at a multiple of 8,192: attention is summed up over chunks of so many
+    positions, in ascending order. The queries of a layer go to all of them at once,
+    and each computes its own chunks. The archive of positions from 0 on answers;
+    each other one waits for CARRY behind its QUERIES, with what the archive before
+    it answered to the same queries, goes on from there, and answers what it then
+    has: the bits are those of one archive. An empty CARRY asks for an answer that
+    nobody needs. RESERVE keeps memory for all positions of the range below the end;
+    COMPLETE, which is not answered, says that the range ends there, at a multiple of
+    8,192, up to which all was deposited: later queries may see positions behind it,
+    which are kept elsewhere.
+
+    Frames of other names mean what the messages of UseArchive of the same names
+    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
     (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
     has at most one frame under way that is answered, so that neither end sends to
     one that waits to send itself. The archive is released when the connection

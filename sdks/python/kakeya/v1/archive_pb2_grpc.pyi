@@ -7,6 +7,7 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from kakeya.v1 import archive_pb2 as _archive_pb2
 import abc as _abc_1
+import builtins as _builtins
 import grpc as _grpc
 import sys
 import typing as _typing
@@ -15,6 +16,11 @@ if sys.version_info >= (3, 11):
     from typing import Self as _Self
 else:
     from typing_extensions import Self as _Self
+
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
 
 _T = _typing.TypeVar("_T")
 
@@ -52,14 +58,31 @@ class ArchiveServiceStub:
       2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
       3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
       4 FORK          0      0          0        its length    empty
+      5 RESERVE       0      0          0        the end       empty
+      6 COMPLETE      0      0          0        the end       empty
+      7 CARRY         layer  queries    0        the first     as PARTIAL, or empty
       65 ATTACHED     0      0          0        length        empty
       66 PARTIAL      layer  queries    seconds  stored bytes  output, total, maximum
       67 FORKED       0      0          0        its length    archive_id of the fork
       68 NOT_FORKED   0      0          0        0             needed, free bytes: uint64
+      69 RESERVED     0      0          0        the end       empty
+      70 NOT_RESERVED 0      0          0        0             needed, free bytes: uint64
       127 ERROR       0      0          0        0             google.rpc.Status
 
-    The frames mean what the messages of UseArchive of the same names do. ATTACH
-    is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
+    Several archives may share a session, each with a range of its positions that
+    begins at a multiple of 8,192: attention is summed up over chunks of so many
+    positions, in ascending order. The queries of a layer go to all of them at once,
+    and each computes its own chunks. The archive of positions from 0 on answers;
+    each other one waits for CARRY behind its QUERIES, with what the archive before
+    it answered to the same queries, goes on from there, and answers what it then
+    has: the bits are those of one archive. An empty CARRY asks for an answer that
+    nobody needs. RESERVE keeps memory for all positions of the range below the end;
+    COMPLETE, which is not answered, says that the range ends there, at a multiple of
+    8,192, up to which all was deposited: later queries may see positions behind it,
+    which are kept elsewhere.
+
+    Frames of other names mean what the messages of UseArchive of the same names
+    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
     (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
     has at most one frame under way that is answered, so that neither end sends to
     one that waits to send itself. The archive is released when the connection
@@ -77,17 +100,20 @@ class ArchiveServiceStub:
     NOT_FOUND (MODEL_NOT_FOUND: no such learned map here), INVALID_ARGUMENT
     (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
     """
-    UseArchive: _grpc.StreamStreamMultiCallable[_archive_pb2.UseArchiveRequest, _archive_pb2.UseArchiveResponse]
-    """The same over gRPC, for those who can open no data connection; a layer
-    costs some tenths of a millisecond more at either end. Deposits and queries
-    are handled in the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
-    the stream ends with its error in place of the next answer. The archive is
-    released when its stream ends, whoever ends it. Errors: NOT_FOUND
-    (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
-    INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
-    positions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED
-    without a reason: the lease expired, or the node has left.
-    """
+    @_builtins.property
+    @_deprecated("""This method has been marked as deprecated using proto method options.""")
+    def UseArchive(self) -> _grpc.StreamStreamMultiCallable[_archive_pb2.UseArchiveRequest, _archive_pb2.UseArchiveResponse]:
+        """The same over gRPC, of archives of all positions alone. Data connections
+        carry everything that was added since: use those. A layer costs some tenths
+        of a millisecond more here, at either end. Deposits and queries are handled in
+        the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
+        the stream ends with its error in place of the next answer. The archive is
+        released when its stream ends, whoever ends it. Errors: NOT_FOUND
+        (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
+        INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
+        positions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED
+        without a reason: the lease expired, or the node has left.
+        """
     CloseArchive: _grpc.UnaryUnaryMultiCallable[_archive_pb2.CloseArchiveRequest, _archive_pb2.CloseArchiveResponse]
     """Releases an archive that was never attached. Errors: NOT_FOUND
     (ARCHIVE_NOT_FOUND).
@@ -120,14 +146,31 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
       2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
       3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
       4 FORK          0      0          0        its length    empty
+      5 RESERVE       0      0          0        the end       empty
+      6 COMPLETE      0      0          0        the end       empty
+      7 CARRY         layer  queries    0        the first     as PARTIAL, or empty
       65 ATTACHED     0      0          0        length        empty
       66 PARTIAL      layer  queries    seconds  stored bytes  output, total, maximum
       67 FORKED       0      0          0        its length    archive_id of the fork
       68 NOT_FORKED   0      0          0        0             needed, free bytes: uint64
+      69 RESERVED     0      0          0        the end       empty
+      70 NOT_RESERVED 0      0          0        0             needed, free bytes: uint64
       127 ERROR       0      0          0        0             google.rpc.Status
 
-    The frames mean what the messages of UseArchive of the same names do. ATTACH
-    is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
+    Several archives may share a session, each with a range of its positions that
+    begins at a multiple of 8,192: attention is summed up over chunks of so many
+    positions, in ascending order. The queries of a layer go to all of them at once,
+    and each computes its own chunks. The archive of positions from 0 on answers;
+    each other one waits for CARRY behind its QUERIES, with what the archive before
+    it answered to the same queries, goes on from there, and answers what it then
+    has: the bits are those of one archive. An empty CARRY asks for an answer that
+    nobody needs. RESERVE keeps memory for all positions of the range below the end;
+    COMPLETE, which is not answered, says that the range ends there, at a multiple of
+    8,192, up to which all was deposited: later queries may see positions behind it,
+    which are kept elsewhere.
+
+    Frames of other names mean what the messages of UseArchive of the same names
+    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
     (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
     has at most one frame under way that is answered, so that neither end sends to
     one that waits to send itself. The archive is released when the connection
@@ -142,17 +185,20 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     NOT_FOUND (MODEL_NOT_FOUND: no such learned map here), INVALID_ARGUMENT
     (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
     """
-    UseArchive: _aio.StreamStreamMultiCallable[_archive_pb2.UseArchiveRequest, _archive_pb2.UseArchiveResponse]  # type: ignore[assignment]
-    """The same over gRPC, for those who can open no data connection; a layer
-    costs some tenths of a millisecond more at either end. Deposits and queries
-    are handled in the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
-    the stream ends with its error in place of the next answer. The archive is
-    released when its stream ends, whoever ends it. Errors: NOT_FOUND
-    (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
-    INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
-    positions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED
-    without a reason: the lease expired, or the node has left.
-    """
+    @_builtins.property
+    @_deprecated("""This method has been marked as deprecated using proto method options.""")
+    def UseArchive(self) -> _aio.StreamStreamMultiCallable[_archive_pb2.UseArchiveRequest, _archive_pb2.UseArchiveResponse]:  # type: ignore[override]
+        """The same over gRPC, of archives of all positions alone. Data connections
+        carry everything that was added since: use those. A layer costs some tenths
+        of a millisecond more here, at either end. Deposits and queries are handled in
+        the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
+        the stream ends with its error in place of the next answer. The archive is
+        released when its stream ends, whoever ends it. Errors: NOT_FOUND
+        (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
+        INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
+        positions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED
+        without a reason: the lease expired, or the node has left.
+        """
     CloseArchive: _aio.UnaryUnaryMultiCallable[_archive_pb2.CloseArchiveRequest, _archive_pb2.CloseArchiveResponse]  # type: ignore[assignment]
     """Releases an archive that was never attached. Errors: NOT_FOUND
     (ARCHIVE_NOT_FOUND).
@@ -184,14 +230,31 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
       2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
       3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
       4 FORK          0      0          0        its length    empty
+      5 RESERVE       0      0          0        the end       empty
+      6 COMPLETE      0      0          0        the end       empty
+      7 CARRY         layer  queries    0        the first     as PARTIAL, or empty
       65 ATTACHED     0      0          0        length        empty
       66 PARTIAL      layer  queries    seconds  stored bytes  output, total, maximum
       67 FORKED       0      0          0        its length    archive_id of the fork
       68 NOT_FORKED   0      0          0        0             needed, free bytes: uint64
+      69 RESERVED     0      0          0        the end       empty
+      70 NOT_RESERVED 0      0          0        0             needed, free bytes: uint64
       127 ERROR       0      0          0        0             google.rpc.Status
 
-    The frames mean what the messages of UseArchive of the same names do. ATTACH
-    is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
+    Several archives may share a session, each with a range of its positions that
+    begins at a multiple of 8,192: attention is summed up over chunks of so many
+    positions, in ascending order. The queries of a layer go to all of them at once,
+    and each computes its own chunks. The archive of positions from 0 on answers;
+    each other one waits for CARRY behind its QUERIES, with what the archive before
+    it answered to the same queries, goes on from there, and answers what it then
+    has: the bits are those of one archive. An empty CARRY asks for an answer that
+    nobody needs. RESERVE keeps memory for all positions of the range below the end;
+    COMPLETE, which is not answered, says that the range ends there, at a multiple of
+    8,192, up to which all was deposited: later queries may see positions behind it,
+    which are kept elsewhere.
+
+    Frames of other names mean what the messages of UseArchive of the same names
+    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
     (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
     has at most one frame under way that is answered, so that neither end sends to
     one that waits to send itself. The archive is released when the connection
@@ -211,15 +274,17 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
         """
 
+    @_deprecated("""The same over gRPC, of archives of all positions alone. Data connections\ncarry everything that was added since: use those. A layer costs some tenths\nof a millisecond more here, at either end. Deposits and queries are handled in\nthe order in which they were sent. The first message attaches. A deposit has no answer: when it fails,\nthe stream ends with its error in place of the next answer. The archive is\nreleased when its stream ends, whoever ends it. Errors: NOT_FOUND\n(ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),\nINVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or\npositions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED\nwithout a reason: the lease expired, or the node has left.""")
     @_abc_1.abstractmethod
     def UseArchive(
         self,
         request_iterator: _MaybeAsyncIterator[_archive_pb2.UseArchiveRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_archive_pb2.UseArchiveResponse], _abc.AsyncIterator[_archive_pb2.UseArchiveResponse]]:
-        """The same over gRPC, for those who can open no data connection; a layer
-        costs some tenths of a millisecond more at either end. Deposits and queries
-        are handled in the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
+        """The same over gRPC, of archives of all positions alone. Data connections
+        carry everything that was added since: use those. A layer costs some tenths
+        of a millisecond more here, at either end. Deposits and queries are handled in
+        the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
         the stream ends with its error in place of the next answer. The archive is
         released when its stream ends, whoever ends it. Errors: NOT_FOUND
         (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),

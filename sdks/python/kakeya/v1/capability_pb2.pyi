@@ -537,22 +537,28 @@ class PeerLink(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     ROUND_TRIP_SECONDS_FIELD_NUMBER: _builtins.int
     BREAKER_OPEN_FIELD_NUMBER: _builtins.int
+    ARCHIVE_WAIT_SECONDS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """The other node."""
     round_trip_seconds: _builtins.float
     """Smallest round trip of the last exchanges, in seconds."""
     breaker_open: _builtins.bool
     """Whether the proposers there are shut out by this node's breaker."""
+    archive_wait_seconds: _builtins.float
+    """What a layer of this node's verifiers waits for an answer of the archive
+    there, in seconds: median of the latest; 0 before there were enough.
+    """
     def __init__(
         self,
         *,
         node_id: _builtins.str = ...,
         round_trip_seconds: _builtins.float = ...,
         breaker_open: _builtins.bool = ...,
+        archive_wait_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker_open", b"breaker_open", "node_id", b"node_id", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_wait_seconds", b"archive_wait_seconds", "breaker_open", b"breaker_open", "node_id", b"node_id", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -83,6 +83,34 @@ plumbing, it saves no memory.
 """
 Global___RestorerKind: _TypeAlias = RestorerKind  # noqa: Y015
 
+class _RestorerAttend:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RestorerAttendEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RestorerAttend.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RESTORER_ATTEND_UNSPECIFIED: _RestorerAttend.ValueType  # 0
+    """RESTORER_ATTEND_ARCHIVE."""
+    RESTORER_ATTEND_ARCHIVE: _RestorerAttend.ValueType  # 1
+    """Where the archive is: what travels in a step does not depend on the context."""
+    RESTORER_ATTEND_VERIFIER: _RestorerAttend.ValueType  # 2
+    """Where the verifier is, to keys and values that are read back in each step
+    over a tensor link: for archives that compute slowly, over fast roads.
+    """
+
+class RestorerAttend(_RestorerAttend, metaclass=_RestorerAttendEnumTypeWrapper):
+    """Where queries attend to the positions that a session has evicted."""
+
+RESTORER_ATTEND_UNSPECIFIED: RestorerAttend.ValueType  # 0
+"""RESTORER_ATTEND_ARCHIVE."""
+RESTORER_ATTEND_ARCHIVE: RestorerAttend.ValueType  # 1
+"""Where the archive is: what travels in a step does not depend on the context."""
+RESTORER_ATTEND_VERIFIER: RestorerAttend.ValueType  # 2
+"""Where the verifier is, to keys and values that are read back in each step
+over a tensor link: for archives that compute slowly, over fast roads.
+"""
+Global___RestorerAttend: _TypeAlias = RestorerAttend  # noqa: Y015
+
 class _Transport:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -192,6 +220,7 @@ class Restorer(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     MODEL_ID_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
+    ATTEND_FIELD_NUMBER: _builtins.int
     kind: Global___RestorerKind.ValueType
     """What is kept."""
     model_id: _builtins.str
@@ -200,16 +229,19 @@ class Restorer(_message.Message):
     """
     node_id: _builtins.str
     """Node whose archive is used; empty for any."""
+    attend: Global___RestorerAttend.ValueType
+    """Where queries attend; not with RESTORER_KIND_IDENTITY."""
     def __init__(
         self,
         *,
         kind: Global___RestorerKind.ValueType = ...,
         model_id: _builtins.str = ...,
         node_id: _builtins.str = ...,
+        attend: Global___RestorerAttend.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "model_id", b"model_id", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attend", b"attend", "kind", b"kind", "model_id", b"model_id", "node_id", b"node_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -358,6 +390,38 @@ class Rejection(_message.Message):
 Global___Rejection: _TypeAlias = Rejection  # noqa: Y015
 
 @_typing.final
+class ArchiveRange(_message.Message):
+    """The archive of a range of evicted positions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARCHIVE_FIELD_NUMBER: _builtins.int
+    FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    END_POSITION_FIELD_NUMBER: _builtins.int
+    first_position: _builtins.int
+    """The first position."""
+    end_position: _builtins.int
+    """The position after the last."""
+    @_builtins.property
+    def archive(self) -> Global___Placement:
+        """The archive."""
+
+    def __init__(
+        self,
+        *,
+        archive: Global___Placement | None = ...,
+        first_position: _builtins.int = ...,
+        end_position: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "end_position", b"end_position", "first_position", b"first_position"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveRange: _TypeAlias = ArchiveRange  # noqa: Y015
+
+@_typing.final
 class Plan(_message.Message):
     """What the planner decided."""
 
@@ -377,12 +441,15 @@ class Plan(_message.Message):
     ACCEPTANCE_MEASURED_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
     ARCHIVE_FIELD_NUMBER: _builtins.int
+    ARCHIVES_FIELD_NUMBER: _builtins.int
     transport: Global___Transport.ValueType
     """Road between the two; unspecified when the verifier decodes alone."""
     block_size: _builtins.int
     """Drafted tokens a block; 0 when the verifier decodes alone."""
     predicted_tokens_per_second: _builtins.float
-    """Predicted speed of the chosen pair."""
+    """Predicted speed of the chosen pair; with kv_strategy restored, with its
+    archives.
+    """
     predicted_alone_tokens_per_second: _builtins.float
     """Predicted speed of the same verifier alone."""
     round_trip_seconds: _builtins.float
@@ -421,6 +488,13 @@ class Plan(_message.Message):
         needs none, or none can be had.
         """
 
+    @_builtins.property
+    def archives(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArchiveRange]:
+        """All archives that the planned context needs, by rising positions: one, or
+        several where no single one has the room. Empty without an archive, and when
+        all together lack the room.
+        """
+
     def __init__(
         self,
         *,
@@ -438,10 +512,11 @@ class Plan(_message.Message):
         acceptance_measured: _builtins.bool = ...,
         exact: _builtins.bool = ...,
         archive: Global___Placement | None = ...,
+        archives: _abc.Iterable[Global___ArchiveRange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "proposer", b"proposer", "verifier", b"verifier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "archive", b"archive", "block_size", b"block_size", "exact", b"exact", "kv_bytes", b"kv_bytes", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "verifier", b"verifier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "archive", b"archive", "archives", b"archives", "block_size", b"block_size", "exact", b"exact", "kv_bytes", b"kv_bytes", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "verifier", b"verifier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

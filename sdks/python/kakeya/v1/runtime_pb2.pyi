@@ -10,6 +10,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from kakeya.v1 import model_pb2 as _model_pb2
 from kakeya.v1 import placement_pb2 as _placement_pb2
+from kakeya.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -767,6 +768,7 @@ class GenerateDone(_message.Message):
     TIMELINE_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     RESTORER_REBUILD_COUNT_FIELD_NUMBER: _builtins.int
+    LINK_CHANGES_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
     """Why it ended."""
     generated_token_count: _builtins.int
@@ -791,6 +793,12 @@ class GenerateDone(_message.Message):
     def timeline(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockTiming]:
         """The last blocks, at most 256, oldest first."""
 
+    @_builtins.property
+    def link_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkChange]:
+        """Changes of what carries the session's tensor links since its generation
+        before, oldest first, at most 64.
+        """
+
     def __init__(
         self,
         *,
@@ -802,14 +810,57 @@ class GenerateDone(_message.Message):
         timeline: _abc.Iterable[Global___BlockTiming] | None = ...,
         seed: _builtins.int = ...,
         restorer_rebuild_count: _builtins.int = ...,
+        link_changes: _abc.Iterable[Global___LinkChange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["speculation", b"speculation", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated_token_count", b"generated_token_count", "history_length", b"history_length", "restorer_rebuild_count", b"restorer_rebuild_count", "seed", b"seed", "speculation", b"speculation", "stop_reason", b"stop_reason", "timeline", b"timeline", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated_token_count", b"generated_token_count", "history_length", b"history_length", "link_changes", b"link_changes", "restorer_rebuild_count", b"restorer_rebuild_count", "seed", b"seed", "speculation", b"speculation", "stop_reason", b"stop_reason", "timeline", b"timeline", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GenerateDone: _TypeAlias = GenerateDone  # noqa: Y015
+
+@_typing.final
+class LinkChange(_message.Message):
+    """A tensor link of the session went over to another road."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_SECONDS_FIELD_NUMBER: _builtins.int
+    PURPOSE_FIELD_NUMBER: _builtins.int
+    TRANSPORT_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PEER_NODE_ID_FIELD_NUMBER: _builtins.int
+    start_seconds: _builtins.float
+    """Seconds since the generation's start; 0 for what happened before it."""
+    purpose: _tensor_pb2.LinkPurpose.ValueType
+    """What the link is for."""
+    transport: _placement_pb2.Transport.ValueType
+    """What carries it from then on."""
+    generation: _builtins.int
+    """The road's number on its link; 0 for gRPC before the first."""
+    reason: _builtins.str
+    """A sentence that says why."""
+    peer_node_id: _builtins.str
+    """The node at the other end."""
+    def __init__(
+        self,
+        *,
+        start_seconds: _builtins.float = ...,
+        purpose: _tensor_pb2.LinkPurpose.ValueType = ...,
+        transport: _placement_pb2.Transport.ValueType = ...,
+        generation: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        peer_node_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "peer_node_id", b"peer_node_id", "purpose", b"purpose", "reason", b"reason", "start_seconds", b"start_seconds", "transport", b"transport"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkChange: _TypeAlias = LinkChange  # noqa: Y015
 
 @_typing.final
 class GenerateResponse(_message.Message):
@@ -856,6 +907,8 @@ class RestorerInfo(_message.Message):
     EVICTED_BYTES_FIELD_NUMBER: _builtins.int
     REBUILD_COUNT_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    ARCHIVES_FIELD_NUMBER: _builtins.int
+    OWN_BYTES_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """SHA-256 of the learned map and its encoder, hexadecimal; empty without."""
     node_name: _builtins.str
@@ -870,9 +923,22 @@ class RestorerInfo(_message.Message):
     """How often it was lost and made anew since the session was opened."""
     lost: _builtins.bool
     """Whether it is lost now: the session's next operation makes it anew."""
+    own_bytes: _builtins.int
+    """Those of evicted_bytes that are in the verifier's own process since no
+    archive was left to take them. They count in the session's kv_bytes, and
+    grow with the context.
+    """
     @_builtins.property
     def restorer(self) -> _placement_pb2.Restorer:
         """What is kept, by which learned map, on which node."""
+
+    @_builtins.property
+    def archives(self) -> _containers.RepeatedCompositeFieldContainer[_placement_pb2.ArchiveRange]:
+        """The archives that share it, by rising positions, as far as it reaches now:
+        several where one had not the room. A range without an archive is kept in
+        the verifier's own process. Empty with RESTORER_KIND_IDENTITY, while it is
+        lost, and from nodes that do not tell.
+        """
 
     def __init__(
         self,
@@ -884,10 +950,12 @@ class RestorerInfo(_message.Message):
         evicted_bytes: _builtins.int = ...,
         rebuild_count: _builtins.int = ...,
         lost: _builtins.bool = ...,
+        archives: _abc.Iterable[_placement_pb2.ArchiveRange] | None = ...,
+        own_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["restorer", b"restorer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "evicted_bytes", b"evicted_bytes", "evicted_token_count", b"evicted_token_count", "lost", b"lost", "node_name", b"node_name", "rebuild_count", b"rebuild_count", "restorer", b"restorer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archives", b"archives", "digest", b"digest", "evicted_bytes", b"evicted_bytes", "evicted_token_count", b"evicted_token_count", "lost", b"lost", "node_name", b"node_name", "own_bytes", b"own_bytes", "rebuild_count", b"rebuild_count", "restorer", b"restorer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -925,7 +993,9 @@ class SessionInfo(_message.Message):
     history_length: _builtins.int
     """Tokens in the history."""
     kv_bytes: _builtins.int
-    """Bytes of the tensors allocated for keys and values."""
+    """Bytes of the tensors allocated for keys and values, with own_bytes of what
+    restores them.
+    """
     resident_token_count: _builtins.int
     """Positions whose keys and values are resident."""
     kv_strategy: _placement_pb2.KvStrategy.ValueType

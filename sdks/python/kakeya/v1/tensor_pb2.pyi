@@ -63,7 +63,18 @@ class _LinkPurposeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LinkPurpo
     LINK_PURPOSE_FEATURES: _LinkPurpose.ValueType  # 1
     """Context vectors of committed tokens, made from hidden states, to a proposer."""
     LINK_PURPOSE_KEYS_VALUES: _LinkPurpose.ValueType  # 2
-    """Keys and values, to a restorer."""
+    """Keys and values that an archive keeps, read back by the verifier whose
+    session opened it. Towards the archive's node go tensors "read", int8
+    [n, 24]: in each row three little-endian uint64, a layer, the first position
+    and the one after the last, at most 8,192 positions. The answers come in the
+    order of the rows, each in one or more tensors in ascending order: "kv." and
+    the layer in decimal digits, [2, kv_heads, positions, head_dim] in the
+    archive's format, keys before values, first_position the first. Positions
+    that are not deposited yet are waited for, up to 2 s. Before an answer may
+    come "stored", int8 [8]: a little-endian uint64, the bytes that keep the
+    archive's positions. "refused", int8 [n], says in UTF-8 why a read has no
+    answer, and is the last.
+    """
 
 class LinkPurpose(_LinkPurpose, metaclass=_LinkPurposeEnumTypeWrapper):
     """What a link is for."""
@@ -73,7 +84,18 @@ LINK_PURPOSE_UNSPECIFIED: LinkPurpose.ValueType  # 0
 LINK_PURPOSE_FEATURES: LinkPurpose.ValueType  # 1
 """Context vectors of committed tokens, made from hidden states, to a proposer."""
 LINK_PURPOSE_KEYS_VALUES: LinkPurpose.ValueType  # 2
-"""Keys and values, to a restorer."""
+"""Keys and values that an archive keeps, read back by the verifier whose
+session opened it. Towards the archive's node go tensors "read", int8
+[n, 24]: in each row three little-endian uint64, a layer, the first position
+and the one after the last, at most 8,192 positions. The answers come in the
+order of the rows, each in one or more tensors in ascending order: "kv." and
+the layer in decimal digits, [2, kv_heads, positions, head_dim] in the
+archive's format, keys before values, first_position the first. Positions
+that are not deposited yet are waited for, up to 2 s. Before an answer may
+come "stored", int8 [8]: a little-endian uint64, the bytes that keep the
+archive's positions. "refused", int8 [n], says in UTF-8 why a read has no
+answer, and is the last.
+"""
 Global___LinkPurpose: _TypeAlias = LinkPurpose  # noqa: Y015
 
 class _RoadStep:
@@ -207,6 +229,7 @@ class OpenLinkResponse(_message.Message):
     LINK_ID_FIELD_NUMBER: _builtins.int
     TRANSPORT_FIELD_NUMBER: _builtins.int
     ENCODER_FIELD_NUMBER: _builtins.int
+    TRANSPORTS_FIELD_NUMBER: _builtins.int
     link_id: _builtins.str
     """Names the link."""
     transport: _placement_pb2.Transport.ValueType
@@ -218,16 +241,21 @@ class OpenLinkResponse(_message.Message):
         "hidden_norm.weight" [width].
         """
 
+    @_builtins.property
+    def transports(self) -> _containers.RepeatedScalarFieldContainer[_placement_pb2.Transport.ValueType]:
+        """Transports that the called node can use, best first; none stands for gRPC."""
+
     def __init__(
         self,
         *,
         link_id: _builtins.str = ...,
         transport: _placement_pb2.Transport.ValueType = ...,
         encoder: Global___EncoderDescription | None = ...,
+        transports: _abc.Iterable[_placement_pb2.Transport.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder", "link_id", b"link_id", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoder", b"encoder", "link_id", b"link_id", "transport", b"transport", "transports", b"transports"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -373,7 +401,7 @@ class TensorsTaken(_message.Message):
 
     THROUGH_TENSOR_ID_FIELD_NUMBER: _builtins.int
     through_tensor_id: _builtins.int
-    """Every tensor up to this has arrived whole, or was dropped as corrupt."""
+    """Every tensor up to this has arrived whole."""
     def __init__(
         self,
         *,
@@ -390,7 +418,11 @@ Global___TensorsTaken: _TypeAlias = TensorsTaken  # noqa: Y015
 @_typing.final
 class RoadMessage(_message.Message):
     """One step of agreeing on a road beside this stream, and of leaving it. The
-    caller of the link proposes; a generation fails once, and for good.
+    caller of the link proposes; a generation fails once, and for good. Who gets
+    ROAD_STEP_FAILED answers with its own. Generation 0 is this stream itself:
+    its ROAD_STEP_FAILED says that the tensor behind through_tensor_id came
+    corrupt, which is then sent again, and nothing else; one that comes corrupt
+    three times ends the stream.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

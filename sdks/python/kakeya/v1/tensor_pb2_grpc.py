@@ -75,8 +75,9 @@ class TensorServiceServicer(object):
     def StreamTensors(self, request_iterator, context):
         """Carries tensors in chunks, both ways, for one link, which the first request
         names. A tensor that is complete and whose content is refused (not finite,
-        of a wrong shape, corrupt) is dropped and counted; chunks out of order end
-        the stream and the link. A link has one stream at a time, and ends with it.
+        of a wrong shape) is dropped and counted, one that came corrupt is asked for
+        again; chunks out of order end the stream and the link. A link has one
+        stream at a time, and ends with it.
         Errors: NOT_FOUND (LINK_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
         TENSOR_REFUSED), UNAVAILABLE (DRAINING).
         """

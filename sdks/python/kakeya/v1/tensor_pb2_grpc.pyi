@@ -46,8 +46,9 @@ class TensorServiceStub:
     StreamTensors: _grpc.StreamStreamMultiCallable[_tensor_pb2.StreamTensorsRequest, _tensor_pb2.StreamTensorsResponse]
     """Carries tensors in chunks, both ways, for one link, which the first request
     names. A tensor that is complete and whose content is refused (not finite,
-    of a wrong shape, corrupt) is dropped and counted; chunks out of order end
-    the stream and the link. A link has one stream at a time, and ends with it.
+    of a wrong shape) is dropped and counted, one that came corrupt is asked for
+    again; chunks out of order end the stream and the link. A link has one
+    stream at a time, and ends with it.
     Errors: NOT_FOUND (LINK_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
     TENSOR_REFUSED), UNAVAILABLE (DRAINING).
     """
@@ -72,8 +73,9 @@ class TensorServiceAsyncStub(TensorServiceStub):
     StreamTensors: _aio.StreamStreamMultiCallable[_tensor_pb2.StreamTensorsRequest, _tensor_pb2.StreamTensorsResponse]  # type: ignore[assignment]
     """Carries tensors in chunks, both ways, for one link, which the first request
     names. A tensor that is complete and whose content is refused (not finite,
-    of a wrong shape, corrupt) is dropped and counted; chunks out of order end
-    the stream and the link. A link has one stream at a time, and ends with it.
+    of a wrong shape) is dropped and counted, one that came corrupt is asked for
+    again; chunks out of order end the stream and the link. A link has one
+    stream at a time, and ends with it.
     Errors: NOT_FOUND (LINK_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
     TENSOR_REFUSED), UNAVAILABLE (DRAINING).
     """
@@ -107,8 +109,9 @@ class TensorServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_tensor_pb2.StreamTensorsResponse], _abc.AsyncIterator[_tensor_pb2.StreamTensorsResponse]]:
         """Carries tensors in chunks, both ways, for one link, which the first request
         names. A tensor that is complete and whose content is refused (not finite,
-        of a wrong shape, corrupt) is dropped and counted; chunks out of order end
-        the stream and the link. A link has one stream at a time, and ends with it.
+        of a wrong shape) is dropped and counted, one that came corrupt is asked for
+        again; chunks out of order end the stream and the link. A link has one
+        stream at a time, and ends with it.
         Errors: NOT_FOUND (LINK_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST,
         TENSOR_REFUSED), UNAVAILABLE (DRAINING).
         """

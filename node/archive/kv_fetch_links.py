@@ -1,0 +1,98 @@
+"""Opens the links on which this node's verifiers read back what archives keep."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import CancelledError as Cancelled
+from concurrent.futures import TimeoutError as NotInTime
+from dataclasses import dataclass, field
+
+import grpc.aio
+
+from engine.errors import RestorerLost
+from engine.restoration.contract import EvictedStore
+from engine.restoration.keys_values_source import KeysValuesSource, OpenSource
+from engine.restoration.shape import EvictedShape
+from fleet.errors import NodeNotFound
+from kakeya.v1 import tensor_pb2 as wire
+from node.archive.kv_fetch_link import FetchWatch, KvLinkSource
+from node.archive.remote_store import RemoteEvictedStore
+from node.archive.restorer_fault import RestorerFault
+from node.links.open_links import OpenLinks
+from node.metrics import NodeMetrics
+from node.planning.fleet_view import FleetView
+
+
+@dataclass(slots=True)
+class KvFetchLinks:
+    """The links of one node. Belongs to the event loop's thread, and so does `opener`."""
+
+    links: OpenLinks
+    fleet: FleetView
+    metrics: NodeMetrics
+    deadline_seconds: float
+    _carried: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def opener(self, node_id: str, shape: EvictedShape) -> OpenSource:
+        """Opens sources for archives of a node; called by threads, never by the loop's."""
+        loop = asyncio.get_running_loop()
+
+        def open_source(kept: EvictedStore) -> KeysValuesSource:
+            if not isinstance(kept, RemoteEvictedStore):
+                raise TypeError("keys and values are read back from another node's archive alone")
+            opening = asyncio.run_coroutine_threadsafe(
+                self._open(node_id, kept.archive_id, shape), loop
+            )
+            try:
+                return opening.result(self.deadline_seconds)
+            except NotInTime as error:
+                opening.cancel()
+                self._count(RestorerFault.DEADLINE)
+                raise RestorerLost(
+                    f"no link to the session's archive within {self.deadline_seconds:g} s"
+                ) from error
+            except Cancelled as error:
+                raise RestorerLost("the way to the session's archive was closed") from error
+
+        return open_source
+
+    async def close(self) -> None:
+        """Ends all of them."""
+        for task in self._carried:
+            task.cancel()
+        if self._carried:
+            await asyncio.wait(self._carried)
+
+    async def _open(self, node_id: str, archive_id: str, shape: EvictedShape) -> KvLinkSource:
+        request = wire.OpenLinkRequest(
+            sender_node_id=self.fleet.self_id,
+            purpose=wire.LINK_PURPOSE_KEYS_VALUES,
+            archive_id=archive_id,
+        )
+        try:
+            opened = await self.links.open(
+                self.fleet.channel(node_id),
+                request,
+                peer_node_id=node_id,
+                timeout=self.deadline_seconds,
+            )
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, NodeNotFound) as error:
+            words = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            self._count(RestorerFault.UNREACHABLE)
+            raise RestorerLost(f"no link to the session's archive opens: {words}") from error
+        source = KvLinkSource(
+            opened.end,
+            shape,
+            FetchWatch(
+                on_fault=self._count,
+                on_wait=self.metrics.restorer_round_trip_seconds.observe,
+                on_bytes=self.metrics.restorer_read_bytes.inc,
+            ),
+            deadline_seconds=self.deadline_seconds,
+        )
+        self._carried.add(source.task)
+        source.task.add_done_callback(self._carried.discard)
+        return source
+
+    def _count(self, fault: RestorerFault) -> None:
+        self.metrics.restorer_faults.labels(kind=fault.value).inc()

@@ -1,0 +1,30 @@
+"""Leads a group of hash ranks, and says whether it lives when it is asked."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from node.groups import rank_starting
+from node.groups.group_settings import GroupLimits, GroupSource
+from node.groups.running_group import RunningGroup
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+hostfile, silence = Path(sys.argv[1]), float(sys.argv[2])
+rank_starting.rank_command = lambda: [
+    sys.executable,
+    str(Path(__file__).with_name("hash_rank.py")),
+]
+source = GroupSource(hostfile, limits=GroupLimits(silence_seconds=silence))
+settings = source.settings("hash", dtype="float32", backend="auto")
+group = RunningGroup(settings, lambda _reason: None)
+verifier = group.ready.result()
+say("ready")
+for _ in sys.stdin:
+    say(verifier.lost or "alive")
+group.close()

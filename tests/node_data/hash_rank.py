@@ -1,0 +1,49 @@
+"""A rank's process whose part of the model is made of hashes: it starts at once.
+
+The model's name says what it does: `refused` cannot be split, `crash` has a fault
+on rank 1, `another` has other weights there, `late` never gets ready.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from engine.errors import ArchitectureUnsupported
+from engine.model_folder import ModelFolder
+from node.groups import rank_process
+
+
+def _hash_verifier():
+    path = Path(__file__).parents[1] / "engine" / "hash_verifier.py"
+    spec = importlib.util.spec_from_file_location("hash_verifier", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["hash_verifier"] = module
+    spec.loader.exec_module(module)
+    return module.HashVerifier()
+
+
+def _resolve(model: str) -> ModelFolder:
+    return ModelFolder(Path("/nowhere"), model)
+
+
+def _load_shard(folder: ModelFolder, *, rank: int, **_: object):
+    if folder.model_id == "refused":
+        raise ArchitectureUnsupported("hashes cannot be split", architecture="hash")
+    if folder.model_id == "crash" and rank == 1:
+        os._exit(7)
+    if folder.model_id == "late":
+        time.sleep(60)
+    verifier = _hash_verifier()
+    digest = "1" if folder.model_id == "another" and rank == 1 else "0"
+    verifier.info = replace(verifier.info, weights_digest=digest * 64, backend="torch")
+    return verifier
+
+
+rank_process.resolve = _resolve
+rank_process.load_shard = _load_shard
+rank_process.main()
