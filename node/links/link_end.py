@@ -221,6 +221,11 @@ class LinkEnd:
         self._ending = asyncio.create_task(self._wind_up(), name="link-end")
         self.ended.set()
 
+    def look_again(self) -> None:
+        """Other roads can be had here than before: one is proposed now, if it is wanted."""
+        self._promotion.look_again()
+        self._desk.judge()
+
     async def wound_up(self) -> None:
         """Waits until nothing of an ended link is left."""
         await self.ended.wait()

@@ -41,10 +41,17 @@ class LinkLog:
 
     def __init__(self, most: int = MOST_CHANGES) -> None:
         self._changes: deque[LinkChange] = deque(maxlen=most)
+        self._untold = 0
 
     def add(self, change: LinkChange) -> None:
         """Notes a change."""
         self._changes.append(change)
+        self._untold = min(self._untold + 1, len(self._changes))
+
+    def news(self) -> tuple[LinkChange, ...]:
+        """The changes that it has not given before."""
+        untold, self._untold = self._untold, 0
+        return tuple(self._changes)[len(self._changes) - untold :]
 
     def since(self, at: float) -> tuple[LinkChange, ...]:
         """The changes from `at`, in monotonic seconds, on."""

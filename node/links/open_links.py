@@ -15,6 +15,7 @@ from kakeya.v1 import capability_pb2, placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
 from node.links.contract import LinkClosed, LinkPurpose
 from node.links.control_stream import ControlStream, queued_pair
+from node.links.freed_buffers import keep_freed_buffers
 from node.links.grpc_streams import CallerStream
 from node.links.link_end import PURPOSES, LinkEnd, LinkIdentity, LinkParts
 from node.links.link_limits import LinkLimits
@@ -88,8 +89,12 @@ class OpenLinks:
         self._builders += tuple(builders)
 
     def transports(self) -> list[placement_pb2.Transport.ValueType]:
-        """What this node can use, best first; gRPC is the last."""
-        roads = [TRANSPORTS[builder.kind] for builder in self._available()]
+        """What this node can use, best first; gRPC is the last.
+
+        With what it has not now: a host may be found able to form a ring while a link
+        is open. Who proposes a road, and who answers, asks then.
+        """
+        roads = [TRANSPORTS[builder.kind] for builder in self._permitted()]
         return [*roads, placement_pb2.TRANSPORT_GRPC]
 
     async def open(
@@ -139,8 +144,9 @@ class OpenLinks:
         use: LinkUse,
     ) -> LinkEnd:
         """An end over a stream, to a node that can use `transports`."""
+        keep_freed_buffers()
         builders = [
-            builder for builder in self._available() if TRANSPORTS[builder.kind] in transports
+            builder for builder in self._permitted() if TRANSPORTS[builder.kind] in transports
         ]
         end = LinkEnd(
             stream,
@@ -176,18 +182,19 @@ class OpenLinks:
         """The links that are open, for GetNode."""
         return [end.status() for end in self._ends if not end.ended.is_set()]
 
+    def look_again(self) -> None:
+        """A builder is available that was not: links that are open may have its roads."""
+        for end in tuple(self._ends):
+            end.look_again()
+
     async def close(self) -> None:
         """Ends every link."""
         if self._ends:
             await asyncio.gather(*(end.close() for end in tuple(self._ends)))
 
-    def _available(self) -> list[RoadBuilder]:
+    def _permitted(self) -> list[RoadBuilder]:
         allowed = permitted(self._mode, [builder.kind for builder in self._builders])
-        return [
-            builder
-            for builder in self._builders
-            if builder.kind in allowed and not builder.available
-        ]
+        return [builder for builder in self._builders if builder.kind in allowed]
 
 
 async def _called(

@@ -85,8 +85,9 @@ class Promotion:
         self._is_caller = is_caller
         self._base = base
         opened = f"opened over {_named(base)}"
-        if self.is_forced and not self._kinds:
-            opened += f"; links = {mode}, which the two nodes do not both have"
+        if self.is_forced:
+            missing = "is not ready yet" if self._kinds else "the two nodes do not both have"
+            opened += f"; links = {mode}, which {missing}"
         self._standing = Standing(base, ChangeCause.OPENED, opened)
         self._pauses = {kind: _Pause() for kind in self._kinds}
         self._road: RoadKind | None = None
@@ -145,16 +146,26 @@ class Promotion:
         """A road was left, or never stood."""
         if self._road is not None and now - self._ready_at >= PROVEN_SECONDS:
             self._pauses[kind] = _Pause()
+        if cause is not ChangeCause.IDLE:
+            self._put_off(kind, now)
         if cause is ChangeCause.IDLE or now - self._large_at >= IDLE_SECONDS / 2:
             self._large_seen = 0
-        elif (pause := self._pauses.get(kind)) is not None:
-            pause.failures += 1
-            # Exponents beyond this are longer than the longest pause.
-            doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(pause.failures - 1, 16)
-            pause.until = now + min(LONGEST_PAUSE_SECONDS, doubled)
         self._is_building = False
         self._road = None
         self._stand(self._base, cause, reason)
+
+    def unavailable(self, kind: RoadKind, reason: str, now: float) -> None:
+        """Such a road cannot be had here now; that is asked again later."""
+        self._put_off(kind, now)
+        # What is not wanted by name is no news.
+        if self.is_forced and self._road is None:
+            missing = f"{_named(kind)} is not available, and links = {kind}: {reason}"
+            self._stand(self._base, ChangeCause.FAULT, missing)
+
+    def look_again(self) -> None:
+        """What this host can have may be more than before: nothing is put off any longer."""
+        for pause in self._pauses.values():
+            pause.failures, pause.until = 0, 0.0
 
     def takes_road(self, byte_count: int) -> bool:
         """By which way a tensor that sets out now goes; each call is a tensor."""
@@ -236,6 +247,15 @@ class Promotion:
             and self._road is None
             and (self.is_forced or self._large_seen >= LARGE_TENSORS)
         )
+
+    def _put_off(self, kind: RoadKind, now: float) -> None:
+        pause = self._pauses.get(kind)
+        if pause is None:
+            return
+        pause.failures += 1
+        # Exponents beyond this are longer than the longest pause.
+        doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(pause.failures - 1, 16)
+        pause.until = now + min(LONGEST_PAUSE_SECONDS, doubled)
 
     def _is_used(self) -> bool:
         return any(trial.verdict is Verdict.ROAD for trial in self._trials.values())

@@ -92,9 +92,7 @@ class RoadDesk:
             if leave is not None:
                 self._leave(road.generation, road.road.kind, *leave)
         else:
-            kind = parts.promotion.proposal(now)
-            if kind is not None:
-                self._propose(kind)
+            self._propose_wanted(now)
         self._judge_later(now)
 
     def heard(self, message: wire.RoadMessage) -> None:
@@ -129,6 +127,17 @@ class RoadDesk:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
+    def _propose_wanted(self, now: float) -> None:
+        """Proposes the first road that is wanted and that this host can have now."""
+        promotion = self._parts.promotion
+        while (kind := promotion.proposal(now)) is not None:
+            missing = self._parts.builders[kind].available
+            if not missing:
+                self._propose(kind)
+                return
+            promotion.unavailable(kind, missing, now)
+            self._parts.changed()
+
     def _propose(self, kind: RoadKind) -> None:
         self._newest += 1
         talk = RoadTalk(self._newest, self._parts.builders[kind], self._parts.sender.say_road)
@@ -147,8 +156,9 @@ class RoadDesk:
             if builder is None:
                 name = placement_pb2.Transport.Name(message.transport) if kind else "unknown"
                 raise RoadFailed(f"this end takes no road {name}")
-            if builder.available:
-                raise RoadFailed(builder.available)
+            if missing := builder.available:
+                self._parts.promotion.unavailable(builder.kind, missing, self._parts.clock())
+                raise RoadFailed(f"{ROAD_NAMES[builder.kind]} is not available: {missing}")
             if len(message.nonce) != NONCE_BYTES:
                 raise RoadFailed(f"the nonce has {len(message.nonce)} bytes")
             terms = checked_terms(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
 
 import numpy as np
@@ -14,6 +15,8 @@ from node.links.wire_tensor import DTYPES, ITEM_BYTES, WireTensor, from_buffer
 
 KINDS = ["queues", "grpc", "local", "ring"]
 MIB = 1 << 20
+STALL_SECONDS = 0.05
+"""The longest that a transfer may hold up an event loop."""
 
 
 @pytest.fixture(params=KINDS)
@@ -101,34 +104,42 @@ async def test_every_format_arrives_as_it_is(linked_pair, dtype):
         assert same(await caller.receive(), scalar)
 
 
-async def test_64_mib_go_through_and_the_event_loop_goes_on(pair, kind):
+class LoopWatch:
+    """How long the event loop let a timer wait, and how much of that it worked itself."""
+
+    def __init__(self):
+        self.waited = self.worked = 0.0
+
+    async def run(self):
+        loop = asyncio.get_running_loop()
+        while True:
+            before, worked = loop.time(), time.thread_time()
+            await asyncio.sleep(0.005)
+            self.waited = max(self.waited, loop.time() - before - 0.005)
+            self.worked = max(self.worked, time.thread_time() - worked)
+
+
+async def test_64_mib_go_through_and_the_event_loop_goes_on(pair):
     # The same bytes each time: their checksum must not be what is waited for.
     sent = tensor("large", 64 * MIB, 7)
     expected = zlib.crc32(sent.data)
-    lags = []
-
-    async def watch():
-        loop = asyncio.get_running_loop()
-        while True:
-            before = loop.time()
-            await asyncio.sleep(0.005)
-            lags.append(loop.time() - before - 0.005)
-
+    watches = []
     async with pair(limits=LinkLimits(budget_bytes=64 * MIB)) as (caller, served):
-        watching = asyncio.create_task(watch())
-        try:
-            for _ in range(2):
+        while len(watches) < 2 or (len(watches) < 12 and watches[-1].waited > STALL_SECONDS):
+            watches.append(LoopWatch())
+            watching = asyncio.create_task(watches[-1].run())
+            try:
                 await caller.send(sent)
                 got = await served.receive()
-                assert await asyncio.to_thread(zlib.crc32, got.data) == expected
-            await caller.flush()
-        finally:
-            watching.cancel()
-    # Cores that are shared with others make single steps late; a copy or a checksum of
-    # the whole in the loop would make every transfer so.
-    lags.sort()
-    assert lags[-1] < 0.25
-    assert sum(lag > 0.05 for lag in lags) <= 2, lags[-10:]
+                await caller.flush()
+            finally:
+                watching.cancel()
+            assert await asyncio.to_thread(zlib.crc32, got.data) == expected
+    # What the loop's own thread does is bounded whatever else runs on the host.
+    assert max(watch.worked for watch in watches) <= STALL_SECONDS
+    # A thread that keeps the interpreter to itself stalls it in every transfer; cores that
+    # are shared with others do so in some.
+    assert min(watch.waited for watch in watches) <= STALL_SECONDS
 
 
 async def test_the_byte_budget_holds_senders_back(pair):

@@ -1,0 +1,376 @@
+"""Links of every kind between real agents, killed and frozen at every end: never a token.
+
+One fleet: a verifier for each configuration of links, and a proposer that takes any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import signal
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kakeya import AsyncClient, AsyncSession, LinkChange, Speculation, TensorLink, Transport
+from node.agent_process import AgentProcess, LocalFleet
+
+CHILD = "ring_child"
+PROMPT = tuple((token * 7 + index) % 900 + 20 for index, token in enumerate(range(120)))
+WINDOW = 64
+PATIENCE_SECONDS = 30.0
+MODES = ("grpc", "local", "auto", "ring")
+# With a proposer of another process of the same host.
+CARRIED = {"grpc": Transport.GRPC, "local": Transport.LOCAL, "ring": Transport.RING}
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed"),
+]
+
+
+@dataclass
+class Chaos:
+    """The fleet, its proposer, and every process that was seen below its agents."""
+
+    fleet: LocalFleet
+    folder: Path
+    verifiers: dict[str, AgentProcess] = field(default_factory=dict)
+    seen: set[psutil.Process] = field(default_factory=set)
+
+    def start(self, name: str, role: str, links: str, peers: tuple[str, ...] = ()) -> AgentProcess:
+        return self.fleet.start(
+            name,
+            serve=(role,),
+            peers=peers,
+            environment={
+                "KAKEYA_LINKS": links,
+                "TMPDIR": str(self.folder),
+                "OMP_NUM_THREADS": "1",
+                # What is asked is whether drafts come, not how fast on a busy machine.
+                "KAKEYA_DRAFT_DEADLINE_SECONDS": "2",
+            },
+        )
+
+    def start_proposer(self) -> AgentProcess:
+        peers = tuple(agent.address for agent in self.verifiers.values())
+        self.proposer = self.start("proposer", "proposer=tiny-dflash", "auto", peers)
+        return self.proposer
+
+    def ring_child(self, agent: AgentProcess) -> psutil.Process | None:
+        """The process of the agent's ring, if it has one."""
+        found = None
+        for process in psutil.Process(agent.pid).children(recursive=True):
+            try:
+                is_ring = any(CHILD in word for word in process.cmdline())
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                continue
+            self.seen.add(process)
+            found = process if is_ring else found
+        return found
+
+
+@pytest.fixture(scope="module")
+def chaos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
+    folder = tmp_path_factory.mktemp("agents-temporary")
+    shared = _roads_in_shared_memory()
+    with LocalFleet(f"scenario-{uuid.uuid4().hex}") as fleet:
+        chaos = Chaos(fleet, folder)
+        for mode in MODES:
+            chaos.verifiers[mode] = chaos.start(f"verifier-{mode}", "verifier=tiny", mode)
+        chaos.start_proposer()
+        yield chaos
+        agents = [
+            psutil.Process(agent.pid) for agent in (*chaos.verifiers.values(), chaos.proposer)
+        ]
+        ports = {connection.laddr.port for each in agents for connection in _listening(each)}
+    # Whatever was killed: no process, file or name of it is left, and no port is taken.
+    _, left = psutil.wait_procs([*chaos.seen, *agents], timeout=PATIENCE_SECONDS)
+    assert not left
+    # Torch makes a folder for its compiler, which nothing here uses.
+    assert [path for path in folder.iterdir() if "torchinductor" not in path.name] == []
+    assert _roads_in_shared_memory() <= shared
+    assert ports
+    mine = psutil.Process().children(recursive=True)
+    assert not ports & {entry.laddr.port for each in mine for entry in _listening(each)}
+
+
+def _listening(process: psutil.Process) -> list[psutil._common.pconn]:
+    return [entry for entry in process.net_connections("tcp") if entry.status == "LISTEN"]
+
+
+def _roads_in_shared_memory() -> set[Path]:
+    return set(Path("/dev/shm").glob("kakeya*"))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Waits for what nothing announces; the condition may be asynchronous."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        held = condition()
+        if asyncio.iscoroutine(held):
+            held = await held
+        if held:
+            return
+        assert time.monotonic() < end, "it did not come about"
+        await asyncio.sleep(0.01)
+
+
+class Talk:
+    """One session of a verifier with the proposer, and all that its generations told."""
+
+    session: AsyncSession
+
+    def __init__(self, client: AsyncClient, seed: int | None) -> None:
+        self.client = client
+        self.sampled = {} if seed is None else {"temperature": 0.9, "seed": seed}
+        self.calls: list[tuple[tuple[int, ...], int]] = []
+        self.generated: list[int] = []
+        self.changes: list[LinkChange] = []
+        self.drafted_count = 0
+        self.drafted_soundly = False
+
+    async def say(
+        self,
+        count: int,
+        tokens: tuple[int, ...] = (),
+        *,
+        at: int = 0,
+        strike: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Appends and generates; `strike` is called after `at` tokens."""
+        if tokens:
+            await self.session.append(tokens)
+        generation = self.session.generate(count, **self.sampled)
+        came: list[int] = []
+        async for block in generation:
+            came.extend(block.token_ids)
+            if strike is not None and len(came) >= at:
+                await strike()
+                strike = None
+        assert strike is None
+        assert generation.done is not None
+        self.calls.append((tokens, len(came)))
+        self.generated.extend(came)
+        self.changes.extend(generation.done.link_changes)
+        said = generation.done.speculation
+        self.drafted_count += said.drafted_count
+        self.drafted_soundly = said.drafted_count > 0 and not said.faults
+
+    async def link(self) -> TensorLink | None:
+        """The session's link, as the verifier's node has it."""
+        links = (await self.client.fleet.node()).tensor_links
+        return next((link for link in links if link.is_caller), None)
+
+    async def carried_by(self, transport: Transport, demotions: int = 0) -> None:
+        """Waits until the link is, after so many demotions."""
+
+        async def is_carried() -> bool:
+            link = await self.link()
+            return link is not None and (
+                (link.transport, link.demotion_count) == (transport, demotions)
+            )
+
+        await until(is_carried)
+
+    async def can_draft(self, proposer: AgentProcess) -> None:
+        """Waits until the verifier's node knows the way to it, and asks it for drafts."""
+        node_id = proposer.node_id
+
+        async def can_draft() -> bool:
+            nodes = await self.client.fleet.nodes()
+            links = (await self.client.fleet.node()).links
+            return any(node.node_id == node_id and node.round_trip_seconds for node in nodes) and (
+                not any(link.breaker_open for link in links if link.node_id == node_id)
+            )
+
+        await until(can_draft)
+
+    async def drafts_again(self, proposer: AgentProcess) -> None:
+        """Waits until drafts come soundly again, which they do before the text is at its end."""
+        for _ in range(12):
+            await self.can_draft(proposer)
+            await self.say(16)
+            if self.drafted_soundly:
+                return
+        raise AssertionError("no drafts came any more")
+
+    async def alone(self) -> list[int]:
+        """What the verifier says alone to the same calls."""
+        session = await self.client.create_session(
+            "tiny", speculation="off", sink_tokens=4, window_tokens=WINDOW
+        )
+        came: list[int] = []
+        async with session:
+            for tokens, count in self.calls:
+                if tokens:
+                    await session.append(tokens)
+                came += (await session.generate(count, **self.sampled).collect()).token_ids
+        return came
+
+
+Talks = Callable[..., Awaitable[Talk]]
+
+
+@pytest.fixture
+async def talks(chaos: Chaos) -> AsyncIterator[Talks]:
+    """Opens a session by mode: (mode, seed=None)."""
+    opened: list[Talk] = []
+
+    async def talk(mode: str, seed: int | None = None) -> Talk:
+        client = AsyncClient(chaos.verifiers[mode].address)
+        await client.__aenter__()
+        talk = Talk(client, seed)
+        opened.append(talk)
+        await talk.can_draft(chaos.proposer)
+        talk.session = await client.create_session(
+            "tiny",
+            speculation=Speculation("tiny-dflash", node_id=chaos.proposer.node_id),
+            sink_tokens=4,
+            window_tokens=WINDOW,
+        )
+        return talk
+
+    yield talk
+    for each in opened:
+        await each.session.close()
+
+        async def is_over(each: Talk = each) -> bool:
+            return await each.link() is None
+
+        await until(is_over)
+        await each.client.__aexit__(None, None, None)
+    agents = [agent for agent in (*chaos.verifiers.values(), chaos.proposer) if agent.running]
+    await until(lambda: not any(chaos.ring_child(agent) for agent in agents))
+
+
+@pytest.mark.parametrize("seed", [None, 11], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_tokens_are_those_of_the_verifier_alone(
+    talks: Talks, mode: str, seed: int | None
+) -> None:
+    talk = await talks(mode, seed)
+    if mode == "auto":
+        # Large tensors, for the first of which both ways are tried in turn.
+        for turn in range(9):
+            await talk.say(16, PROMPT[turn:] + (turn + 1,) * 24)
+        link = await talk.link()
+        assert link is not None
+        assert link.generation == 1
+    else:
+        # From its first tensors on, some of which travel before a road stands.
+        await talk.say(40, PROMPT)
+        await talk.carried_by(CARRIED[mode])
+        await talk.say(320)
+        assert [change.transport for change in talk.changes] == (
+            [CARRIED[mode]] if mode != "grpc" else []
+        )
+    # On a busy host a draft may go without the vectors that it waits 50 ms for.
+    assert talk.drafted_count > 50
+    assert talk.generated == await talk.alone()
+    assert len(set(talk.generated)) > 3
+
+
+@pytest.mark.parametrize("end", ["verifier", "proposer"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+async def test_a_ring_child_that_is_lost_costs_no_token(
+    chaos: Chaos, talks: Talks, end: str, number: signal.Signals
+) -> None:
+    talk = await talks("ring", 5 if number == signal.SIGSTOP else None)
+    await talk.say(24, PROMPT)
+    await talk.carried_by(Transport.RING)
+    agent = chaos.verifiers["ring"] if end == "verifier" else chaos.proposer
+    children = [chaos.ring_child(each) for each in (chaos.verifiers["ring"], chaos.proposer)]
+    assert all(children)
+    child = chaos.ring_child(agent)
+    assert child is not None
+
+    async def strike() -> None:
+        os.kill(child.pid, number)
+
+    await talk.say(300, at=40, strike=strike)
+    assert len(talk.generated) == 324
+    await talk.carried_by(Transport.RING, 1)
+    # Neither of the first two processes carries on.
+    psutil.wait_procs(children, timeout=PATIENCE_SECONDS)
+    assert not any(each.is_running() for each in children)
+    await talk.drafts_again(chaos.proposer)
+    assert talk.generated == await talk.alone()
+    # Told in order, each once, with reasons; the ring that came after is another.
+    first, demoted, second = talk.changes
+    assert [first.transport, demoted.transport, second.transport] == [
+        Transport.RING,
+        Transport.GRPC,
+        Transport.RING,
+    ]
+    assert first.generation == demoted.generation < second.generation
+    assert "ring" in demoted.reason
+    link = await talk.link()
+    assert link is not None
+    assert (link.generation, link.reason) == (second.generation, second.reason)
+
+
+async def both(talks: Talks) -> tuple[Talk, ...]:
+    """A session over a ring and one over shared memory, which carry them already."""
+    opened = (await talks("ring"), await talks("local", 3))
+    for mode, talk in zip(("ring", "local"), opened, strict=True):
+        await talk.say(24, PROMPT)
+        await talk.carried_by(CARRIED[mode])
+    return opened
+
+
+async def struck(opened: Sequence[Talk], fault: Callable[[], None]) -> None:
+    """The fault strikes in the middle of the sessions' generations, which all end."""
+    struck = False
+
+    async def strike() -> None:
+        nonlocal struck
+        if not struck:
+            struck = True
+            fault()
+
+    await asyncio.gather(*(talk.say(400, at=20, strike=strike) for talk in opened))
+    assert not all(talk.drafted_soundly for talk in opened)
+    for talk in opened:
+        assert len(talk.generated) == 424
+
+
+async def test_a_frozen_proposer_is_waited_for_no_longer_than_its_deadline(
+    chaos: Chaos, talks: Talks
+) -> None:
+    opened = await both(talks)
+    frozen = chaos.proposer
+    try:
+        await struck(opened, lambda: frozen.signal(signal.SIGSTOP))
+    finally:
+        frozen.signal(signal.SIGCONT)
+    for talk in opened:
+        await talk.drafts_again(frozen)
+        assert talk.generated == await talk.alone()
+
+
+async def test_a_killed_proposer_leaves_nothing_and_drafts_again(
+    chaos: Chaos, talks: Talks
+) -> None:
+    opened = await both(talks)
+    children = [chaos.ring_child(agent) for agent in (chaos.verifiers["ring"], chaos.proposer)]
+    assert all(children)
+    assert chaos.ring_child(chaos.verifiers["local"]) is None
+    killed = chaos.proposer
+    await struck(opened, lambda: killed.signal(signal.SIGKILL))
+    _, left = psutil.wait_procs(children, timeout=PATIENCE_SECONDS)
+    assert not left
+    again = chaos.start_proposer()
+    assert again.node_id == killed.node_id
+    for mode, talk in zip(("ring", "local"), opened, strict=True):
+        await talk.drafts_again(again)
+        # Another link, with a road of its own; a ring once the new host has tried one.
+        await talk.carried_by(CARRIED[mode])
+        await talk.drafts_again(again)
+        assert talk.generated == await talk.alone()
