@@ -141,9 +141,7 @@ class Roles:
         self._clock = time.monotonic
         self._proposers: dict[str, ServedProposer] = {}
         self._ledger = AcceptanceLedger()
-        self._links = OpenLinks(
-            metrics=metrics, mode=LinkMode(settings.links), clock=self._clock
-        )
+        self._links = OpenLinks(metrics=metrics, mode=LinkMode(settings.links), clock=self._clock)
         self._encoders = EncoderShelf(self._links)
         self._fleet: FleetView | None = None
         self._breakers = BreakerBook(self._clock, self._boot_of)
@@ -394,7 +392,6 @@ class Roles:
             free_archive_bytes=archive.free_bytes if archive is not None else None,
             archive_waits=self.archive_waits(),
         )
-
 
 
 def _find_inbox(links: LinkTable, link_id: str) -> FeatureInbox | None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib.util
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,13 @@ MIB = 1 << 20
 # Nothing, less than a piece, whole pieces, more than one with a rest, more than all slots.
 SIZES = (0, 1, 4 * MIB + 1, 0, 3, 8 * MIB, 64 * MIB, 65_537)
 HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def tmp_path():
+    """A short one: a Unix socket's path has some hundred characters at most."""
+    with tempfile.TemporaryDirectory(prefix="kk-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(params=["shared_memory", "shared_files", "ring"])

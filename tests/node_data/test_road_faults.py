@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -28,6 +29,13 @@ HERE = "127.0.0.1"
 NOTICED_SECONDS = 1.0
 
 ring = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")
+
+
+@pytest.fixture
+def tmp_path():
+    """A short one: a Unix socket's path has some hundred characters at most."""
+    with tempfile.TemporaryDirectory(prefix="kk-") as folder:
+        yield Path(folder)
 
 
 async def both_fail(ends, byte_count=1):
