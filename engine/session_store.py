@@ -145,6 +145,7 @@ class SessionStore:
         self._requests = CreationRequests()
         self._ends = _Ends()
         self._next_ordinal = 1
+        self._group_lost = False
 
     @property
     def budget_bytes(self) -> int:
@@ -287,8 +288,9 @@ class SessionStore:
             return len(record.session.history)
 
     def close_all(self, reason: EndReason = EndReason.CLOSED) -> None:
-        """Ends every session, for this reason."""
+        """Ends every session, for this reason; for `GROUP` also those that are being made."""
         with self._lock:
+            self._group_lost = self._group_lost or reason is EndReason.GROUP
             for record in list(self._records.values()):
                 self._remove(record, reason)
 
@@ -320,6 +322,9 @@ class SessionStore:
     def _insert(self, session: Session, options: SessionOptions) -> SessionRecord:
         now = self._clock()
         with self._lock:
+            if self._group_lost:
+                session.end(EndReason.GROUP.value)
+                raise ended_error("the session that was being made", EndReason.GROUP.value)
             record = SessionRecord(self._ids(), self._next_ordinal, session, options, now, now)
             if record.session_id in self._records:
                 raise ValueError(f"session id {record.session_id} was given twice")

@@ -23,7 +23,8 @@ Payload = TypeVar("Payload")
 class Slab(Generic[Payload]):
     """Tensors of one segment, `nbytes` in all, with the number of caches that hold them.
 
-    `copies_reserved` of the holders will take a copy when they write.
+    `copies_reserved` of the holders will take a copy when they write, `copies_under_way`
+    are taking theirs, and hold it until they have it.
     """
 
     payload: Payload
@@ -31,6 +32,7 @@ class Slab(Generic[Payload]):
     nbytes: int
     holders: int = 1
     copies_reserved: int = 0
+    copies_under_way: int = 0
 
     def copies_left(self, leaving: int, *, promised: bool = False) -> int:
         """Copies still reserved once so many holders gave it back; see `SlabPool.give_back`."""
@@ -59,6 +61,7 @@ class SlabPool(Generic[Payload]):
         """`clean` makes a used payload like new, so that no session meets another's keys."""
         self._clean = clean
         self._lock = threading.Lock()
+        self._copied = threading.Condition(self._lock)
         self._budget_bytes = budget_bytes
         self._held_bytes = 0
         self._reserved_bytes = 0
@@ -153,6 +156,9 @@ class SlabPool(Generic[Payload]):
         the budget has become.
         """
         with self._lock:
+            # Another thread takes the last copy: the slab may be the caller's alone after it.
+            while slab.holders > 1 and not slab.copies_reserved and slab.copies_under_way:
+                self._copied.wait()
             if slab.holders == 1:
                 return slab
             if slab.copies_reserved == 0:
@@ -160,6 +166,22 @@ class SlabPool(Generic[Payload]):
             self._reserve(slab, slab.copies_reserved - 1)
             self._held_bytes += slab.nbytes
             spare = self._spare(slab.kind)
+            slab.copies_under_way += 1
+        try:
+            return self._copy_of(slab, spare, make, copy)
+        finally:
+            with self._lock:
+                slab.copies_under_way -= 1
+                self._copied.notify_all()
+
+    def _copy_of(
+        self,
+        slab: Slab[Payload],
+        spare: Slab[Payload] | None,
+        make: Callable[[], Payload],
+        copy: Callable[[Payload, Payload], None],
+    ) -> Slab[Payload]:
+        """A copy that is counted already, in `spare` or a new slab; its taker leaves `slab`."""
         try:
             fresh = self._cleaned(spare) if spare else Slab(make(), slab.kind, slab.nbytes)
         except BaseException:

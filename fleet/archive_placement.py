@@ -63,14 +63,18 @@ def place_archives(
     evicted_end = max(sink, context - request.window_tokens)
     # A session opens its archive before anything is evicted.
     end = max(evicted_end, sink + LEAST_POSITIONS)
-    shares = share_positions(choice.candidates, sink, end, offer.kv_bytes_per_token)
+    # Keys and values are read back from one archive, never from several.
+    shares = share_positions(
+        choice.candidates, sink, end, offer.kv_bytes_per_token, in_one=request.reads_back
+    )
     if shares is None:
+        reasons = no_room_reasons(choice.candidates, verifier, end, in_one=request.reads_back)
         return ArchivePlacement(
             verifier,
             archive=_placement(choice.candidates[0]),
-            reasons=(*no_room_reasons(choice.candidates, verifier, end), *choice.objections),
+            reasons=(*reasons, *choice.objections),
         )
-    return _placed(request, verifier, shares, choice, evicts=evicted_end > sink)
+    return _placed(request, verifier, shares, choice, evicted_count=evicted_end - sink)
 
 
 def planned_tokens(request: PlanRequest, verifier: Server) -> int:
@@ -84,13 +88,13 @@ def _placed(
     shares: Sequence[ArchiveShare],
     choice: ArchiveChoice,
     *,
-    evicts: bool,
+    evicted_count: int,
 ) -> ArchivePlacement:
-    offer = verifier.offer
+    offer, evicts = verifier.offer, evicted_count > 0
     wait = wait_seconds(shares)
     reads_back = request.reads_back and evicts
     cost = (
-        read_back_reason(verifier, shares)
+        read_back_reason(verifier, evicted_count)
         if reads_back
         else cost_reason(verifier, shares, wait, evicts=evicts)
     )
@@ -106,7 +110,7 @@ def _placed(
         reasons=(
             choice_reason(shares, choice.candidates, offer.kv_bytes_per_token),
             cost,
-            *others_reasons(choice.candidates, shares, verifier),
+            *others_reasons(choice.candidates, shares, verifier, waits=not request.reads_back),
             *choice.objections,
         ),
         is_measured=not evicts or (wait is not None and layers > 0),

@@ -21,6 +21,7 @@ from contextlib import suppress
 from kakeya.v1 import tensor_pb2 as wire
 from kakeya.v1 import tensor_pb2_grpc
 from node.links.contract import LinkClosed, RoadKind, TensorLink
+from node.links.link_limits import LinkLimits
 from node.links.link_table import LinkTable
 from node.links.open_links import OpenLinks
 from node.links.roads.contract import Road, RoadBuilder, RoadFailed
@@ -45,8 +46,12 @@ def builders() -> Mapping[RoadKind, RoadBuilder]:
 class Sink:
     """Serves links: takes every tensor, keeps none."""
 
-    def check(self, request: wire.OpenLinkRequest) -> None:
+    def check(
+        self,
+        request: wire.OpenLinkRequest,  # noqa: ARG002 - of no influence here
+    ) -> LinkLimits:
         """Any may be opened."""
+        return LinkLimits()
 
     async def serve(
         self,

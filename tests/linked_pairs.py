@@ -29,11 +29,13 @@ from node.rpc.grpc_settings import client_options, server_options
 class HandedOut:
     """A handler that gives the served end to whoever opened it, and stays with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: LinkLimits) -> None:
+        self._limits = limits
         self._ends: asyncio.Queue[TensorLink] = asyncio.Queue()
 
-    def check(self, request: wire.OpenLinkRequest) -> None:
+    def check(self, request: wire.OpenLinkRequest) -> LinkLimits:
         """Every link may be opened."""
+        return self._limits
 
     async def serve(self, link: TensorLink, request: wire.OpenLinkRequest) -> None:
         """Waits for the link's end."""
@@ -60,7 +62,7 @@ class Host:
         self.limits = limits if limits is not None else LinkLimits()
         self.metrics = NodeMetrics()
         self.links = OpenLinks(builders, self.metrics, mode=mode)
-        self.handler = HandedOut()
+        self.handler = HandedOut(self.limits)
         self.table = LinkTable(lambda: asyncio.get_running_loop().time())
         self.servicer = TensorServicer(
             {},
@@ -68,7 +70,6 @@ class Host:
             self.metrics,
             self.links,
             {wire.LINK_PURPOSE_KEYS_VALUES: self.handler},
-            self.limits,
         )
         self.server = grpc.aio.server(
             interceptors=[ErrorInterceptor(self.metrics)], options=server_options()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from engine.errors import GroupLost
@@ -54,6 +55,10 @@ class Conversation:
         """Why the group is lost, a sentence; empty while it is not."""
         return self._lost
 
+    def wait_for_answers(self, seconds: float) -> None:
+        """From the next command on no answer may take longer."""
+        self._answer_seconds = seconds
+
     def end(self, reason: str) -> None:
         """No more commands; the first reason stays. Does not interrupt one under way."""
         with self._noting:
@@ -81,6 +86,19 @@ class Conversation:
             except (RankLost, MalformedMessage) as error:
                 self.end(str(error))
                 raise self._error() from error
+            except BaseException as error:
+                # Some ranks may have the command, and its notes, and others not.
+                self.end(f"a command was broken off ({error!r})")
+                raise
+
+    @contextmanager
+    def making_sense(self) -> Iterator[None]:
+        """Where rank 0's answer is read: the group is lost when it is none that a rank gives."""
+        try:
+            yield
+        except (MalformedMessage, LookupError, ValueError) as error:
+            self.end(f"rank 0 says what makes no sense: {error}")
+            raise self._error() from error
 
     def check(self) -> None:
         """Raises `GroupLost` once the group is lost."""

@@ -39,13 +39,23 @@ class GroupVerifier:
         self._pool = mirror.pool(self._number)
 
     @classmethod
-    def of_ranks(cls, channels: Sequence[RankChannel], *, answer_seconds: float) -> GroupVerifier:
+    def of_ranks(
+        cls,
+        channels: Sequence[RankChannel],
+        *,
+        answer_seconds: float,
+        first_answer_seconds: float | None = None,
+    ) -> GroupVerifier:
         """What the ranks behind `channels` have loaded.
 
-        No answer of a rank may take longer than `answer_seconds`. Raises
+        No answer of a rank may take longer than `answer_seconds`, and none of those
+        that this waits for, which take no time, than `first_answer_seconds`. Raises
         `GroupLost`, and `WeightsMismatch` when they have not loaded the same.
         """
-        conversation = Conversation(channels, answer_seconds=answer_seconds)
+        conversation = Conversation(
+            channels,
+            answer_seconds=answer_seconds if first_answer_seconds is None else first_answer_seconds,
+        )
         mirror = Mirror(conversation)
         try:
             described = [
@@ -63,6 +73,7 @@ class GroupVerifier:
         if common != shared[0]:
             # Processors of several kinds; refused by name when nothing is left.
             verifier.use_row_counts(sorted(common))
+        conversation.wait_for_answers(answer_seconds)
         return verifier
 
     @property
@@ -98,15 +109,17 @@ class GroupVerifier:
         """Restricts forwards to these, some of those loaded with. Raises `BadParameters`."""
         counts: list[Json] = list(row_counts)
         answer = self._mirror.run(Command.USE_ROW_COUNTS, verifier=self._number, row_counts=counts)
-        self._row_counts = tuple(integers(answer.header, "row_counts"))
+        with self._conversation.making_sense():
+            self._row_counts = tuple(integers(answer.header, "row_counts"))
 
     def shallow(self) -> GroupVerifier:
         """The same shapes in as few layers as have every kind of them."""
         answer = self._mirror.run(Command.SHALLOW, verifier=self._number)
-        described = section(answer.header, "verifier")
-        if integer(described, "number") == self._number:
-            return self
-        return GroupVerifier(self._conversation, self._mirror, described)
+        with self._conversation.making_sense():
+            described = section(answer.header, "verifier")
+            if integer(described, "number") == self._number:
+                return self
+            return GroupVerifier(self._conversation, self._mirror, described)
 
     def allocate(self, spec: CacheSpec, evicted: EvictedStore | None = None) -> GroupCache:
         """A new, empty cache; `KvStrategyUnsupported` for one that is `restored`."""
@@ -125,7 +138,8 @@ class GroupVerifier:
         answer = self._mirror.run(
             Command.BYTES_NEEDED, verifier=self._number, spec=spec_to_header(spec)
         )
-        return integer(answer.header, "bytes")
+        with self._conversation.making_sense():
+            return integer(answer.header, "bytes")
 
     def forward(
         self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
@@ -152,18 +166,21 @@ class GroupVerifier:
         return self._outputs(answer, feeds)
 
     def _outputs(self, answer: Message, feeds: Sequence[Feed]) -> list[Output]:
-        try:
+        with self._conversation.making_sense():
             places = sections(answer.header, "outputs")
             if len(places) != len(feeds):
                 raise MalformedMessage(f"{len(places)} outputs for {len(feeds)} feeds")
             return [
-                Output(_array(answer, place, "logits"), _array(answer, place, "features"))
-                for place in places
+                self._output(answer, place, feed) for place, feed in zip(places, feeds, strict=True)
             ]
-        except MalformedMessage as error:
-            self.end(f"rank 0 says what makes no sense: {error}")
-            self._conversation.check()
-            raise
+
+    def _output(self, answer: Message, place: Header, feed: Feed) -> Output:
+        count = len(feed.token_ids)
+        logits = (count, self._info.vocabulary_size) if feed.want_logits else None
+        features = (count, len(feed.taps), self._info.hidden_size) if feed.taps else None
+        return Output(
+            _array(answer, place, "logits", logits), _array(answer, place, "features", features)
+        )
 
     def _own(self, cache: KvCache) -> GroupCache:
         if not isinstance(cache, GroupCache) or cache.mirror is not self._mirror:
@@ -172,12 +189,19 @@ class GroupVerifier:
         return cache
 
 
-def _array(answer: Message, place: Header, name: str) -> FloatArray | None:
+def _array(
+    answer: Message, place: Header, name: str, shape: tuple[int, ...] | None
+) -> FloatArray | None:
+    """The array that `name` says, which must have `shape`; None for none."""
     if place.get(name) is None:
+        if shape is not None:
+            raise MalformedMessage(f"there are no {name}")
         return None
     index = integer(place, name)
     if not 0 <= index < len(answer.arrays):
         raise MalformedMessage(f"there is no array {index}")
+    if answer.arrays[index].shape != shape:
+        raise MalformedMessage(f"{name} have shape {answer.arrays[index].shape}, not {shape}")
     return answer.arrays[index]
 
 

@@ -48,7 +48,7 @@ def encode(message: Message) -> list[Buffer]:
     return parts
 
 
-def decode(read: Callable[[int], Buffer]) -> Message:
+def decode(read: Callable[[int], Buffer], *, most_array_bytes: int = MAX_ARRAY_BYTES) -> Message:
     """The message whose frame `read(count)` gives, exactly `count` bytes at a time.
 
     The arrays are over the memory that `read` returned. Raises `MalformedMessage`,
@@ -62,15 +62,19 @@ def decode(read: Callable[[int], Buffer]) -> Message:
     except (ValueError, RecursionError) as error:
         raise MalformedMessage(f"a header is no JSON: {error}") from error
     shapes = [_shape(shape) for shape in items(header, "arrays")]
-    if sum(math.prod(shape) for shape in shapes) * _NUMBER.itemsize > MAX_ARRAY_BYTES:
-        raise MalformedMessage(f"arrays {shapes} are more than {MAX_ARRAY_BYTES} bytes")
+    if sum(math.prod(shape) for shape in shapes) * _NUMBER.itemsize > most_array_bytes:
+        raise MalformedMessage(f"arrays {shapes} are more than {most_array_bytes} bytes")
     return Message(header, tuple(_array(shape, read) for shape in shapes))
 
 
 def _array(shape: tuple[int, ...], read: Callable[[int], Buffer]) -> FloatArray:
     count = math.prod(shape)
     data = read(count * _NUMBER.itemsize) if count else b""
-    return np.frombuffer(data, _NUMBER).reshape(shape)
+    try:
+        return np.frombuffer(data, _NUMBER).reshape(shape)
+    except (ValueError, OverflowError) as error:
+        # Too many dimensions, or beside one of 0 one that no memory has.
+        raise MalformedMessage(f"there is no array of shape {shape}: {error}") from error
 
 
 def _shape(value: object) -> tuple[int, ...]:

@@ -63,13 +63,9 @@ class Mirror:
     def run_on_all(self, command: Command, /, **arguments: Json) -> list[Message]:
         """What every rank answered; see `run`."""
         answers = self._conversation.ask(command, **arguments)
-        try:
+        with self._conversation.making_sense():
             error = refusal(answers.first)
             self._take(section(answers.first.header, "state"), answers)
-        except (MalformedMessage, LookupError) as broken:
-            self._conversation.end(f"rank 0 says what makes no sense: {broken}")
-            self.check()
-            raise
         if error is not None:
             raise error
         return answers.messages
@@ -89,7 +85,8 @@ class Mirror:
         """See `engine.cache.KvCache.fork_bytes`."""
         origin.check_alive()
         answer = self.run(Command.FORK_BYTES, cache=origin.number, length=length)
-        return integer(answer.header, "bytes")
+        with self._conversation.making_sense():
+            return integer(answer.header, "bytes")
 
     def fill(self, cache: GroupCache, count: int, seed: int) -> None:
         """See `engine.cache.KvCache.fill`."""

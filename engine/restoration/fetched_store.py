@@ -17,7 +17,7 @@ from engine.errors import RestorerLost, RestorerRefused
 from engine.features import FeatureEncoder
 from engine.restoration.chunk_reads import ChunkReads, LayerRead
 from engine.restoration.contract import Evicted, EvictedQueries, EvictedStore, PartialAttention
-from engine.restoration.keys_values_source import NewAttention, OpenSource
+from engine.restoration.keys_values_source import KeysValuesSource, NewAttention, OpenSource
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerSpec
 
@@ -63,6 +63,11 @@ class FetchedEvictedStore:
     def encoder(self) -> FeatureEncoder | None:
         """Makes the context vectors that are deposited."""
         return self._kept.encoder
+
+    @property
+    def source(self) -> KeysValuesSource:
+        """What it reads by."""
+        return self._source
 
     @property
     def length(self) -> int:
@@ -159,6 +164,8 @@ class FetchedEvictedStore:
         self._begun.clear()
         self._attention.rest()
         self._source.close()
+        # At once: who makes the session anew may need the same memory.
+        self._kept.release()
 
     def _check(self) -> None:
         if self._lost:

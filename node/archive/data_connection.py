@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import weakref
 from contextlib import suppress
 
@@ -91,13 +92,16 @@ class DataConnection:
 
     def _last_words(self) -> ConnectionLost | None:
         """The ERROR that may lie unread when nothing can be sent any more."""
+        deadline = time.monotonic() + self._seconds
         try:
-            while True:
+            while time.monotonic() < deadline:
                 frame = self._reader.receive(within=self._seconds)
                 if frame.kind == Kind.ERROR:
                     return _told(frame)
         except (Closed, OSError, MalformedMessage):
             return None
+        # It goes on sending, whatever it is.
+        return None
 
     def _limit_reads(self, seconds: float) -> None:
         """Changes the kernel's limit, a system call, only when it is far from `seconds`."""

@@ -20,6 +20,7 @@ from engine.restoration.contract import Raw
 from engine.restoration.keys_values_source import KvRead
 from engine.restoration.shape import EvictedShape
 from node.archive.kv_read_wire import (
+    MOST_READS,
     REFUSED,
     STORED,
     BadRead,
@@ -30,6 +31,7 @@ from node.archive.kv_read_wire import (
 )
 from node.archive.restorer_fault import RestorerFault
 from node.links.contract import LinkClosed, TensorLink
+from node.links.link_log import LinkChange, LinkLog
 from node.links.wire_tensor import WireTensor
 
 SLACK_BYTES = 64 << 10
@@ -51,6 +53,17 @@ class FetchWatch:
     on_bytes: Callable[[int], None]
 
 
+class LinkNews:
+    """Where changes of what carries one link are noted: its session's log, once it has one."""
+
+    def __init__(self) -> None:
+        self.log = LinkLog()
+
+    def add(self, change: LinkChange) -> None:
+        """Notes a change."""
+        self.log.add(change)
+
+
 class KvLinkSource:
     """Reads what one archive keeps; see `engine.restoration.keys_values_source`.
 
@@ -65,8 +78,13 @@ class KvLinkSource:
         watch: FetchWatch,
         *,
         deadline_seconds: float,
+        news: LinkNews | None = None,
     ) -> None:
-        """On the loop's thread. Takes over the link; no piece is waited for longer than that."""
+        """On the loop's thread. Takes over the link; no piece is waited for longer than that.
+
+        `news` hears of the link's changes.
+        """
+        self.news = news if news is not None else LinkNews()
         self._link = link
         self._shape = shape
         self._watch = watch
@@ -182,10 +200,8 @@ class KvLinkSource:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            reads: list[KvRead] = []
-            while self._unsent:
-                reads.append(self._unsent.popleft())
-            if reads:
+            while count := min(len(self._unsent), MOST_READS):
+                reads = [self._unsent.popleft() for _ in range(count)]
                 self._granted_bytes += sum(map(self._answer_bytes, reads))
                 await self._link.send(reads_to_wire(reads))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import CancelledError as Cancelled
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass, field
 
@@ -15,10 +16,11 @@ from engine.restoration.keys_values_source import KeysValuesSource, OpenSource
 from engine.restoration.shape import EvictedShape
 from fleet.errors import NodeNotFound
 from kakeya.v1 import tensor_pb2 as wire
-from node.archive.kv_fetch_link import FetchWatch, KvLinkSource
+from node.archive.kv_fetch_link import FetchWatch, KvLinkSource, LinkNews
 from node.archive.remote_store import RemoteEvictedStore
 from node.archive.restorer_fault import RestorerFault
-from node.links.open_links import OpenLinks
+from node.links.contract import LinkClosed
+from node.links.open_links import LinkUse, OpenLinks
 from node.metrics import NodeMetrics
 from node.planning.fleet_view import FleetView
 
@@ -47,6 +49,7 @@ class KvFetchLinks:
                 return opening.result(self.deadline_seconds)
             except NotInTime as error:
                 opening.cancel()
+                opening.add_done_callback(_let_go)
                 self._count(RestorerFault.DEADLINE)
                 raise RestorerLost(
                     f"no link to the session's archive within {self.deadline_seconds:g} s"
@@ -69,14 +72,16 @@ class KvFetchLinks:
             purpose=wire.LINK_PURPOSE_KEYS_VALUES,
             archive_id=archive_id,
         )
+        news = LinkNews()
         try:
             opened = await self.links.open(
                 self.fleet.channel(node_id),
                 request,
                 peer_node_id=node_id,
                 timeout=self.deadline_seconds,
+                use=LinkUse(on_change=news.add),
             )
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, NodeNotFound) as error:
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, LinkClosed, NodeNotFound) as error:
             words = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
             self._count(RestorerFault.UNREACHABLE)
             raise RestorerLost(f"no link to the session's archive opens: {words}") from error
@@ -89,6 +94,7 @@ class KvFetchLinks:
                 on_bytes=self.metrics.restorer_read_bytes.inc,
             ),
             deadline_seconds=self.deadline_seconds,
+            news=news,
         )
         self._carried.add(source.task)
         source.task.add_done_callback(self._carried.discard)
@@ -96,3 +102,9 @@ class KvFetchLinks:
 
     def _count(self, fault: RestorerFault) -> None:
         self.metrics.restorer_faults.labels(kind=fault.value).inc()
+
+
+def _let_go(opening: Future[KvLinkSource]) -> None:
+    """Closes a source that came when nobody waited for it any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

@@ -21,8 +21,11 @@ STORED = "stored"
 REFUSED = "refused"
 KEYS_VALUES = "kv"
 MOST_REFUSAL_BYTES = 1024
+MOST_READS = 1024
+"""Of one tensor."""
 
 _ROW = struct.Struct("<QQQ")
+MOST_READS_BYTES = MOST_READS * _ROW.size
 _STORED = struct.Struct("<Q")
 _FORMAT_NAMES = {FLOAT32: "float32", BFLOAT16: "bfloat16"}
 
@@ -39,7 +42,7 @@ class BadRead(Exception):
 
 
 def reads_to_wire(reads: Sequence[KvRead]) -> WireTensor:
-    """The tensor of one or more reads."""
+    """The tensor of one or more reads, `MOST_READS` at most."""
     data = b"".join(_ROW.pack(read.layer, read.first, read.end) for read in reads)
     return WireTensor(READ, wire.TENSOR_DTYPE_INT8, (len(reads), _ROW.size), data)
 
@@ -51,6 +54,7 @@ def reads_from_wire(tensor: WireTensor) -> list[KvRead]:
         or tensor.dtype != wire.TENSOR_DTYPE_INT8
         or len(tensor.shape) != 2
         or tensor.shape[1] != _ROW.size
+        or tensor.shape[0] > MOST_READS
     ):
         raise BadRead(f"{tensor.name[:64]!r} {list(tensor.shape)} is no read")
     return [KvRead(*row) for row in _ROW.iter_unpack(tensor.data)]

@@ -13,11 +13,14 @@ from contextlib import suppress
 
 from engine.errors import RestorerLost, RestorerRefused
 from engine.positions import CHUNK_KEYS, FINE_SEGMENT
+from engine.restoration.chunk_reads import CHUNKS_UNDER_WAY
 from engine.restoration.contract import Raw
 from engine.restoration.keys_values_source import KvRead
+from engine.restoration.shape import EvictedShape
 from kakeya.v1 import tensor_pb2 as wire
 from node.archive.archives import Archive, Archives
 from node.archive.kv_read_wire import (
+    MOST_READS_BYTES,
     BadRead,
     numbers_of,
     piece_to_wire,
@@ -27,6 +30,7 @@ from node.archive.kv_read_wire import (
 )
 from node.archive.piece_memory import PieceMemory
 from node.links.contract import LinkClosed, TensorLink
+from node.links.link_limits import LinkLimits
 from node.links.wire_tensor import WireTensor
 from node.rpc.refusals import ArchiveNotFound, Draining
 
@@ -34,6 +38,8 @@ PIECE_BYTES = 4 << 20
 """Of one tensor at most, as far as a segment allows: what a ring carries best."""
 DEPOSIT_SECONDS = 2.0
 """A deposit and a read of it travel apart: so long the read waits for the deposit."""
+MOST_UNDER_WAY_BYTES = 4 * PIECE_BYTES
+"""Of one link: as many more pieces keep no wire from standing still."""
 FAREWELL_SECONDS = 1.0
 THREADS = 4
 
@@ -49,9 +55,9 @@ class KvReads:
         self._deposit_seconds = deposit_seconds
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="archive-read")
 
-    def check(self, request: wire.OpenLinkRequest) -> None:
-        """Raises `ArchiveNotFound` unless a session uses the archive."""
-        self._archives.in_use(request.archive_id)
+    def check(self, request: wire.OpenLinkRequest) -> LinkLimits:
+        """What a link to the archive takes. Raises `ArchiveNotFound` unless a session uses it."""
+        return link_limits(self._archives.in_use(request.archive_id).opening.shape)
 
     async def serve(self, link: TensorLink, request: wire.OpenLinkRequest) -> None:
         """Answers reads until the link or the archive ends."""
@@ -190,6 +196,15 @@ class KvReading:
             raise RestorerRefused(
                 f"positions below {end} are asked for, those below {store.length} were deposited"
             ) from None
+
+
+def link_limits(shape: EvictedShape) -> LinkLimits:
+    """What is under way at most of what a verifier asks for ahead, and the longest request."""
+    largest = max(map(shape.layer_bytes_per_position, shape.group_of))
+    return LinkLimits(
+        budget_bytes=min(MOST_UNDER_WAY_BYTES, CHUNKS_UNDER_WAY * CHUNK_KEYS * largest),
+        most_tensor_bytes=MOST_READS_BYTES,
+    )
 
 
 def _piece_positions(position_bytes: int) -> int:

@@ -256,7 +256,9 @@ class RemoteEvictedStore:
     def _receive(self) -> None:
         """Takes the answer to what is under way, and sends what comes next."""
         frame = self._answer(Kind.PARTIAL, within=self._patience.seconds)
-        self._patience.observe(time.perf_counter() - self._sent_at)
+        if not self._unwanted:
+            # One that nobody waited for lay there for as long as the session paused.
+            self._patience.observe(time.perf_counter() - self._sent_at)
         asked, self._under_way = self._under_way, None
         self._stored_bytes = frame.position
         if asked is not None and not self._unwanted:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.features import FeatureEncoder
 from engine.restoration.contract import EvictedStore
+from engine.restoration.fetched_store import FetchedEvictedStore
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
 from fleet.archive_choice import ArchiveCandidate
 from fleet.plan import Placement
 from node.archive.attend import AttendAt
+from node.archive.kv_fetch_link import KvLinkSource
 from node.archive.shared_store import HeldRange, SharedEvictedStore
+from node.links.link_log import LinkLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class SessionRestorer:
     lost: bool = False
     failed: frozenset[str] = frozenset()
     """Nodes whose archives were lost last: they may be frozen, and known to none yet."""
+    link_log: LinkLog = field(default_factory=LinkLog)
+    """What carried the links on which its queries' keys and values come back."""
 
     @property
     def placement(self) -> Placement | None:
@@ -94,6 +99,8 @@ class SessionRestorer:
     def use(self, store: EvictedStore | None) -> None:
         """Notes which store it has from now on."""
         self.shared = store if isinstance(store, SharedEvictedStore) else None
+        if isinstance(store, FetchedEvictedStore) and isinstance(store.source, KvLinkSource):
+            store.source.news.log = self.link_log
 
 
 def placed(where: ArchiveCandidate, spec: RestorerSpec) -> Placement:

@@ -29,6 +29,7 @@ from node.archive.kv_fetch_links import KvFetchLinks
 from node.archive.next_range import NextRange, RangePart
 from node.archive.session_restorer import RestorerChoice, SessionRestorer
 from node.archive.shared_store import SharedEvictedStore, Sharing
+from node.links.link_log import LinkLog
 from node.metrics import NodeMetrics
 from node.planning.fleet_view import FleetView
 from node.rpc.refusals import ArchiveFull, NoArchive, RestorerMismatch
@@ -49,9 +50,13 @@ FULL_GRACE_SECONDS = 1.0
 """What a lost session had in other archives is free again within it."""
 KEPT_HERE = (
     "No archive is left that can take the session: what it evicts is kept here, in the verifier's"
-    f" own memory, which grows. From the next multiple of {CHUNK_KEYS:,} positions on it goes to"
-    " an archive again, if there is one by then."
+    " own memory, which grows."
 )
+KEPT_ELSEWHERE_LATER = (
+    f"From the next multiple of {CHUNK_KEYS:,} positions on it goes to an archive again, if there"
+    " is one by then."
+)
+ATTENDS_HERE = "the session attends here to what it keeps, and an archive would for a range"
 
 _log = structlog.get_logger(__name__)
 
@@ -183,7 +188,7 @@ class Restorers:
 
     def forked(self, restorer: SessionRestorer, evicted: EvictedStore | None) -> SessionRestorer:
         """The restorer of a fork, whose store is `evicted`."""
-        forked = replace(restorer, rebuild_count=0)
+        forked = replace(restorer, rebuild_count=0, link_log=LinkLog())
         forked.use(evicted)
         return forked
 
@@ -247,6 +252,10 @@ class Restorers:
         loop = asyncio.get_running_loop()
 
         def ask(wanted: NextRange) -> None:
+            if restorer.choice.attend is AttendAt.VERIFIER:
+                # It would be attended to there, maybe with another arithmetic.
+                wanted.refuse(ATTENDS_HERE)
+                return
             # In the verifier's thread. A loop that was closed opens nothing any more.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._begin_opening, restorer, wanted)
@@ -302,7 +311,8 @@ class Restorers:
             return None
         store = self._shared(restorer, RangePart(kept, None))
         restorer.where = None
-        restorer.reasons = (KEPT_HERE, objections)
+        later = () if restorer.choice.attend is AttendAt.VERIFIER else (KEPT_ELSEWHERE_LATER,)
+        restorer.reasons = (KEPT_HERE, *later, objections)
         restorer.use(store)
         return store
 

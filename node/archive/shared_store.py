@@ -83,6 +83,7 @@ class SharedEvictedStore:
         self._begun: deque[int] = deque()
         """Parts that each `begin` asked."""
         self._lost = ""
+        self._ended = False
         self.failed_nodes: frozenset[str] = frozenset()
         """Whose archive was lost, and the others with it."""
 
@@ -312,8 +313,12 @@ class SharedEvictedStore:
             ) from error
 
     def _end(self) -> None:
-        failed = {part.where.node_id for part in self._parts if part.where and part.is_lost}
-        self.failed_nodes = self.failed_nodes or frozenset(failed)
+        if not self._ended:
+            # From now on all of them are lost.
+            self._ended = True
+            self.failed_nodes = frozenset(
+                part.where.node_id for part in self._parts if part.where and part.is_lost
+            )
         self._begun.clear()
         self._leave_next()
         # At once: who makes the session anew may need the same memory.

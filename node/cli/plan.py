@@ -72,13 +72,14 @@ def command(
             restorer=kv.restorer,
             restorer_model=kv.restorer_model,
             restorer_node_id=await archive_node(client, kv.restorer_node),
+            attend=kv.attend,
             block_size=block_size or 0,
         )
         if as_json:
             write_json(fields_of(plan))
             return ExitCode.OK
         say(f"plan for {model}, {context_tokens:,} tokens of context")
-        for line in plan_lines(plan):
+        for line in plan_lines(plan, reads_back=kv.attend == "verifier"):
             say(line)
         return ExitCode.OK
 

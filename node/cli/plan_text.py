@@ -6,8 +6,11 @@ from kakeya import Placement, Plan, Rejection, RejectionReason
 from node.cli.quantities import bytes_text, ratio_text, seconds_text, speed_text
 
 
-def plan_lines(plan: Plan) -> list[str]:
-    """The plan, line by line; headings stand at the margin."""
+def plan_lines(plan: Plan, *, reads_back: bool = False) -> list[str]:
+    """The plan, line by line; headings stand at the margin.
+
+    `reads_back` when the verifier attends to what is kept: that is not in the prediction.
+    """
     lines = [f"  verifier     {_place(plan.verifier)}", f"  proposer     {_proposer(plan)}"]
     if plan.proposer is not None:
         transport = plan.transport.value if plan.transport else "-"
@@ -22,8 +25,8 @@ def plan_lines(plan: Plan) -> list[str]:
             f"  WARNING      not exact: drafts can change tokens of {plan.verifier.model_id} "
             f"on {plan.verifier.node_name}"
         ]
-    waits = ", with the archive" if plan.archives else ""
-    lines += [f"  predicted    {prediction_text(plan)}{waits}"]
+    waits = ", without what is read back" if reads_back else ", with the archive"
+    lines += [f"  predicted    {prediction_text(plan)}{waits if plan.archives else ''}"]
     lines += [f"  K/V          {bytes_text(plan.kv_bytes)} at most"]
     lines += _archive_lines(plan)
     if plan.reasons:

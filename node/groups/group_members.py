@@ -6,7 +6,8 @@ import secrets
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from engine.errors import EngineError, ModelUnusable
@@ -19,6 +20,10 @@ from node.groups.rank_socket import RankSocket
 
 PROOF_SECONDS = 2.0
 """What a stranger may hold up the others."""
+MESSAGE_SECONDS = 5.0
+"""From the first byte of a small message to its last."""
+PULSE_BYTES = 4096
+MOST_PORT = 65_535
 LOOK_SECONDS = 0.1
 END_SECONDS = 0.5
 """From the end of a process's connections to that of the process."""
@@ -33,17 +38,34 @@ class Member:
     ports: list[int] = field(default_factory=list)
 
 
+def has_pulse(member: Member) -> bool:
+    """Takes what a rank's pulse said; False when the rank is gone."""
+    try:
+        return bool(member.pulse.connection.recv(PULSE_BYTES))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
 class Gathering:
     """Waits for ranks. `fault` gives a sentence about a process that ended, "" while none has."""
 
     def __init__(
-        self, rank_count: int, nonce: bytes, fault: Callable[[], str], *, until: float
+        self,
+        rank_count: int,
+        nonce: bytes,
+        fault: Callable[[], str],
+        *,
+        until: float,
+        silence_seconds: float,
     ) -> None:
-        """Gives up at `until` monotonic seconds."""
+        """Gives up at `until` monotonic seconds, and on a rank that is silent for so long."""
         self._rank_count = rank_count
         self._nonce = nonce
         self._fault = fault
         self._until = until
+        self._silence_seconds = silence_seconds
         self._found: dict[tuple[Purpose, int], RankSocket] = {}
 
     def members(self, listener: socket.socket) -> list[Member]:
@@ -60,17 +82,20 @@ class Gathering:
             Member(self._found[Purpose.COMMANDS, rank], self._found[Purpose.PULSE, rank])
             for rank in range(self._rank_count)
         ]
+        for member in found:
+            member.pulse.connection.settimeout(0.0)
+        with closing(self._messages(found, "said which ports are free")) as greetings:
+            for rank, greeting in greetings:
+                found[rank].ports = _ports(rank, greeting)
         for rank, member in enumerate(found):
-            greeting = self._next(rank, member.commands)
-            try:
-                member.ports = integers(greeting, "ports")
-            except MalformedMessage as error:
-                raise _strange(rank, error) from error
+            if len(member.ports) != len(found[0].ports):
+                raise _strange(rank, MalformedMessage(f"it has {len(member.ports)} ports"))
         return found
 
     def tell(self, rank: int, member: Member, message: Message) -> None:
         """Sends a rank what it waits for. Raises `GroupNotStarted`."""
         try:
+            member.commands.connection.settimeout(MESSAGE_SECONDS)
             member.commands.send(message)
         except OSError as error:
             raise self._ended(rank, error) from error
@@ -81,18 +106,10 @@ class Gathering:
         Raises what one of them raised for the model, naming the rank, and
         `GroupNotStarted`.
         """
-        waiting = dict(enumerate(members))
-        with selectors.DefaultSelector() as selector:
-            for rank, member in waiting.items():
-                selector.register(member.commands.connection, selectors.EVENT_READ, rank)
-            while waiting:
-                self._check("loaded its part")
-                for key, _ in selector.select(LOOK_SECONDS):
-                    rank = int(key.data)
-                    answer = self._next(rank, waiting.pop(rank).commands)
-                    selector.unregister(key.fileobj)
-                    if answer.get("error") is not None:
-                        raise _refusal(rank, answer)
+        with closing(self._messages(members, "loaded its part")) as answers:
+            for rank, answer in answers:
+                if answer.get("error") is not None:
+                    raise _refusal(rank, answer)
 
     def close(self) -> None:
         """Ends every connection that came."""
@@ -101,16 +118,55 @@ class Gathering:
             found.connection.close()
         self._found.clear()
 
+    def _messages(
+        self, members: list[Member], what: str
+    ) -> Generator[tuple[int, Header], None, None]:
+        """One message of each rank, with its number, as they come.
+
+        Meanwhile all of them must have a pulse. Raises `GroupNotStarted`.
+        """
+        waiting = dict(enumerate(members))
+        heard = dict.fromkeys(waiting, time.monotonic())
+        with selectors.DefaultSelector() as selector:
+            for rank, member in waiting.items():
+                commands, pulse = member.commands.connection, member.pulse.connection
+                selector.register(commands, selectors.EVENT_READ, (Purpose.COMMANDS, rank))
+                selector.register(pulse, selectors.EVENT_READ, (Purpose.PULSE, rank))
+            while waiting:
+                self._check(what)
+                # All that lay ready then is read below, also when this process was frozen since.
+                looked = time.monotonic()
+                for key, _ in selector.select(LOOK_SECONDS):
+                    purpose, rank = key.data
+                    if purpose is Purpose.COMMANDS:
+                        selector.unregister(key.fileobj)
+                        yield rank, self._next(rank, waiting.pop(rank).commands)
+                    elif has_pulse(members[rank]):
+                        heard[rank] = time.monotonic()
+                    else:
+                        raise self._ended(rank, EOFError("its pulse ended"))
+                self._check_heard(heard, looked)
+
+    def _check_heard(self, heard: dict[int, float], looked: float) -> None:
+        for rank, last in heard.items():
+            if looked - last > self._silence_seconds:
+                raise GroupNotStarted(
+                    f"rank {rank} was silent for {self._silence_seconds:g} s",
+                    "see whether its host still runs",
+                    rank=str(rank),
+                )
+
     def _take(self, connection: socket.socket) -> None:
         """Keeps a connection that is proven; one of a stranger is closed."""
         connection.settimeout(PROOF_SECONDS)
+        until = time.monotonic() + PROOF_SECONDS
         found = RankSocket(connection)
         try:
             claim = prove_to_rank(
                 self._nonce,
                 self._rank_count,
                 secrets.token_bytes(CHALLENGE_BYTES),
-                lambda count: bytes(found.read(count)),
+                lambda count: bytes(found.read(count, until=until)),
                 connection.sendall,
             )
         except (OSError, EOFError, NotProven):
@@ -122,9 +178,10 @@ class Gathering:
         self._found[claim.purpose, claim.rank] = found
 
     def _next(self, rank: int, commands: RankSocket) -> Header:
-        commands.connection.settimeout(max(LOOK_SECONDS, self._until - time.monotonic()))
+        """The message that has begun to come."""
+        until = time.monotonic() + MESSAGE_SECONDS
         try:
-            message: Message = commands.receive()
+            message: Message = commands.receive(most_array_bytes=0, until=until)
         except (OSError, EOFError) as error:
             raise self._ended(rank, error) from error
         except MalformedMessage as error:
@@ -160,6 +217,16 @@ class Gathering:
                 f"the time was up before {who} {what}",
                 "see that the hosts of the hostfile run, reach this node, and know the model",
             )
+
+
+def _ports(rank: int, greeting: Header) -> list[int]:
+    try:
+        ports = integers(greeting, "ports")
+        if not ports or not all(0 < port <= MOST_PORT for port in ports):
+            raise MalformedMessage(f"{ports} are no ports")
+    except MalformedMessage as error:
+        raise _strange(rank, error) from error
+    return ports
 
 
 def _refusal(rank: int, answer: Header) -> Exception:

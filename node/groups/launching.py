@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+
+import structlog
 
 MODULE = "node.groups.rank_process"
 WAIT_SECONDS = 10.0
 STANDARD_ERROR = 2
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +64,28 @@ class Processes:
         return ""
 
     def kill(self) -> None:
-        """Ends all of them, and waits until they have."""
+        """Ends all of them and what they started, and waits until they have. Raises nothing."""
         for process in self._running.values():
-            process.kill()
-        for process in self._running.values():
-            process.wait(WAIT_SECONDS)
+            _kill(process)
+        for name, process in self._running.items():
+            try:
+                process.wait(WAIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                _log.error("rank_not_ended", name=name, pid=process.pid)
             if process.stdin is not None:
-                process.stdin.close()
+                # What it has never read cannot be written any more.
+                with suppress(OSError):
+                    process.stdin.close()
         self._running.clear()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With its session, such as the ssh processes that mlx.launch started."""
+    # As long as nobody has waited for it, its id means it and nothing else.
+    if process.poll() is None:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
 
 
 def rank_command() -> list[str]:

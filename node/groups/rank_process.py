@@ -39,6 +39,8 @@ from node.groups.rank_proof import CHALLENGE_BYTES, Claim, NotProven, Purpose, p
 from node.groups.rank_socket import RankSocket
 
 CONNECT_SECONDS = 10.0
+GONE_SECONDS = 120
+"""Behind a leader's host that says nothing more at all."""
 LEAST_PORT = 20_000
 MOST_PORT = 32_000
 PR_SET_PDEATHSIG = 1
@@ -137,6 +139,10 @@ def _die_with(parent: int | None) -> None:
 def _connected(own: RankEnvironment, purpose: Purpose) -> RankSocket:
     """A proven connection to the leader. Raises `OSError`, `NotProven`."""
     connection = socket.create_connection((own.host, own.port), timeout=CONNECT_SECONDS)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # By itself TCP takes a quarter of an hour to give up a host that has lost its power.
+        milliseconds = 1000 * GONE_SECONDS
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
     found = RankSocket(connection)
     challenge = secrets.token_bytes(CHALLENGE_BYTES)
     claim = Claim(purpose, own.rank)

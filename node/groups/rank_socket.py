@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+import time
 
 from engine.group.channel import RankLost
 from engine.group.fields import MalformedMessage
-from engine.group.messages import Buffer, Message, decode, encode
+from engine.group.messages import MAX_ARRAY_BYTES, Buffer, Message, decode, encode
 
 
 class RankSocket:
@@ -27,15 +28,24 @@ class RankSocket:
         for part in encode(message):
             self._connection.sendall(part)
 
-    def receive(self) -> Message:
-        """The next message. Raises `OSError`, `EOFError` at the end, `MalformedMessage`."""
-        return decode(self.read)
+    def receive(
+        self, *, most_array_bytes: int = MAX_ARRAY_BYTES, until: float | None = None
+    ) -> Message:
+        """The next message. Raises `OSError`, `EOFError` at the end, `MalformedMessage`.
 
-    def read(self, count: int) -> Buffer:
-        """Exactly `count` bytes. Raises `OSError`, `EOFError`."""
+        All of it must be there at `until` monotonic seconds: else `TimeoutError`.
+        """
+        return decode(
+            lambda count: self.read(count, until=until), most_array_bytes=most_array_bytes
+        )
+
+    def read(self, count: int, *, until: float | None = None) -> Buffer:
+        """Exactly `count` bytes. Raises `OSError`, `EOFError`, `TimeoutError` at `until`."""
         data = memoryview(bytearray(count))
         filled = 0
         while filled < count:
+            if until is not None:
+                self._connection.settimeout(_left(until))
             received = self._connection.recv_into(data[filled:])
             if not received:
                 raise EOFError("the connection was closed")
@@ -48,6 +58,14 @@ class RankSocket:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:  # the other end was first
             return
+
+
+def _left(until: float) -> float:
+    """Seconds that are left. Raises `TimeoutError`."""
+    left = until - time.monotonic()
+    if left <= 0.0:
+        raise TimeoutError("timed out")
+    return left
 
 
 class SocketChannel:
@@ -76,7 +94,8 @@ class SocketChannel:
         """The next answer. Raises `RankLost`, also when a piece of it takes so long to come."""
         try:
             self._socket.connection.settimeout(seconds)
-            return self._socket.receive()
+            # Only rank 0 answers with numbers.
+            return self._socket.receive(most_array_bytes=0 if self._rank else MAX_ARRAY_BYTES)
         except TimeoutError as error:
             raise RankLost(f"rank {self._rank} did not answer within {seconds:g} s") from error
         except (OSError, EOFError) as error:

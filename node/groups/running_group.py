@@ -22,14 +22,15 @@ import structlog
 from engine.group.group_verifier import GroupVerifier
 from engine.group.messages import Message
 from node.groups.group_errors import GroupNotStarted
-from node.groups.group_members import LOOK_SECONDS, Gathering, Member
+from node.groups.group_members import LOOK_SECONDS, Gathering, Member, has_pulse
 from node.groups.group_settings import GroupSettings
 from node.groups.launching import Processes
 from node.groups.rank_proof import NONCE_BYTES
 from node.groups.rank_socket import SocketChannel
 from node.groups.rank_starting import joining, launches
 
-PULSE_BYTES = 4096
+LOADING_SILENCE_SECONDS = 60.0
+"""A rank that loads may keep its interpreter to itself; one that is silent for longer is lost."""
 
 _log = structlog.get_logger(__name__)
 
@@ -48,6 +49,8 @@ class RunningGroup:
         self._leaving, self._wake = socket.socketpair()
         self.ready: Future[GroupVerifier] = Future()
         """The verifier, or why there is none: `NodeError`, `EngineError`."""
+        # Whoever waits for it may be cancelled; it is not, and has a result in any case.
+        self.ready.set_running_or_notify_cancel()
         self._thread = threading.Thread(
             target=self._run, name=f"group {settings.model}", daemon=True
         )
@@ -63,23 +66,23 @@ class RunningGroup:
 
     def _run(self) -> None:
         lost = ""
-        failed: BaseException | None = None
-        with ExitStack() as held:
-            held.callback(self._leaving.close)
-            try:
+        try:
+            with ExitStack() as held:
+                held.callback(self._leaving.close)
                 gathering, members = self._started(held)
                 verifier = self._joined(gathering, members)
-            except BaseException as error:  # noqa: BLE001 handed to whoever waits for the group
-                failed = error
-            else:
                 self.ready.set_result(verifier)
                 lost = self._watched(verifier, members)
                 # Before the connections end: the first reason is the one that is told,
                 # be it that of a call which was told before this watch.
                 verifier.end(lost or "it was closed")
                 lost = lost and verifier.lost
-        if failed is not None:
-            self.ready.set_exception(failed)
+        except BaseException as error:  # noqa: BLE001 handed to whoever waits for the group
+            # Nobody waits for ever, and no group that is not watched is served.
+            if not self.ready.done():
+                self.ready.set_exception(error)
+            else:
+                lost = lost or f"it could not be watched ({error!r})"
         if lost:
             _log.error("group_lost", model=self._settings.model, reason=lost)
             self._on_lost(lost)
@@ -95,6 +98,7 @@ class RunningGroup:
             nonce,
             self._fault,
             until=time.monotonic() + settings.start_seconds,
+            silence_seconds=max(settings.silence_seconds, LOADING_SILENCE_SECONDS),
         )
         held.callback(gathering.close)
         with _listener(settings) as listener:
@@ -120,7 +124,12 @@ class RunningGroup:
             SocketChannel(rank, member.commands, send_seconds=settings.answer_seconds)
             for rank, member in enumerate(members)
         ]
-        return GroupVerifier.of_ranks(channels, answer_seconds=settings.answer_seconds)
+        # Nobody watches the pulses before this has its answers.
+        return GroupVerifier.of_ranks(
+            channels,
+            answer_seconds=settings.answer_seconds,
+            first_answer_seconds=settings.silence_seconds,
+        )
 
     def _fault(self) -> str:
         """Why it makes no sense to wait any longer."""
@@ -134,7 +143,6 @@ class RunningGroup:
         with selectors.DefaultSelector() as selector:
             selector.register(self._leaving, selectors.EVENT_READ, None)
             for rank, member in enumerate(members):
-                member.pulse.connection.settimeout(0.0)
                 selector.register(member.pulse.connection, selectors.EVENT_READ, rank)
             while True:
                 # All that lay ready then is read below, also when this process was frozen since.
@@ -142,7 +150,7 @@ class RunningGroup:
                 for key, _ in selector.select(LOOK_SECONDS):
                     if key.data is None:
                         return ""
-                    if not _has_pulse(members[key.data]):
+                    if not has_pulse(members[key.data]):
                         return self._processes.fault() or f"rank {key.data} died"
                     heard[key.data] = time.monotonic()
                 fault = verifier.lost or self._processes.fault() or self._silence(heard, looked)
@@ -154,16 +162,6 @@ class RunningGroup:
             if looked - last > self._settings.silence_seconds:
                 return f"rank {rank} was silent for {self._settings.silence_seconds:g} s"
         return ""
-
-
-def _has_pulse(member: Member) -> bool:
-    """Takes what a rank said; False when it is gone."""
-    try:
-        return bool(member.pulse.connection.recv(PULSE_BYTES))
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
 
 
 def _is_readable(connection: socket.socket) -> bool:

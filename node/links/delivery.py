@@ -144,6 +144,8 @@ class Outbox:
         self._again.clear()
         self._kept_bytes = self._under_way = 0
         self._next_new = self._last_id + 1
+        # That more has arrived may be said a little longer.
+        self._taken = self._last_id
 
     def _go_again(self, kept: Kept) -> None:
         kept.is_again = kept.is_waiting = True

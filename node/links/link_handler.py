@@ -6,13 +6,14 @@ from typing import Protocol
 
 from kakeya.v1 import tensor_pb2 as wire
 from node.links.contract import TensorLink
+from node.links.link_limits import LinkLimits
 
 
 class LinkHandler(Protocol):
     """Serves links of one purpose. Belongs to the event loop's thread."""
 
-    def check(self, request: wire.OpenLinkRequest) -> None:
-        """Whether such a link may be opened.
+    def check(self, request: wire.OpenLinkRequest) -> LinkLimits:
+        """Whether such a link may be opened, and what this node's end of it may take then.
 
         Raises what OpenLink is answered with: any error of `node.rpc.error_table`.
         """

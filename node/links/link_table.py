@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from kakeya.v1 import tensor_pb2 as wire
 from node.links.feature_inbox import FeatureInbox
+from node.links.link_limits import LinkLimits
 from node.rpc.refusals import TooManyLinks
 
 LINK_ID_BYTES = 16
@@ -25,7 +26,8 @@ UNCLAIMED_SECONDS = 10.0
 class Link:
     """One link; `used_at` is in the table's seconds.
 
-    One for context features has an `inbox`. `memory_bytes` is what it takes at most.
+    One for context features has an `inbox`, any other the `limits` of who serves it.
+    `memory_bytes` is what it takes at most.
     `ended` is set once it is closed, `end_reason` then completes "the link was ...".
     """
 
@@ -34,6 +36,7 @@ class Link:
     inbox: FeatureInbox | None
     memory_bytes: int
     used_at: float
+    limits: LinkLimits = field(default_factory=LinkLimits)
     is_streaming: bool = False
     end_reason: str = ""
     ended: asyncio.Event = field(default_factory=asyncio.Event)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import structlog
+
 from kakeya.v1 import placement_pb2
 from kakeya.v1 import tensor_pb2 as wire
 from node.links.contract import RoadKind
@@ -19,6 +21,8 @@ from node.links.tensor_receiver import TensorReceiver
 from node.links.tensor_sender import TensorSender
 from node.links.used_road import KINDS, UsedRoad
 from node.rpc.refusals import TensorOutOfOrder
+
+_log = structlog.get_logger(__name__)
 
 # How often a road that stands is asked whether it is still wanted.
 JUDGING_SECONDS = 5.0
@@ -181,6 +185,9 @@ class RoadDesk:
         except RoadFailed as failed:
             self._fault(talk.generation, talk.builder.kind, str(failed))
             return
+        except Exception as error:  # noqa: BLE001 - whatever a road does, its link goes on
+            self._fault(talk.generation, talk.builder.kind, _unforeseen(error))
+            return
         # No step of this task lies between the last check of `_drop` and this one.
         self._talk = self._agreeing = None
         self._use(UsedRoad(talk.generation, road))
@@ -205,6 +212,8 @@ class RoadDesk:
             self._fault(road.generation, road.road.kind, str(failed))
         except TensorOutOfOrder as error:
             self._parts.fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever a road does, its link goes on
+            self._fault(road.generation, road.road.kind, _unforeseen(error))
 
     def _fault(self, generation: int, kind: RoadKind, reason: str) -> None:
         self._leave(generation, kind, ChangeCause.FAULT, f"{ROAD_NAMES[kind]} failed: {reason}")
@@ -286,3 +295,8 @@ class RoadDesk:
             self._timer.cancel()
         self._timer_at = due
         self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self.judge)
+
+
+def _unforeseen(error: Exception) -> str:
+    _log.error("road_failed", exc_info=error)
+    return f"{type(error).__name__} in this end's part of it"

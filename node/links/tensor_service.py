@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc.aio
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.errors import BadParameters, TrainedForAnother
 from engine.feature_encoder import EncoderWeights
@@ -24,7 +26,7 @@ from node.links.link_handler import LinkHandler
 from node.links.link_limits import LinkLimits
 from node.links.link_table import Link, LinkTable
 from node.links.open_links import LinkUse, OpenLinks, purpose_of
-from node.links.wire_tensor import from_floats
+from node.links.wire_tensor import WireTensor, from_buffer
 from node.metrics import NodeMetrics
 from node.rpc.refusals import Draining, LinkNotFound, LinkUnsupported
 
@@ -68,19 +70,17 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         metrics: NodeMetrics,
         links: OpenLinks | None = None,
         handlers: Mapping[wire.LinkPurpose.ValueType, LinkHandler] | None = None,
-        limits: LinkLimits | None = None,
     ) -> None:
         """`proposers` by model id; the links of `table` are opened and closed here.
 
         The ends that serve them are among `links`. A purpose without a handler is
-        answered with LINK_UNSUPPORTED; `limits` are those of the links that have one.
+        answered with LINK_UNSUPPORTED.
         """
         self._proposers = proposers
         self._table = table
         self._metrics = metrics
         self._links = links if links is not None else OpenLinks(metrics=metrics)
         self._handlers = dict(handlers) if handlers is not None else {}
-        self._limits = limits if limits is not None else LinkLimits()
         self._draining = False
 
     def drain(self) -> None:
@@ -102,8 +102,9 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
             encoder = _described(proposer)
             link = self._table.open_for(request, FeatureInbox(encoder.width))
         else:
-            self._handlers[request.purpose].check(request)
-            link = self._table.open_for(request, None, self._limits.budget_bytes)
+            limits = self._handlers[request.purpose].check(request)
+            link = self._table.open_for(request, None, limits.budget_bytes)
+            link.limits = limits
         self._metrics.links_opened.inc()
         self._metrics.links_active.set(len(self._table))
         return wire.OpenLinkResponse(
@@ -157,7 +158,7 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
 
     def _end(self, link: Link, stream: ServicerStream) -> LinkEnd:
         request, inbox = link.request, link.inbox
-        limits = self._limits
+        limits = link.limits
         if inbox is not None:
             limits = LinkLimits(
                 most_tensor_bytes=inbox.tensor_bytes, taken_delay_seconds=TAKEN_DELAY_SECONDS
@@ -207,8 +208,8 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
     async def _send_encoder(self, link: Link, end: LinkEnd) -> None:
         if link.inbox is not None:
             weights = self._proposers[link.request.model_id].weights
-            for tensor in (from_floats(FC, weights.fc), from_floats(HIDDEN_NORM, weights.norm)):
-                await end.send(tensor)
+            for name, values in ((FC, weights.fc), (HIDDEN_NORM, weights.norm)):
+                await end.send(weights_tensor(name, values))
         await self._handle(link, end)
 
     async def _handle(self, link: Link, end: LinkEnd) -> None:
@@ -250,6 +251,12 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
     def _refuse_when_draining(self) -> None:
         if self._draining:
             raise Draining("this node is leaving the fleet; ask another proposer")
+
+
+def weights_tensor(name: str, values: NDArray[np.float32]) -> WireTensor:
+    """Weights as they lie: a copy of them for each who asks would fill the memory."""
+    plain = np.ascontiguousarray(values, "<f4")
+    return from_buffer(name, "float32", plain.shape, plain.data)
 
 
 async def _opening(requests: AsyncIterator[wire.StreamTensorsRequest]) -> wire.StreamOpening:

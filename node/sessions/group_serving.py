@@ -9,10 +9,7 @@ from dataclasses import replace
 
 import structlog
 
-from engine.errors import EngineError
 from engine.session_store import EndReason
-from fleet.errors import FleetError
-from node.errors import NodeError
 from node.groups.group_settings import GroupSource
 from node.groups.running_group import RunningGroup
 from node.sessions.served_verifier import ServedVerifier
@@ -97,10 +94,9 @@ class ServedGroup:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             try:
                 await self.start()
-            except (NodeError, EngineError, FleetError) as error:
-                _log.warning(
-                    "group_not_started", reason=error.reason, cause=str(error), again_in=pause
-                )
+            except Exception as error:  # noqa: BLE001 a group costs its sessions, never the node
+                reason = getattr(error, "reason", type(error).__name__)
+                _log.warning("group_not_started", reason=reason, cause=str(error), again_in=pause)
                 # So that the next round does not wait for what was never there.
                 self._lost.set()
 

@@ -39,7 +39,10 @@ class OpenSession:
 
     def link_changes(self) -> tuple[LinkChange, ...]:
         """The changes of what carries its tensor links that were not told yet, oldest first."""
-        return self.pairing.link_log.news()
+        news = self.pairing.link_log.news()
+        if self.restorer is not None:
+            news += self.restorer.link_log.news()
+        return tuple(sorted(news, key=lambda change: change.at))
 
     def check_rebuilds(self, history_length: int) -> None:
         """Raises `RestorerLost` once `MOST_REBUILDS` caches did not last for a history.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from engine.errors import InvariantViolated, RestorerLost, SessionNotFound
+from engine.errors import GroupLost, InvariantViolated, RestorerLost, SessionNotFound
 from engine.session_store import Activity
 from engine.turns import PrefillTurn
 from fleet.plan import Plan
@@ -143,7 +143,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         sessions = []
         for session in page:
             # One that ended a moment ago is still on the desk.
-            with suppress(SessionNotFound):
+            with suppress(SessionNotFound, GroupLost):
                 # Rejections of a large fleet would not fit a page of a thousand.
                 sessions.append(self._info(session, replace(planned(session), rejections=())))
         return wire.ListSessionsResponse(

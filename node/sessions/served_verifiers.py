@@ -150,11 +150,12 @@ class ServedVerifiers:
             await self._group.run()
 
     async def close(self) -> None:
-        """Closes the models' threads, then the group."""
-        for served in self._served.values():
-            await served.worker.close()
+        """Closes the group, then the models' threads."""
+        # A step that waits for a rank ends with the group, not at the rank's deadline.
         if self._group is not None:
             await self._group.close()
+        for served in self._served.values():
+            await served.worker.close()
 
 
 def named_twice(spec: RoleSpec, model_id: str) -> BadRoleSpec:

@@ -12,7 +12,13 @@ from functools import partial
 import structlog
 
 from engine.ended import ended_error
-from engine.errors import BadParameters, InvariantViolated, RestorerLost, SessionNotFound
+from engine.errors import (
+    BadParameters,
+    GroupLost,
+    InvariantViolated,
+    RestorerLost,
+    SessionNotFound,
+)
 from engine.session_store import Activity, EndReason, SessionOptions, SessionRecord
 from fleet.card import Role
 from fleet.errors import ModelNotFound
@@ -244,7 +250,8 @@ class SessionDesk:
         for served in self._verifiers.values():
             served.store.sweep(now)
         for session in self._sessions.values():
-            with suppress(SessionNotFound):
+            # The loop may hear of its end only after this.
+            with suppress(SessionNotFound, GroupLost):
                 record = session.served.store.get(session.session_id)
                 if record.idle_seconds(now) >= REST_SECONDS:
                     session.pairing.rest()
@@ -351,4 +358,5 @@ def _abandon(
         return
     session_id = creating.result().session_id
     if session_id not in sessions:
-        served.store.close(session_id)
+        with suppress(SessionNotFound, GroupLost):
+            served.store.close(session_id)

@@ -42,6 +42,8 @@ class Terminal:
             "HF_HUB_OFFLINE": "1",
             # Several agents on two busy cores: more threads only wait for each other.
             "OMP_NUM_THREADS": "1",
+            # Nor does any agent try a ring, which takes two processes.
+            "KAKEYA_LINKS": "grpc",
             "COLUMNS": "100",
         }
 

@@ -205,3 +205,18 @@ def test_forks_of_ranges_are_ranges(
     for store in (*stores, *forks):
         store.release()
     assert (pool.held_bytes, pool.reserved_bytes) == (0, 0)
+
+
+def test_one_question_does_not_fill_the_memory(
+    shape: EvictedShape, evicted_stores: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, later = shared(evicted_stores, shape, (CHUNK,), END)
+    queries = evicted_stores.random_queries(shape, 0, END, 2, seed=0)
+    # What waits for a carry: one answer a chunk.
+    monkeypatch.setattr(
+        "engine.backends.torch_backend.evicted_store.MOST_CARRIED_BYTES",
+        3 * queries.queries.nbytes - 1,
+    )
+    first.begin(queries)
+    with pytest.raises(RestorerRefused, match="too many"):
+        later.begin(queries)

@@ -59,9 +59,15 @@ def both(evicted_stores: ModuleType, stores, shape: EvictedShape, end: int):
     return made
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("dtype", "end"),
+    [
+        *(("float32", end) for end in (4, 255, 256, 700, 2048, 3500, 8193, 17_000)),
+        # Where positions lie does not depend on how wide their numbers are.
+        *(("bfloat16", end) for end in (256, 700, 8193)),
+    ],
+)
 @pytest.mark.parametrize("name", sorted(SHAPES))
-@pytest.mark.parametrize("end", [4, 255, 256, 700, 2048, 3500, 8193, 17_000])
 def test_the_bits_are_those_of_attention_where_it_is_kept(
     evicted_stores: ModuleType, fetched_sources: ModuleType, dtype: str, name: str, end: int
 ) -> None:
@@ -81,7 +87,7 @@ def test_the_bits_are_those_of_attention_where_it_is_kept(
             assert bits(asked(fetched, queries)) == bits(asked(there, queries)), (layer, count)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     end=st.integers(4, 9000),
     sizes=st.lists(st.integers(1, 9000), min_size=1, max_size=8),

@@ -83,11 +83,21 @@ def framed(header: bytes, magic: bytes = b"KGM1", size: int | None = None) -> by
         framed(json.dumps({"arrays": 7}).encode()),
         framed(json.dumps({"arrays": [[1 << 40]]}).encode()),
         framed(json.dumps({"arrays": [[1 << 20, 1 << 20]]}).encode()),
+        # No bytes, and no array either.
+        framed(json.dumps({"arrays": [[0, 1 << 70]]}).encode()),
+        framed(json.dumps({"arrays": [[0] * 99]}).encode()),
     ],
 )
 def test_what_is_no_message_is_refused_before_more_is_read(data):
     with pytest.raises(MalformedMessage):
         read_back(data)
+
+
+def test_who_has_no_arrays_to_send_fills_no_memory():
+    data = frame(Message({}, (np.zeros((1, 1), np.float32),)))
+    with pytest.raises(MalformedMessage, match="more than 0 bytes"):
+        decode(io.BytesIO(data).read, most_array_bytes=0)
+    assert not decode(io.BytesIO(frame(Message({}))).read, most_array_bytes=0).arrays
 
 
 @pytest.mark.parametrize("value", [None, True, "1", 1.0, [1]])

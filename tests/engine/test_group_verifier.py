@@ -27,10 +27,11 @@ from engine.errors import (
     WeightsMismatch,
 )
 from engine.exactness import settle
+from engine.group.messages import Message
 from engine.restoration.specification import RestorerKind, RestorerSpec
 from engine.sampling import SamplingParameters
 from engine.session_store import SessionStore
-from engine.verifier import Feed
+from engine.verifier import Feed, Output
 
 
 def _load(name: str) -> ModuleType:
@@ -341,6 +342,61 @@ def test_an_answer_that_makes_no_sense_ends_the_group():
     with pytest.raises(GroupLost, match="0 outputs for 1 feeds"):
         verifier.forward(cache, [1], want_logits=True)
     assert verifier.lost
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda output: Output(output.logits[:, 1:], output.features), "logits have shape"),
+        (lambda output: Output(None, output.features), "there are no logits"),
+        (lambda output: Output(output.logits, output.features[:1]), "features have shape"),
+        (lambda output: Output(output.logits, None), "there are no features"),
+    ],
+)
+def test_numbers_of_another_shape_end_the_group(change, words):
+    verifier, ranks = group(1)
+    cache = verifier.allocate(RING)
+    forward = ranks[0].server._verifiers[0].forward_batch
+    ranks[0].server._verifiers[0].forward_batch = lambda feeds: [change(forward(feeds)[0])]
+    with pytest.raises(GroupLost, match=words):
+        verifier.forward_batch([Feed(cache, [1, 2], True, (0,))])
+    assert verifier.lost
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"bytes": "many"},
+        {"state": {"pools": [], "caches": [], "slabs": [[0, 7, 1, 1, 0, 0]]}},
+        {"state": {"pools": [], "caches": [{"id": 0}], "slabs": []}},
+    ],
+)
+def test_a_state_that_makes_no_sense_ends_the_group(told, monkeypatch):
+    verifier, ranks = group(1)
+    cache = verifier.allocate(RING)
+    answer = ranks[0].server.answer
+
+    def tampered(message):
+        said = answer(message)
+        return Message({**said.header, **told}, said.arrays)
+
+    monkeypatch.setattr(ranks[0].server, "answer", tampered)
+    with pytest.raises(GroupLost, match="rank 0 says what makes no sense"):
+        verifier.bytes_needed(RING)
+    assert verifier.lost
+    cache.release()
+
+
+def test_a_command_that_is_broken_off_ends_the_group(monkeypatch):
+    """Rank 0 has it and rank 1 has not: an answer to the next would be one to this."""
+    verifier, ranks = group()
+    cache = verifier.allocate(RING)
+    with monkeypatch.context() as patched:
+        patched.setattr(ranks[1], "send", lambda message: {}["x"])
+        with pytest.raises(KeyError):
+            verifier.forward(cache, [1], want_logits=True)
+    with pytest.raises(GroupLost, match="broken off"):
+        verifier.forward(cache, [1], want_logits=True)
 
 
 def test_features_arrive_with_their_values():

@@ -122,7 +122,7 @@ def test_the_shipped_pair_drafts_the_same_on_both(shipped):
     assert encoder.spec == shipped[1].encoder.spec
     random = np.random.default_rng(7)
     drafts = set()
-    for seed in range(12):
+    for seed in range(8):
         length = int(random.integers(2, 300))
         tokens = random.integers(1, 400, length).tolist()
         cache = verifier.allocate(CacheSpec(CacheKind.SINK_WINDOW, sink=4, window=64))
@@ -135,7 +135,7 @@ def test_the_shipped_pair_drafts_the_same_on_both(shipped):
                 state.take_features(first, vectors)
                 state.commit(tokens[first + 1 : first + 1 + len(part)])
         drafts.add(assert_same(shipped, states, (seed, length)))
-    assert len(drafts) > 6, "the drafts must depend on the history for this to prove anything"
+    assert len(drafts) > 4, "the drafts must depend on the history for this to prove anything"
 
 
 def test_what_it_is_is_the_same_but_for_the_back_end(shipped):

@@ -7,6 +7,7 @@ import pytest
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import (
     BadParameters,
+    GroupLost,
     HistoryLengthMismatch,
     InvariantViolated,
     OutOfKvMemory,
@@ -60,6 +61,20 @@ def test_a_session_is_found_until_it_is_closed_and_then_named(room):
     with pytest.raises(SessionNotFound, match="not known"):
         room.store.get("nonsense")
     assert room.ended == [("s1", EndReason.CLOSED)]
+
+
+def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room):
+    """The verifier's thread makes it while the event loop's ends all others."""
+    allocate = room.verifier.allocate
+
+    def late(spec, evicted=None):
+        room.store.close_all(EndReason.GROUP)
+        return allocate(spec, evicted)
+
+    room.verifier.allocate = late
+    with pytest.raises(GroupLost, match="open a new one"):
+        room.store.create(SPEC, request_id="r")
+    assert len(room.store) == room.store.kv_bytes == 0
 
 
 def test_closing_gives_the_memory_back_at_once(room):

@@ -271,3 +271,44 @@ def test_from_many_threads_the_count_is_right():
         thread.join()
     assert [slab.holders for slab in origins] == [1] * 4
     assert pool.used_bytes == 40
+
+
+def test_who_writes_while_the_last_copy_is_taken_waits_for_it():
+    """Origin and fork write to the same slab at once, each in a thread of its own."""
+    pool = SlabPool(clean, 30)
+    slab = pool.share(pool.take("k", 10, Payload), will_write=True)
+    slab.payload.content = 7
+    begun, go_on = threading.Event(), threading.Event()
+    copies, owns = [], []
+
+    def slow(target, source):
+        begun.set()
+        go_on.wait(5)
+        copied(target, source)
+
+    fork = threading.Thread(target=lambda: copies.append(pool.writable(slab, Payload, slow)))
+    origin = threading.Thread(target=lambda: owns.append(pool.writable(slab, Payload, copied)))
+    fork.start()
+    assert begun.wait(5)
+    origin.start()
+    origin.join(0.05)
+    assert not owns
+    go_on.set()
+    for thread in (fork, origin):
+        thread.join(5)
+    assert owns == [slab]
+    assert copies[0] is not slab
+    assert copies[0].payload.content == 7
+    assert (slab.holders, slab.copies_under_way, pool.used_bytes) == (1, 0, 20)
+
+
+def test_a_copy_that_fails_leaves_nobody_waiting():
+    pool = SlabPool(clean, 30)
+    slab = pool.share(pool.take("k", 10, Payload), will_write=True)
+
+    def make():
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        pool.writable(slab, make, copied)
+    assert slab.copies_under_way == 0

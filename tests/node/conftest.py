@@ -229,6 +229,8 @@ async def start_agent(
             "mdns": False,
             "period_seconds": 0.3,
             "drain_seconds": 0.1,
+            # A ring that is tried takes two processes.
+            "links": "grpc",
         } | flags
         events = Events()
         tellers: set[asyncio.Task[None]] = set()
@@ -319,6 +321,8 @@ async def spawn_agent(
             "mdns": False,
             "period_seconds": 0.3,
             "drain_seconds": 0.1,
+            # A ring that is tried takes two processes.
+            "links": "grpc",
             "log_format": "json",
         } | flags
         process = await asyncio.create_subprocess_exec(

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import ModuleType
 
 import numpy as np
@@ -15,7 +16,7 @@ from engine.errors import RestorerLost
 from engine.restoration.contract import EvictedQueries
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
-from node.archive.data_connection import OpenConnections
+from node.archive.data_connection import DataConnection, OpenConnections
 from node.archive.data_frames import Closed, Frame, FrameReader, Kind, header
 from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from node.archive.restorer_fault import RestorerFault
@@ -188,3 +189,24 @@ def test_a_server_that_is_not_there_is_unreachable(
     with pytest.raises(RestorerLost):
         RemoteEvictedStore(way_to(1, faults), "1", shape, ARCHIVE)
     assert faults == [RestorerFault.UNREACHABLE]
+
+
+def test_last_words_are_not_waited_for_for_ever() -> None:
+    """An archive that goes on sending when nothing can be sent to it any more."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = DataConnection("127.0.0.1", listener.getsockname()[1], DEADLINE_SECONDS)
+        other, _ = listener.accept()
+
+    def flood() -> None:
+        with suppress(OSError):
+            while True:
+                other.sendall(header(Kind.ATTACHED) * 64)
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    began = time.monotonic()
+    assert connection._last_words() is None
+    assert time.monotonic() - began < 10 * DEADLINE_SECONDS
+    connection.end()
+    flooding.join()
+    other.close()

@@ -184,10 +184,8 @@ async def test_every_road_gives_the_same_tokens(
     ("end", "of", "fails_at"),
     [
         ("verifier", "send", 1),
-        ("verifier", "receive", 2),
         ("verifier", "receive", 9),
-        ("archive", "send", 1),
-        ("archive", "send", 9),
+        ("archive", "send", 2),
         ("archive", "receive", 3),
     ],
 )

@@ -199,9 +199,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert self.arrivals.early_bytes == self.arrivals.early_count == 0
 
 
-DeliveryMachine.TestCase.settings = settings(
-    deadline=None, max_examples=120, stateful_step_count=60
-)
+DeliveryMachine.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=60)
 TestDelivery = DeliveryMachine.TestCase
 
 

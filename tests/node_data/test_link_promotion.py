@@ -236,7 +236,7 @@ def test_what_failed_is_tried_again_ever_later_and_the_next_kind_meanwhile():
     assert other.proposal(0.0) is RING
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(
     chunks=st.floats(1e-4, 1.0),
     ratio=st.floats(0.05, 20.0),

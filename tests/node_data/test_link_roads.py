@@ -11,6 +11,7 @@ import pytest
 from kakeya.v1 import tensor_pb2 as wire
 from node.links import road_desk, road_talk, used_road
 from node.links.contract import LinkClosed, RoadKind
+from node.links.delivery import Outbox
 from node.links.grpc_streams import CallerStream
 from node.links.link_log import ChangeCause, LinkLog
 from node.links.open_links import LinkUse
@@ -351,3 +352,28 @@ def slow_down(monkeypatch, seconds):
         await write(self, envelope)
 
     monkeypatch.setattr(CallerStream, "write", slowly)
+
+
+@pytest.mark.parametrize(("who", "step"), [(0, "propose"), (1, "answer")])
+async def test_what_nobody_foresaw_is_a_fault_of_the_road(linked, who, step):
+    link = linked()
+    builder = link.builders[who]
+    genuine = getattr(builder, step)
+
+    async def odd(*_given):
+        setattr(builder, step, genuine)
+        raise ValueError("odd")
+
+    setattr(builder, step, odd)
+    async with link:
+        await link.exchange(6)
+        await link.ready()
+        await link.exchange(6, 6)
+        assert link.caller.state.generation == 2
+
+
+async def test_what_arrived_after_the_end_is_of_no_account():
+    box = Outbox(1000)
+    box.sent(box.add(tensor(0, 10)), 0, 0.0)
+    box.clear()
+    assert box.take(1) == []

@@ -58,8 +58,10 @@ async def child_of(building, road_pairs):
 
 
 @ring
-@pytest.mark.parametrize("moment", ["sending", "receiving", "both ways"])
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(
+    ("victim", "moment"),
+    [(0, "sending"), (1, "sending"), (0, "receiving"), (1, "both ways")],
+)
 async def test_a_killed_child_ends_the_road_at_once(road_pairs, victim, moment):
     data = road_pairs.bytes_of(64 * MIB)
     carry = road_pairs.carry

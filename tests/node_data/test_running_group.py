@@ -19,13 +19,14 @@ import pytest
 
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import ArchitectureUnsupported, GroupLost, WeightsMismatch
-from node.groups import group_members
+from node.groups import group_members, running_group
 from node.groups.group_errors import GroupNotStarted
 from node.groups.group_settings import GroupLimits, GroupSource
 from node.groups.running_group import RunningGroup
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 SILENCE = 1.5
+JOINED = psutil.CONN_ESTABLISHED
 
 
 class Started:
@@ -206,6 +207,20 @@ def test_ranks_that_are_never_ready_are_given_up(start):
     started = start("late", start_seconds=2.0)
     with pytest.raises(GroupNotStarted, match="the time was up before every rank had loaded"):
         started.group.ready.result(30)
+
+
+def test_a_rank_that_freezes_while_it_loads_is_not_waited_for(start, groups, monkeypatch):
+    monkeypatch.setattr(running_group, "LOADING_SILENCE_SECONDS", 0.0)
+    started = start("late")
+    groups.wait_until(lambda: len(groups.ranks_of()) == 2)
+    frozen = groups.ranks_of()[1]
+    groups.wait_until(lambda: [each.status for each in frozen.net_connections()].count(JOINED) == 2)
+    # By then both are proven.
+    time.sleep(0.3)
+    frozen.send_signal(signal.SIGSTOP)
+    with pytest.raises(GroupNotStarted, match=f"rank 1 was silent for {SILENCE:g} s"):
+        started.group.ready.result(SILENCE + 10)
+    groups.wait_until(lambda: groups.ranks_of() == [])
 
 
 def test_a_group_can_be_closed_while_it_starts(start, groups):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from engine.session_store import EndReason
 from fleet.card import Role
 from fleet.hostfile import HostfileError
 from kakeya.v1 import placement_pb2, runtime_pb2
@@ -111,6 +113,8 @@ async def test_a_group_that_does_not_come_back_is_tried_again(
 
         def command():
             tries.append(1)
+            if len(tries) == 2:
+                raise RuntimeError("a fault that nobody thought of")
             return ["/no/such/python"] if len(tries) < 4 else groups.hash_rank_command()
 
         monkeypatch.setattr("node.groups.rank_starting.rank_command", command)
@@ -158,6 +162,19 @@ async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, wo
     await roles.close()
 
 
+async def test_sessions_of_a_lost_group_are_swept_before_the_desk_has_heard_of_it(
+    nodes, calls, groups, tmp_path
+):
+    """A fault of the sweep would end the node."""
+    async with nodes.Neighbourhood() as around:
+        path = groups.write_hostfile(tmp_path)
+        node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
+        await filled(calls.Caller(node.channel), PROMPT)
+        (served,) = node.roles._verifiers.values()
+        served.store.close_all(EndReason.GROUP)
+        node.roles._services.desk.sweep()
+
+
 async def test_a_group_restores_nothing_and_says_so(nodes, calls, groups, tmp_path):
     async with nodes.Neighbourhood() as around:
         path = groups.write_hostfile(tmp_path)
@@ -184,6 +201,42 @@ async def test_a_group_serves_one_verifier(groups, tmp_path):
         with pytest.raises(BadRoleSpec, match="a hostfile serves one"):
             await roles.load(specs)
         await roles.close()
+
+
+async def test_a_node_may_leave_while_its_group_starts(calls, groups, tmp_path):
+    """Who waits for the group is cancelled; the group still ends in order."""
+    roles = Roles(settings_of(groups.write_hostfile(tmp_path)), NodeMetrics())
+    loading = asyncio.create_task(roles.load(["verifier=late"]))
+    await calls.until(lambda: len(groups.ranks_of()) == 2, seconds=20)
+    with pytest.MonkeyPatch.context() as patched:
+        faults: list[object] = []
+        patched.setattr(threading, "excepthook", faults.append)
+        loading.cancel()
+        await roles.close()
+        await asyncio.wait([loading])
+        assert groups.ranks_of() == []
+        assert faults == []
+
+
+async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(nodes, calls, groups, tmp_path):
+    source = GroupSource(
+        groups.write_hostfile(tmp_path), limits=replace(LIMITS, silence_seconds=60.0)
+    )
+    async with nodes.Neighbourhood() as around:
+        settings = RoleSettings(kv_budget_bytes=1 << 20, group=source)
+        node = await around.start("grouped", "verifier=hash", settings=settings)
+        caller = calls.Caller(node.channel)
+        session_id = await filled(caller, PROMPT)
+        frozen = groups.ranks_of()[1]
+        request = runtime_pb2.GenerateRequest(session_id=session_id, max_tokens=100_000)
+        stream = caller.stub.Generate(request, timeout=60)
+        assert (await stream.read()).tokens.token_ids
+        frozen.send_signal(signal.SIGSTOP)
+        # By then a step waits for it.
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(10):
+            await node.roles.close()
+        stream.cancel()
 
 
 async def test_a_node_that_cannot_start_its_group_does_not_start(groups, tmp_path):

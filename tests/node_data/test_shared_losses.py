@@ -103,6 +103,8 @@ def test_without_another_archive_the_session_is_lost_by_name_and_gives_all_back(
     assert store.failed_nodes == frozenset()
     store.abandon()
     store.release()
+    # A node whose archive was given up with the others has not failed.
+    assert store.failed_nodes == frozenset()
 
 
 LOSSES = [*itertools.product(["deposit", "queries"], [0, 1, 2]), ("carry", 1), ("carry", 2)]

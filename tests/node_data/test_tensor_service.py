@@ -24,8 +24,8 @@ from node.links.feature_inbox import FEATURES
 from node.links.link_table import LinkTable
 from node.links.open_links import OpenLinks
 from node.links.tensor_chunks import chunks_of
-from node.links.tensor_service import ConditionedProposer, TensorServicer
-from node.links.wire_tensor import from_floats
+from node.links.tensor_service import ConditionedProposer, TensorServicer, weights_tensor
+from node.links.wire_tensor import from_floats, to_floats
 from node.metrics import NodeMetrics
 from node.rpc.error_interceptor import ErrorInterceptor
 
@@ -331,3 +331,9 @@ async def test_the_number_of_links_is_bounded(served, calls):
     assert await refusal(calls, served.open()) == (Code.RESOURCE_EXHAUSTED, "TOO_MANY_LINKS")
     await served.stub.CloseLink(wire.CloseLinkRequest(link_id=links[0].link_id), timeout=10)
     await served.open()
+
+
+async def test_weights_are_sent_as_they_lie(weights):
+    tensor = weights_tensor("fc.weight", weights.fc)
+    assert np.shares_memory(np.frombuffer(tensor.data, np.uint8), weights.fc)
+    assert np.array_equal(to_floats(tensor), weights.fc)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 import numpy as np
+import psutil
 import pytest
 
 from engine.backends import load_verifier
@@ -18,10 +21,11 @@ RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 HISTORY = [(11 * index + index * index // 7) % 96 for index in range(120)]
 
 
-@pytest.fixture(scope="module", params=["Qwen3ForCausalLM", "LlamaForCausalLM"])
-def both(request, random_checkpoint, tmp_path_factory, groups):
+@pytest.fixture(scope="module")
+def both(random_checkpoint, tmp_path_factory, groups):
     """The same model in a group of two ranks, and in this process."""
-    folder = random_checkpoint(request.param, initializer_range=0.12)
+    # Of one family: what differs between them is in tests/engine/test_sharding.py.
+    folder = random_checkpoint("Qwen3ForCausalLM", initializer_range=0.12)
     hostfile = groups.write_hostfile(tmp_path_factory.mktemp("group"))
     source = GroupSource(hostfile, limits=GroupLimits(start_seconds=90.0))
     settings = source.settings(str(folder), dtype="float32", backend="torch")
@@ -109,6 +113,17 @@ def test_interleaved_sessions_and_forks_do_not_change_each_other(both):
     assert again.tobytes() == expected[30:40].tobytes()
     for cache in (first, second, forked):
         cache.release()
+
+
+def test_ranks_of_one_host_are_reached_from_nowhere_else(both, groups):
+    listening = [
+        entry.laddr.ip
+        for rank in groups.ranks_of()
+        for entry in rank.net_connections("tcp")
+        if entry.status == psutil.CONN_LISTEN
+    ]
+    assert listening
+    assert all(ipaddress.ip_address(ip).is_loopback for ip in listening), listening
 
 
 def test_bytes_are_those_of_one_rank(both):

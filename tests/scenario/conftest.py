@@ -3,6 +3,8 @@
 fleet       an empty fleet; its agents are ended with the test
 verifier    an agent of a fleet of its own that serves `tiny`, shared by a module
 generate    tokens and end of one generation in a session of its own
+
+Tensors travel over gRPC unless a test sets KAKEYA_LINKS: test_link_faults is about the rest.
 """
 
 import os
@@ -18,6 +20,14 @@ PROMPT = tuple(range(300, 340)) * 3
 """A history with repetitions, so that prompt lookup has something to draft."""
 
 Generate = Callable[..., Awaitable[Completion]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plain_links() -> Iterator[None]:
+    """Agents try no ring, which takes each two processes, unless a test says otherwise."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("KAKEYA_LINKS", "grpc")
+        yield
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Links of every kind between real agents, killed and frozen at every end: never a token.
 
-One fleet: a verifier for each configuration of links, and a proposer that takes any.
+One fleet: a verifier for each configuration of links but gRPC alone, which all other scenarios
+have, and a proposer that takes any.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ CHILD = "ring_child"
 PROMPT = tuple((token * 7 + index) % 900 + 20 for index, token in enumerate(range(120)))
 WINDOW = 64
 PATIENCE_SECONDS = 30.0
-MODES = ("grpc", "local", "auto", "ring")
+MODES = ("local", "auto", "ring")
 # With a proposer of another process of the same host.
-CARRIED = {"grpc": Transport.GRPC, "local": Transport.LOCAL, "ring": Transport.RING}
+CARRIED = {"local": Transport.LOCAL, "ring": Transport.RING}
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -250,8 +251,7 @@ async def talks(chaos: Chaos) -> AsyncIterator[Talks]:
     await until(lambda: not any(chaos.ring_child(agent) for agent in agents))
 
 
-@pytest.mark.parametrize("seed", [None, 11], ids=["greedy", "seeded"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "seed"), [("local", 11), ("auto", 12), ("ring", None)])
 async def test_the_tokens_are_those_of_the_verifier_alone(
     talks: Talks, mode: str, seed: int | None
 ) -> None:
@@ -267,22 +267,23 @@ async def test_the_tokens_are_those_of_the_verifier_alone(
         # From its first tensors on, some of which travel before a road stands.
         await talk.say(40, PROMPT)
         await talk.carried_by(CARRIED[mode])
-        await talk.say(320)
-        assert [change.transport for change in talk.changes] == (
-            [CARRIED[mode]] if mode != "grpc" else []
-        )
+        await talk.say(160)
+        assert [change.transport for change in talk.changes] == [CARRIED[mode]]
     # On a busy host a draft may go without the vectors that it waits 50 ms for.
     assert talk.drafted_count > 50
     assert talk.generated == await talk.alone()
     assert len(set(talk.generated)) > 3
 
 
-@pytest.mark.parametrize("end", ["verifier", "proposer"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+@pytest.mark.parametrize(
+    ("end", "number", "seed"),
+    [("verifier", signal.SIGKILL, None), ("proposer", signal.SIGSTOP, 5)],
+    ids=["killed", "frozen"],
+)
 async def test_a_ring_child_that_is_lost_costs_no_token(
-    chaos: Chaos, talks: Talks, end: str, number: signal.Signals
+    chaos: Chaos, talks: Talks, end: str, number: signal.Signals, seed: int | None
 ) -> None:
-    talk = await talks("ring", 5 if number == signal.SIGSTOP else None)
+    talk = await talks("ring", seed)
     await talk.say(24, PROMPT)
     await talk.carried_by(Transport.RING)
     agent = chaos.verifiers["ring"] if end == "verifier" else chaos.proposer
@@ -294,8 +295,8 @@ async def test_a_ring_child_that_is_lost_costs_no_token(
     async def strike() -> None:
         os.kill(child.pid, number)
 
-    await talk.say(300, at=40, strike=strike)
-    assert len(talk.generated) == 324
+    await talk.say(200, at=40, strike=strike)
+    assert len(talk.generated) == 224
     await talk.carried_by(Transport.RING, 1)
     # Neither of the first two processes carries on.
     psutil.wait_procs(children, timeout=PATIENCE_SECONDS)
@@ -335,10 +336,10 @@ async def struck(opened: Sequence[Talk], fault: Callable[[], None]) -> None:
             struck = True
             fault()
 
-    await asyncio.gather(*(talk.say(400, at=20, strike=strike) for talk in opened))
+    await asyncio.gather(*(talk.say(240, at=20, strike=strike) for talk in opened))
     assert not all(talk.drafted_soundly for talk in opened)
     for talk in opened:
-        assert len(talk.generated) == 424
+        assert len(talk.generated) == 264
 
 
 async def test_a_frozen_proposer_is_waited_for_no_longer_than_its_deadline(

@@ -142,13 +142,13 @@ async def test_the_vectors_of_all_that_was_committed_travel(
         assert 2 * least <= link.byte_count <= 4 * (len(HISTORY) + COUNT) * 256
 
 
-@pytest.mark.parametrize("seed", [None, 20], ids=["greedy", "seeded"])
 async def test_the_tokens_are_those_of_the_verifier_alone(
-    mixed: Mixed, backend: str, client: AsyncClient, seed: int | None
+    mixed: Mixed, backend: str, client: AsyncClient
 ) -> None:
+    """Sampled; greedy ones are compared in all the others."""
     proposer = mixed.proposers[OTHER[backend]]
-    paired = await answer(client, await known(client, proposer, OTHER[backend]), seed=seed)
-    alone = await answer(client, "off", seed=seed)
+    paired = await answer(client, await known(client, proposer, OTHER[backend]), seed=20)
+    alone = await answer(client, "off", seed=20)
     assert paired.token_ids == alone.token_ids
     assert len(set(alone.token_ids)) > 3
     assert_drafted(paired, proposer)

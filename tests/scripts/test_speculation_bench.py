@@ -88,7 +88,9 @@ def test_a_side_asks_for_its_own_way_of_keeping_keys_and_values():
     }
 
 
-def test_a_quick_run_of_two_agents(random_checkpoint, tmp_path):
+def test_a_quick_run_of_two_agents(random_checkpoint, tmp_path, monkeypatch):
+    # A ring that is tried takes two processes.
+    monkeypatch.setenv("KAKEYA_LINKS", "grpc")
     folder = tmp_path / "verifier"
     shutil.copytree(random_checkpoint(vocab_size=4096, max_position_embeddings=512), folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):

@@ -35,7 +35,9 @@ async def test_a_session_asks_for_what_restores(node):
             await client.create_session("tiny", attend="nowhere")
         with pytest.raises(BadRequest, match="archive, projection, identity"):
             await client.create_session("tiny", restorer="magic")
-        await client.fleet.plan("tiny", kv_strategy="restored", restorer_node_id="bb")
+        await client.fleet.plan(
+            "tiny", kv_strategy="restored", restorer_node_id="bb", attend="verifier"
+        )
     asked = [request.restorer for request in node.requests["CreateSession"]]
     assert asked == [
         placement_pb2.Restorer(
@@ -53,7 +55,9 @@ async def test_a_session_asks_for_what_restores(node):
     present = [request.HasField("restorer") for request in node.requests["CreateSession"]]
     # A node of an earlier version, and another strategy, must not see one.
     assert present == [True, False, True, True]
-    assert node.requests["Plan"][0].restorer.node_id == "bb"
+    (planned,) = (request.restorer for request in node.requests["Plan"])
+    assert planned.node_id == "bb"
+    assert planned.attend == placement_pb2.RESTORER_ATTEND_VERIFIER
 
 
 def test_where_evicted_positions_are_is_told():

@@ -272,6 +272,8 @@ async def test_the_context_manager_closes_and_forgives_an_evicted_session(node):
         async with await client.create_session("tiny") as session:
             await session.close()
         async with await client.create_session("tiny"):
+            node.refuse("CloseSession", grpc.StatusCode.UNAVAILABLE, reason="GROUP_LOST")
+        async with await client.create_session("tiny"):
             await client.close()
 
 

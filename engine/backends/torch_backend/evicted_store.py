@@ -50,6 +50,9 @@ from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerSpec
 from engine.slot_writes import writes
 
+MOST_CARRIED_BYTES = 1 << 30
+"""Of one question to a later range: what each chunk found waits for what is carried there."""
+
 Restoring = Callable[[int, Evicted], list[Tensor]]
 """Keys and values [layers, 2, kv_heads, n, head_dim] of each group, from what was
 deposited of positions from the first argument on. Raises `RestorerRefused`.
@@ -312,6 +315,9 @@ class TorchEvictedStore:
     def _carried(self, asked: EvictedQueries) -> CarriedQueries:
         """The attention to each chunk, for what is carried here later."""
         heads, queries, head_dim = asked.queries.shape
+        chunk_count = -(-self._placement.slots // self._chunk_keys)
+        if chunk_count * asked.queries.nbytes > MOST_CARRIED_BYTES:
+            raise RestorerRefused(f"{queries} queries at once to {chunk_count} chunks are too many")
         found = []
         for row, count in blocks(queries):
             product = self._product(asked, row, count)

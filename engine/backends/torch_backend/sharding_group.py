@@ -8,11 +8,15 @@ pieces. Over loopback a gather of two ranks is also faster than a reduction:
 
 from __future__ import annotations
 
+import ipaddress
+import os
+import socket
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported without saying so
 
 from engine.errors import ModelUnusable
 
@@ -31,11 +35,15 @@ class GlooRanks:
         """
         try:
             dist.init_process_group(
-                "gloo", rank=rank, world_size=size, timeout=timedelta(seconds=JOIN_SECONDS)
+                "gloo",
+                store=_store_of_one_host(rank, size),
+                rank=rank,
+                world_size=size,
+                timeout=timedelta(seconds=JOIN_SECONDS),
             )
             found = [torch.zeros(1, dtype=torch.int64) for _ in range(size)]
             dist.all_gather(found, torch.tensor([rank]))
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, OSError) as error:
             raise ModelUnusable(
                 f"rank {rank} of {size} does not find the others: {error}", rank=str(rank)
             ) from error
@@ -52,3 +60,31 @@ class GlooRanks:
         for part in parts[1:]:
             total = total + part
         return total.to(partial.dtype)
+
+
+def _store_of_one_host(rank: int, size: int) -> TCPStore | None:
+    """Where ranks of one host meet: at its loopback address alone. None for other hosts.
+
+    What torch makes by itself listens at every address of the host, and asks
+    nobody who he is. Raises `OSError` when somebody has taken the port.
+    """
+    host, port = os.environ.get("MASTER_ADDR", ""), int(os.environ.get("MASTER_PORT", "0"))
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    if not address.is_loopback:
+        return None
+    listener = None
+    if rank == 0:
+        family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+        listener = socket.create_server((host, port), family=family).detach()
+    return TCPStore(
+        host,
+        port,
+        size,
+        is_master=rank == 0,
+        timeout=timedelta(seconds=JOIN_SECONDS),
+        wait_for_workers=False,
+        master_listen_fd=listener,
+    )

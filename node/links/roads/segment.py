@@ -7,6 +7,7 @@ processes get its descriptor, by inheritance or over a Unix socket.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import mmap
 import os
 import sys
@@ -108,7 +109,7 @@ async def make_segment(byte_count: int, budget: SegmentBudget, directory: Path |
 def anonymous_file(directory: Path | None) -> int:
     """The descriptor of a file in memory, or in `directory`, that has no name. Raises `OSError`."""
     if sys.platform == "linux" and directory is None:
-        return os.memfd_create("kakeya-road", os.MFD_CLOEXEC)
+        return os.memfd_create("kakeya-road", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with tempfile.TemporaryFile(dir=directory) as file:
         return os.dup(file.fileno())
 
@@ -118,6 +119,10 @@ def _reserved(byte_count: int, directory: Path | None) -> int:
     try:
         if sys.platform == "linux":
             os.posix_fallocate(descriptor, 0, byte_count)
+            if directory is None:
+                # Who is handed it and cuts it short would kill this process at its next access.
+                seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+                fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
         else:
             # macOS maps holes of a file and kills who touches them on a full disk.
             for begin in range(0, byte_count, len(_ZEROS)):

@@ -43,6 +43,10 @@ LIMIT_BYTES = 1 << 30
 
 SECRET_BYTES = 32
 
+# What another end may ask for: each piece is a frame, and an entry of a list.
+LEAST_PIECE_BYTES = 4096
+MOST_SLOTS = 64
+
 _ANSWERING = "answering end"
 
 
@@ -231,9 +235,15 @@ def _secret(segment: Segment, nonce: bytes) -> str:
 
 def _pieces(terms: Mapping[str, str]) -> Pieces:
     try:
-        return Pieces(int(terms["piece_bytes"]), int(terms["slot_count"]))
+        pieces = Pieces(int(terms["piece_bytes"]), int(terms["slot_count"]))
     except (KeyError, ValueError) as error:
         raise RoadFailed(f"the terms do not say how the segment is divided: {error}") from error
+    if pieces.piece_bytes < LEAST_PIECE_BYTES or pieces.slot_count > MOST_SLOTS:
+        raise RoadFailed(
+            f"the segment would be divided too finely: {pieces.slot_count} slots of"
+            f" {pieces.piece_bytes} bytes"
+        )
+    return pieces
 
 
 async def _road(own: socket.socket, segment: Segment, pieces: Pieces, *, outgoing: int) -> Road:

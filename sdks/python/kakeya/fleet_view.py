@@ -10,7 +10,7 @@ from kakeya import fleet_wire, wire
 from kakeya.connection import Connection
 from kakeya.errors import UnexpectedError
 from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
-from kakeya.plan_values import KvStrategy, Plan, RestorerKind
+from kakeya.plan_values import AttendAt, KvStrategy, Plan, RestorerKind
 from kakeya.streams import AsyncStream, MessageStream
 from kakeya.v1 import capability_pb2, placement_pb2
 
@@ -104,6 +104,7 @@ class AsyncFleet:
         restorer: RestorerKind | str | None = None,
         restorer_model: str = "",
         restorer_node_id: str = "",
+        attend: AttendAt | str | None = None,
     ) -> Plan:
         """The pair that a session would get, with reasons; starts nothing.
 
@@ -123,7 +124,7 @@ class AsyncFleet:
                 window_tokens=window_tokens,
                 block_size=block_size,
                 without_proposer=without_proposer,
-                restorer=wire.restorer(restorer, restorer_model, restorer_node_id),
+                restorer=wire.restorer(restorer, restorer_model, restorer_node_id, attend),
             )
         )
         response = await self._connection.unary(

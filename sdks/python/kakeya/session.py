@@ -14,6 +14,7 @@ from grpc import aio
 from kakeya import wire
 from kakeya.connection import Connection
 from kakeya.errors import (
+    GroupLost,
     HistoryLengthMismatch,
     RestorerLost,
     SessionBusy,
@@ -334,7 +335,7 @@ class AsyncSession:
         self._leave()
         if self._closed or self._connection.closed:
             return
-        # Gone, or gone with its node, or evicted after its idle time.
-        with suppress(SessionNotFound, TransportError, UsageError):
+        # Gone, or gone with its node or its verifier's group, or evicted after its idle time.
+        with suppress(SessionNotFound, GroupLost, TransportError, UsageError):
             await self._close(self._session_id, self._connection.timeouts.leave)
         self._closed = True

@@ -307,6 +307,7 @@ class Fleet:
         restorer: RestorerKind | str | None = None,
         restorer_model: str = "",
         restorer_node_id: str = "",
+        attend: AttendAt | str | None = None,
     ) -> Plan:
         """See `AsyncFleet.plan`."""
         return self._portal.run(
@@ -324,6 +325,7 @@ class Fleet:
                 restorer=restorer,
                 restorer_model=restorer_model,
                 restorer_node_id=restorer_node_id,
+                attend=attend,
             )
         )
 
