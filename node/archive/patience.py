@@ -6,7 +6,7 @@ verifier. An archive that is frozen is found out the sooner, the quicker it was.
 
 from __future__ import annotations
 
-LEAST_SECONDS = 0.5
+LEAST_SECONDS = 1.0
 """What a busy machine may keep a process from running: never lost for less."""
 TYPICAL_FACTOR = 20.0
 LEAST_ANSWERS = 32
@@ -18,7 +18,7 @@ _FALL = 1 / 64
 class Patience:
     """Of one session with one archive.
 
-    seconds = min(most, max(0.5, 20 x typical)), and `most` until it is measured. The
+    seconds = min(most, max(1, 20 x typical)), and `most` until it is measured. The
     typical answer follows slower ones within some answers, faster ones within some tens.
     """
 

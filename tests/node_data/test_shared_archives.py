@@ -41,7 +41,7 @@ async def around(nodes: ModuleType) -> AsyncIterator[Any]:
 async def verifier_node(around: Any, nodes: ModuleType, long_checkpoint: Path) -> Any:
     settings = nodes.RoleSettings(
         kv_budget_bytes=32 << 20,
-        restorers=RestorerSettings(deadline=1.0, rebuild=1.5),
+        restorers=RestorerSettings(deadline=15.0, rebuild=1.5),
     )
     return await around.start("verifier", f"verifier={long_checkpoint}", settings=settings)
 

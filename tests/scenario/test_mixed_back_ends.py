@@ -138,7 +138,7 @@ async def test_the_vectors_of_all_that_was_committed_travel(
         assert done.speculation.drafted_count >= 15
         assert link.is_caller
         # Of tiny's 256 numbers each, in two bytes or in four; the last blocks may still wait.
-        least = (len(HISTORY) + COUNT - 16) * 256
+        least = (len(HISTORY) + COUNT - 32) * 256
         assert 2 * least <= link.byte_count <= 4 * (len(HISTORY) + COUNT) * 256
 
 

@@ -45,7 +45,7 @@ def test_a_short_run_says_the_same_tokens_and_counts_the_vectors(tmp_path):
     assert report["sides"]["local"]["carried_by"] == {"local": 1}
     config = json.loads((ROOT / "engine" / "shipped" / "tiny-dflash" / "config.json").read_text())
     vector = 2 * config["hidden_size"]
-    # A vector a committed token; what the last block committed has not been needed yet.
-    assert vector * 0.6 <= report["sides"]["local"]["bytes_a_token"] <= vector
+    # A vector a committed token, but of those that no draft has needed yet.
+    assert 0 < report["sides"]["local"]["bytes_a_token"] <= vector
     assert report["sides"][IN_PROCESS]["bytes_a_token"] == 0
     assert report["tokens_identical"]

@@ -62,11 +62,14 @@ def test_the_checksum_is_that_of_the_standard():
 
 
 SCRIPT = """
+import signal
 import sys
 from scripts.network_namespaces import FAR, SLOW, TwoNamespaces, device_bytes
 from scripts.raw_tcp import RawTcpPeer
 from scripts.slow_wire import Line
 
+# What runs in the background of a shell without job control inherits that it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with TwoNamespaces() as namespaces, RawTcpPeer(FAR, namespaces.behind) as peer:
     print(namespaces.wire_pid, flush=True)
     if sys.argv[1:] == ["stay"]:
