@@ -159,12 +159,16 @@ async def test_a_road_that_never_stands_costs_nothing(linked, who, fault):
     link.builders[who].faults = [fault]
     async with link:
         await link.exchange(6)
+        sent = 6
         # The second attempt.
-        async with asyncio.timeout(5):
-            while link.caller.state.generation < 2:  # noqa: ASYNC110 no event
+        async with asyncio.timeout(10):
+            while link.caller.state.generation < 2:
+                # A road that died unused is noticed by the next tensor.
+                await link.exchange(1, sent)
+                sent += 1
                 await asyncio.sleep(0.01)
         await link.ready()
-        await link.exchange(6, 6)
+        await link.exchange(6, sent)
         assert link.builders[1].attempts == 1 + (who == 1 or fault != "refused")
 
 
