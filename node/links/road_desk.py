@@ -28,6 +28,8 @@ _log = structlog.get_logger(__name__)
 JUDGING_SECONDS = 5.0
 MOST_REASON_CHARACTERS = 256
 MOST_UNSAID = 64
+MOST_ENDING = 8
+"""Earlier roads that are still being cleared; each may have a process and a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,8 @@ class RoadDesk:
         kind = KINDS.get(message.transport)
         builder = self._parts.builders.get(kind) if kind is not None else None
         try:
+            if len(self._tasks) >= MOST_ENDING:
+                raise RoadFailed(f"{len(self._tasks)} earlier roads are still being cleared")
             if builder is None:
                 name = placement_pb2.Transport.Name(message.transport) if kind else "unknown"
                 raise RoadFailed(f"this end takes no road {name}")
