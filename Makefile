@@ -28,14 +28,16 @@ $(STAMPS)/python: pyproject.toml sdks/python/pyproject.toml constraints.txt
 	@mkdir -p $(STAMPS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e 'sdks/python[text]' -e '.[torch,mlx,dev]'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e 'sdks/python[text]' -e '.[torch,mlx,traces,dev]'
 	@touch $@
 
-$(STAMPS)/npm: package.json
+$(STAMPS)/npm: package.json sdks/typescript/package.json dashboard/package.json
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or newer, the contract checks need it"; exit 1; }
 	@mkdir -p $(STAMPS)
 	@npm install --silent --ignore-scripts --no-package-lock --no-audit --no-fund 2>&1 | grep -v '^npm warn' || true
 	@test -x node_modules/.bin/buf || { echo "npm could not install buf: see npm install"; exit 1; }
+	@# The one install script that is needed: it puts the platform's binary in place.
+	@cd node_modules/bun && node install.js >/dev/null
 	@touch $@
 
 demo: setup ## two nodes, one answer, from nothing

@@ -54,6 +54,86 @@ LIVENESS_LEFT: Liveness.ValueType  # 4
 """Left by its own, signed word."""
 Global___Liveness: _TypeAlias = Liveness  # noqa: Y015
 
+class _EventSeverity:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EventSeverityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventSeverity.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EVENT_SEVERITY_UNSPECIFIED: _EventSeverity.ValueType  # 0
+    """Not given."""
+    EVENT_SEVERITY_INFO: _EventSeverity.ValueType  # 1
+    """All is well."""
+    EVENT_SEVERITY_WARNING: _EventSeverity.ValueType  # 2
+    """Speed was lost, or is about to be."""
+    EVENT_SEVERITY_ERROR: _EventSeverity.ValueType  # 3
+    """Something failed that people asked for."""
+
+class EventSeverity(_EventSeverity, metaclass=_EventSeverityEnumTypeWrapper):
+    """How much an event matters."""
+
+EVENT_SEVERITY_UNSPECIFIED: EventSeverity.ValueType  # 0
+"""Not given."""
+EVENT_SEVERITY_INFO: EventSeverity.ValueType  # 1
+"""All is well."""
+EVENT_SEVERITY_WARNING: EventSeverity.ValueType  # 2
+"""Speed was lost, or is about to be."""
+EVENT_SEVERITY_ERROR: EventSeverity.ValueType  # 3
+"""Something failed that people asked for."""
+Global___EventSeverity: _TypeAlias = EventSeverity  # noqa: Y015
+
+class _TransferKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransferKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransferKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSFER_KIND_UNSPECIFIED: _TransferKind.ValueType  # 0
+    """Not given."""
+    TRANSFER_KIND_DOWNLOAD: _TransferKind.ValueType  # 1
+    """A model's files come from the hub to the disk."""
+    TRANSFER_KIND_LOAD: _TransferKind.ValueType  # 2
+    """A model's weights come from the disk to the memory that computes."""
+
+class TransferKind(_TransferKind, metaclass=_TransferKindEnumTypeWrapper):
+    """What is brought into a node."""
+
+TRANSFER_KIND_UNSPECIFIED: TransferKind.ValueType  # 0
+"""Not given."""
+TRANSFER_KIND_DOWNLOAD: TransferKind.ValueType  # 1
+"""A model's files come from the hub to the disk."""
+TRANSFER_KIND_LOAD: TransferKind.ValueType  # 2
+"""A model's weights come from the disk to the memory that computes."""
+Global___TransferKind: _TypeAlias = TransferKind  # noqa: Y015
+
+class _TransferState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransferStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransferState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSFER_STATE_UNSPECIFIED: _TransferState.ValueType  # 0
+    """Not given."""
+    TRANSFER_STATE_RUNNING: _TransferState.ValueType  # 1
+    """It goes on."""
+    TRANSFER_STATE_DONE: _TransferState.ValueType  # 2
+    """It came to its end."""
+    TRANSFER_STATE_FAILED: _TransferState.ValueType  # 3
+    """It failed; see error."""
+
+class TransferState(_TransferState, metaclass=_TransferStateEnumTypeWrapper):
+    """How a transfer stands."""
+
+TRANSFER_STATE_UNSPECIFIED: TransferState.ValueType  # 0
+"""Not given."""
+TRANSFER_STATE_RUNNING: TransferState.ValueType  # 1
+"""It goes on."""
+TRANSFER_STATE_DONE: TransferState.ValueType  # 2
+"""It came to its end."""
+TRANSFER_STATE_FAILED: TransferState.ValueType  # 3
+"""It failed; see error."""
+Global___TransferState: _TypeAlias = TransferState  # noqa: Y015
+
 @_typing.final
 class Accelerator(_message.Message):
     """Processor and its vendor API, as the node found it."""
@@ -140,6 +220,7 @@ class CapabilityCard(_message.Message):
     ANNOUNCED_AT_UNIX_FIELD_NUMBER: _builtins.int
     TTL_SECONDS_FIELD_NUMBER: _builtins.int
     ARCHIVE_FIELD_NUMBER: _builtins.int
+    HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """SHA-256 of public_key, hexadecimal."""
     name: _builtins.str
@@ -174,6 +255,10 @@ class CapabilityCard(_message.Message):
     """
     ttl_seconds: _builtins.float
     """Seconds without any sign of life after which the card may be dropped."""
+    http_address: _builtins.str
+    """Where the node's HTTP answers (/v1, /health, /metrics), host:port; empty
+    when it has none, or none that another machine could reach.
+    """
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where the node answers, host:port, best first."""
@@ -213,10 +298,11 @@ class CapabilityCard(_message.Message):
         announced_at_unix: _builtins.float = ...,
         ttl_seconds: _builtins.float = ...,
         archive: Global___ArchiveOffer | None = ...,
+        http_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "archive", b"archive"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "archive", b"archive", "boot_id", b"boot_id", "fleet_name", b"fleet_name", "incarnation", b"incarnation", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "archive", b"archive", "boot_id", b"boot_id", "fleet_name", b"fleet_name", "http_address", b"http_address", "incarnation", b"incarnation", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -729,10 +815,18 @@ class GetNodeResponse(_message.Message):
     METRICS_ADDRESS_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     TENSOR_LINKS_FIELD_NUMBER: _builtins.int
+    HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
+    STARTED_AT_UNIX_FIELD_NUMBER: _builtins.int
     metrics_address: _builtins.str
     """Where /metrics is served, host:port; empty when it is not."""
     draining: _builtins.bool
     """Whether the node is draining."""
+    http_address: _builtins.str
+    """Where its HTTP answers (/v1, /health, /metrics), host:port; empty when it
+    has none.
+    """
+    started_at_unix: _builtins.float
+    """Owner's clock when the node was started, in seconds since 1970."""
     @_builtins.property
     def card(self) -> Global___CapabilityCard:
         """Its card."""
@@ -763,10 +857,12 @@ class GetNodeResponse(_message.Message):
         metrics_address: _builtins.str = ...,
         draining: _builtins.bool = ...,
         tensor_links: _abc.Iterable[Global___TensorLinkStatus] | None = ...,
+        http_address: _builtins.str = ...,
+        started_at_unix: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptances", b"acceptances", "card", b"card", "draining", b"draining", "links", b"links", "load", b"load", "metrics_address", b"metrics_address", "tensor_links", b"tensor_links"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptances", b"acceptances", "card", b"card", "draining", b"draining", "http_address", b"http_address", "links", b"links", "load", b"load", "metrics_address", b"metrics_address", "started_at_unix", b"started_at_unix", "tensor_links", b"tensor_links"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -936,3 +1032,305 @@ class LeaveResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LeaveResponse: _TypeAlias = LeaveResponse  # noqa: Y015
+
+@_typing.final
+class WatchNodeRequest(_message.Message):
+    """Asks for a node's doings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HISTORY_SECONDS_FIELD_NUMBER: _builtins.int
+    history_seconds: _builtins.float
+    """Seconds of samples that come first, at most 900; 0 for none."""
+    def __init__(
+        self,
+        *,
+        history_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_seconds", b"history_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchNodeRequest: _TypeAlias = WatchNodeRequest  # noqa: Y015
+
+@_typing.final
+class NodeSample(_message.Message):
+    """What a node did in one second, and what it held at its end. Rates are means
+    over that second.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_UNIX_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    PREFILL_TOKENS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    GENERATING_COUNT_FIELD_NUMBER: _builtins.int
+    DRAFT_STREAM_COUNT_FIELD_NUMBER: _builtins.int
+    KV_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    ARCHIVE_BYTES_FIELD_NUMBER: _builtins.int
+    DRAFTED_COUNT_FIELD_NUMBER: _builtins.int
+    ACCEPTED_COUNT_FIELD_NUMBER: _builtins.int
+    VERIFY_FORWARD_COUNT_FIELD_NUMBER: _builtins.int
+    DRAFTS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    LINK_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    at_unix: _builtins.float
+    """The second's end by the node's clock, in seconds since 1970."""
+    tokens_per_second: _builtins.float
+    """Tokens that generations committed, a second."""
+    prefill_tokens_per_second: _builtins.float
+    """Appended tokens whose keys and values were computed, a second."""
+    session_count: _builtins.int
+    """Sessions that are open."""
+    generating_count: _builtins.int
+    """Sessions that generate."""
+    draft_stream_count: _builtins.int
+    """Draft streams that are served."""
+    kv_bytes: _builtins.int
+    """Bytes of keys and values allocated."""
+    memory_free_bytes: _builtins.int
+    """Free memory of the machine, in bytes."""
+    archive_bytes: _builtins.int
+    """Bytes that archives take."""
+    drafted_count: _builtins.int
+    """Drafted tokens that were verified in this second."""
+    accepted_count: _builtins.int
+    """Drafted tokens that were accepted in this second."""
+    verify_forward_count: _builtins.int
+    """Forward passes of verifiers in this second, prefill not counted."""
+    drafts_per_second: _builtins.float
+    """Blocks that were drafted here for any node, a second."""
+    link_bytes_per_second: _builtins.float
+    """Bytes of tensors that tensor links carried, either way, a second."""
+    def __init__(
+        self,
+        *,
+        at_unix: _builtins.float = ...,
+        tokens_per_second: _builtins.float = ...,
+        prefill_tokens_per_second: _builtins.float = ...,
+        session_count: _builtins.int = ...,
+        generating_count: _builtins.int = ...,
+        draft_stream_count: _builtins.int = ...,
+        kv_bytes: _builtins.int = ...,
+        memory_free_bytes: _builtins.int = ...,
+        archive_bytes: _builtins.int = ...,
+        drafted_count: _builtins.int = ...,
+        accepted_count: _builtins.int = ...,
+        verify_forward_count: _builtins.int = ...,
+        drafts_per_second: _builtins.float = ...,
+        link_bytes_per_second: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_count", b"accepted_count", "archive_bytes", b"archive_bytes", "at_unix", b"at_unix", "draft_stream_count", b"draft_stream_count", "drafted_count", b"drafted_count", "drafts_per_second", b"drafts_per_second", "generating_count", b"generating_count", "kv_bytes", b"kv_bytes", "link_bytes_per_second", b"link_bytes_per_second", "memory_free_bytes", b"memory_free_bytes", "prefill_tokens_per_second", b"prefill_tokens_per_second", "session_count", b"session_count", "tokens_per_second", b"tokens_per_second", "verify_forward_count", b"verify_forward_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeSample: _TypeAlias = NodeSample  # noqa: Y015
+
+@_typing.final
+class NodeEvent(_message.Message):
+    """Something that happened on a node, or that it saw."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    AT_UNIX_FIELD_NUMBER: _builtins.int
+    SEVERITY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    MEND_FIELD_NUMBER: _builtins.int
+    SUBJECT_NODE_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Number of the event on its node since the node's start, from 1."""
+    at_unix: _builtins.float
+    """The node's clock, in seconds since 1970."""
+    severity: Global___EventSeverity.ValueType
+    """How much it matters."""
+    kind: _builtins.str
+    """What happened, in UPPER_SNAKE_CASE, such as PEER_DEAD or LINK_DEMOTED."""
+    message: _builtins.str
+    """A sentence for people."""
+    mend: _builtins.str
+    """A sentence that says what mends it; empty when there is nothing to mend."""
+    subject_node_id: _builtins.str
+    """The node it is about; empty for the node that tells."""
+    session_id: _builtins.str
+    """The session it is about; empty for none."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        at_unix: _builtins.float = ...,
+        severity: Global___EventSeverity.ValueType = ...,
+        kind: _builtins.str = ...,
+        message: _builtins.str = ...,
+        mend: _builtins.str = ...,
+        subject_node_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix", b"at_unix", "kind", b"kind", "mend", b"mend", "message", b"message", "number", b"number", "session_id", b"session_id", "severity", b"severity", "subject_node_id", b"subject_node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeEvent: _TypeAlias = NodeEvent  # noqa: Y015
+
+@_typing.final
+class Transfer(_message.Message):
+    """A download or a load, with its progress."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSFER_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DONE_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    REMAINING_SECONDS_FIELD_NUMBER: _builtins.int
+    STARTED_AT_UNIX_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    transfer_id: _builtins.str
+    """Names it on its node."""
+    kind: Global___TransferKind.ValueType
+    """What is brought."""
+    model_id: _builtins.str
+    """The model."""
+    state: Global___TransferState.ValueType
+    """How it stands."""
+    done_bytes: _builtins.int
+    """Bytes that have come."""
+    total_bytes: _builtins.int
+    """Bytes in all; 0 while unknown."""
+    bytes_per_second: _builtins.float
+    """Rate of the latest seconds, in bytes a second; 0 while unknown."""
+    remaining_seconds: _builtins.float
+    """Seconds until its end at that rate; 0 while unknown, and at the end."""
+    started_at_unix: _builtins.float
+    """The node's clock when it began, in seconds since 1970."""
+    error: _builtins.str
+    """Why it failed, with the mend; empty unless it did."""
+    def __init__(
+        self,
+        *,
+        transfer_id: _builtins.str = ...,
+        kind: Global___TransferKind.ValueType = ...,
+        model_id: _builtins.str = ...,
+        state: Global___TransferState.ValueType = ...,
+        done_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+        bytes_per_second: _builtins.float = ...,
+        remaining_seconds: _builtins.float = ...,
+        started_at_unix: _builtins.float = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "done_bytes", b"done_bytes", "error", b"error", "kind", b"kind", "model_id", b"model_id", "remaining_seconds", b"remaining_seconds", "started_at_unix", b"started_at_unix", "state", b"state", "total_bytes", b"total_bytes", "transfer_id", b"transfer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Transfer: _TypeAlias = Transfer  # noqa: Y015
+
+@_typing.final
+class NodeHistory(_message.Message):
+    """What a watcher gets first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    SAMPLE_SECONDS_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    TRANSFERS_FIELD_NUMBER: _builtins.int
+    sample_seconds: _builtins.float
+    """Seconds between samples."""
+    @_builtins.property
+    def node(self) -> Global___GetNodeResponse:
+        """The node as it is."""
+
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSample]:
+        """Samples, oldest first."""
+
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeEvent]:
+        """The latest events, at most 256, oldest first."""
+
+    @_builtins.property
+    def transfers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transfer]:
+        """Transfers that run, and the latest that ended, at most 64."""
+
+    def __init__(
+        self,
+        *,
+        node: Global___GetNodeResponse | None = ...,
+        sample_seconds: _builtins.float = ...,
+        samples: _abc.Iterable[Global___NodeSample] | None = ...,
+        events: _abc.Iterable[Global___NodeEvent] | None = ...,
+        transfers: _abc.Iterable[Global___Transfer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "node", b"node", "sample_seconds", b"sample_seconds", "samples", b"samples", "transfers", b"transfers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeHistory: _TypeAlias = NodeHistory  # noqa: Y015
+
+@_typing.final
+class WatchNodeResponse(_message.Message):
+    """One message of a watch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HISTORY_FIELD_NUMBER: _builtins.int
+    SAMPLE_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    TRANSFER_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def history(self) -> Global___NodeHistory:
+        """What was."""
+
+    @_builtins.property
+    def sample(self) -> Global___NodeSample:
+        """The latest second."""
+
+    @_builtins.property
+    def event(self) -> Global___NodeEvent:
+        """An event."""
+
+    @_builtins.property
+    def transfer(self) -> Global___Transfer:
+        """A transfer that began, went on or ended."""
+
+    @_builtins.property
+    def node(self) -> Global___GetNodeResponse:
+        """The node as it is now: its links, load, card or acceptance changed."""
+
+    def __init__(
+        self,
+        *,
+        history: Global___NodeHistory | None = ...,
+        sample: Global___NodeSample | None = ...,
+        event: Global___NodeEvent | None = ...,
+        transfer: Global___Transfer | None = ...,
+        node: Global___GetNodeResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "history", b"history", "kind", b"kind", "node", b"node", "sample", b"sample", "transfer", b"transfer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "history", b"history", "kind", b"kind", "node", b"node", "sample", b"sample", "transfer", b"transfer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["history", "sample", "event", "transfer", "node"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___WatchNodeResponse: _TypeAlias = WatchNodeResponse  # noqa: Y015

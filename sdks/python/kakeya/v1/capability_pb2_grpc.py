@@ -55,6 +55,11 @@ class CapabilityServiceStub(object):
                 request_serializer=kakeya_dot_v1_dot_capability__pb2.WatchFleetRequest.SerializeToString,
                 response_deserializer=kakeya_dot_v1_dot_capability__pb2.WatchFleetResponse.FromString,
                 _registered_method=True)
+        self.WatchNode = channel.unary_stream(
+                '/kakeya.v1.CapabilityService/WatchNode',
+                request_serializer=kakeya_dot_v1_dot_capability__pb2.WatchNodeRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_capability__pb2.WatchNodeResponse.FromString,
+                _registered_method=True)
         self.Leave = channel.unary_unary(
                 '/kakeya.v1.CapabilityService/Leave',
                 request_serializer=kakeya_dot_v1_dot_capability__pb2.LeaveRequest.SerializeToString,
@@ -101,6 +106,16 @@ class CapabilityServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchNode(self, request, context):
+        """What this node does, live: its latest minutes first, then a sample a second,
+        events and transfers as they happen, and itself whenever it changed, until
+        the caller leaves. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+        RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Leave(self, request, context):
         """Drains this node and makes it leave the fleet. Only from loopback.
         Errors: PERMISSION_DENIED (NOT_LOOPBACK).
@@ -131,6 +146,11 @@ def add_CapabilityServiceServicer_to_server(servicer, server):
                     servicer.WatchFleet,
                     request_deserializer=kakeya_dot_v1_dot_capability__pb2.WatchFleetRequest.FromString,
                     response_serializer=kakeya_dot_v1_dot_capability__pb2.WatchFleetResponse.SerializeToString,
+            ),
+            'WatchNode': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchNode,
+                    request_deserializer=kakeya_dot_v1_dot_capability__pb2.WatchNodeRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_capability__pb2.WatchNodeResponse.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
                     servicer.Leave,
@@ -247,6 +267,33 @@ class CapabilityService(object):
             '/kakeya.v1.CapabilityService/WatchFleet',
             kakeya_dot_v1_dot_capability__pb2.WatchFleetRequest.SerializeToString,
             kakeya_dot_v1_dot_capability__pb2.WatchFleetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kakeya.v1.CapabilityService/WatchNode',
+            kakeya_dot_v1_dot_capability__pb2.WatchNodeRequest.SerializeToString,
+            kakeya_dot_v1_dot_capability__pb2.WatchNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

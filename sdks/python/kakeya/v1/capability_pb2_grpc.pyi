@@ -51,6 +51,12 @@ class CapabilityServiceStub:
     """A snapshot of the fleet, then every change, until the caller leaves.
     Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
     """
+    WatchNode: _grpc.UnaryStreamMultiCallable[_capability_pb2.WatchNodeRequest, _capability_pb2.WatchNodeResponse]
+    """What this node does, live: its latest minutes first, then a sample a second,
+    events and transfers as they happen, and itself whenever it changed, until
+    the caller leaves. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+    RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+    """
     Leave: _grpc.UnaryUnaryMultiCallable[_capability_pb2.LeaveRequest, _capability_pb2.LeaveResponse]
     """Drains this node and makes it leave the fleet. Only from loopback.
     Errors: PERMISSION_DENIED (NOT_LOOPBACK).
@@ -78,6 +84,12 @@ class CapabilityServiceAsyncStub(CapabilityServiceStub):
     WatchFleet: _aio.UnaryStreamMultiCallable[_capability_pb2.WatchFleetRequest, _capability_pb2.WatchFleetResponse]  # type: ignore[assignment]
     """A snapshot of the fleet, then every change, until the caller leaves.
     Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+    """
+    WatchNode: _aio.UnaryStreamMultiCallable[_capability_pb2.WatchNodeRequest, _capability_pb2.WatchNodeResponse]  # type: ignore[assignment]
+    """What this node does, live: its latest minutes first, then a sample a second,
+    events and transfers as they happen, and itself whenever it changed, until
+    the caller leaves. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+    RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
     """
     Leave: _aio.UnaryUnaryMultiCallable[_capability_pb2.LeaveRequest, _capability_pb2.LeaveResponse]  # type: ignore[assignment]
     """Drains this node and makes it leave the fleet. Only from loopback.
@@ -127,6 +139,18 @@ class CapabilityServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_capability_pb2.WatchFleetResponse], _abc.AsyncIterator[_capability_pb2.WatchFleetResponse]]:
         """A snapshot of the fleet, then every change, until the caller leaves.
         Errors: RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+        """
+
+    @_abc_1.abstractmethod
+    def WatchNode(
+        self,
+        request: _capability_pb2.WatchNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_capability_pb2.WatchNodeResponse], _abc.AsyncIterator[_capability_pb2.WatchNodeResponse]]:
+        """What this node does, live: its latest minutes first, then a sample a second,
+        events and transfers as they happen, and itself whenever it changed, until
+        the caller leaves. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+        RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
         """
 
     @_abc_1.abstractmethod

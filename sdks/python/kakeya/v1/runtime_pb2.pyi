@@ -158,6 +158,42 @@ SESSION_STATE_GENERATING: SessionState.ValueType  # 3
 """A generation runs."""
 Global___SessionState: _TypeAlias = SessionState  # noqa: Y015
 
+class _SessionOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SessionOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SESSION_OUTCOME_UNSPECIFIED: _SessionOutcome.ValueType  # 0
+    """Not given."""
+    SESSION_OUTCOME_CLOSED: _SessionOutcome.ValueType  # 1
+    """Its client closed it."""
+    SESSION_OUTCOME_EVICTED: _SessionOutcome.ValueType  # 2
+    """It was evicted: idle for too long, or its memory was needed."""
+    SESSION_OUTCOME_INVARIANT_VIOLATED: _SessionOutcome.ValueType  # 3
+    """A promise was broken."""
+    SESSION_OUTCOME_GROUP_LOST: _SessionOutcome.ValueType  # 4
+    """A rank of its verifier's group was lost."""
+    SESSION_OUTCOME_DRAINED: _SessionOutcome.ValueType  # 5
+    """Its node left."""
+
+class SessionOutcome(_SessionOutcome, metaclass=_SessionOutcomeEnumTypeWrapper):
+    """How a session came to its end."""
+
+SESSION_OUTCOME_UNSPECIFIED: SessionOutcome.ValueType  # 0
+"""Not given."""
+SESSION_OUTCOME_CLOSED: SessionOutcome.ValueType  # 1
+"""Its client closed it."""
+SESSION_OUTCOME_EVICTED: SessionOutcome.ValueType  # 2
+"""It was evicted: idle for too long, or its memory was needed."""
+SESSION_OUTCOME_INVARIANT_VIOLATED: SessionOutcome.ValueType  # 3
+"""A promise was broken."""
+SESSION_OUTCOME_GROUP_LOST: SessionOutcome.ValueType  # 4
+"""A rank of its verifier's group was lost."""
+SESSION_OUTCOME_DRAINED: SessionOutcome.ValueType  # 5
+"""Its node left."""
+Global___SessionOutcome: _TypeAlias = SessionOutcome  # noqa: Y015
+
 @_typing.final
 class Speculation(_message.Message):
     """Speculation of a session."""
@@ -605,6 +641,8 @@ class BlockTiming(_message.Message):
     VERIFY_SECONDS_FIELD_NUMBER: _builtins.int
     DRAFTED_AHEAD_FIELD_NUMBER: _builtins.int
     START_SECONDS_FIELD_NUMBER: _builtins.int
+    GENERATION_NUMBER_FIELD_NUMBER: _builtins.int
+    COMMITTED_COUNT_FIELD_NUMBER: _builtins.int
     first_index: _builtins.int
     """Position of the block's first token in the history."""
     drafted_count: _builtins.int
@@ -625,6 +663,12 @@ class BlockTiming(_message.Message):
     """Whether the block was drafted while the last one was verified."""
     start_seconds: _builtins.float
     """The block's start, in seconds since the generation began."""
+    generation_number: _builtins.int
+    """Number of its generation within the session, from 1; 0 where a message
+    tells of one generation alone.
+    """
+    committed_count: _builtins.int
+    """Tokens that the block committed: the accepted ones and the verifier's own."""
     def __init__(
         self,
         *,
@@ -637,10 +681,12 @@ class BlockTiming(_message.Message):
         verify_seconds: _builtins.float = ...,
         drafted_ahead: _builtins.bool = ...,
         start_seconds: _builtins.float = ...,
+        generation_number: _builtins.int = ...,
+        committed_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_count", b"accepted_count", "draft_seconds", b"draft_seconds", "drafted_ahead", b"drafted_ahead", "drafted_count", b"drafted_count", "first_index", b"first_index", "start_seconds", b"start_seconds", "verify_seconds", b"verify_seconds", "wait_seconds", b"wait_seconds", "wire_seconds", b"wire_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_count", b"accepted_count", "committed_count", b"committed_count", "draft_seconds", b"draft_seconds", "drafted_ahead", b"drafted_ahead", "drafted_count", b"drafted_count", "first_index", b"first_index", "generation_number", b"generation_number", "start_seconds", b"start_seconds", "verify_seconds", b"verify_seconds", "wait_seconds", b"wait_seconds", "wire_seconds", b"wire_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1250,3 +1296,314 @@ class ForkSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ForkSessionResponse: _TypeAlias = ForkSessionResponse  # noqa: Y015
+
+@_typing.final
+class WatchSessionsRequest(_message.Message):
+    """Asks for the doings of a node's sessions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCK_COUNT_FIELD_NUMBER: _builtins.int
+    block_count: _builtins.int
+    """Latest blocks of each session that come first, at most 256; 0 for 64."""
+    def __init__(
+        self,
+        *,
+        block_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_count", b"block_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchSessionsRequest: _TypeAlias = WatchSessionsRequest  # noqa: Y015
+
+@_typing.final
+class SessionActivity(_message.Message):
+    """What a session did since it was opened, and its latest blocks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    GENERATION_COUNT_FIELD_NUMBER: _builtins.int
+    GENERATED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    PREFILLED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    PREFILL_SECONDS_FIELD_NUMBER: _builtins.int
+    DRAFTED_COUNT_FIELD_NUMBER: _builtins.int
+    ACCEPTED_COUNT_FIELD_NUMBER: _builtins.int
+    VERIFY_FORWARD_COUNT_FIELD_NUMBER: _builtins.int
+    DRAFT_SECONDS_FIELD_NUMBER: _builtins.int
+    WIRE_SECONDS_FIELD_NUMBER: _builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    VERIFY_SECONDS_FIELD_NUMBER: _builtins.int
+    LINK_CHANGES_FIELD_NUMBER: _builtins.int
+    STOP_REASON_FIELD_NUMBER: _builtins.int
+    tokens_per_second: _builtins.float
+    """Of the generation that runs, or of the latest, in tokens a second."""
+    generation_count: _builtins.int
+    """Generations that began."""
+    generated_token_count: _builtins.int
+    """Tokens that they committed."""
+    prefilled_token_count: _builtins.int
+    """Appended tokens whose keys and values were computed."""
+    prefill_seconds: _builtins.float
+    """The time of that, in seconds."""
+    drafted_count: _builtins.int
+    """Drafted tokens that were verified."""
+    accepted_count: _builtins.int
+    """Drafted tokens that were accepted."""
+    verify_forward_count: _builtins.int
+    """Forward passes that chose tokens."""
+    draft_seconds: _builtins.float
+    """Proposers' own time for drafts, in seconds."""
+    wire_seconds: _builtins.float
+    """Round trips of drafts less draft_seconds, in seconds."""
+    wait_seconds: _builtins.float
+    """Time that the verifier waited for drafts, in seconds."""
+    verify_seconds: _builtins.float
+    """Verify forwards with choosing the tokens, in seconds."""
+    stop_reason: Global___StopReason.ValueType
+    """Why its latest generation ended; unspecified before one did."""
+    @_builtins.property
+    def session(self) -> Global___SessionInfo:
+        """Its state."""
+
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockTiming]:
+        """Blocks since the message before, oldest first; at first the latest ones."""
+
+    @_builtins.property
+    def link_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkChange]:
+        """Latest changes of what carries its tensor links, at most 16, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___SessionInfo | None = ...,
+        blocks: _abc.Iterable[Global___BlockTiming] | None = ...,
+        tokens_per_second: _builtins.float = ...,
+        generation_count: _builtins.int = ...,
+        generated_token_count: _builtins.int = ...,
+        prefilled_token_count: _builtins.int = ...,
+        prefill_seconds: _builtins.float = ...,
+        drafted_count: _builtins.int = ...,
+        accepted_count: _builtins.int = ...,
+        verify_forward_count: _builtins.int = ...,
+        draft_seconds: _builtins.float = ...,
+        wire_seconds: _builtins.float = ...,
+        wait_seconds: _builtins.float = ...,
+        verify_seconds: _builtins.float = ...,
+        link_changes: _abc.Iterable[Global___LinkChange] | None = ...,
+        stop_reason: Global___StopReason.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_count", b"accepted_count", "blocks", b"blocks", "draft_seconds", b"draft_seconds", "drafted_count", b"drafted_count", "generated_token_count", b"generated_token_count", "generation_count", b"generation_count", "link_changes", b"link_changes", "prefill_seconds", b"prefill_seconds", "prefilled_token_count", b"prefilled_token_count", "session", b"session", "stop_reason", b"stop_reason", "tokens_per_second", b"tokens_per_second", "verify_forward_count", b"verify_forward_count", "verify_seconds", b"verify_seconds", "wait_seconds", b"wait_seconds", "wire_seconds", b"wire_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionActivity: _TypeAlias = SessionActivity  # noqa: Y015
+
+@_typing.final
+class SessionsSnapshot(_message.Message):
+    """All sessions of a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionActivity]:
+        """The sessions, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        sessions: _abc.Iterable[Global___SessionActivity] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sessions", b"sessions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionsSnapshot: _TypeAlias = SessionsSnapshot  # noqa: Y015
+
+@_typing.final
+class EndedSession(_message.Message):
+    """A session that is no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    outcome: Global___SessionOutcome.ValueType
+    """How it ended."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        outcome: Global___SessionOutcome.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndedSession: _TypeAlias = EndedSession  # noqa: Y015
+
+@_typing.final
+class WatchSessionsResponse(_message.Message):
+    """One message of a watch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def snapshot(self) -> Global___SessionsSnapshot:
+        """All sessions."""
+
+    @_builtins.property
+    def changed(self) -> Global___SessionActivity:
+        """A session that is new or did something."""
+
+    @_builtins.property
+    def ended(self) -> Global___EndedSession:
+        """A session that ended."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Global___SessionsSnapshot | None = ...,
+        changed: Global___SessionActivity | None = ...,
+        ended: Global___EndedSession | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "ended", b"ended", "kind", b"kind", "snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "ended", b"ended", "kind", b"kind", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["snapshot", "changed", "ended"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___WatchSessionsResponse: _TypeAlias = WatchSessionsResponse  # noqa: Y015
+
+@_typing.final
+class GetTokenizerRequest(_message.Message):
+    """Asks for a tokenizer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """The model."""
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTokenizerRequest: _TypeAlias = GetTokenizerRequest  # noqa: Y015
+
+@_typing.final
+class TokenizerFile(_message.Message):
+    """A file of a tokenizer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BYTE_COUNT_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name in the model's folder: tokenizer.json, tokenizer_config.json,
+    special_tokens_map.json, chat_template.jinja, generation_config.json or
+    config.json.
+    """
+    byte_count: _builtins.int
+    """Its bytes in all."""
+    sha256: _builtins.str
+    """SHA-256 of its bytes, hexadecimal."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        byte_count: _builtins.int = ...,
+        sha256: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_count", b"byte_count", "name", b"name", "sha256", b"sha256"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenizerFile: _TypeAlias = TokenizerFile  # noqa: Y015
+
+@_typing.final
+class TokenizerHeader(_message.Message):
+    """What comes first of a tokenizer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENIZER_DIGEST_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    tokenizer_digest: _builtins.str
+    """Tokenizer digest of the model's offer."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenizerFile]:
+        """The files, in the order of their bytes; tokenizer.json is the first."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer_digest: _builtins.str = ...,
+        files: _abc.Iterable[Global___TokenizerFile] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "tokenizer_digest", b"tokenizer_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenizerHeader: _TypeAlias = TokenizerHeader  # noqa: Y015
+
+@_typing.final
+class GetTokenizerResponse(_message.Message):
+    """One message of a tokenizer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    chunk: _builtins.bytes
+    """The files' bytes, one file after the other, at most 256 KiB a message."""
+    @_builtins.property
+    def header(self) -> Global___TokenizerHeader:
+        """What comes."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___TokenizerHeader | None = ...,
+        chunk: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "kind", b"kind"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["header", "chunk"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___GetTokenizerResponse: _TypeAlias = GetTokenizerResponse  # noqa: Y015

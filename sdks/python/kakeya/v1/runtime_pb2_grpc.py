@@ -71,6 +71,16 @@ class RuntimeServiceStub(object):
                 request_serializer=kakeya_dot_v1_dot_runtime__pb2.ForkSessionRequest.SerializeToString,
                 response_deserializer=kakeya_dot_v1_dot_runtime__pb2.ForkSessionResponse.FromString,
                 _registered_method=True)
+        self.WatchSessions = channel.unary_stream(
+                '/kakeya.v1.RuntimeService/WatchSessions',
+                request_serializer=kakeya_dot_v1_dot_runtime__pb2.WatchSessionsRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_runtime__pb2.WatchSessionsResponse.FromString,
+                _registered_method=True)
+        self.GetTokenizer = channel.unary_stream(
+                '/kakeya.v1.RuntimeService/GetTokenizer',
+                request_serializer=kakeya_dot_v1_dot_runtime__pb2.GetTokenizerRequest.SerializeToString,
+                response_deserializer=kakeya_dot_v1_dot_runtime__pb2.GetTokenizerResponse.FromString,
+                _registered_method=True)
 
 
 class RuntimeServiceServicer(object):
@@ -152,6 +162,27 @@ class RuntimeServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchSessions(self, request, context):
+        """The sessions of this node, live: all of them first, then each as it
+        changes, at most ten times a second, until the caller leaves. Tells how many
+        tokens, never which. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+        RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTokenizer(self, request, context):
+        """The tokenizer of a model that this node serves, as the files of its folder,
+        so that clients anywhere turn text into its ids. Errors: NOT_FOUND
+        (MODEL_NOT_FOUND: no live node serves the model; TOKENIZER_NOT_FOUND: it is
+        served without one), FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with
+        "address" in the metadata: ask there).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RuntimeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -189,6 +220,16 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.ForkSession,
                     request_deserializer=kakeya_dot_v1_dot_runtime__pb2.ForkSessionRequest.FromString,
                     response_serializer=kakeya_dot_v1_dot_runtime__pb2.ForkSessionResponse.SerializeToString,
+            ),
+            'WatchSessions': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchSessions,
+                    request_deserializer=kakeya_dot_v1_dot_runtime__pb2.WatchSessionsRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_runtime__pb2.WatchSessionsResponse.SerializeToString,
+            ),
+            'GetTokenizer': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetTokenizer,
+                    request_deserializer=kakeya_dot_v1_dot_runtime__pb2.GetTokenizerRequest.FromString,
+                    response_serializer=kakeya_dot_v1_dot_runtime__pb2.GetTokenizerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -382,6 +423,60 @@ class RuntimeService(object):
             '/kakeya.v1.RuntimeService/ForkSession',
             kakeya_dot_v1_dot_runtime__pb2.ForkSessionRequest.SerializeToString,
             kakeya_dot_v1_dot_runtime__pb2.ForkSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchSessions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kakeya.v1.RuntimeService/WatchSessions',
+            kakeya_dot_v1_dot_runtime__pb2.WatchSessionsRequest.SerializeToString,
+            kakeya_dot_v1_dot_runtime__pb2.WatchSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTokenizer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kakeya.v1.RuntimeService/GetTokenizer',
+            kakeya_dot_v1_dot_runtime__pb2.GetTokenizerRequest.SerializeToString,
+            kakeya_dot_v1_dot_runtime__pb2.GetTokenizerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -80,6 +80,19 @@ class RuntimeServiceStub:
     Errors: those of CreateSession, NOT_FOUND (SESSION_NOT_FOUND),
     OUT_OF_RANGE (HISTORY_LENGTH_MISMATCH).
     """
+    WatchSessions: _grpc.UnaryStreamMultiCallable[_runtime_pb2.WatchSessionsRequest, _runtime_pb2.WatchSessionsResponse]
+    """The sessions of this node, live: all of them first, then each as it
+    changes, at most ten times a second, until the caller leaves. Tells how many
+    tokens, never which. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+    RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+    """
+    GetTokenizer: _grpc.UnaryStreamMultiCallable[_runtime_pb2.GetTokenizerRequest, _runtime_pb2.GetTokenizerResponse]
+    """The tokenizer of a model that this node serves, as the files of its folder,
+    so that clients anywhere turn text into its ids. Errors: NOT_FOUND
+    (MODEL_NOT_FOUND: no live node serves the model; TOKENIZER_NOT_FOUND: it is
+    served without one), FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with
+    "address" in the metadata: ask there).
+    """
 
 @_typing.type_check_only
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
@@ -132,6 +145,19 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     """A new session with the first history_length tokens of another one.
     Errors: those of CreateSession, NOT_FOUND (SESSION_NOT_FOUND),
     OUT_OF_RANGE (HISTORY_LENGTH_MISMATCH).
+    """
+    WatchSessions: _aio.UnaryStreamMultiCallable[_runtime_pb2.WatchSessionsRequest, _runtime_pb2.WatchSessionsResponse]  # type: ignore[assignment]
+    """The sessions of this node, live: all of them first, then each as it
+    changes, at most ten times a second, until the caller leaves. Tells how many
+    tokens, never which. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+    RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+    """
+    GetTokenizer: _aio.UnaryStreamMultiCallable[_runtime_pb2.GetTokenizerRequest, _runtime_pb2.GetTokenizerResponse]  # type: ignore[assignment]
+    """The tokenizer of a model that this node serves, as the files of its folder,
+    so that clients anywhere turn text into its ids. Errors: NOT_FOUND
+    (MODEL_NOT_FOUND: no live node serves the model; TOKENIZER_NOT_FOUND: it is
+    served without one), FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with
+    "address" in the metadata: ask there).
     """
 
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -224,6 +250,31 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         """A new session with the first history_length tokens of another one.
         Errors: those of CreateSession, NOT_FOUND (SESSION_NOT_FOUND),
         OUT_OF_RANGE (HISTORY_LENGTH_MISMATCH).
+        """
+
+    @_abc_1.abstractmethod
+    def WatchSessions(
+        self,
+        request: _runtime_pb2.WatchSessionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_runtime_pb2.WatchSessionsResponse], _abc.AsyncIterator[_runtime_pb2.WatchSessionsResponse]]:
+        """The sessions of this node, live: all of them first, then each as it
+        changes, at most ten times a second, until the caller leaves. Tells how many
+        tokens, never which. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+        RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
+        """
+
+    @_abc_1.abstractmethod
+    def GetTokenizer(
+        self,
+        request: _runtime_pb2.GetTokenizerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_runtime_pb2.GetTokenizerResponse], _abc.AsyncIterator[_runtime_pb2.GetTokenizerResponse]]:
+        """The tokenizer of a model that this node serves, as the files of its folder,
+        so that clients anywhere turn text into its ids. Errors: NOT_FOUND
+        (MODEL_NOT_FOUND: no live node serves the model; TOKENIZER_NOT_FOUND: it is
+        served without one), FAILED_PRECONDITION (MODEL_SERVED_ELSEWHERE, with
+        "address" in the metadata: ask there).
         """
 
 def add_RuntimeServiceServicer_to_server(servicer: RuntimeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
