@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
+from kakeya.v1 import placement_pb2
 from kakeya.v1 import tensor_pb2 as wire
 from node.links import road_desk, road_talk, used_road
 from node.links.contract import LinkClosed, RoadKind
@@ -381,3 +382,25 @@ async def test_what_arrived_after_the_end_is_of_no_account():
     box.sent(box.add(tensor(0, 10)), 0, 0.0)
     box.clear()
     assert box.take(1) == []
+
+
+async def test_a_caller_that_proposes_road_after_road_waits_for_their_ends(linked):
+    """Each may have a process and a segment, which take a while to end."""
+    async with linked() as link:
+        await link.ready()
+        desk, said = link.served._desk, []
+        desk._drop()
+        link.served._sender.say_road = said.append
+        began = desk._newest
+        for generation in range(began + 1, began + 40):
+            desk.heard(
+                wire.RoadMessage(
+                    generation=generation,
+                    step=wire.ROAD_STEP_PROPOSE,
+                    transport=placement_pb2.TRANSPORT_LOCAL,
+                    nonce=bytes(road_talk.NONCE_BYTES),
+                )
+            )
+        assert len(desk._tasks) <= road_desk.MOST_ENDING
+        refused = [message for message in said if message.step == wire.ROAD_STEP_FAILED]
+        assert "still being cleared" in refused[-1].reason
