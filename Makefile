@@ -61,5 +61,64 @@ contract: setup $(STAMPS)/npm
 stubs: setup ## regenerate the Python stubs from proto/
 	$(BIN)/python scripts/generate_stubs.py
 
+# ---- The TypeScript SDK
+TS := sdks/typescript
+NODE_BIN := node_modules/.bin
+TS_SOURCES := $(shell find $(TS)/src $(TS)/wire $(TS)/examples $(TS)/scripts $(TS)/tests -name dist -prune -o -type f -print 2>/dev/null) $(wildcard $(TS)/*.json $(TS)/*.ts) tsconfig.base.json
+TS_CHECKED := $(TS_SOURCES) $(wildcard proto/kakeya/v1/*.proto) sdks/vectors.json .prettierrc.json
+
+.PHONY: typescript sdk-ts sdk-ts-check sdk-ts-test sdk-ts-generate
+
+typescript: sdk-ts-check sdk-ts-test ## the TypeScript SDK: checked, and tested under Node and Bun
+
+sdk-ts: $(STAMPS)/sdk-ts ## the TypeScript SDK, built
+
+$(STAMPS)/sdk-ts: $(STAMPS)/npm $(TS_SOURCES)
+	@$(NODE_BIN)/tsc -p $(TS)/tsconfig.json
+	@$(NODE_BIN)/tsc -p $(TS)/tsconfig.examples.json
+	@touch $@
+
+sdk-ts-check: $(STAMPS)/sdk-ts-check
+
+$(STAMPS)/sdk-ts-check: setup $(STAMPS)/sdk-ts $(TS_CHECKED)
+	node $(TS)/scripts/generate.mjs --check
+	$(BIN)/python $(TS)/scripts/text_vectors.py --check
+	$(NODE_BIN)/prettier --check --log-level warn $(TS)
+	$(NODE_BIN)/tsc -p $(TS)/tsconfig.check.json
+	@touch $@
+
+# Agents start once, under Node; everything else runs under both.
+sdk-ts-test: setup $(STAMPS)/sdk-ts
+	npm run --silent test -w @kakeya/runtime
+	npm run --silent test:bun -w @kakeya/runtime -- --exclude '**/real-fleet.test.ts'
+
+sdk-ts-generate: $(STAMPS)/npm ## regenerate the TypeScript messages from proto/
+	node $(TS)/scripts/generate.mjs
+
 clean: ## remove what the two commands made
 	rm -rf $(VENV) $(STAMPS) node_modules
+
+# The page, its process and its tests' synthetic fleet; the SDK that they use is built before.
+DASHBOARD_SOURCES := $(shell find dashboard -type f \( -name '*.ts' -o -name '*.tsx' -o -name '*.css' -o -name '*.html' -o -name '*.svg' -o -name '*.js' \) -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
+SDK_SOURCES := $(shell find sdks/typescript/src -name '*.ts' 2>/dev/null)
+
+.PHONY: dashboard dashboard-test
+
+dashboard: $(STAMPS)/dashboard ## the page that `fleet dashboard` serves
+
+$(STAMPS)/dashboard: $(STAMPS)/npm $(SDK_SOURCES) $(DASHBOARD_SOURCES)
+	@npm run --silent build -w sdks/typescript
+	@npm run --silent build -w dashboard
+	@touch $@
+
+# A test of the page wants a browser: Debian's is one package away.
+$(STAMPS)/chromium:
+	@mkdir -p $(STAMPS)
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || test -n "$$CHROMIUM_PATH" \
+		|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { apt-get update -qq; apt-get install -qq -y --no-install-recommends chromium >/dev/null; }; } \
+		|| { echo "Chromium is missing: install chromium, or set CHROMIUM_PATH"; exit 1; }
+	@touch $@
+
+dashboard-test: setup dashboard $(STAMPS)/chromium ## the dashboard's tests, in a real browser
+	@npm run --silent check -w dashboard
+	@$(RUN) npm run --silent test -w dashboard

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from engine.errors import ModelNotFound, WeightsMismatch
+from engine.weight_reading import weights_read
 
 CHUNK_BYTES = 1 << 20
 SINGLE_WEIGHTS = "model.safetensors"
@@ -41,6 +42,11 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
             missing=",".join(missing),
         )
     return tuple(folder / name for name in sorted(names))
+
+
+def weight_bytes(folder: Path) -> int:
+    """Bytes of all `weight_files`. Raises `WeightsMismatch`."""
+    return sum(path.stat().st_size for path in weight_files(folder))
 
 
 def _indexed_names(index: Path) -> set[str]:
@@ -95,3 +101,4 @@ def _feed(digest: hashlib._Hash, path: Path) -> None:
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
+            weights_read(len(chunk))

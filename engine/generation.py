@@ -326,6 +326,7 @@ class _Generation:
             verify_seconds=verify_seconds,
             drafted_ahead=draft.ahead,
             start_seconds=started,
+            committed_count=len(step.committed),
         )
         self._tally.add_block(timing, len(step.committed))
 

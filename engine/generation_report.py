@@ -54,7 +54,8 @@ class BlockTiming:
     `draft_seconds` is the proposer's own time, `wire_seconds` the rest of the
     draft's round trip, `wait_seconds` what the verifier waited of both,
     `verify_seconds` the forward with choosing the tokens, `start_seconds` the
-    block's start since the generation began.
+    block's start since the generation began. `committed_count` tokens became part of
+    the history: the accepted ones and the verifier's own.
     """
 
     first_index: int
@@ -66,6 +67,7 @@ class BlockTiming:
     verify_seconds: float
     drafted_ahead: bool
     start_seconds: float
+    committed_count: int = 0
 
     @property
     def tried_count(self) -> int:

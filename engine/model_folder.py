@@ -75,7 +75,26 @@ def vocabulary_size(path: Path) -> int:
     return size
 
 
+def model_id_of(spec: str) -> str:
+    """The name that requests will use for the model that `spec` names; looks at no files of it."""
+    path = Path(spec).expanduser()
+    if spec not in SHIPPED and spec and path.is_dir():
+        return path.resolve().name
+    return spec
+
+
 def _resolve(spec: str, patterns: tuple[str, ...], progress: Progress | None) -> ModelFolder:
+    folder = folder_here(spec)
+    if folder is not None:
+        return folder
+    return ModelFolder(_checked(download(spec, patterns, progress), spec), spec)
+
+
+def folder_here(spec: str) -> ModelFolder | None:
+    """The folder of a shipped model or of a local one; None for a hub id.
+
+    Raises `ModelNotFound` for what is none of them, and for a folder without a config.
+    """
     if spec in SHIPPED:
         return ModelFolder(_checked(SHIPPED[spec], spec), spec)
     path = Path(spec).expanduser()
@@ -87,7 +106,7 @@ def _resolve(spec: str, patterns: tuple[str, ...], progress: Progress | None) ->
             "and not a hub id of the form organisation/name",
             model=spec,
         )
-    return ModelFolder(_checked(download(spec, patterns, progress), spec), spec)
+    return None
 
 
 def _checked(path: Path, spec: str) -> Path:

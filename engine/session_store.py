@@ -35,6 +35,7 @@ class EndReason(StrEnum):
     MEMORY = "evicted to make room"
     INVARIANT = "ended by a broken promise"
     GROUP = LOST_WITH_GROUP
+    DRAINED = "ended as its node left"
 
 
 class Activity(StrEnum):

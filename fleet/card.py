@@ -118,7 +118,9 @@ class Card:
     """What one node is and offers; orders by (incarnation, sequence, digest).
 
     `announced_at_unix` (seconds since 1970, the owner's clock) is for people:
-    it orders nothing.
+    it orders nothing. `http_address` is where the node's HTTP answers, host:port; empty
+    when it has none, or none that another machine could reach. A node that is
+    `loading` will offer more.
     """
 
     node_id: str
@@ -141,6 +143,8 @@ class Card:
     announced_at_unix: float
     ttl_seconds: float
     archive: ArchiveOffer | None = None
+    http_address: str = ""
+    loading: bool = False
 
     def offers(self, role: Role) -> tuple[ModelOffer, ...]:
         """The models served in `role`."""

@@ -131,8 +131,8 @@ def _check_addresses(card: Card) -> None:
         CardRule.BAD_ADDRESS,
         f"{len(card.addresses)} addresses are more than {MAX_ADDRESSES}",
     )
-    ring = (card.ring_address,) if card.ring_address else ()
-    for address in card.addresses + ring:
+    optional = tuple(each for each in (card.ring_address, card.http_address) if each)
+    for address in card.addresses + optional:
         try:
             parse_address(address)
         except ValueError as error:

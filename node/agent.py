@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +16,7 @@ from engine.model_folder import Progress
 from node.archive.session_restorers import RestorerSettings
 from node.config import Config, is_loopback
 from node.groups.group_settings import GroupLimits, GroupSource
+from node.http.server import HttpServer, HttpSettings
 from node.log import configure_log
 from node.machine import memory_free_bytes
 from node.membership.fleet_changes import EventSink
@@ -24,32 +26,47 @@ from node.roles import Roles, RoleSettings
 from node.rpc.error_interceptor import ErrorInterceptor
 from node.rpc.listening import listen, make_server
 from node.running_node import NodeParts, RunningNode
+from node.sessions.observer import SessionObserver
 from node.state_directory import StateDirectory
+from node.tracing.starting import Traces, start_traces
+from node.watching.doings import Doings
+
+# Before a process that is asked to end while it loads ends.
+HURRY_SECONDS = 0.4
 
 _log = structlog.get_logger(__name__)
 
 
 async def run_agent(
-    config: Config, *, on_event: EventSink, on_progress: Progress | None = None
+    config: Config,
+    *,
+    on_event: EventSink,
+    on_progress: Progress | None = None,
+    doings: Doings | None = None,
 ) -> int:
     """Runs a node until SIGTERM, SIGINT or Leave.
 
     A second signal, or one while models are loaded, ends the process at once.
 
-    The first event is "ready"; before it `on_progress` hears of (done bytes,
-    total bytes) of downloads, from any thread. Returns the exit status. Raises `NodeError`,
+    The first event is "joined" when models are to be loaded, and "ready" when all are;
+    before that `on_progress` hears of (done bytes, total bytes) of downloads, from any
+    thread. `doings` is where the node notes what it does, for one who looks at it from
+    within the process. Returns the exit status. Raises `NodeError`,
     `engine.errors.ModelUnusable` and the refusals of `node.roles`, each a
     sentence for people.
     """
     configure_log(config.log_level, config.log_format, node_name=config.name)
-    agent = Agent(config, on_event, on_progress)
+    agent = Agent(config, on_event, on_progress, doings)
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
-        # Loading a model cannot be interrupted, and nobody knows of the node yet.
-        if agent.is_leaving or not agent.is_serving:
+        if agent.is_leaving:
             agent.abandon(128 + number)
-        agent.leave(config.drain_seconds)
+        if agent.is_serving:
+            agent.leave(config.drain_seconds)
+        else:
+            # Loading a model cannot be interrupted.
+            agent.hurry(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
@@ -65,31 +82,48 @@ class Agent:
     """One node. `run` once; `leave` from the same event loop."""
 
     def __init__(
-        self, config: Config, on_event: EventSink, on_progress: Progress | None = None
+        self,
+        config: Config,
+        on_event: EventSink,
+        on_progress: Progress | None = None,
+        doings: Doings | None = None,
     ) -> None:
         self._config = config
+        self._doings = doings or Doings()
         self._on_event = on_event
         self._on_progress = on_progress
         self._leaving = asyncio.Event()
         self._drain_seconds = config.drain_seconds
-        self._is_serving = False
+        self._node: RunningNode | None = None
         self._state: StateDirectory | None = None
+        self._hurrying: asyncio.Future[None] | None = None
 
     @property
     def is_serving(self) -> bool:
-        """Whether the models are loaded, so that the node has something to leave."""
-        return self._is_serving
+        """Whether the models are loaded, so that the node has something to drain."""
+        return self._node is not None and self._node.is_loaded
 
     @property
     def is_leaving(self) -> bool:
         """Whether it was asked to leave."""
-        return self._leaving.is_set()
+        return self._leaving.is_set() or self._hurrying is not None
 
     def leave(self, drain_seconds: float) -> None:
         """Starts the drain; running generations get `drain_seconds`, 0 for the configured."""
         if not self._leaving.is_set():
             self._drain_seconds = drain_seconds or self._config.drain_seconds
             self._leaving.set()
+
+    def hurry(self, status: int) -> None:
+        """Ends the process in half a second at most, once peers heard that the node leaves."""
+        self._hurrying = asyncio.ensure_future(self._hurry(status))
+
+    async def _hurry(self, status: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HURRY_SECONDS):
+                if self._node is not None:
+                    await self._node.say_farewell()
+        self.abandon(status)
 
     def abandon(self, status: int) -> NoReturn:
         """Ends the process at once; local tools do not find the node any more."""
@@ -107,47 +141,87 @@ class Agent:
             incarnation = state.raise_incarnation()
             metrics = NodeMetrics()
             metrics.incarnation.set(incarnation)
-            roles = Roles(_role_settings(self._config), metrics)
+            http = _http_server(self._config, state, metrics)
+            observers: list[SessionObserver] = [http.recent] if http else []
+            traces = _traces(self._config, identity.node_id, metrics)
+            if traces is not None:
+                stack.push_async_callback(traces.close)
+                observers.append(traces.observer)
+            doings = self._doings
+            roles = Roles(_role_settings(self._config), metrics, observers, doings)
+            roles.expect(self._config.serve)
             stack.push_async_callback(roles.close)
-            server = make_server(ErrorInterceptor(metrics))
+            callers = (traces.interceptor,) if traces is not None else ()
+            server = make_server(*callers, ErrorInterceptor(metrics))
             stack.push_async_callback(server.stop, None)
             host, port = self._config.bind_address
             port = listen(server, host, port, state.last_port())
-            self._warn_if_exposed(host)
-            if await self._loaded(roles):
-                self._is_serving = True
-                parts = NodeParts(self._config, state, identity, metrics, roles, server)
-                node = RunningNode(parts, self._on_event, leave=self.leave)
-                await node.serve(incarnation, port, until=self._until_leaving)
+            if http is not None:
+                stack.push_async_callback(http.close)
+                await http.start()
+            self._warn_if_exposed()
+            if self._config.serve:
+                _log.info("loading", serve=self._config.serve)
+            await roles.expected.prepare()
+            parts = NodeParts(
+                self._config,
+                state,
+                identity,
+                metrics,
+                roles,
+                server,
+                doings,
+                partial(self._load, roles),
+                http,
+            )
+            self._node = RunningNode(parts, self._on_event, leave=self.leave)
+            await self._node.serve(incarnation, port, until=self._until_leaving)
 
     async def _until_leaving(self) -> float:
         await self._leaving.wait()
         return self._drain_seconds
 
-    async def _loaded(self, roles: Roles) -> bool:
-        """Loads the roles; False when the node was asked to leave meanwhile."""
-        if self._config.serve:
-            _log.info("loading", serve=self._config.serve)
-        loading = asyncio.ensure_future(roles.load(self._config.serve, progress=self._on_progress))
-        leaving = asyncio.ensure_future(self._leaving.wait())
-        try:
-            await asyncio.wait({loading, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not loading.done():
-                return False
-            loading.result()
-            return True
-        finally:
-            loading.cancel()
-            leaving.cancel()
+    async def _load(self, roles: Roles) -> None:
+        await roles.load(self._config.serve, progress=self._on_progress)
 
-    def _warn_if_exposed(self, host: str) -> None:
-        if not is_loopback(host):
+    def _warn_if_exposed(self) -> None:
+        config = self._config
+        if not is_loopback(config.bind_address[0]):
             _log.warning(
                 "insecure",
-                bind=self._config.bind,
+                bind=config.bind,
                 danger="everyone on this network can use this node, read every session's tokens "
                 "and pose as a member; nothing is encrypted or authenticated",
             )
+        if config.http_address is not None and not is_loopback(config.http_address[0]):
+            _log.warning(
+                "insecure",
+                http_bind=config.http_bind,
+                danger="everyone on this network can use the fleet's models through this node; "
+                "nothing is encrypted or authenticated",
+            )
+
+
+def _http_server(config: Config, state: StateDirectory, metrics: NodeMetrics) -> HttpServer | None:
+    address = config.http_address
+    if address is None:
+        return None
+    return HttpServer(
+        HttpSettings(*address, last_port=state.last_http_port(), names=config.http_hosts), metrics
+    )
+
+
+def _traces(config: Config, node_id: str, metrics: NodeMetrics) -> Traces | None:
+    """The traces of the node's sessions; None when they are off. Raises `TracesExtraMissing`."""
+    if not config.traces_endpoint:
+        return None
+    resource = {
+        "service.name": "kakeya-node",
+        "service.namespace": config.fleet_name,
+        "service.instance.id": node_id,
+        "host.name": config.name,
+    }
+    return start_traces(config.traces_endpoint, resource, metrics)
 
 
 def _group(config: Config) -> GroupSource | None:

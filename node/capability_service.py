@@ -31,6 +31,8 @@ from node.metrics import NodeMetrics
 from node.node_report import NodeReport
 from node.rpc.grpc_settings import CONTROL_MESSAGE_BYTES, PROBE_TIMEOUT_SECONDS
 from node.rpc.refusals import MalformedMessage, NotLoopback
+from node.watching.node_sample import KEPT_SECONDS
+from node.watching.node_watch import NodeWatch
 
 if TYPE_CHECKING:
     from typing import TypeAlias, TypeVar
@@ -54,6 +56,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         known: KnownFleet,
         watch: FleetWatch,
         report: NodeReport,
+        node_watch: NodeWatch,
         metrics: NodeMetrics,
         leave: Callable[[float], None],
     ) -> None:
@@ -61,6 +64,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         self._known = known
         self._watch = watch
         self._report = report
+        self._node_watch = node_watch
         self._metrics = metrics
         self._leave = leave
 
@@ -138,6 +142,22 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
             yield snapshot_to_wire(self._known.states(), self._known.fleet_name)
             while (change := await watcher.next()) is not None:
                 yield change_to_wire(change)
+
+    async def WatchNode(  # noqa: N802
+        self,
+        request: capability_pb2.WatchNodeRequest,
+        context: Context[  # noqa: ARG002
+            capability_pb2.WatchNodeRequest, capability_pb2.WatchNodeResponse
+        ],
+    ) -> AsyncIterator[capability_pb2.WatchNodeResponse]:
+        """What was, then what happens. Raises `MalformedMessage`, `WatcherTooSlow`."""
+        seconds = request.history_seconds
+        if not (math.isfinite(seconds) and 0 <= seconds <= KEPT_SECONDS):
+            raise MalformedMessage(f"history_seconds is {seconds}: give 0 to {KEPT_SECONDS:.0f}")
+        with self._node_watch.watcher() as watcher:
+            yield capability_pb2.WatchNodeResponse(history=self._node_watch.history(seconds))
+            while (message := await watcher.next()) is not None:
+                yield message
 
     async def Leave(  # noqa: N802
         self,

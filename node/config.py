@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from platformdirs import user_config_path
 
@@ -49,8 +50,10 @@ class Config:
     """Whether to announce and find nodes by multicast DNS."""
     insecure: bool = False
     """Allows an address beyond loopback, without encryption or authentication."""
-    metrics_bind: str = "127.0.0.1:0"
-    """host:port of /metrics, or "off"."""
+    http_bind: str = "127.0.0.1:0"
+    """host:port of HTTP (/v1, /health, /metrics), or "off"; port 0 as that of `bind`."""
+    http_hosts: tuple[str, ...] = ()
+    """Further names under which HTTP may be asked for, such as a proxy's; without ports."""
     kv_budget_bytes: int = 0
     """K/V bytes of all sessions together; 0 is a quarter of the free memory at start."""
     session_ttl_seconds: float = 1800.0
@@ -79,6 +82,8 @@ class Config:
     """debug, info, warning or error."""
     log_format: str = "auto"
     """json, console, or auto: console on a terminal."""
+    traces_endpoint: str = ""
+    """URL of an OpenTelemetry collector (OTLP over HTTP), http://HOST:4318; empty for no traces."""
 
     @property
     def state_path(self) -> Path:
@@ -91,11 +96,11 @@ class Config:
         return split_address("bind", self.bind)
 
     @property
-    def metrics_address(self) -> tuple[str, int] | None:
-        """Host and port of /metrics, None when it is off."""
-        if self.metrics_bind == "off":
+    def http_address(self) -> tuple[str, int] | None:
+        """Host and port of HTTP to bind, None when it is off."""
+        if self.http_bind == "off":
             return None
-        return split_address("metrics_bind", self.metrics_bind)
+        return split_address("http_bind", self.http_bind)
 
 
 _TYPES: Mapping[str, str] = {each.name: str(each.type) for each in fields(Config)}
@@ -273,9 +278,14 @@ def _check(config: Config) -> None:
     _require(
         config.log_format in LOG_FORMATS, "log_format", f"give one of {', '.join(LOG_FORMATS)}"
     )
+    _require(
+        not config.traces_endpoint or _is_http_url(config.traces_endpoint),
+        "traces_endpoint",
+        "give the collector's URL, such as http://127.0.0.1:4318",
+    )
     for peer in config.peers:
         split_address("peers", peer)
-    addresses = {"bind": config.bind_address, "metrics_bind": config.metrics_address}
+    addresses = {"bind": config.bind_address, "http_bind": config.http_address}
     for key, address in addresses.items():
         if address is not None and not is_loopback(address[0]) and not config.insecure:
             raise InsecureBind(
@@ -284,6 +294,14 @@ def _check(config: Config) -> None:
                 "add --insecure if everyone on that network may use this node, or bind 127.0.0.1",
                 key=key,
             )
+
+
+def _is_http_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
 def _require(holds: bool, key: str, mend: str) -> None:  # noqa: FBT001

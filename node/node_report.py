@@ -7,15 +7,22 @@ from node.machine import memory_free_bytes
 from node.membership.card_wire import card_to_wire
 from node.membership.known_fleet import KnownFleet
 from node.roles import Roles
+from node.watching.node_sample import Levels, Totals
 
 
 class NodeReport:
-    """Makes GetNodeResponse. `metrics_address` is host:port, empty without /metrics."""
+    """Makes GetNodeResponse, and what samples are made of.
 
-    def __init__(self, known: KnownFleet, roles: Roles, metrics_address: str) -> None:
+    `http_address` is host:port, empty without HTTP; `started_at_unix` in seconds since 1970.
+    """
+
+    def __init__(
+        self, known: KnownFleet, roles: Roles, http_address: str, started_at_unix: float
+    ) -> None:
         self._known = known
         self._roles = roles
-        self._metrics_address = metrics_address
+        self._http_address = http_address
+        self._started_at_unix = started_at_unix
 
     def now(self) -> capability_pb2.GetNodeResponse:
         """The node as it is now."""
@@ -25,9 +32,27 @@ class NodeReport:
             links=self._links(),
             load=self._load(),
             acceptances=self._acceptances(),
-            metrics_address=self._metrics_address,
+            metrics_address=self._http_address,
+            http_address=self._http_address,
             draining=self._roles.draining,
             tensor_links=self._roles.tensor_links(),
+            started_at_unix=self._started_at_unix,
+        )
+
+    def totals(self) -> Totals:
+        """What the node did since its start."""
+        return self._roles.totals()
+
+    def levels(self) -> Levels:
+        """What it holds now."""
+        load = self._roles.load_numbers()
+        return Levels(
+            session_count=load.session_count,
+            generating_count=load.generating_count,
+            draft_stream_count=load.draft_stream_count,
+            kv_bytes=load.kv_bytes,
+            memory_free_bytes=memory_free_bytes(),
+            archive_bytes=load.archive_bytes,
         )
 
     def _links(self) -> list[capability_pb2.PeerLink]:

@@ -31,6 +31,7 @@ async def load_served_proposer(
     dtype: str = "float32",
     backend: str = AUTO,
     progress: Progress | None = None,
+    reading: Progress | None = None,
 ) -> ServedProposer:
     """The proposer `MODEL` or `MODEL@TARGET`, loaded and measured.
 
@@ -43,7 +44,14 @@ async def load_served_proposer(
     worker = ModelWorker(f"proposer-{model}")
     try:
         proposer: Proposer = await worker.run(
-            partial(load_proposer, model, backend=backend, dtype=dtype, progress=progress)
+            partial(
+                load_proposer,
+                model,
+                backend=backend,
+                dtype=dtype,
+                progress=progress,
+                reading=reading,
+            )
         )
         offer = await worker.run(partial(proposer_offer, proposer, clock))
     except BaseException:

@@ -88,3 +88,12 @@ def parse_role_specs(texts: Sequence[str]) -> list[RoleSpec]:
             f"{len(archives)} archives are given", "give one amount for all of it", spec="archive"
         )
     return specs
+
+
+def named_twice(spec: RoleSpec, model_id: str) -> BadRoleSpec:
+    """Two models to serve have one name."""
+    return BadRoleSpec(
+        f"two models to serve are both named {model_id!r}, the second at {spec.model}",
+        "requests tell them apart by that name: rename one of the folders",
+        spec=spec.model,
+    )

@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import grpc.aio
 
-from engine.feature_encoder import ContextEncoder
-from engine.model_folder import Progress
+from engine.errors import EngineError
+from engine.model_folder import Progress, model_id_of
 from engine.session_store import EndReason
 from fleet.card import ArchiveOffer, ModelOffer, Role
+from fleet.errors import FleetError
 from fleet.placement import MeasuredAcceptance
 from kakeya.v1 import (
     capability_pb2,
@@ -37,12 +37,11 @@ from kakeya.v1 import (
 )
 from node.archive.archive_role import ArchiveRole
 from node.archive.archive_ways import ArchiveWays
-from node.archive.drafter_folders import drafter_folder
 from node.archive.kv_fetch_links import KvFetchLinks
-from node.archive.session_restorers import Restorers, RestorerSettings
+from node.archive.session_restorers import Restorers
 from node.drafting.proposer_service import ProposerServicer
-from node.drafting.served_proposer import ServedProposer
-from node.groups.group_settings import GroupSource
+from node.errors import NodeError
+from node.expected_roles import ExpectedRoles
 from node.links.encoder_fetch import EncoderShelf
 from node.links.feature_inbox import FeatureInbox
 from node.links.link_handler import LinkHandler
@@ -50,25 +49,34 @@ from node.links.link_table import LinkTable
 from node.links.open_links import OpenLinks
 from node.links.promotion import LinkMode
 from node.links.roads.contract import RoadBuilder
-from node.links.tensor_service import ConditionedProposer, TensorServicer
+from node.links.tensor_service import TensorServicer
 from node.metrics import NodeMetrics
 from node.planning.acceptance_ledger import AcceptanceLedger
 from node.planning.fleet_view import FleetView
 from node.planning.placement_service import PlacementServicer
 from node.planning.planner import OwnMeasurements, Planner
-from node.proposer_role import load_served_proposer
+from node.role_settings import RoleLoad, RoleSettings
 from node.role_spec import (
     RoleSpec,
     archive_bytes,
-    check_memory,
-    parse_role_specs,
 )
+from node.served_proposers import ServedProposers
+from node.sessions.all_observers import AllObservers
 from node.sessions.breaker_book import BreakerBook
 from node.sessions.generations import Generations
+from node.sessions.observer import SessionObserver
 from node.sessions.pairing import Surroundings
 from node.sessions.runtime_service import RuntimeServicer
-from node.sessions.served_verifiers import ServedVerifiers, named_twice
-from node.sessions.session_desk import SessionDesk
+from node.sessions.served_verifier import ServedVerifier
+from node.sessions.served_verifiers import ServedVerifiers
+from node.sessions.session_desk import Listeners, SessionDesk
+from node.sessions.session_metrics import SessionMetrics
+from node.sessions.session_totals import SessionTotals
+from node.sessions.session_watch import SessionWatch
+from node.sessions.session_words import SessionWords
+from node.watching.doings import Doings
+from node.watching.model_transfer import ModelTransfer
+from node.watching.node_sample import Totals
 
 __all__ = ["Progress", "RoleLoad", "RoleSettings", "Roles"]
 
@@ -80,46 +88,6 @@ SERVICE_NAMES = (
 )
 # Idle sessions are looked for this often, or ten times in their time to live.
 SWEEP_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class RoleSettings:
-    """Limits of the roles."""
-
-    kv_budget_bytes: int = 1 << 30
-    """K/V bytes of all sessions; divided evenly among the node's verifiers."""
-    session_ttl_seconds: float = 1800.0
-    """Idle seconds after which a session is evicted."""
-    draft_stream_limit: int = 256
-    """Draft streams served at once."""
-    draft_deadline_seconds: float = 0.25
-    """Longest wait of a verifier for one draft."""
-    dtype: str = "float32"
-    """Number format of the computation of verifiers and proposers."""
-    backend: str = "auto"
-    """What computes: torch, mlx or auto."""
-    links: str = "auto"
-    """What carries tensors between nodes: grpc, local, ring or auto."""
-    host: str = "127.0.0.1"
-    """Where an archive listens, at a port of its own."""
-    group: GroupSource | None = None
-    """The hostfile of the ranks that serve the verifier; None for this process."""
-    restorers: RestorerSettings = field(default_factory=RestorerSettings)
-    """Limits of what restores the sessions' evicted positions."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoleLoad:
-    """The numbers of NodeLoad that the roles know; free memory is not theirs."""
-
-    session_count: int
-    generating_count: int
-    draft_stream_count: int
-    kv_bytes: int
-    kv_budget_bytes: int
-    archive_count: int = 0
-    archive_bytes: int = 0
-    archive_budget_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,23 +103,50 @@ class _Services:
 class Roles:
     """All roles of one node. Belongs to one event loop."""
 
-    def __init__(self, settings: RoleSettings, metrics: NodeMetrics) -> None:
+    def __init__(
+        self,
+        settings: RoleSettings,
+        metrics: NodeMetrics,
+        observers: Sequence[SessionObserver] = (),
+        doings: Doings | None = None,
+    ) -> None:
+        """`observers` hear of every session; events and transfers are noted in `doings`."""
         self._settings = settings
         self._metrics = metrics
         self._clock = time.monotonic
-        self._proposers: dict[str, ServedProposer] = {}
+        self._doings = doings if doings is not None else Doings()
+        self._words = SessionWords(self._doings.events, self._name_of)
+        self._totals = SessionTotals()
+        self.session_watch = SessionWatch(self._words, metrics, self._clock)
+        own = (self._totals, self.session_watch, SessionMetrics(metrics, self._clock))
+        self._observer = AllObservers((*own, *observers))
+        self._proposer_role = ServedProposers(settings, self._clock)
+        self._proposers = self._proposer_role.by_model
         self._ledger = AcceptanceLedger()
         self._links = OpenLinks(metrics=metrics, mode=LinkMode(settings.links), clock=self._clock)
+        self._links.on_change = self._words.link_changed
         self._encoders = EncoderShelf(self._links)
         self._fleet: FleetView | None = None
-        self._breakers = BreakerBook(self._clock, self._boot_of)
+        self._breakers = BreakerBook(self._clock, self._boot_of, self._words.breaker_changed)
         self._services: _Services | None = None
         self._archive: ArchiveRole | None = None
-        self._drafters: dict[str, Path] = {}
-        self._verifier_role = ServedVerifiers(settings, self._clock, self._session_ended)
+        self.expected = ExpectedRoles(backend=settings.backend, is_group=settings.group is not None)
+        self._link_handlers: dict[tensor_pb2.LinkPurpose.ValueType, LinkHandler] = {}
+        self._verifier_role = ServedVerifiers(
+            settings, self._clock, self._session_ended, self._words
+        )
         self._verifiers = self._verifier_role.by_model
         self._restorers: Restorers | None = None
         metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
+        metrics.kv_bytes.set_function(lambda: self._verifier_role.kv_bytes)
+
+    def expect(self, specs: Sequence[str]) -> None:
+        """Says what `load` will load, so that the node can serve before it is there.
+
+        Raises `BadRoleSpec`.
+        """
+        self.expected.say(specs)
+        self._verifier_role.check_count(self.expected.verifier_count)
 
     async def load(self, specs: Sequence[str], *, progress: Progress | None = None) -> None:
         """Loads and measures what the specs name, one after the other.
@@ -159,24 +154,47 @@ class Roles:
         `progress` hears of (done bytes, total bytes) of a download. Raises
         `BadRoleSpec`, `engine.errors.ModelUnusable`, `BadParameters`.
         """
-        parsed = parse_role_specs(specs)
-        verifier_count = sum(spec.role is Role.VERIFIER for spec in parsed)
-        self._verifier_role.check_count(verifier_count)
-        for spec in parsed:
-            if spec.role is Role.VERIFIER:
-                await self._verifier_role.load(spec, verifier_count, progress)
-            elif spec.role is Role.PROPOSER:
-                await self._load_proposer(spec, progress)
-            else:
-                budget_bytes = archive_bytes(spec.model)
-                check_memory(budget_bytes)
-                self._archive = await ArchiveRole.start(
-                    budget_bytes,
-                    self._drafters,
-                    self._metrics,
-                    self._clock,
-                    host=self._settings.host,
-                )
+        self.expect(specs)
+        count = self.expected.verifier_count
+        for spec in self.expected.specs:
+            if spec.role is Role.ARCHIVE:
+                await self._start_archive(archive_bytes(spec.model))
+                self._arrived(spec)
+                continue
+            transfer = ModelTransfer(model_id_of(spec.model), self._doings, progress)
+            try:
+                if spec.role is Role.VERIFIER:
+                    await self._verifier_role.load(spec, count, transfer)
+                else:
+                    await self._proposer_role.load(spec, transfer)
+            except (EngineError, FleetError, NodeError) as error:
+                transfer.failed(str(error))
+                raise
+            transfer.loaded()
+            self._arrived(spec)
+
+    async def _start_archive(self, budget_bytes: int) -> None:
+        self._archive = await ArchiveRole.start(
+            budget_bytes,
+            self._proposer_role.folders,
+            self._metrics,
+            self._clock,
+            host=self._settings.host,
+        )
+        self._link_handlers[tensor_pb2.LINK_PURPOSE_KEYS_VALUES] = self._archive.reads
+
+    def _arrived(self, spec: RoleSpec) -> None:
+        self.expected.arrived(spec)
+        self.offers_changed.set()
+
+    def awaited(self) -> frozenset[Role]:
+        """The roles of which something is not loaded yet."""
+        return self.expected.awaited
+
+    @property
+    def verifiers(self) -> Mapping[str, ServedVerifier]:
+        """Those that are served now, by model; always the same mapping."""
+        return self._verifiers
 
     @property
     def offers_changed(self) -> asyncio.Event:
@@ -187,11 +205,11 @@ class Roles:
         """What the card says of this node's models, verifiers first."""
         return (
             *self._verifier_role.offers,
-            *(served.offer for served in self._proposers.values()),
+            *self._proposer_role.offers,
         )
 
     def served(self) -> frozenset[Role]:
-        """The roles that are served."""
+        """The roles that are served now."""
         roles = frozenset(offer.role for offer in self.offers())
         return roles if self._archive is None else roles | {Role.ARCHIVE}
 
@@ -211,6 +229,20 @@ class Roles:
             archive_count=self._archive.open_count if self._archive else 0,
             archive_bytes=self._archive.used_bytes if self._archive else 0,
             archive_budget_bytes=self._archive.budget_bytes if self._archive else 0,
+        )
+
+    def totals(self) -> Totals:
+        """What the roles did since the node's start."""
+        totals, services = self._totals, self._services
+        drafts = services.proposer.draft_count if services else 0
+        return Totals(
+            generated_token_count=totals.generated_token_count,
+            prefilled_token_count=totals.prefilled_token_count,
+            drafted_count=totals.drafted_count,
+            accepted_count=totals.accepted_count,
+            verify_forward_count=totals.verify_forward_count,
+            draft_count=drafts + totals.drafted_here_count,
+            link_bytes=self._links.byte_count,
         )
 
     def acceptances(self) -> tuple[tuple[tuple[str, str], MeasuredAcceptance], ...]:
@@ -262,15 +294,22 @@ class Roles:
             ),
             metrics=self._metrics,
             settings=self._settings.restorers,
-            drafters=self._drafters,
+            drafters=self._proposer_role.folders,
             clock=self._clock,
         )
-        desk = SessionDesk(self._verifiers, around, self._restorers, self._metrics, self._clock)
+        desk = SessionDesk(
+            self._verifiers,
+            around,
+            self._restorers,
+            self._metrics,
+            self._clock,
+            Listeners(self._observer, self._words, self.expected.is_loading),
+        )
         generations = Generations(
             desk,
             self._ledger,
-            self._metrics,
             self._clock,
+            observer=self._observer,
             draft_deadline_seconds=self._settings.draft_deadline_seconds,
         )
         links = LinkTable(self._clock, most_links=self._settings.draft_stream_limit)
@@ -281,9 +320,13 @@ class Roles:
             partial(_find_inbox, links),
         )
         tensors = TensorServicer(
-            self._conditioned(), links, self._metrics, self._links, self._link_handlers()
+            self._proposer_role.conditioned,
+            links,
+            self._metrics,
+            self._links,
+            self._link_handlers,
         )
-        runtime = RuntimeServicer(desk, generations, self._metrics, self._clock)
+        runtime = RuntimeServicer(desk, generations, self.session_watch, self._clock)
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(runtime, server)
         proposer_pb2_grpc.add_ProposerServiceServicer_to_server(proposer, server)
         placement_pb2_grpc.add_PlacementServiceServicer_to_server(
@@ -332,48 +375,24 @@ class Roles:
             await self._services.desk.close()
         await self._encoders.close()
         await self._links.close()
-        for proposer in self._proposers.values():
-            await proposer.close()
+        await self._proposer_role.close()
         await self._verifier_role.close()
         if self._restorers is not None:
             await self._restorers.close()
         if self._archive is not None:
             await self._archive.close()
 
-    async def _load_proposer(self, spec: RoleSpec, progress: Progress | None) -> None:
-        served = await load_served_proposer(
-            spec.model,
-            self._clock,
-            dtype=self._settings.dtype,
-            backend=self._settings.backend,
-            progress=progress,
-        )
-        model_id = served.offer.model_id
-        if model_id in self._proposers:
-            await served.close()
-            raise named_twice(spec, model_id)
-        self._proposers[model_id] = served
-        self._drafters.update(await asyncio.to_thread(drafter_folder, spec.model))
-
-    def _link_handlers(self) -> dict[tensor_pb2.LinkPurpose.ValueType, LinkHandler]:
-        """What serves the links that are not for features, by purpose."""
-        if self._archive is None:
-            return {}
-        return {tensor_pb2.LINK_PURPOSE_KEYS_VALUES: self._archive.reads}
-
-    def _conditioned(self) -> dict[str, ConditionedProposer]:
-        """The proposers that take context vectors, as links need them."""
-        return {
-            model_id: ConditionedProposer(
-                encoder.weights, encoder.spec.hidden_size, served.offer.target_weights_digest
-            )
-            for model_id, served in self._proposers.items()
-            if isinstance(encoder := served.proposer.encoder, ContextEncoder)
-        }
-
     def _session_ended(self, session_id: str, reason: EndReason) -> None:
         if self._services is not None:
             self._services.desk.ended(session_id, reason)
+
+    def _name_of(self, node_id: str) -> str:
+        """A node's name for people."""
+        if self._fleet is not None:
+            for view in self._fleet.nodes():
+                if view.card.node_id == node_id:
+                    return view.card.name
+        return node_id[:12]
 
     def _boot_of(self, node_id: str) -> str:
         return self._fleet.boot_id(node_id) if self._fleet is not None else ""

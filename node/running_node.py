@@ -6,10 +6,11 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import grpc.aio
 import structlog
@@ -17,13 +18,16 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_SERVICE
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
+from fleet.card import Role
 from fleet.membership_settings import MembershipSettings
 from fleet.membership_state import Membership
 from fleet.registry import Registry
 from kakeya.v1 import capability_pb2_grpc
+from node.agent_events import AgentEvents
 from node.capability_service import SERVICE_NAME, CapabilityServicer
-from node.config import Config, is_loopback, join_address
+from node.config import Config, is_loopback, join_address, split_address
 from node.errors import NodeError
+from node.http.server import HttpServer, ServingNode
 from node.links.roads.ring_probe import RingProbe
 from node.links.roads.road_builders import road_builders, wants_ring
 from node.machine import machine, memory_free_bytes
@@ -38,12 +42,16 @@ from node.membership.known_fleet import KnownFleet
 from node.membership.network import addresses_of
 from node.membership.peer_memory import PeerMemory
 from node.membership.peers import Peers
-from node.metrics import MetricsServer, NodeMetrics, serve_metrics
+from node.metrics import NodeMetrics
 from node.node_report import NodeReport
+from node.role_spec import parse_role_specs
 from node.roles import Roles
 from node.rpc.grpc_settings import LEAVE_SECONDS, STOP_SECONDS
 from node.rpc.health import HEALTH_SERVICE, Health
 from node.state_directory import StateDirectory
+from node.watching.doings import Doings
+from node.watching.event_log import EventKind
+from node.watching.node_watch import NodeWatch
 
 _log = structlog.get_logger(__name__)
 
@@ -53,7 +61,10 @@ PROBE_AFTER_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """What the agent made and closes again; the roles are loaded, the server is bound."""
+    """What the agent made and closes again; the server is bound.
+
+    The roles know what they will load, and `load` loads it.
+    """
 
     config: Config
     state: StateDirectory
@@ -61,6 +72,9 @@ class NodeParts:
     metrics: NodeMetrics
     roles: Roles
     server: grpc.aio.Server
+    doings: Doings
+    load: Callable[[], Coroutine[None, None, None]]
+    http: HttpServer | None = None
 
 
 class RunningNode:
@@ -77,6 +91,11 @@ class RunningNode:
         self._metrics = parts.metrics
         self._roles = parts.roles
         self._server = parts.server
+        self._http = parts.http
+        self._doings = parts.doings
+        self._load = parts.load
+        self._gossip: Gossip | None = None
+        self._loaded = asyncio.Event()
         self._watch = FleetWatch(parts.metrics)
         self._peers = Peers()
         self._memory = PeerMemory(parts.state)
@@ -87,7 +106,8 @@ class RunningNode:
     ) -> None:
         """Serves until `until` gives the seconds to drain, and has left on return.
 
-        One task group owns all tasks of the node. Raises `NodeError`.
+        It has joined the fleet before its models are loaded. One task group owns all tasks
+        of the node. Raises `NodeError`, and after it has left what loading raised.
         """
         async with AsyncExitStack() as stack:
             await self._serve(stack, incarnation, port, until)
@@ -106,61 +126,148 @@ class RunningNode:
         card_maker = self._card_maker(incarnation, addresses)
         membership = self._membership(card_maker)
         known = KnownFleet(membership.registry, self._peers, time.monotonic)
-        metrics_server = self._serve_metrics(stack)
-        metrics_address = metrics_server.address if metrics_server else ""
-        report = NodeReport(known, self._roles, metrics_address)
+        http_address = self._http.address if self._http else ""
+        report = NodeReport(known, self._roles, http_address, time.time())
+        node_watch = NodeWatch(report, self._doings, self._metrics)
+        self._roles.session_watch.on_change = node_watch.changed
+        events = AgentEvents(
+            self._identity.node_id,
+            self._config.name,
+            self._config.fleet_name,
+            addresses[0],
+            http_address,
+        )
         discovery = self._discovery(hosts, port)
         stack.push_async_callback(self._peers.close)
         stack.push_async_callback(discovery.close)
+        failure: Exception | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 gossip = Gossip(self._gossip_parts(membership, known, card_maker), tasks)
                 servicer = CapabilityServicer(
-                    gossip, known, self._watch, report, self._metrics, self._ask_to_leave
+                    gossip,
+                    known,
+                    self._watch,
+                    report,
+                    node_watch,
+                    self._metrics,
+                    self._ask_to_leave,
                 )
+                self._gossip = gossip
                 health = self._register(servicer, known, is_local=all(map(is_loopback, hosts)))
                 await self._server.start()
-                self._announce(addresses[0], metrics_address, port)
+                self._open_http(addresses[0], known)
+                self._announce(addresses[0], http_address, port)
                 background = [
                     tasks.create_task(gossip.run()),
                     tasks.create_task(self._roles.run()),
                     tasks.create_task(discovery.run(gossip.found)),
-                    tasks.create_task(self._follow_offers(card_maker, gossip)),
+                    tasks.create_task(self._follow_offers(card_maker, gossip, health)),
+                    tasks.create_task(node_watch.run()),
                     tasks.create_task(self._offer_ring(card_maker, gossip, addresses)),
                     tasks.create_task(
                         self._memory.run(membership.registry, 2 * self._config.period_seconds)
                     ),
                 ]
-                self._on_event(self._ready(addresses[0], metrics_address, discovery))
+                if self._roles.expected.takes_time:
+                    self._on_event(events.joined(self._config.serve))
                 for address in dict.fromkeys((*self._config.peers, *self._memory.recall())):
                     gossip.found(address)
-                await self._leave(health, gossip, await until())
+
+                async def ready() -> None:
+                    self._offer(card_maker, gossip, health)
+                    await gossip.spread(self._config.period_seconds)
+                    self._loaded.set()
+                    mdns = discovery.fault or "on" if self._config.mdns else "off"
+                    self._on_event(events.ready(self._roles.offers(), mdns, self._state.path))
+                    node_watch.changed()
+
+                drain_seconds, failure = await self._stay(until, ready)
+                if failure is None:
+                    self._on_event(events.draining(drain_seconds))
+                await self._leave(health, gossip, node_watch, drain_seconds)
                 for task in background:
                     task.cancel()
                 gossip.stop()
         except BaseExceptionGroup as group:
             raise _expected(group) from None
+        if failure is not None:
+            raise failure
 
-    async def _leave(self, health: Health, gossip: Gossip, drain_seconds: float) -> None:
-        node_id = self._identity.node_id
-        self._on_event({"event": "draining", "node_id": node_id, "drain_seconds": drain_seconds})
+    @property
+    def is_loaded(self) -> bool:
+        """Whether everything that it is to serve is loaded."""
+        return self._loaded.is_set()
+
+    async def say_farewell(self) -> None:
+        """Tells peers that the node leaves, for a process that ends without draining."""
+        if self._gossip is not None:
+            await self._gossip.leave(LEAVE_SECONDS)
+
+    async def _stay(
+        self, until: Callable[[], Awaitable[float]], ready: Callable[[], Awaitable[None]]
+    ) -> tuple[float, Exception | None]:
+        """Loads, and waits until the node is to leave: the seconds to drain, and what failed."""
+        leaving = asyncio.ensure_future(until())
+        try:
+            if await self._is_ready(leaving):
+                await ready()
+            return await leaving, None
+        except Exception as error:  # noqa: BLE001 raised again once it has left
+            return 0.0, error
+        finally:
+            leaving.cancel()
+
+    async def _is_ready(self, leaving: asyncio.Future[float]) -> bool:
+        """Loads; False when the node is asked to leave before. Raises what loading does."""
+        loading = asyncio.ensure_future(self._load())
+        try:
+            both: set[asyncio.Future[Any]] = {loading, leaving}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                return False
+            loading.result()
+            return True
+        finally:
+            loading.cancel()
+
+    async def _leave(
+        self, health: Health, gossip: Gossip, node_watch: NodeWatch, drain_seconds: float
+    ) -> None:
         _log.info("draining", drain_seconds=drain_seconds)
+        self._doings.events.add(
+            EventKind.DRAINING,
+            f"{self._config.name} leaves the fleet; running answers get {drain_seconds:g} s.",
+        )
         health.drain()
         await self._roles.drain(drain_seconds)
         await gossip.leave(LEAVE_SECONDS)
         self._watch.close()
+        self._roles.session_watch.close()
+        node_watch.close()
         health.close()
         await self._server.stop(STOP_SECONDS)
         _log.info("left")
 
-    async def _follow_offers(self, card_maker: CardMaker, gossip: Gossip) -> None:
-        """Announces a new card whenever the roles offer other models than before."""
+    async def _follow_offers(self, card_maker: CardMaker, gossip: Gossip, health: Health) -> None:
+        """Announces a new card whenever the roles offer something else than before."""
         changed = self._roles.offers_changed
         while True:
             await changed.wait()
             changed.clear()
-            if self._roles.offers() != card_maker.current.card.models:
-                gossip.announce(card_maker.change(self._roles.offers(), memory_free_bytes()))
+            self._offer(card_maker, gossip, health)
+
+    def _offer(self, card_maker: CardMaker, gossip: Gossip, health: Health) -> None:
+        """Brings card and health to what is served now."""
+        roles, card = self._roles, card_maker.current.card
+        awaited = roles.awaited()
+        health.await_roles(role.value for role in awaited)
+        offers, archive, loading = roles.offers(), roles.archive_offer(), bool(awaited)
+        # How much of an archive is free is no reason for a new card.
+        known = (card.models, card.archive is not None, card.loading)
+        if known != (offers, archive is not None, loading):
+            free = memory_free_bytes()
+            gossip.announce(card_maker.offers(offers, archive, free, loading=loading))
 
     async def _offer_ring(
         self, card_maker: CardMaker, gossip: Gossip, addresses: tuple[str, ...]
@@ -170,6 +277,7 @@ class RunningNode:
         usable = [address for address in addresses if not address.startswith("[")]
         if not wants_ring(self._config.links) or not usable:
             return
+        await self._loaded.wait()
         await asyncio.sleep(PROBE_AFTER_SECONDS)
         reason = await self._ring_probe.run()
         self._roles.look_for_roads()
@@ -188,6 +296,8 @@ class RunningNode:
             memory_free_bytes=memory_free_bytes(),
             models=self._roles.offers(),
             archive=self._roles.archive_offer(),
+            loading=bool(self._roles.awaited()),
+            http_address=self._http_on_card(addresses),
         )
         return CardMaker(self._identity, self._state, facts, incarnation, time.time)
 
@@ -212,20 +322,35 @@ class RunningNode:
             ),
             peers=self._peers,
             known=known,
-            changes=FleetChanges(known, self._watch, self._on_event),
+            changes=FleetChanges(known, self._watch, self._on_event, self._doings.events),
             card_maker=card_maker,
             metrics=self._metrics,
             clocks=Clocks(time.monotonic, time.time),
             rng=Random(),
         )
 
-    def _serve_metrics(self, stack: AsyncExitStack) -> MetricsServer | None:
-        address = self._config.metrics_address
-        if address is None:
-            return None
-        server = serve_metrics(self._metrics, *address)
-        stack.callback(server.close)
-        return server
+    def _open_http(self, address: str, known: KnownFleet) -> None:
+        """Opens HTTP, which was bound before the models were loaded, to all that it serves."""
+        if self._http is None:
+            return
+        specs = parse_role_specs(self._config.serve)
+        self._http.open(
+            ServingNode(
+                name=self._config.name,
+                address=address,
+                roles=self._roles,
+                verifier_count=sum(spec.role is Role.VERIFIER for spec in specs),
+                views=known.nodes,
+            )
+        )
+
+    def _http_on_card(self, addresses: tuple[str, ...]) -> str:
+        """Where others find HTTP; a node that only its own machine reaches tells that one."""
+        bound = self._config.http_address
+        if self._http is None or bound is None:
+            return ""
+        stays_here = all(is_loopback(split_address("bind", each)[0]) for each in addresses)
+        return self._http.address if stays_here or not is_loopback(bound[0]) else ""
 
     def _discovery(self, hosts: tuple[str, ...], port: int) -> Discovery:
         announcement = Announcement(self._identity.node_id, self._config.fleet_name, hosts, port)
@@ -241,7 +366,8 @@ class RunningNode:
         capability_pb2_grpc.add_CapabilityServiceServicer_to_server(servicer, server)
         roads = road_builders(self._config.links, self._road_host(), self._ring_probe)
         services = (SERVICE_NAME, *self._roles.register(server, known, roads))
-        health = Health((*services, *(role.value for role in self._roles.served())))
+        health = Health((*services, *(role.value for role in self._roles.expected.roles)))
+        health.await_roles(role.value for role in self._roles.awaited())
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
         if is_local:
             enable_server_reflection((*services, HEALTH_SERVICE, REFLECTION_SERVICE), server)
@@ -252,39 +378,22 @@ class RunningNode:
         hosts = addresses_of(self._config.bind_address[0])
         return next((host for host in hosts if ":" not in host), hosts[0])
 
-    def _announce(self, address: str, metrics_address: str, port: int) -> None:
-        """Leaves the address for local tools and for the next start."""
+    def _announce(self, address: str, http_address: str, port: int) -> None:
+        """Leaves the addresses for local tools and for the next start."""
         self._state.remember_port(port)
+        if self._http is not None:
+            self._state.remember_http_port(self._http.port)
         self._state.announce(
             {
                 "name": self._config.name,
                 "node_id": self._identity.node_id,
                 "address": address,
-                "metrics_address": metrics_address,
+                "http_address": http_address,
+                "metrics_address": http_address,
                 "fleet_name": self._config.fleet_name,
                 "pid": os.getpid(),
             }
         )
-
-    def _ready(
-        self, address: str, metrics_address: str, discovery: Discovery
-    ) -> Mapping[str, object]:
-        mdns = "off" if not self._config.mdns else discovery.fault or "on"
-        return {
-            "event": "ready",
-            "node_id": self._identity.node_id,
-            "name": self._config.name,
-            "address": address,
-            "metrics_address": metrics_address,
-            "fleet_name": self._config.fleet_name,
-            "models": [
-                {"model_id": offer.model_id, "role": offer.role.value}
-                for offer in self._roles.offers()
-            ],
-            "mdns": mdns,
-            "pid": os.getpid(),
-            "state": str(self._state.path),
-        }
 
 
 def _expected(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -4,6 +4,7 @@ identity.key   private key, see `node.membership.identity`
 incarnation    the durable counter, raised at every start and to refute
 peers          last known addresses of other nodes; a cache, rebuilt from peers
 port           last used port, tried first at the next start
+http_port      the same of HTTP
 agent.json     address and process id while an agent runs, for local tools
 lock           held with flock while an agent runs
 
@@ -84,19 +85,30 @@ class StateDirectory:
 
     def last_port(self) -> int:
         """The port of the last run, 0 when it is not known."""
-        try:
-            port = int((self.path / "port").read_text("ascii"))
-        except (OSError, ValueError):
-            return 0
-        return port if 0 < port < 65536 else 0
+        return self._port("port")
 
     def remember_port(self, port: int) -> None:
         """Keeps the port for the next start. Raises `StateUnwritable`."""
         write_durable(self.path / "port", f"{port}\n".encode())
 
+    def last_http_port(self) -> int:
+        """The port of HTTP of the last run, 0 when it is not known."""
+        return self._port("http_port")
+
+    def remember_http_port(self, port: int) -> None:
+        """Keeps the port of HTTP for the next start. Raises `StateUnwritable`."""
+        write_durable(self.path / "http_port", f"{port}\n".encode())
+
     def announce(self, facts: Mapping[str, str | int]) -> None:
         """Writes agent.json for local tools. Raises `StateUnwritable`."""
         write_durable(self.path / "agent.json", (json.dumps(dict(facts)) + "\n").encode())
+
+    def _port(self, name: str) -> int:
+        try:
+            port = int((self.path / name).read_text("ascii"))
+        except (OSError, ValueError):
+            return 0
+        return port if 0 < port < 65536 else 0
 
     def _make(self) -> None:
         try:

@@ -18,7 +18,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +25,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from rich.progress import track
 from tokenizers import Tokenizer, models
 from torch.nn import functional
+from train_bar import TrainingBar
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 CHECKPOINT = "checkpoint.pt"
@@ -155,19 +154,28 @@ def train(
     model.train()
     last = min(settings.steps, stop_at or settings.steps)
     steps = range(first, last)
-    for step in track(steps, "training", disable=not is_shown):
-        texts, masked = make_batch(settings, step)
-        loss = masked_loss(model, texts, masked, settings)
-        loss.backward()
-        for group in optimizer.param_groups:
-            group["lr"] = rate_at(settings, step)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-        done = step + 1
-        if work and (done % CHECKPOINT_EVERY == 0 or done == last):
-            save_checkpoint(work, settings, model, optimizer, done)
+    with TrainingBar(settings.steps, first, is_shown=is_shown, line_every=CHECKPOINT_EVERY) as bar:
+        for step in steps:
+            losses.append(_train_step(model, optimizer, settings, step))
+            bar.advance()
+            done = step + 1
+            if work and (done % CHECKPOINT_EVERY == 0 or done == last):
+                save_checkpoint(work, settings, model, optimizer, done)
     return model.eval(), losses
+
+
+def _train_step(
+    model: Qwen3ForCausalLM, optimizer: torch.optim.Optimizer, settings: Settings, step: int
+) -> float:
+    """One forward, backward and update; the loss."""
+    texts, masked = make_batch(settings, step)
+    loss = masked_loss(model, texts, masked, settings)
+    loss.backward()
+    for group in optimizer.param_groups:
+        group["lr"] = rate_at(settings, step)
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.item())
 
 
 def save_checkpoint(
@@ -261,9 +269,7 @@ def main() -> None:
         layers=options.layers,
     )
     began = time.monotonic()
-    model, losses = train(
-        settings, options.work, stop_at=options.stop_at, is_shown=sys.stdout.isatty()
-    )
+    model, losses = train(settings, options.work, stop_at=options.stop_at, is_shown=True)
     seconds = time.monotonic() - began
     if options.stop_at and options.stop_at < settings.steps:
         print(f"stopped at step {options.stop_at} of {settings.steps}: nothing exported")

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +29,8 @@ from drafter_start import start_context, start_from, start_projection
 from pair_export import export_pair, load_drafter
 from pair_losses import Written, draft_loss, draw_blocks, read_written, restore_loss
 from recall_task import ANSWER, RecallFormat, recall_format, training_row
-from rich.progress import Progress as Bar
 from torch import nn
+from train_bar import TrainingBar
 from train_checkpoint import Progress, load_checkpoint, save_checkpoint
 from train_rows import RowBatch, read_rows
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -370,11 +369,10 @@ def train(run: Run, options: argparse.Namespace) -> None:
     run.progress.begin(steps, 1, options.threads)
     window: list[dict[str, float]] = []
     mark = time.monotonic()
-    with Bar(disable=not sys.stdout.isatty()) as bar:
-        shown = bar.add_task("training", total=steps, completed=run.progress.step)
+    with TrainingBar(steps, run.progress.step) as bar:
         while run.progress.step < min(steps, options.stop_at or steps):
             window.append(train_step(run, options, steps))
-            bar.advance(shown)
+            bar.advance()
             step = run.progress.step
             if step % options.log_every == 0 or step == steps:
                 elapsed = time.monotonic() - mark
@@ -387,7 +385,7 @@ def train(run: Run, options: argparse.Namespace) -> None:
                 line = json.dumps({"step": step, **run.progress.figures})
                 with (options.work / "log.jsonl").open("a", encoding="utf-8") as log:
                     log.write(line + "\n")
-                bar.console.print(line)
+                bar.say(line)
                 window.clear()
                 mark = time.monotonic()
             if step % options.save_every == 0 or step == steps:

@@ -16,8 +16,6 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,8 +24,7 @@ import python_corpus
 import torch
 from recall_measure import greedy_hits
 from recall_task import RecallFormat, recall_case, recall_format
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from train_bar import TrainingBar
 from train_checkpoint import Progress, load_checkpoint, save_checkpoint
 from train_export import export
 from train_model import (
@@ -127,23 +124,6 @@ def quick_recall(run: Run) -> dict[str, float]:
     return shares
 
 
-@contextmanager
-def progress_bar(total: int, done: int, *, is_shown: bool) -> Iterator[Bar | None]:
-    """A bar on a terminal; None where the output is no terminal or the bar not to be shown."""
-    if not (is_shown and sys.stdout.isatty()):
-        yield None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns) as bar:
-        bar.add_task("training", total=total, completed=done)
-        yield bar
-
-
 def averages(window: list[StepFigures]) -> dict[str, float]:
     """The means of each figure over `window`, steps without that figure left out."""
     names = [entry.name for entry in dataclasses.fields(StepFigures)]
@@ -156,16 +136,12 @@ def averages(window: list[StepFigures]) -> dict[str, float]:
     return result
 
 
-def report(run: Run, log: Path, figures: dict[str, float], bar: Bar | None) -> None:
+def report(run: Run, log: Path, figures: dict[str, float], bar: TrainingBar) -> None:
     """Append `figures` to the log file, and show them."""
     line = {"step": run.progress.step, "tokens": run.progress.tokens, **figures}
     with log.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
-    shown = " ".join(f"{name}={value:g}" for name, value in line.items())
-    if bar is None:
-        print(shown, flush=True)
-    else:
-        bar.console.print(shown)
+    bar.say(" ".join(f"{name}={value:g}" for name, value in line.items()))
 
 
 def train(run: Run, options: argparse.Namespace) -> None:
@@ -177,7 +153,7 @@ def train(run: Run, options: argparse.Namespace) -> None:
     window: list[StepFigures] = []
     mark = time.monotonic()
     marked_tokens = run.progress.tokens
-    with progress_bar(run.preset.steps, run.progress.step, is_shown=run.team.leads) as bar:
+    with TrainingBar(run.preset.steps, run.progress.step, is_shown=run.team.leads) as bar:
         while run.progress.step < last:
             step = run.progress.step
             batch = make_batch(run.preset, run.text.form, run.text.training, options.seed, step)
@@ -186,8 +162,7 @@ def train(run: Run, options: argparse.Namespace) -> None:
             window.append(train_step(losses, run.optimizers, batch, factor, run.device, run.team))
             run.progress.step += 1
             run.progress.tokens += batch.targets.numel()
-            if bar is not None:
-                bar.advance(bar.task_ids[0])
+            bar.advance()
             if not run.team.leads:
                 continue
             is_last = run.progress.step == last

@@ -5,18 +5,21 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import platform
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
+from engine.digests import weight_bytes
 from engine.errors import BadParameters, ModelUnusable
 from engine.feature_encoder import ContextEncoder
-from engine.model_folder import ModelFolder
+from engine.model_folder import ModelFolder, Progress
 from engine.proposers.contract import Proposer
 from engine.restoration.keys_values_source import ChunkAttention
 from engine.restoration.shape import EvictedShape
 from engine.restoration.stores import EvictedStores
 from engine.verifier import Verifier
+from engine.weight_reading import told_of_weights
 
 BACKENDS = {
     "mlx": "engine.backends.mlx_backend",
@@ -119,16 +122,32 @@ def load_verifier(
     backend: str = AUTO,
     dtype: str = "float32",
     available_bytes: int | None = None,
+    reading: Progress | None = None,
 ) -> Verifier:
     """The model in `folder`, ready to verify. The first call imports the back end.
 
     `backend`: one of `BACKENDS`, or `AUTO`. `dtype`: `float32` or `bfloat16`, of
     weights and K/V. `available_bytes`: memory the weights may take; what the
-    machine has available if None. Raises a `ModelUnusable`, also when the back
+    machine has available if None. `reading` hears of (done bytes, total bytes) of
+    the weights, in this thread. Raises a `ModelUnusable`, also when the back
     end is not installed, or `BadParameters` for an unknown back end or dtype.
     """
-    name = _chosen(backend)
-    return _module(name).load_verifier(folder, dtype=dtype, available_bytes=available_bytes)
+    module = _module(_chosen(backend))
+    with _told(reading, folder):
+        return module.load_verifier(folder, dtype=dtype, available_bytes=available_bytes)
+
+
+def import_backend(backend: str = AUTO) -> None:
+    """Imports what `load_verifier` and its like need: seconds that hold up other threads.
+
+    Raises as `load_verifier` does when the back end is not there.
+    """
+    _module(_chosen(backend))
+
+
+def import_archives() -> None:
+    """Imports what `archive_stores` needs, as `import_backend` does."""
+    _imported("torch", ARCHIVE_STORES)
 
 
 def load_shard(
@@ -149,19 +168,30 @@ def load_shard(
 
 
 def load_dflash(
-    folder: ModelFolder, target: ModelFolder, *, backend: str = AUTO, dtype: str = "float32"
+    folder: ModelFolder,
+    target: ModelFolder,
+    *,
+    backend: str = AUTO,
+    dtype: str = "float32",
+    reading: Progress | None = None,
 ) -> Proposer:
     """The DFlash drafter in `folder` for the verifier in `target`.
 
-    `backend` as for `load_verifier`. Raises a `ModelUnusable`, also when the back end
+    `backend` and `reading` as for `load_verifier`. Raises a `ModelUnusable`, also when the back end
     is not installed, or `BadParameters`.
     """
     name = _chosen(backend)
-    return cast(_DFlash, _imported(name, DFLASH[name])).load_dflash(folder, target, dtype=dtype)
+    module = cast(_DFlash, _imported(name, DFLASH[name]))
+    with _told(reading, folder, target):
+        return module.load_dflash(folder, target, dtype=dtype)
 
 
 def load_masked_diffusion(
-    folder: ModelFolder, *, backend: str = AUTO, dtype: str = "float32"
+    folder: ModelFolder,
+    *,
+    backend: str = AUTO,
+    dtype: str = "float32",
+    reading: Progress | None = None,
 ) -> Proposer:
     """The masked-diffusion model in `folder`, on torch whatever `AUTO` stands for elsewhere.
 
@@ -175,7 +205,8 @@ def load_masked_diffusion(
             backend=backend,
         )
     module = cast(_MaskedDiffusion, _imported("torch", MASKED_DIFFUSION["torch"]))
-    return module.load_masked_diffusion(folder, dtype=dtype)
+    with _told(reading, folder):
+        return module.load_masked_diffusion(folder, dtype=dtype)
 
 
 def load_encoder(folder: Path) -> ContextEncoder:
@@ -207,6 +238,13 @@ def stores_beside(verifier: Verifier) -> EvictedStores | None:
         return None
     module = cast(_ArchiveStores, _imported("torch", ARCHIVE_STORES))
     return module.stores_beside(verifier)
+
+
+def _told(reading: Progress | None, *folders: ModelFolder) -> AbstractContextManager[None]:
+    """While it lasts `reading` hears of the weights in `folders`."""
+    if reading is None:
+        return nullcontext()
+    return told_of_weights(sum(weight_bytes(folder.path) for folder in folders), reading)
 
 
 def _chosen(backend: str) -> str:

@@ -30,6 +30,7 @@ def load_proposer(
     backend: str = AUTO,
     dtype: str = "float32",
     progress: Progress | None = None,
+    reading: Progress | None = None,
 ) -> Proposer:
     """The proposer `name`: `ngram`, or `MODEL` or `MODEL@TARGET`.
 
@@ -37,8 +38,9 @@ def load_proposer(
     says: a DFlash drafter or a masked-diffusion model. `TARGET` names in the same
     way the verifier whose embedding and head a DFlash drafter uses; without it
     the drafter's manifest does. `backend` computes it: a name of `engine.backends`,
-    or `AUTO`. `dtype`: `float32` or `bfloat16`. `progress` hears of downloads. The
-    first call of a model imports its back end.
+    or `AUTO`. `dtype`: `float32` or `bfloat16`. `progress` hears of downloads,
+    `reading` of the weights as they are read. The first call of a model imports its
+    back end.
 
     Raises `ModelNotFound`, naming those that there are, `TrainedForAnother` when
     the manifest names another verifier than `TARGET`, another `ModelUnusable`, or
@@ -54,9 +56,17 @@ def load_proposer(
     if proposer_kind(folder.path) == MASKED_DIFFUSION:
         if target:
             raise _without_target(folder.model_id, target)
-        return load_masked_diffusion(folder, backend=backend, dtype=dtype)
+        _begin(reading)
+        return load_masked_diffusion(folder, backend=backend, dtype=dtype, reading=reading)
     target_folder = _target(folder, target, progress)
-    return load_dflash(folder, target_folder, backend=backend, dtype=dtype)
+    _begin(reading)
+    return load_dflash(folder, target_folder, backend=backend, dtype=dtype, reading=reading)
+
+
+def _begin(reading: Progress | None) -> None:
+    """Says that the load begins: to import the back end takes seconds, and is part of it."""
+    if reading is not None:
+        reading(0, 0)
 
 
 def proposer_kind(folder: Path) -> str:

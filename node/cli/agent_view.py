@@ -5,17 +5,25 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from node.cli.output import say, terminal, write_json
-from node.cli.quantities import seconds_text, share_of_bytes_text
+from node.cli.output import say, shows_pictures, terminal, write_json
+from node.cli.quantities import seconds_text
+from node.cli.tables import memory_bar
+from node.cli.transfer_text import progress_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import TaskID
+    from rich.console import Console, RenderableType
+
+    from node.watching.transfers import TransferStatus
 
 Event = Mapping[str, object]
+
+# Events with which an agent has nothing more to load.
+_BARS_END = ("ready", "draining", "left")
+_BAR_WIDTH = 30
+_LEAST_BAR = 6
 
 _PEER_WORDS = {
     "peer_joined": ("joined", "green"),
@@ -32,10 +40,6 @@ class View(Protocol):
         """The agent loads what it serves."""
         ...
 
-    def progress(self, done_bytes: int, total_bytes: int) -> None:
-        """A download went on. Called from any thread."""
-        ...
-
     def take(self, event: Event) -> None:
         """Something happened."""
         ...
@@ -45,21 +49,20 @@ class View(Protocol):
         ...
 
 
-def view_for(*, as_json: bool) -> View:
-    """JSON lines, a terminal's colours, or plain lines."""
+def view_for(*, as_json: bool, transfers: Callable[[], Sequence[TransferStatus]]) -> View:
+    """JSON lines, a terminal's colours, or plain lines; `transfers` tells how loading stands."""
     if as_json:
         return JsonView()
     console = terminal(sys.stdout)
-    return PlainView() if console is None else TerminalView(console)
+    if console is None or not shows_pictures(sys.stdout):
+        return PlainView()
+    return TerminalView(console, transfers)
 
 
 class JsonView:
     """One JSON object a line, the first one `ready`."""
 
     def loading(self, roles: Sequence[str]) -> None:
-        """Prints nothing."""
-
-    def progress(self, done_bytes: int, total_bytes: int) -> None:
         """Prints nothing."""
 
     def take(self, event: Event) -> None:
@@ -82,9 +85,6 @@ class PlainView:
         if roles:
             say(f"loading {', '.join(roles)}")
 
-    def progress(self, done_bytes: int, total_bytes: int) -> None:
-        """Prints nothing: a bar needs a terminal."""
-
     def take(self, event: Event) -> None:
         """Prints the event."""
         for line in event_lines(event, self._roles):
@@ -95,51 +95,63 @@ class PlainView:
 
 
 class TerminalView:
-    """Coloured lines, and a bar while something loads or downloads."""
+    """Coloured lines, and below them a bar for each download and load, until all is served."""
 
-    def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    def __init__(self, console: Console, transfers: Callable[[], Sequence[TransferStatus]]) -> None:
+        from rich.live import Live
 
         self._console = console
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-        )
-        self._bar: TaskID | None = None
+        self._transfers = transfers
         self._roles: tuple[str, ...] = ()
+        self._started = time.monotonic()
+        self._live = Live(
+            console=console, get_renderable=self._draw, refresh_per_second=8, transient=True
+        )
 
     def loading(self, roles: Sequence[str]) -> None:
-        """Shows a bar until the first event."""
+        """Shows bars until all is served."""
         self._roles = tuple(roles)
+        self._started = time.monotonic()
         if roles:
-            self._bar = self._bars.add_task(f"loading {', '.join(roles)}", total=None)
-            self._bars.start()
+            self._live.start()
             # A second Ctrl-C ends the process at once; it must not take the cursor along.
             self._console.show_cursor()
 
-    def progress(self, done_bytes: int, total_bytes: int) -> None:
-        """Moves the bar."""
-        if self._bar is not None:
-            self._bars.update(
-                self._bar,
-                description=f"downloading {share_of_bytes_text(done_bytes, total_bytes)}",
-                completed=done_bytes,
-                total=total_bytes or None,
-            )
-
     def take(self, event: Event) -> None:
-        """Prints the event where the bar was."""
-        self.close()
+        """Prints the event, above the bars while there are any."""
+        if event["event"] in _BARS_END:
+            self.close()
         style = _PEER_WORDS.get(str(event["event"]), ("", ""))[1]
         for line in event_lines(event, self._roles):
             self._console.print(line, style=style or None, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Takes the bar away."""
-        self._bars.stop()
+        """Takes the bars away."""
+        self._live.stop()
+
+    def _draw(self) -> RenderableType:
+        from rich.text import Text
+
+        lines = transfer_lines(self._transfers(), self._console.width)
+        if not lines:
+            waited = seconds_text(time.monotonic() - self._started)
+            lines = [f"loading {', '.join(self._roles)}: {waited}"]
+        return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+
+
+def transfer_lines(transfers: Sequence[TransferStatus], width: int) -> list[str]:
+    """A bar for each transfer that runs: what comes, how far it is, its rate, what is left."""
+    lines = []
+    for transfer in transfers:
+        if transfer.state.value != "running":
+            continue
+        verb = "downloading" if transfer.kind.value == "download" else "loading"
+        head = f"{verb} {transfer.model_id} "
+        facts = progress_text(transfer)
+        room = min(_BAR_WIDTH, width - len(head) - len(facts) - 1)
+        bar = memory_bar(transfer.done_bytes, transfer.total_bytes, width=max(_LEAST_BAR, room))
+        lines.append(f"{head}{bar} {facts}".rstrip())
+    return lines
 
 
 def event_lines(event: Event, roles: Sequence[str]) -> list[str]:
@@ -149,6 +161,8 @@ def event_lines(event: Event, roles: Sequence[str]) -> list[str]:
         return ready_lines(event, roles)
     if name in _PEER_WORDS:
         return [f"{_clock()}  {_node(event)} {_PEER_WORDS[name][0]}"]
+    if name == "joined":
+        return [f"{_clock()}  {_node(event)} joined the fleet {event.get('fleet_name', '')}"]
     if name == "draining":
         return [f"{_clock()}  leaving: running answers get {_seconds(event)}"]
     if name == "left":
@@ -166,8 +180,8 @@ def ready_lines(event: Event, roles: Sequence[str]) -> list[str]:
         "serves": ", ".join(roles) or "nothing",
         "fleet": event.get("fleet_name"),
         "state": event.get("state"),
-        "metrics": f"http://{event['metrics_address']}/metrics"
-        if event.get("metrics_address")
+        "HTTP": f"http://{event['http_address']}/v1, /health, /metrics"
+        if event.get("http_address")
         else "",
         "mDNS": event.get("mdns"),
     }

@@ -12,6 +12,7 @@ from kakeya.client import SpeculationChoice
 from node.cli.failure import CommandFailed
 from node.cli.kv_options import KvChoice
 from node.cli.models import archive_node
+from node.cli.prefill import PrefillLine, pieces
 from node.cli.sampling_options import Sampling
 from node.cli.tokenizer import TextTokenizer, check_same
 
@@ -69,8 +70,9 @@ async def answer(
     *,
     on_plan: Callable[[Plan], None] | None = None,
     on_tokens: Callable[[Tokens], None] | None = None,
+    line: PrefillLine | None = None,
 ) -> Answer:
-    """Asks the question in a session of its own.
+    """Asks the question in a session of its own; `line` shows how far a long prompt is.
 
     Raises `KakeyaError`, and `CommandFailed` for an empty prompt or when the
     served model has another tokenizer.
@@ -95,7 +97,8 @@ async def answer(
         check_same(tokenizer, session.model.tokenizer_digest, question.model)
         if on_plan is not None:
             on_plan(session.plan)
-        await session.append(prompt_ids)
+        for piece in pieces(prompt_ids, line):
+            await session.append(piece)
         sampling = question.sampling
         generation = session.generate(
             question.max_tokens,

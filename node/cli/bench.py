@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from node.cli.failure import ExitCode
+from node.cli.known_names import complete_proposers
 from node.cli.kv_options import kv_options
 from node.cli.options import json_option, node_option, tokenizer_option, verifier_option
 from node.cli.sampling_options import max_tokens_option
@@ -34,6 +35,7 @@ Example:
 @verifier_option(required=False)
 @click.option(
     "--proposer",
+    shell_complete=complete_proposers,
     metavar="MODEL[@NODE]",
     help="Who drafts. Default: the planner's choice.",
 )
@@ -67,11 +69,11 @@ def command(
     """
     from node.cli.connection import ask
     from node.cli.models import find_proposer, verifier_model
-    from node.cli.tokenizer import open_tokenizer
+    from node.cli.tokenizer import tokenizer_of
 
     async def run(client: AsyncClient) -> int:
         model = await verifier_model(client, verifier)
-        words = open_tokenizer(verifier or model, tokenizer)
+        words = await tokenizer_of(client, model, verifier or model, tokenizer)
         choice = None if proposer is None else await find_proposer(client, proposer)
         asked = _Asked(model, rounds, max_tokens, kv)
         by_prompt = await _measure(client, asked, words, choice)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from threading import Timer
 from types import FrameType
 from typing import TypeVar
 
 from kakeya import AsyncClient, KakeyaError
 from node.cli.failure import CommandFailed, ExitCode
-from node.cli.local_agents import LocalAgent, local_agents
+from node.cli.local_agents import agents_here
 from node.cli.mends import with_mend
 from node.cli.output import note
-from node.state_directory import default_state
 
 # Leaving a stream and closing a session take a round trip each; a node that
 # does not answer may not hold the person back.
@@ -25,9 +24,15 @@ GOODBYE_SECONDS = 0.15
 Result = TypeVar("Result")
 
 
-def ask(node: str | None, work: Callable[[AsyncClient], Awaitable[Result]]) -> Result:
+def ask(
+    node: str | None,
+    work: Callable[[AsyncClient], Awaitable[Result]],
+    *,
+    farewell: Callable[[], None] | None = None,
+) -> Result:
     """Runs `work` with a client of the node, `None` for one on this machine.
 
+    `farewell` is called before Ctrl-C ends the process without waiting for `work`.
     Raises `CommandFailed` for every error of the fleet, KeyboardInterrupt on
     Ctrl-C.
     """
@@ -37,20 +42,35 @@ def ask(node: str | None, work: Callable[[AsyncClient], Awaitable[Result]]) -> R
         async with AsyncClient(address) as client:
             return await work(client)
 
+    with told_as_failures():
+        return run_interruptible(session(), farewell)
+
+
+@contextmanager
+def told_as_failures() -> Iterator[None]:
+    """Errors of the fleet leave as `CommandFailed`, each with its mend."""
     try:
-        return run_interruptible(session())
+        yield
     except KakeyaError as error:
-        message = with_mend(error.reason, str(error))
-        raise CommandFailed(error.reason, message, metadata=error.metadata) from error
+        raise failure_of(error) from error
 
 
-def run_interruptible(work: Coroutine[object, object, Result]) -> Result:
+def failure_of(error: KakeyaError) -> CommandFailed:
+    """An error of the fleet as people are told of it."""
+    message = with_mend(error.reason, str(error))
+    return CommandFailed(error.reason, message, metadata=error.metadata)
+
+
+def run_interruptible(
+    work: Coroutine[object, object, Result], farewell: Callable[[], None] | None = None
+) -> Result:
     """Runs a coroutine; Ctrl-C cancels it, and ends the process if that takes too long.
 
     The time runs in a thread, because the loop may be blocked: by a download,
-    or by a pipe that nobody reads. Raises KeyboardInterrupt.
+    or by a pipe that nobody reads. `farewell` is called before that end, and the
+    exit code is then 0. Raises KeyboardInterrupt.
     """
-    interruption = Interruption()
+    interruption = Interruption(farewell)
 
     async def supervised() -> Result:
         task = asyncio.ensure_future(work)
@@ -70,10 +90,14 @@ def run_interruptible(work: Coroutine[object, object, Result]) -> Result:
 
 
 class Interruption:
-    """What Ctrl-C does to a task."""
+    """What Ctrl-C does to a task.
 
-    def __init__(self) -> None:
+    With a `farewell`, Ctrl-C is how people leave: the process ends with exit code 0.
+    """
+
+    def __init__(self, farewell: Callable[[], None] | None = None) -> None:
         self.came = False
+        self._farewell = farewell
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cancel: Callable[[], object] | None = None
 
@@ -87,16 +111,16 @@ class Interruption:
         if self._loop is None or self._cancel is None:
             raise KeyboardInterrupt
         self.came = True
-        last_resort = Timer(GOODBYE_SECONDS, os._exit, (int(ExitCode.INTERRUPTED),))
+        last_resort = Timer(GOODBYE_SECONDS, self._end)
         last_resort.daemon = True
         last_resort.start()
         self._loop.call_soon_threadsafe(self._cancel)
 
-
-def agents_here() -> list[LocalAgent]:
-    """The agents that run on this machine, by name."""
-    state = os.environ.get("KAKEYA_STATE")
-    return local_agents(default_state("any").parent, Path(state) if state else None)
+    def _end(self) -> None:
+        if self._farewell is None:
+            os._exit(int(ExitCode.INTERRUPTED))
+        self._farewell()
+        os._exit(int(ExitCode.OK))
 
 
 def find_local_node() -> str:

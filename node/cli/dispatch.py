@@ -13,12 +13,16 @@ from node.cli.lazy_group import LazyCommand, LazyGroup
 COMMANDS = {
     "join": LazyCommand("node.cli.join", "Start a node on this machine and join the fleet."),
     "status": LazyCommand("node.cli.status", "Show nodes, roles, models, memory, liveness."),
+    "top": LazyCommand("node.cli.top", "Watch nodes, sessions, transfers and events live."),
+    "dashboard": LazyCommand("node.cli.dashboard", "Show the fleet in a browser, live."),
     "plan": LazyCommand("node.cli.plan", "Show who would draft for whom, and why (dry run)."),
     "generate": LazyCommand("node.cli.generate", "Continue a prompt; text streams to stdout."),
+    "chat": LazyCommand("node.cli.chat", "Talk with a model over one session."),
     "verify": LazyCommand("node.cli.verify", "Prove that the proposer changes no token."),
     "bench": LazyCommand("node.cli.bench", "Measure with and without the proposer."),
     "hostfile": LazyCommand("node.cli.hostfile", "Write a group's hostfile from the cards."),
     "leave": LazyCommand("node.cli.leave", "Drain a node and make it leave the fleet."),
+    "completion": LazyCommand("node.cli.completion", "Print a shell's completion script."),
 }
 
 DESCRIPTION = """One fleet out of the machines on your desk.
@@ -40,7 +44,8 @@ Exit codes:
 """
 
 
-def _group() -> LazyGroup:
+def fleet_group() -> LazyGroup:
+    """The group of all commands."""
     return LazyGroup(
         name="fleet",
         help=DESCRIPTION,
@@ -64,7 +69,7 @@ def dispatch(arguments: Sequence[str]) -> int:
     """Runs one command; returns its exit code. Raises KeyboardInterrupt on Ctrl-C."""
     as_json = "--json" in _before_double_dash(arguments)
     try:
-        result = _group().main(args=list(arguments), prog_name="fleet", standalone_mode=False)
+        result = fleet_group().main(args=list(arguments), prog_name="fleet", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as missing:
         click.echo(missing.ctx.get_help() if missing.ctx else missing.message)
         return int(ExitCode.USAGE)

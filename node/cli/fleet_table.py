@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kakeya import FleetSnapshot, Liveness, ModelOffer, NodeStatus, Role
-from node.cli.quantities import exact_bytes_text, seconds_text, share_of_bytes_text
+from kakeya import FleetSnapshot, Liveness, ModelOffer, Node, NodeStatus, Role
+from node.cli.quantities import bytes_text, exact_bytes_text, seconds_text, share_of_bytes_text
 from node.cli.tables import Cell, Column, Row, memory_bar
 
 COLUMNS = (
@@ -15,6 +15,11 @@ COLUMNS = (
     Column("liveness"),
     Column("round trip", right=True),
     Column("address"),
+)
+
+LOAD_COLUMNS = (
+    Column("sessions", right=True),
+    Column("K/V", right=True),
 )
 
 _STYLES = {
@@ -35,6 +40,16 @@ def heading(snapshot: FleetSnapshot) -> str:
 def rows(nodes: Iterable[NodeStatus], *, waited_seconds: float = 0.0) -> list[Row]:
     """A row for each node; ages grow by the `waited_seconds` since they were told."""
     return [_row(node, waited_seconds) for node in nodes]
+
+
+def load_cells(node: Node | None) -> list[Cell]:
+    """Cells of `LOAD_COLUMNS`: sessions, of them generating, and their keys and values."""
+    if node is None:
+        return [Cell("-", "dim")] * len(LOAD_COLUMNS)
+    load = node.load
+    running = f" ({load.generating_count} run)" if load.generating_count else ""
+    style = "green" if load.generating_count else ""
+    return [Cell(f"{load.session_count}{running}", style), Cell(bytes_text(load.kv_bytes))]
 
 
 def _row(node: NodeStatus, waited_seconds: float) -> Row:

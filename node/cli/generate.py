@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from node.cli.failure import ExitCode
+from node.cli.known_names import complete_speculation
 from node.cli.kv_options import kv_options
 from node.cli.options import (
     json_option,
@@ -21,10 +22,11 @@ from node.cli.sampling_options import max_tokens_option, sampling_options
 if TYPE_CHECKING:
     from kakeya import AsyncClient, Plan, Tokens
     from kakeya.client import SpeculationChoice
+    from kakeya.text import Detokenizer
     from node.cli.answer import Answer, Question
     from node.cli.kv_options import KvChoice
     from node.cli.sampling_options import Sampling
-    from node.cli.tokenizer import TextStream, TextTokenizer
+    from node.cli.tokenizer import TextTokenizer
 
 EXAMPLE = """\b
 Example:
@@ -50,6 +52,7 @@ class View:
 @sampling_options
 @click.option(
     "--speculation",
+    shell_complete=complete_speculation,
     default="auto",
     show_default=True,
     metavar="auto|off|MODEL[@NODE]",
@@ -104,7 +107,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from node.cli.answer import Question
     from node.cli.connection import ask
     from node.cli.models import verifier_model
-    from node.cli.tokenizer import open_tokenizer
+    from node.cli.tokenizer import tokenizer_of
 
     text = sys.stdin.read() if prompt == "-" else prompt
     view = View(as_json=as_json, timeline=timeline)
@@ -120,7 +123,7 @@ def command(  # noqa: PLR0913 - one parameter an option
             stop_at_eos=stop_at_eos,
             top_log_probabilities=top_log_probabilities,
         )
-        words = open_tokenizer(verifier or model, tokenizer)
+        words = await tokenizer_of(client, model, verifier or model, tokenizer)
         choice = await _choice(client, speculation, block_size)
         return await _show(client, question, words, choice, view)
 
@@ -145,7 +148,7 @@ async def _choice(
 class Printer:
     """Writes the answer as it comes."""
 
-    stream: TextStream
+    stream: Detokenizer
     as_json: bool
     parts: list[str] = field(default_factory=list)
 
@@ -176,9 +179,9 @@ async def _show(
     from node.cli.answer import answer
     from node.cli.output import fields_of, note, write_json
     from node.cli.plan_text import pair_text
-    from node.cli.tokenizer import TextStream
+    from node.cli.prefill import prefill_line
 
-    printer = Printer(TextStream(words), view.as_json)
+    printer = Printer(words.stream(), view.as_json)
 
     def announce(plan: Plan) -> None:
         if view.as_json:
@@ -186,7 +189,15 @@ async def _show(
         else:
             note(pair_text(plan))
 
-    result = await answer(client, question, words, choice, on_plan=announce, on_tokens=printer.take)
+    result = await answer(
+        client,
+        question,
+        words,
+        choice,
+        on_plan=announce,
+        on_tokens=printer.take,
+        line=None if view.as_json else prefill_line(),
+    )
     if view.as_json:
         write_json(
             {
@@ -197,7 +208,7 @@ async def _show(
             }
         )
         return ExitCode.OK
-    printer.write(printer.stream.end())
+    printer.write(printer.stream.flush())
     _end_line(printer)
     _note_statistics(result, words, view)
     return ExitCode.OK

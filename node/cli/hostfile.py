@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from node.cli.failure import CommandFailed, ExitCode
+from node.cli.known_names import complete_nodes
 from node.cli.options import json_option, node_option
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ Example:
 @click.command("hostfile", epilog=EXAMPLE)
 @click.option(
     "--nodes",
+    shell_complete=complete_nodes,
     metavar="A,B,...",
     default="",
     help="Nodes by name or the start of their ids, rank 0 first. Default: all live nodes with a "

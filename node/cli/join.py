@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from node.cli.failure import CommandFailed
+from node.cli.known_names import complete_roles
 from node.cli.options import Address, json_option
 
 EXAMPLE = """\b
@@ -26,6 +27,7 @@ Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
 @click.option("--name", help="Name for people. Default: the host's name.")
 @click.option(
     "--serve",
+    shell_complete=complete_roles,
     multiple=True,
     metavar="ROLE=MODEL",
     help="Serve a model or memory: verifier=MODEL, proposer=ngram, proposer=MODEL[@TARGET] or "
@@ -59,9 +61,10 @@ Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
 )
 @click.option("--no-mdns", is_flag=True, help="Neither announce nor look by multicast DNS.")
 @click.option(
-    "--metrics-bind",
+    "--http",
+    "http_bind",
     metavar="HOST:PORT|off",
-    help="Where /metrics is. Default: 127.0.0.1, free port.",
+    help="Where /v1, /health and /metrics answer. Default: 127.0.0.1, the last port or a free one.",
 )
 @click.option(
     "--kv-budget-bytes",
@@ -131,14 +134,16 @@ def _run(flags: dict[str, object], config_file: Path | None, *, as_json: bool) -
     from node.agent import run_agent
     from node.cli.agent_view import view_for
     from node.config import build
+    from node.watching.doings import Doings
 
     config = build(flags, os.environ, config_file)
-    view = view_for(as_json=as_json)
+    doings = Doings()
+    view = view_for(as_json=as_json, transfers=doings.transfers.statuses)
     if not as_json and config.log_level == "info":
         # The view says in words what the log says at that level.
         config = dataclasses.replace(config, log_level="warning")
     view.loading(config.serve)
     try:
-        return asyncio.run(run_agent(config, on_event=view.take, on_progress=view.progress))
+        return asyncio.run(run_agent(config, on_event=view.take, doings=doings))
     finally:
         view.close()

@@ -8,6 +8,8 @@ from functools import wraps
 
 import click
 
+from node.cli.known_names import complete_nodes
+
 # What a request can say.
 MOST_TOKENS = 2**32 - 1
 
@@ -66,6 +68,7 @@ _OPTIONS = (
     ),
     click.option(
         "--restorer-node",
+        shell_complete=complete_nodes,
         metavar="NODE",
         default="",
         help="Node whose archive is used. Default: the nearest with room.",

@@ -65,7 +65,7 @@ def command(drain_seconds: float, node: str | None, *, as_json: bool) -> int:
 
 def _process_at(address: str) -> int:
     """Process id of this machine's agent at the address; 0 when none is announced."""
-    from node.cli.connection import agents_here
+    from node.cli.local_agents import agents_here
 
     return next((agent.process_id for agent in agents_here() if agent.address == address), 0)
 

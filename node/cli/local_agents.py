@@ -27,6 +27,14 @@ def local_agents(root: Path, state: Path | None = None) -> list[LocalAgent]:
     return sorted(found.values(), key=lambda agent: (agent.name, agent.address))
 
 
+def agents_here() -> list[LocalAgent]:
+    """The agents that run on this machine, by name; KAKEYA_STATE names one directory more."""
+    from node.state_directory import default_state
+
+    state = os.environ.get("KAKEYA_STATE")
+    return local_agents(default_state("any").parent, Path(state) if state else None)
+
+
 def _announced(root: Path, state: Path | None) -> Iterator[LocalAgent]:
     folders = [*sorted(root.glob("*/agent.json"))]
     if state is not None:

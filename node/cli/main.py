@@ -13,6 +13,8 @@ from io import TextIOWrapper
 
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+# Set by the scripts of `fleet completion`: which shell asks for completions.
+SHELL_VARIABLE = "_FLEET_COMPLETE"
 
 
 def main() -> None:
@@ -36,6 +38,10 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
+        if SHELL_VARIABLE in os.environ:
+            from node.cli.completing import complete
+
+            return complete(os.environ[SHELL_VARIABLE], arguments)
         from node.cli.dispatch import dispatch
 
         return dispatch(arguments)

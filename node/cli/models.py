@@ -12,9 +12,14 @@ async def verifier_model(client: AsyncClient, spec: str | None) -> str:
 
     Raises `CommandFailed` when nobody serves one, or several are served.
     """
+    return verifier_of(() if spec is not None else await client.fleet.nodes(), spec)
+
+
+def verifier_of(nodes: tuple[NodeStatus, ...], spec: str | None) -> str:
+    """As `verifier_model`, from the nodes that are known."""
     if spec is not None:
         return model_id_of(spec)
-    served = served_models(await client.fleet.nodes(), Role.VERIFIER)
+    served = served_models(nodes, Role.VERIFIER)
     if not served:
         raise CommandFailed(
             "MODEL_NOT_FOUND",
@@ -72,13 +77,14 @@ async def archive_node(client: AsyncClient, wanted: str) -> str:
 
     Empty for an empty name. Raises `CommandFailed` when no live node has one.
     """
+    return archive_node_of(await client.fleet.nodes(), wanted) if wanted else ""
+
+
+def archive_node_of(known: tuple[NodeStatus, ...], wanted: str) -> str:
+    """As `archive_node`, of the nodes that are known."""
     if not wanted:
         return ""
-    nodes = [
-        node
-        for node in await client.fleet.nodes()
-        if node.liveness is Liveness.ALIVE and node.archive is not None
-    ]
+    nodes = [node for node in known if node.liveness is Liveness.ALIVE and node.archive is not None]
     for node in nodes:
         if _is_called(node, wanted):
             return node.node_id

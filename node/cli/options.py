@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+
+from node.cli.known_names import addresses, complete_verifiers, items
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -29,6 +34,12 @@ class Address(click.ParamType[str]):
         if not self._lowest <= int(port) <= 65535:
             self.fail(f"{port} is no port: give {self._lowest} to 65535", param, ctx)
         return value
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Addresses of the agents on this machine."""
+        return items(addresses(), incomplete)
 
 
 def node_option(command: Decorated) -> Decorated:
@@ -69,6 +80,7 @@ def verifier_option(*, required: bool) -> Callable[[Decorated], Decorated]:
             "verifier",
             metavar="MODEL",
             required=required,
+            shell_complete=complete_verifiers,
             help="Model that decides every token: tiny, a hub id, or a local folder."
             + ("" if required else " Default: the only one that the fleet serves."),
         )(command)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import shutil
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
@@ -39,12 +41,33 @@ def note(text: str) -> None:
 
 
 def terminal(stream: TextIO) -> Console | None:
-    """A rich console on `stream` when people watch it, else None."""
-    if not stream.isatty():
+    """A rich console on `stream` when people watch it, or FORCE_COLOR asks for it; else None.
+
+    TERM=dumb is a terminal that shows lines alone. With NO_COLOR there are no colours.
+    """
+    if not (shows_pictures(stream) or os.environ.get("FORCE_COLOR")):
         return None
     from rich.console import Console
 
     return Console(file=stream, highlight=False)
+
+
+def has_colours(stream: TextIO) -> bool:
+    """Whether what is written to `stream` may be coloured: NO_COLOR and FORCE_COLOR decide."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return shows_pictures(stream) or bool(os.environ.get("FORCE_COLOR"))
+
+
+def shows_pictures(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal whose cursor can be moved."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+
+
+def screen_size() -> tuple[int, int]:
+    """Columns and lines of the terminal on stdout; COLUMNS and LINES win, 80x24 where unknown."""
+    size = shutil.get_terminal_size((80, 24))
+    return size.columns, size.lines
 
 
 def brush_for(stream: TextIO) -> Brush:

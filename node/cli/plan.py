@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from node.cli.failure import ExitCode
+from node.cli.known_names import complete_proposers
 from node.cli.kv_options import kv_options
 from node.cli.options import json_option, node_option, verifier_option
 
@@ -23,7 +24,13 @@ Example:
 
 @click.command("plan", epilog=EXAMPLE)
 @verifier_option(required=False)
-@click.option("--proposer", metavar="MODEL", default="", help="Proposer model. Default: any.")
+@click.option(
+    "--proposer",
+    metavar="MODEL",
+    default="",
+    shell_complete=complete_proposers,
+    help="Proposer model. Default: any.",
+)
 @click.option(
     "--context",
     "context_tokens",

@@ -60,6 +60,20 @@ def speed_text(tokens_per_second: float) -> str:
     return f"{_three_digits(tokens_per_second)} tok/s" if tokens_per_second > 0 else "-"
 
 
+def short_speed(tokens_per_second: float) -> str:
+    """Tokens a second without the unit: `328`, `9.41`; `-` when it is not known."""
+    return _three_digits(tokens_per_second) if tokens_per_second > 0 else "-"
+
+
+def count_text(count: int) -> str:
+    """A count in few characters: `999`, `12.3k`, `4.10M`."""
+    if count < 10_000:
+        return str(count)
+    if count < 999_500:
+        return f"{_three_digits(count / 1e3)}k"
+    return f"{_three_digits(count / 1e6)}M"
+
+
 def ratio_text(part: float, whole: float) -> str:
     """How many times `whole` fits into `part`: `2.31x`; `-` without a whole."""
     return f"{part / whole:.2f}x" if whole > 0 else "-"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from node.cli.failure import ExitCode
+from node.cli.known_names import complete_proposers
 from node.cli.kv_options import kv_options
 from node.cli.options import (
     json_option,
@@ -48,6 +49,7 @@ was proven.
 @verifier_option(required=False)
 @click.option(
     "--proposer",
+    shell_complete=complete_proposers,
     metavar="MODEL[@NODE]",
     help="Who drafts. Default: the planner's choice.",
 )
@@ -79,13 +81,13 @@ def command(  # noqa: PLR0913 - one parameter an option
     from node.cli.connection import ask
     from node.cli.models import find_proposer, verifier_model
     from node.cli.prompts import read_prompts
-    from node.cli.tokenizer import open_tokenizer
+    from node.cli.tokenizer import tokenizer_of
 
     prompts = read_prompts(prompts_file)
 
     async def run(client: AsyncClient) -> int:
         model = await verifier_model(client, verifier)
-        words = open_tokenizer(verifier or model, tokenizer)
+        words = await tokenizer_of(client, model, verifier or model, tokenizer)
         results: list[Comparison] = []
         for number, prompt in enumerate(prompts, 1):
             question = Question(

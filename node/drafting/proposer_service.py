@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -57,6 +57,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         self._metrics = metrics
         self._stream_limit = stream_limit
         self._stream_count = 0
+        self._draft_count = 0
         self._sessions: set[DraftSession] = set()
         self._draining = False
 
@@ -64,6 +65,11 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     def stream_count(self) -> int:
         """Draft streams that are served now."""
         return self._stream_count
+
+    @property
+    def draft_count(self) -> int:
+        """Blocks that were drafted since the start."""
+        return self._draft_count
 
     def drain(self) -> None:
         """Refuses new drafts and ends the open streams: their sessions go on alone."""
@@ -92,6 +98,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         draft, seconds = await propose_once(
             served, request.committed_token_ids, request.block_size, request.step_count
         )
+        self._draft_count += 1
         return wire.ProposeBlockResponse(
             token_ids=draft.token_ids,
             diffusion_step_count=draft.diffusion_step_count,
@@ -130,9 +137,12 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         try:
             # Tells the caller that the stream is open before any block is asked for.
             await context.send_initial_metadata(())
-            await _answer(requests, session, context)
+            await _answer(requests, session, context, self._drafted)
         finally:
             self._sessions.discard(session)
+
+    def _drafted(self, response: wire.DraftResponse) -> None:
+        self._draft_count += response.status == wire.DRAFT_STATUS_DRAFTED
 
     def _served(self, model_id: str) -> ServedProposer:
         served = self._proposers.get(model_id)
@@ -165,12 +175,16 @@ async def _opening(requests: AsyncIterator[wire.DraftRequest]) -> wire.DraftOpen
 
 
 async def _answer(
-    requests: AsyncIterator[wire.DraftRequest], session: DraftSession, context: StreamContext
+    requests: AsyncIterator[wire.DraftRequest],
+    session: DraftSession,
+    context: StreamContext,
+    answered: Callable[[wire.DraftResponse], None],
 ) -> None:
     """Reads ahead, so that a cancel overtakes the proposals that wait, and answers in order."""
     reading = asyncio.create_task(_read(requests, session), name="draft-read")
     try:
         while (response := await session.next_response()) is not None:
+            answered(response)
             await context.write(response)
     finally:
         reading.cancel()

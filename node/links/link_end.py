@@ -156,6 +156,11 @@ class LinkEnd:
             changed_at=self._changed_at,
         )
 
+    @property
+    def byte_count(self) -> int:
+        """Bytes of tensors that it carried, either way."""
+        return self._counts.byte_count
+
     def status(self) -> capability_pb2.TensorLinkStatus:
         """The state as GetNode tells it."""
         return capability_pb2.TensorLinkStatus(

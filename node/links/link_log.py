@@ -53,6 +53,10 @@ class LinkLog:
         untold, self._untold = self._untold, 0
         return tuple(self._changes)[len(self._changes) - untold :]
 
+    def latest(self, most: int) -> tuple[LinkChange, ...]:
+        """The latest changes, at most `most`, oldest first, given before or not."""
+        return tuple(self._changes)[-most:]
+
     def since(self, at: float) -> tuple[LinkChange, ...]:
         """The changes from `at`, in monotonic seconds, on."""
         return tuple(change for change in self._changes if change.at >= at)

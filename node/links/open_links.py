@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -80,6 +81,14 @@ class OpenLinks:
         self._mode = mode
         self._clock = clock
         self._ends: set[LinkEnd] = set()
+        self._ended_bytes = 0
+        self.on_change: Callable[[LinkChange], None] = _ignore
+        """Hears of each change of what carries any of the links; raises nothing."""
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of tensors that links carried, either way, ended ones too."""
+        return self._ended_bytes + sum(end.byte_count for end in self._ends)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -158,13 +167,22 @@ class OpenLinks:
                 limits=use.limits,
                 clock=self._clock,
                 take=use.take,
-                on_change=use.on_change,
+                on_change=partial(self._changed, use.on_change),
                 on_message=use.on_message,
-                on_end=self._ends.discard,
+                on_end=self._ended,
             ),
         )
         self._ends.add(end)
         return end
+
+    def _changed(self, also: Callable[[LinkChange], None], change: LinkChange) -> None:
+        also(change)
+        self.on_change(change)
+
+    def _ended(self, end: LinkEnd) -> None:
+        if end in self._ends:
+            self._ends.discard(end)
+            self._ended_bytes += end.byte_count
 
     def pair(
         self, purpose: LinkPurpose, *, limits: LinkLimits | None = None, node_id: str = "self"

@@ -80,7 +80,7 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         self._table = table
         self._metrics = metrics
         self._links = links if links is not None else OpenLinks(metrics=metrics)
-        self._handlers = dict(handlers) if handlers is not None else {}
+        self._handlers = handlers if handlers is not None else {}
         self._draining = False
 
     def drain(self) -> None:

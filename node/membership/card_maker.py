@@ -29,6 +29,8 @@ class CardFacts:
     memory_free_bytes: int
     models: tuple[ModelOffer, ...]
     archive: ArchiveOffer | None = None
+    http_address: str = ""
+    loading: bool = False
 
 
 class CardMaker:
@@ -79,6 +81,27 @@ class CardMaker:
                 )
             )
 
+    def offers(
+        self,
+        models: tuple[ModelOffer, ...],
+        archive: ArchiveOffer | None,
+        memory_free_bytes: int,
+        *,
+        loading: bool,
+    ) -> SignedCard:
+        """The card with what is served now; its sequence rises by one."""
+        with self._changing:
+            return self._succeed(
+                replace(
+                    self._current.card,
+                    sequence=self._current.card.sequence + 1,
+                    models=models,
+                    archive=archive,
+                    memory_free_bytes=memory_free_bytes,
+                    loading=loading,
+                )
+            )
+
     def offer_ring(self, address: str) -> SignedCard:
         """The card with a ring at the host of host:port; its sequence rises by one."""
         with self._changing:
@@ -117,4 +140,6 @@ class CardMaker:
             announced_at_unix=self._clock(),
             ttl_seconds=CARD_TTL_SECONDS,
             archive=facts.archive,
+            http_address=facts.http_address,
+            loading=facts.loading,
         )

@@ -111,6 +111,8 @@ def card_to_wire(card: Card) -> capability_pb2.CapabilityCard:
         announced_at_unix=card.announced_at_unix,
         ttl_seconds=card.ttl_seconds,
         archive=_archive_to_wire(card.archive),
+        http_address=card.http_address,
+        loading=card.loading,
     )
 
 
@@ -137,6 +139,8 @@ def card_from_wire(wire: capability_pb2.CapabilityCard) -> Card:
         announced_at_unix=wire.announced_at_unix,
         ttl_seconds=wire.ttl_seconds,
         archive=_archive_from_wire(wire.archive) if wire.HasField("archive") else None,
+        http_address=wire.http_address,
+        loading=wire.loading,
     )
 
 

@@ -9,6 +9,7 @@ import structlog
 from fleet.liveness import Liveness
 from node.membership.fleet_watch import FleetWatch, NodeState, Removed
 from node.membership.known_fleet import KnownFleet
+from node.watching.event_log import EventKind, EventLog
 
 EventSink = Callable[[Mapping[str, object]], None]
 
@@ -25,24 +26,49 @@ _log = structlog.get_logger(__name__)
 class FleetChanges:
     """Tells everyone who wants to know, once a change."""
 
-    def __init__(self, known: KnownFleet, watch: FleetWatch, on_event: EventSink) -> None:
+    def __init__(
+        self, known: KnownFleet, watch: FleetWatch, on_event: EventSink, events: EventLog
+    ) -> None:
         self._known = known
         self._watch = watch
         self._on_event = on_event
+        self._events = events
         self._told: dict[str, Liveness] = {}
+        self._noted: dict[str, Liveness] = {}
 
     def changed(self, node_id: str) -> None:
         """A register of the node changed."""
         state = self._known.state(node_id)
         self._watch.publish(state)
-        if not state.is_self and self._told.get(node_id) is not state.liveness:
+        if state.is_self:
+            return
+        if self._noted.get(node_id) is not state.liveness:
+            self._note(state, self._noted.get(node_id))
+            self._noted[node_id] = state.liveness
+        # Whoever waits for a node to join waits for what it serves.
+        is_coming = state.liveness is Liveness.ALIVE and state.card and state.card.loading
+        if self._told.get(node_id) is not state.liveness and not is_coming:
             self._told[node_id] = state.liveness
             self._tell(state)
 
     def removed(self, node_id: str) -> None:
         """The node's tombstone expired."""
         self._told.pop(node_id, None)
+        self._noted.pop(node_id, None)
         self._watch.publish(Removed(node_id))
+
+    def _note(self, state: NodeState, before: Liveness | None) -> None:
+        """Adds the change to the events of this node."""
+        name = state.card.name if state.card is not None else state.node_id[:12]
+        back = before in (Liveness.SUSPECT, Liveness.DEAD)
+        joined = "answers again" if back else "joined the fleet"
+        kind, words = {
+            Liveness.ALIVE: (EventKind.PEER_JOINED, joined),
+            Liveness.SUSPECT: (EventKind.PEER_SUSPECT, "does not answer: it is suspect"),
+            Liveness.DEAD: (EventKind.PEER_DEAD, "is dead: nobody of the fleet reaches it"),
+            Liveness.LEFT: (EventKind.PEER_LEFT, "left the fleet"),
+        }[state.liveness]
+        self._events.add(kind, f"{name} {words}.", subject_node_id=state.node_id)
 
     def _tell(self, state: NodeState) -> None:
         event = _EVENTS[state.liveness]

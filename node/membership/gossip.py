@@ -45,6 +45,9 @@ from node.membership.known_fleet import KnownFleet
 from node.membership.peers import Peers
 from node.metrics import NodeMetrics
 
+# Peers that hear at once of what a node serves from now on.
+SPREAD_PEERS = 3
+
 _log = structlog.get_logger(__name__)
 
 
@@ -110,6 +113,22 @@ class Gossip:
         """Spreads a new card of this node itself."""
         self._feed(OwnCardChanged(signed))
 
+    async def spread(self, timeout_seconds: float) -> None:
+        """Brings what is known here to some live peers now, before their turn comes."""
+        parts = self._parts
+        registry = parts.membership.registry
+        peers = [
+            record.signed.card.node_id
+            for record in registry.records()
+            if record.liveness is Liveness.ALIVE and record.signed.card.node_id != registry.own_id
+        ]
+        before = set(self._running)
+        for node_id in parts.rng.sample(peers, min(SPREAD_PEERS, len(peers))):
+            self._spawn(self._dial(DialAddress(self._address(node_id), timeout_seconds)))
+        calls = self._running - before
+        if calls:
+            await asyncio.wait(calls, timeout=timeout_seconds)
+
     def answer(
         self, message: ExchangeMessage, cards: Sequence[ReceivedCard], rumours: Sequence[Rumour]
     ) -> tuple[ExchangeAnswer, tuple[tuple[int, str], ...]]:
@@ -129,6 +148,9 @@ class Gossip:
 
     async def leave(self, timeout_seconds: float) -> None:
         """Tells up to three peers, by a signed statement, that this node left."""
+        if self._dialled and self._running:
+            # Whoever is dialled now will know this node, and is to hear that it left.
+            await asyncio.wait(set(self._running), timeout=timeout_seconds / 2)
         before = set(self._running)
         self._feed(Leaving(self._parts.card_maker.farewell()))
         farewells = self._running - before

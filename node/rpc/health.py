@@ -1,7 +1,8 @@
 """grpc.health.v1 for the server (""), each role and each service.
 
-A node that drains is NOT_SERVING everywhere, so that clients go elsewhere
-before the server stops.
+A role whose models are still being loaded is NOT_SERVING, and so is the server as a
+whole. A node that drains is NOT_SERVING everywhere, so that clients go elsewhere before
+the server stops.
 """
 
 from __future__ import annotations
@@ -27,13 +28,21 @@ _Response = health_pb2.HealthCheckResponse
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """One answer for all known names: they start and end serving together."""
+    """The answers for all known names: they end serving together."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset({"", *names})
         self._serving = True
+        self._awaited: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
         self._closed = False
+
+    def await_roles(self, names: Iterable[str]) -> None:
+        """These names, and with any of them the whole server, do not serve yet."""
+        awaited = frozenset(names)
+        if awaited != self._awaited:
+            self._awaited = awaited
+            self._wake()
 
     def drain(self) -> None:
         """Turns every name to NOT_SERVING, for good."""
@@ -66,12 +75,16 @@ class Health(health_pb2_grpc.HealthServicer):
             # The last change is told before the end.
             if self._closed and told == self._status(request.service):
                 return
-            await changed.wait()
+            while told == self._status(request.service) and not self._closed:
+                await changed.wait()
+                changed = self._changed
 
     def _status(self, name: str) -> health_pb2.HealthCheckResponse:
         if name not in self._names:
             return _Response(status=_Response.SERVICE_UNKNOWN)
-        return _Response(status=_Response.SERVING if self._serving else _Response.NOT_SERVING)
+        awaited = name in self._awaited or (not name and bool(self._awaited))
+        serving = self._serving and not awaited
+        return _Response(status=_Response.SERVING if serving else _Response.NOT_SERVING)
 
     def _wake(self) -> None:
         waiting, self._changed = self._changed, asyncio.Event()

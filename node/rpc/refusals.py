@@ -2,6 +2,8 @@
 
 Refusal
 ├── ModelServedElsewhere  another live node serves the model; metadata has its address
+├── ModelLoading          the model is still being loaded here
+├── TokenizerNotFound     the model is served without a tokenizer that could be sent
 ├── Draining              the node leaves; resume elsewhere
 ├── TooManyStreams        the proposer's limit of draft streams is reached
 ├── TokenizerDiffers      the proposer drafts ids of another tokenizer
@@ -41,6 +43,18 @@ class ModelServedElsewhere(Refusal):
     """Another live node serves the model; metadata has `address` and `node_id`."""
 
     reason = "MODEL_SERVED_ELSEWHERE"
+
+
+class ModelLoading(Refusal):
+    """The model is still being loaded here; metadata has `retry_after_seconds`."""
+
+    reason = "MODEL_LOADING"
+
+
+class TokenizerNotFound(Refusal):
+    """The model is served without a tokenizer that could be sent."""
+
+    reason = "TOKENIZER_NOT_FOUND"
 
 
 class Draining(Refusal):

@@ -13,6 +13,10 @@ ProposerKey = tuple[str, str]
 """Node id and model id of a proposer."""
 
 
+def _ignore(_key: ProposerKey, _breaker: Breaker) -> None:
+    """The default of `on_change`."""
+
+
 class BreakerBook:
     """Breakers by (node, proposer model), shared by all sessions of this node.
 
@@ -21,8 +25,17 @@ class BreakerBook:
     node that was started anew begins with closed breakers.
     """
 
-    def __init__(self, clock: Callable[[], float], boot_of: Callable[[str], str]) -> None:
-        """`boot_of` gives the boot id of a node's process."""
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        boot_of: Callable[[str], str],
+        on_change: Callable[[ProposerKey, Breaker], None] = _ignore,
+    ) -> None:
+        """`boot_of` gives the boot id of a node's process.
+
+        `on_change` hears of each breaker that opens or closes.
+        """
+        self._on_change = on_change
         self._clock = clock
         self._boot_of = boot_of
         self._breakers: dict[ProposerKey, tuple[str, Breaker]] = {}
@@ -34,10 +47,13 @@ class BreakerBook:
 
     def put(self, key: ProposerKey, breaker: Breaker) -> None:
         """Stores what a draft made of the breaker."""
+        before = self.get(key)
         if breaker is SOUND or breaker == SOUND:
             self._breakers.pop(key, None)
         else:
             self._breakers[key] = (self._boot_of(key[0]), breaker)
+        if breaker.closed is not before.closed:
+            self._on_change(key, breaker)
 
     def shut_out(self) -> frozenset[str]:
         """Ids of the nodes with a proposer whose breaker is open now."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from engine.errors import InvariantViolated
 from engine.generation import GenerationParameters, generate
@@ -19,14 +20,18 @@ from engine.generation_report import (
     SpeculationStatistics,
     StopReason,
 )
+from engine.running import Result, Runner
 from engine.session_store import Activity
+from engine.turns import PrefillTurn
 from fleet.plan import Placement
 from node.links.link_log import LinkChange
-from node.metrics import NodeMetrics
 from node.planning.acceptance_ledger import AcceptanceLedger
 from node.sessions.open_session import OpenSession
 from node.sessions.runtime_wire import GenerationSpec
 from node.sessions.session_desk import SessionDesk
+
+if TYPE_CHECKING:
+    from node.sessions.observer import SessionObserver
 
 # A generation whose time was up while it waited for its turn still has to say so.
 _NO_TIME_SECONDS = 1e-9
@@ -71,14 +76,14 @@ class Generations:
         self,
         desk: SessionDesk,
         ledger: AcceptanceLedger,
-        metrics: NodeMetrics,
         clock: Callable[[], float],
         *,
+        observer: SessionObserver,
         draft_deadline_seconds: float,
     ) -> None:
         self._desk = desk
+        self._observer = observer
         self._ledger = ledger
-        self._metrics = metrics
         self._clock = clock
         self._draft_deadline_seconds = draft_deadline_seconds
         self._running = 0
@@ -112,16 +117,17 @@ class Generations:
                 yield self._too_late(session, spec, queue_seconds)
                 return
             with session.served.store.hold(session.session_id, Activity.GENERATING) as record:
-                pending = record.session.pending
                 rebuilt = _rebuild_count(session)
+                observer, session_id, finished = self._observer, session.session_id, False
                 self._began()
+                observer.began(session_id)
                 try:
                     source, state = await session.pairing.connect(record.session.history)
                     generation = generate(
                         record.session,
                         source,
                         self._parameters(session, spec, queue_seconds),
-                        run=session.served.worker.run,
+                        run=self._runner(session),
                         clock=self._clock,
                         state=state,
                         should_stop=lambda: self._desk.draining,
@@ -131,22 +137,40 @@ class Generations:
                     async with aclosing(generation):
                         async for event in generation:
                             if isinstance(event, Done):
-                                yield self._finished(
+                                done = self._finished(
                                     session,
                                     event,
                                     queue_seconds,
                                     _rebuild_count(session) - rebuilt,
                                     arrived,
                                 )
+                                finished = True
+                                observer.finished(session_id, done)
+                                yield done
                             else:
-                                self._metrics.tokens_generated.inc(len(event.token_ids))
+                                observer.committed(session_id, len(event.token_ids))
                                 yield event
                 except InvariantViolated as error:
                     self._desk.violated(session.session_id, error)
                     raise
                 finally:
-                    self._metrics.tokens_prefilled.inc(max(0, pending - record.session.pending))
+                    if not finished:
+                        observer.left(session_id)
                     self._ended()
+
+    def _runner(self, session: OpenSession) -> Runner:
+        """Runs the session's steps; what prefill it takes is told to the observer."""
+        run = session.served.worker.run
+
+        async def prefilled(step: Callable[[], Result]) -> Result:
+            with self._desk.prefilling(session):
+                return await run(step)
+
+        def steps(step: Callable[[], Result], /) -> Awaitable[Result]:
+            is_prefill = isinstance(step, PrefillTurn)
+            return prefilled(step) if is_prefill else run(step)
+
+        return steps
 
     async def _recover(self, session: OpenSession, spec: GenerationSpec, arrived: float) -> None:
         """Makes the session's cache anew; gives up when the generation's time is over.
@@ -192,11 +216,8 @@ class Generations:
         return self._finished(session, done, queue_seconds)
 
     def _learn(self, session: OpenSession, block: BlockTiming) -> None:
-        """Counts a block, whether its client stays to the end or not."""
-        metrics = self._metrics
-        metrics.verify_seconds.observe(block.verify_seconds)
-        metrics.draft_tokens.inc(block.drafted_count)
-        metrics.accepted_tokens.inc(block.accepted_count)
+        """Tells of a block, whether its client stays to the end or not."""
+        self._observer.block(session.session_id, block)
         proposer = session.pairing.plan.proposer
         if proposer is not None:
             self._ledger.record(
@@ -215,16 +236,9 @@ class Generations:
         rebuild_count: int = 0,
         started_at: float = float("inf"),
     ) -> Finished:
-        """Counts what a generation that came to its end says of the whole of it."""
+        """The end of a generation, with what the node knows of it."""
         proposer = session.pairing.plan.proposer
         statistics = done.speculation
-        metrics = self._metrics
-        for reason, count in statistics.faults.items():
-            metrics.draft_faults.labels(kind=reason.value).inc(count)
-        if done.generated_token_count:
-            metrics.time_to_first_token_seconds.observe(
-                queue_seconds + done.timings.first_token_seconds
-            )
         # A proposer without an address never gave the engine a source to judge.
         drop_reason = statistics.drop_reason or session.pairing.drop_reason
         return Finished(
@@ -240,13 +254,11 @@ class Generations:
     def _began(self) -> None:
         self._running += 1
         self._idle.clear()
-        self._metrics.sessions_generating.set(self._running)
 
     def _ended(self) -> None:
         self._running -= 1
         if not self._running:
             self._idle.set()
-        self._metrics.sessions_generating.set(self._running)
 
 
 def _rebuild_count(session: OpenSession) -> int:

@@ -13,6 +13,7 @@ from engine.session_store import EndReason
 from node.groups.group_settings import GroupSource
 from node.groups.running_group import RunningGroup
 from node.sessions.served_verifier import ServedVerifier
+from node.sessions.session_words import SessionWords
 from node.sessions.verifier_loading import StoreSettings, serve_verifier
 from node.sessions.worker import ModelWorker
 
@@ -37,6 +38,7 @@ class ServedGroup:
         backend: str,
         verifiers: MutableMapping[str, ServedVerifier],
         on_change: Callable[[], None],
+        words: SessionWords,
     ) -> None:
         """Puts the verifier into `verifiers` while it is served; `on_change` hears of it.
 
@@ -47,6 +49,7 @@ class ServedGroup:
         self._store = store
         self._verifiers = verifiers
         self._on_change = on_change
+        self._words = words
         self._lost = asyncio.Event()
         self._running: RunningGroup | None = None
         self._served: ServedVerifier | None = None
@@ -74,10 +77,15 @@ class ServedGroup:
             await worker.close()
             raise
         count = verifier.rank_count
-        self._served = replace(served, offer=replace(served.offer, rank_count=count))
+        self._served = replace(
+            served,
+            offer=replace(served.offer, rank_count=count),
+            source=self._settings.model,
+        )
         model_id = served.offer.model_id
         self._verifiers[model_id] = self._served
         _log.info("group_serves", model=model_id, ranks=count, exact=served.offer.exact)
+        self._words.group_ready(model_id, count)
         self._on_change()
         return model_id
 
@@ -97,6 +105,7 @@ class ServedGroup:
             except Exception as error:  # noqa: BLE001 a group costs its sessions, never the node
                 reason = getattr(error, "reason", type(error).__name__)
                 _log.warning("group_not_started", reason=reason, cause=str(error), again_in=pause)
+                self._words.group_not_started(self._settings.model, str(error), pause)
                 # So that the next round does not wait for what was never there.
                 self._lost.set()
 
@@ -109,6 +118,7 @@ class ServedGroup:
         served = self._served
         if served is not None:
             del self._verifiers[served.offer.model_id]
+            self._words.group_lost(served.offer.model_id, len(served.store))
             served.store.close_all(EndReason.GROUP)
             self._on_change()
         await self._end()

@@ -109,6 +109,12 @@ class Pairing:
         return self._hindrance
 
     @property
+    def drafts_here(self) -> bool:
+        """Whether the plan's proposer is one of this node."""
+        proposer = self._plan.proposer
+        return proposer is not None and proposer.node_id == self._around.fleet.self_id
+
+    @property
     def link_log(self) -> LinkLog:
         """What carried the session's feature links, and when that changed."""
         return self._link_log

@@ -28,6 +28,8 @@ from node.links.link_end import PURPOSES
 from node.links.link_log import LinkChange
 from node.links.used_road import TRANSPORTS
 from node.planning.plan_wire import kv_strategy_to_wire, placement_to_wire, plan_to_wire
+from node.sessions.observer import Outcome
+from node.sessions.session_activity import SessionActivity
 
 _STOP_REASONS: dict[StopReason, wire.StopReason.ValueType] = {
     StopReason.MAX_TOKENS: wire.STOP_REASON_MAX_TOKENS,
@@ -45,6 +47,14 @@ _DROP_REASONS: dict[DropReason, wire.DropReason.ValueType] = {
     DropReason.FEATURES: wire.DROP_REASON_FEATURES,
     DropReason.SLOWER_THAN_ALONE: wire.DROP_REASON_SLOWER_THAN_ALONE,
 }
+_OUTCOMES: dict[Outcome, wire.SessionOutcome.ValueType] = {
+    Outcome.CLOSED: wire.SESSION_OUTCOME_CLOSED,
+    Outcome.EVICTED: wire.SESSION_OUTCOME_EVICTED,
+    Outcome.INVARIANT_VIOLATED: wire.SESSION_OUTCOME_INVARIANT_VIOLATED,
+    Outcome.GROUP_LOST: wire.SESSION_OUTCOME_GROUP_LOST,
+    Outcome.DRAINED: wire.SESSION_OUTCOME_DRAINED,
+}
+MOST_LINK_CHANGES = 16
 _STATES: dict[Activity, wire.SessionState.ValueType] = {
     Activity.IDLE: wire.SESSION_STATE_IDLE,
     Activity.APPENDING: wire.SESSION_STATE_APPENDING,
@@ -125,6 +135,44 @@ def _link_change_to_wire(change: LinkChange, started_at: float) -> wire.LinkChan
         reason=change.reason,
         peer_node_id=change.peer_node_id,
     )
+
+
+def activity_to_wire(
+    activity: SessionActivity,
+    info: wire.SessionInfo,
+    blocks: Sequence[tuple[int, BlockTiming]],
+    now: float,
+) -> wire.SessionActivity:
+    """What a session did, with (generation, block) that were not told before."""
+    stop_reason = activity.stop_reason
+    return wire.SessionActivity(
+        session=info,
+        blocks=[_block_to_wire(block, number) for number, block in blocks],
+        tokens_per_second=activity.tokens_per_second(now),
+        generation_count=activity.generation_count,
+        generated_token_count=activity.generated_token_count,
+        prefilled_token_count=activity.prefilled_token_count,
+        prefill_seconds=activity.prefill_seconds,
+        drafted_count=activity.drafted_count,
+        accepted_count=activity.accepted_count,
+        verify_forward_count=activity.verify_forward_count,
+        draft_seconds=activity.draft_seconds,
+        wire_seconds=activity.wire_seconds,
+        wait_seconds=activity.wait_seconds,
+        verify_seconds=activity.verify_seconds,
+        link_changes=[
+            _link_change_to_wire(change, activity.generation_began_at)
+            for change in activity.session.latest_link_changes(MOST_LINK_CHANGES)
+        ],
+        stop_reason=(
+            _STOP_REASONS[stop_reason] if stop_reason is not None else wire.STOP_REASON_UNSPECIFIED
+        ),
+    )
+
+
+def ended_to_wire(session_id: str, outcome: Outcome) -> wire.EndedSession:
+    """A session that is no more."""
+    return wire.EndedSession(session_id=session_id, outcome=_OUTCOMES[outcome])
 
 
 def session_to_wire(
@@ -233,7 +281,7 @@ def _statistics_to_wire(
     )
 
 
-def _block_to_wire(block: BlockTiming) -> wire.BlockTiming:
+def _block_to_wire(block: BlockTiming, generation_number: int = 0) -> wire.BlockTiming:
     return wire.BlockTiming(
         first_index=block.first_index,
         drafted_count=block.drafted_count,
@@ -244,6 +292,8 @@ def _block_to_wire(block: BlockTiming) -> wire.BlockTiming:
         verify_seconds=block.verify_seconds,
         drafted_ahead=block.drafted_ahead,
         start_seconds=block.start_seconds,
+        committed_count=block.committed_count,
+        generation_number=generation_number,
     )
 
 

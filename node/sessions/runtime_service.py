@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc.aio
 
 from engine.errors import GroupLost, InvariantViolated, RestorerLost, SessionNotFound
+from engine.generation_report import TIMELINE_BLOCKS
 from engine.session_store import Activity
 from engine.turns import PrefillTurn
-from fleet.plan import Plan
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya.v1 import runtime_pb2_grpc
 from node.membership.card_wire import offer_to_wire
-from node.metrics import NodeMetrics
 from node.planning.plan_wire import plan_to_wire
+from node.rpc.refusals import MalformedMessage
 from node.sessions.generations import Finished, Generations
-from node.sessions.open_session import OpenSession, planned
-from node.sessions.report_wire import committed_to_wire, done_to_wire, session_to_wire
+from node.sessions.open_session import planned
+from node.sessions.report_wire import committed_to_wire, done_to_wire
 from node.sessions.runtime_wire import (
     generation_spec_from_wire,
     page_from_wire,
     session_spec_from_wire,
 )
 from node.sessions.session_desk import SessionDesk
+from node.sessions.session_watch import SessionWatch, session_info
+from node.sessions.tokenizer_files import tokenizer_messages
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     Context: TypeAlias = grpc.aio.ServicerContext[Message, Message]
+
+# Latest blocks of each session that a snapshot has unless it is asked for others.
+DEFAULT_BLOCKS = 64
 
 
 class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
@@ -48,12 +52,12 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         self,
         desk: SessionDesk,
         generations: Generations,
-        metrics: NodeMetrics,
+        watch: SessionWatch,
         clock: Callable[[], float],
     ) -> None:
         self._desk = desk
         self._generations = generations
-        self._metrics = metrics
+        self._watch = watch
         self._clock = clock
 
     async def CreateSession(  # noqa: N802
@@ -92,12 +96,11 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
                     while record.session.pending:
                         # Otherwise the server's stop would end it, without a reason.
                         self._desk.refuse_when_draining()
-                        before = record.session.pending
                         try:
-                            await worker.run(PrefillTurn(record.session))
+                            with self._desk.prefilling(session):
+                                await worker.run(PrefillTurn(record.session))
                         except RestorerLost:
                             await self._desk.recover(session)
-                        self._metrics.tokens_prefilled.inc(max(0, before - record.session.pending))
                 except InvariantViolated as error:
                     self._desk.violated(session.session_id, error)
                     raise
@@ -133,7 +136,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     ) -> wire.GetSessionInfoResponse:
         """The state of one session."""
         session, _record = self._desk.get(request.session_id)
-        return wire.GetSessionInfoResponse(session=self._info(session, planned(session)))
+        return wire.GetSessionInfoResponse(session=session_info(session, self._clock()))
 
     async def ListSessions(  # noqa: N802
         self, request: wire.ListSessionsRequest, _context: Context
@@ -144,8 +147,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         for session in page:
             # One that ended a moment ago is still on the desk.
             with suppress(SessionNotFound, GroupLost):
-                # Rejections of a large fleet would not fit a page of a thousand.
-                sessions.append(self._info(session, replace(planned(session), rejections=())))
+                sessions.append(session_info(session, self._clock(), rejections=False))
         return wire.ListSessionsResponse(
             sessions=sessions,
             next_page_token="" if following is None else str(following),
@@ -172,13 +174,23 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             session_id=session.session_id, history_length=len(record.session.history)
         )
 
-    def _info(self, session: OpenSession, plan: Plan) -> wire.SessionInfo:
-        store = session.served.store
-        return session_to_wire(
-            store.get(session.session_id),
-            plan=plan,
-            restorer=session.restorer,
-            drop_reason=session.pairing.drop_reason,
-            ttl_seconds=store.ttl_seconds,
-            now=self._clock(),
-        )
+    async def GetTokenizer(  # noqa: N802
+        self, request: wire.GetTokenizerRequest, _context: Context
+    ) -> AsyncIterator[wire.GetTokenizerResponse]:
+        """The header, then the bytes of the files."""
+        async for message in tokenizer_messages(self._desk.served(request.model_id)):
+            yield message
+
+    async def WatchSessions(  # noqa: N802
+        self, request: wire.WatchSessionsRequest, _context: Context
+    ) -> AsyncIterator[wire.WatchSessionsResponse]:
+        """A snapshot, then every session that changes. Raises `WatcherTooSlow`."""
+        if request.block_count > TIMELINE_BLOCKS:
+            raise MalformedMessage(
+                f"block_count is {request.block_count}: give 0 to {TIMELINE_BLOCKS}"
+            )
+        blocks = request.block_count or DEFAULT_BLOCKS
+        with self._watch.watcher() as watcher:
+            yield wire.WatchSessionsResponse(snapshot=self._watch.snapshot(blocks))
+            while (message := await watcher.next()) is not None:
+                yield message

@@ -16,7 +16,8 @@ class ServedVerifier:
     """A loaded verifier, its offer, the thread of its steps, and its sessions.
 
     `stores` keep in its own process what a session has evicted when no archive is
-    left; None where its back end cannot.
+    left; None where its back end cannot. `source` is the word by which
+    `engine.model_folder` finds the model's files on this machine.
     """
 
     verifier: Verifier
@@ -24,3 +25,4 @@ class ServedVerifier:
     worker: ModelWorker
     store: SessionStore
     stores: EvictedStores | None = None
+    source: str = ""

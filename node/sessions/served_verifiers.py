@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from engine.model_folder import Progress
 from engine.session_store import EndReason
 from fleet.card import ModelOffer
 from node.groups.group_settings import GroupSource
-from node.role_spec import BadRoleSpec, RoleSpec
+from node.role_spec import BadRoleSpec, RoleSpec, named_twice
 from node.sessions.group_serving import ServedGroup
 from node.sessions.served_verifier import ServedVerifier
+from node.sessions.session_words import SessionWords
 from node.sessions.verifier_loading import StoreSettings, load_served_verifier
+from node.watching.model_transfer import ModelTransfer
 
 
 class VerifierSettings(Protocol):
@@ -53,13 +54,16 @@ class ServedVerifiers:
         settings: VerifierSettings,
         clock: Callable[[], float],
         on_end: Callable[[str, EndReason], None],
+        words: SessionWords,
     ) -> None:
         """`on_end(session_id, reason)` hears of every session that ends, in the loop's thread."""
+        self._words = words
         self._settings = settings
         self._clock = clock
         self._on_end = on_end
         self._served: dict[str, ServedVerifier] = {}
         self._group: ServedGroup | None = None
+        self._group_started = asyncio.Event()
         self.changed = asyncio.Event()
         """Set when another verifier is served than before; whoever takes notice clears it."""
 
@@ -105,7 +109,7 @@ class ServedVerifiers:
                 spec="verifier",
             )
 
-    async def load(self, spec: RoleSpec, count: int, progress: Progress | None) -> None:
+    async def load(self, spec: RoleSpec, count: int, transfer: ModelTransfer) -> None:
         """Loads and measures one of `count`, here or on the ranks of the group.
 
         Raises `BadRoleSpec`, `engine.errors.ModelUnusable`, `BadParameters`; for a
@@ -132,11 +136,19 @@ class ServedVerifiers:
                 backend=settings.backend,
                 verifiers=self._served,
                 on_change=self.changed.set,
+                words=self._words,
             )
+            transfer.load_begins()
             await self._group.start()
+            self._group_started.set()
             return
         served = await load_served_verifier(
-            spec.model, store, dtype=settings.dtype, backend=settings.backend, progress=progress
+            spec.model,
+            store,
+            dtype=settings.dtype,
+            backend=settings.backend,
+            progress=transfer.downloading,
+            reading=transfer.reading,
         )
         model_id = served.offer.model_id
         if model_id in self._served:
@@ -146,6 +158,9 @@ class ServedVerifiers:
 
     async def run(self) -> None:
         """Starts the group again whenever it is lost, until cancelled."""
+        if self._settings.group is None:
+            return
+        await self._group_started.wait()
         if self._group is not None:
             await self._group.run()
 
@@ -156,12 +171,3 @@ class ServedVerifiers:
             await self._group.close()
         for served in self._served.values():
             await served.worker.close()
-
-
-def named_twice(spec: RoleSpec, model_id: str) -> BadRoleSpec:
-    """Two models to serve have one name."""
-    return BadRoleSpec(
-        f"two models to serve are both named {model_id!r}, the second at {spec.model}",
-        "requests tell them apart by that name: rename one of the folders",
-        spec=spec.model,
-    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -25,12 +27,17 @@ from fleet.errors import ModelNotFound
 from fleet.liveness import Liveness
 from node.archive.session_restorers import Restorers, SessionRestorer
 from node.metrics import NodeMetrics
-from node.rpc.refusals import Draining, ForkBeyondHistory, ModelServedElsewhere
+from node.rpc.refusals import Draining, ForkBeyondHistory, ModelLoading, ModelServedElsewhere
 from node.sessions.kept_here import KeptHere
+from node.sessions.observer import Outcome
 from node.sessions.open_session import OpenSession
 from node.sessions.pairing import Pairing, Surroundings
 from node.sessions.runtime_wire import SessionSpec, check_for_model
 from node.sessions.served_verifier import ServedVerifier
+from node.sessions.session_words import SessionWords
+
+if TYPE_CHECKING:
+    from node.sessions.observer import SessionObserver
 
 SESSION_ID_BYTES = 16
 # Ids of ended sessions that are remembered, to say how they ended.
@@ -39,13 +46,16 @@ REMEMBERED_ENDS = 4096
 # Idle seconds after which a session gives up its draft stream: a proposer serves
 # a limited number, and opening one again costs one prefix.
 REST_SECONDS = 60.0
+# Loads take seconds to minutes: so often a client asks again.
+LOADING_RETRY_SECONDS = 1.0
 
 _OUTCOMES = {
-    EndReason.CLOSED: "closed",
-    EndReason.IDLE: "evicted",
-    EndReason.MEMORY: "evicted",
-    EndReason.INVARIANT: "invariant_violated",
-    EndReason.GROUP: "group_lost",
+    EndReason.CLOSED: Outcome.CLOSED,
+    EndReason.IDLE: Outcome.EVICTED,
+    EndReason.MEMORY: Outcome.EVICTED,
+    EndReason.INVARIANT: Outcome.INVARIANT_VIOLATED,
+    EndReason.GROUP: Outcome.GROUP_LOST,
+    EndReason.DRAINED: Outcome.DRAINED,
 }
 _EVICTIONS = {EndReason.IDLE: "ttl", EndReason.MEMORY: "memory"}
 
@@ -55,6 +65,15 @@ _log = structlog.get_logger(__name__)
 def new_session_id() -> str:
     """A session id that nobody guesses."""
     return secrets.token_hex(SESSION_ID_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who hears of the sessions, and who knows whether a model is still being loaded here."""
+
+    observer: SessionObserver
+    words: SessionWords
+    is_loading: Callable[[str], bool]
 
 
 class SessionDesk:
@@ -67,7 +86,11 @@ class SessionDesk:
         restorers: Restorers,
         metrics: NodeMetrics,
         clock: Callable[[], float],
+        listeners: Listeners,
     ) -> None:
+        self._observer = listeners.observer
+        self._words = listeners.words
+        self._is_loading = listeners.is_loading
         self._verifiers = verifiers
         self._around = around
         self._restorers = restorers
@@ -96,14 +119,14 @@ class SessionDesk:
     async def open(self, spec: SessionSpec) -> OpenSession:
         """A new session, or the one that the same request id opened.
 
-        Raises `Draining`, `ModelServedElsewhere`, `ModelNotFound`,
+        Raises `Draining`, `ModelServedElsewhere`, `ModelLoading`, `ModelNotFound`,
         `NoPlacement`, `BadParameters` (also for a request id that asked for
         something else), `OutOfKvMemory`; of a `restored` one also
         `KvStrategyUnsupported`, `NoArchive`, `ArchiveFull`, `RestorerMismatch`
         and `TrainedForAnother`.
         """
         self.refuse_when_draining()
-        served = self._served(spec.model_id)
+        served = self.served(spec.model_id)
         check_for_model(spec, served.verifier.info)
         pairing = Pairing(spec, served.verifier.info, self._around)
         record, restorer = await self._new(spec, served)
@@ -171,6 +194,7 @@ class SessionDesk:
         store = session.served.store
         history_length = len(store.get(session.session_id).session.history)
         restorer.lost = True
+        self._words.archive_lost(session)
         session.check_rebuilds(history_length)
         here = KeptHere.of(session.served)
         evicted = await self._restorers.rebuild(restorer, history_length, here)
@@ -184,10 +208,24 @@ class SessionDesk:
 
         try:
             await session.served.worker.run(renew)
+            self._words.archive_rebuilt(session)
         finally:
             # A caller that left took the step back: nobody else would give it up.
             if not taken and evicted is not None:
                 evicted.release()
+
+    @contextmanager
+    def prefilling(self, session: OpenSession) -> Iterator[None]:
+        """Around a step that computes keys and values of pending tokens: tells how many."""
+        record = session.served.store.get(session.session_id)
+        before, began = record.session.pending, self._clock()
+        try:
+            yield
+        finally:
+            computed = before - record.session.pending
+            if computed > 0:
+                seconds = self._clock() - began
+                self._observer.prefilled(session.session_id, computed, seconds)
 
     def get(self, session_id: str) -> tuple[OpenSession, SessionRecord]:
         """The live session. Raises `SessionNotFound` or `GroupLost`, saying how it ended."""
@@ -222,7 +260,7 @@ class SessionDesk:
 
     def ended(self, session_id: str, reason: EndReason) -> None:
         """A store's session ended; on the event loop's thread."""
-        self._metrics.sessions.labels(outcome=_OUTCOMES[reason]).inc()
+        outcome = _OUTCOMES[reason]
         if reason in _EVICTIONS:
             self._metrics.evictions.labels(reason=_EVICTIONS[reason]).inc()
             _log.info("session_evicted", session_id=session_id, reason=reason.value)
@@ -230,10 +268,10 @@ class SessionDesk:
         if len(self._ends) > REMEMBERED_ENDS:
             self._ends.popitem(last=False)
         session = self._sessions.pop(session_id, None)
-        self._metrics.sessions_active.set(len(self._sessions))
-        self._metrics.kv_bytes.set(self.kv_bytes)
         if session is None:
             return
+        self._words.evicted(session_id, reason)
+        self._observer.ended(session_id, outcome)
         task = asyncio.create_task(session.pairing.close(), name="pairing-close")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -242,6 +280,7 @@ class SessionDesk:
         """Counts a broken promise; the store has ended the session."""
         kind = error.metadata.get("invariant", "unknown")
         self._metrics.invariant_violations.labels(kind=kind).inc()
+        self._words.violated(session_id, kind, str(error))
         _log.error("invariant_violated", session_id=session_id, invariant=kind, detail=str(error))
 
     def sweep(self) -> None:
@@ -255,17 +294,11 @@ class SessionDesk:
                 record = session.served.store.get(session.session_id)
                 if record.idle_seconds(now) >= REST_SECONDS:
                     session.pairing.rest()
-        self._metrics.kv_bytes.set(self.kv_bytes)
-
-    @property
-    def kv_bytes(self) -> int:
-        """K/V bytes of all sessions."""
-        return sum(served.store.kv_bytes for served in self._verifiers.values())
 
     async def close(self) -> None:
         """Closes every session and its draft source."""
         for served in self._verifiers.values():
-            served.store.close_all()
+            served.store.close_all(EndReason.DRAINED)
         # The stores report ends through the loop: let those callbacks run.
         await asyncio.sleep(0)
         if self._ending:
@@ -318,12 +351,14 @@ class SessionDesk:
         )
         self._next_ordinal += 1
         self._sessions[record.session_id] = session
-        self._metrics.sessions_opened.inc()
-        self._metrics.sessions_active.set(len(self._sessions))
-        self._metrics.kv_bytes.set(self.kv_bytes)
+        self._observer.opened(session)
         return session
 
-    def _served(self, model_id: str) -> ServedVerifier:
+    def served(self, model_id: str) -> ServedVerifier:
+        """The verifier of that name.
+
+        Raises `ModelServedElsewhere`, `ModelLoading`, `ModelNotFound`.
+        """
         served = self._verifiers.get(model_id)
         if served is not None:
             return served
@@ -340,6 +375,12 @@ class SessionDesk:
                     address=address,
                     node_id=view.card.node_id,
                 )
+        if self._is_loading(model_id):
+            raise ModelLoading(
+                f"{model_id!r} is still being loaded here; wait, and ask again",
+                model_id=model_id[:64],
+                retry_after_seconds=str(LOADING_RETRY_SECONDS),
+            )
         names = ", ".join(sorted(known)) or "none"
         raise ModelNotFound(
             f"no live node serves {model_id[:64]!r} as a verifier; served: {names}",

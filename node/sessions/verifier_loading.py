@@ -36,17 +36,24 @@ async def load_served_verifier(
     dtype: str,
     backend: str,
     progress: Progress | None = None,
+    reading: Progress | None = None,
 ) -> ServedVerifier:
     """The model that `model` names, loaded, measured and checked.
 
+    `progress` hears of a download, `reading` of the weights, both from other threads.
     Raises a `ModelUnusable` or `BadParameters`; no thread is left then.
     """
     folder = await asyncio.to_thread(partial(resolve, model, progress=progress))
+    if reading is not None:
+        # To import the back end takes seconds, and is part of the load.
+        reading(0, 0)
     worker = ModelWorker(f"verifier-{folder.model_id}")
     try:
-        verifier = await worker.run(partial(load_verifier, folder, dtype=dtype, backend=backend))
+        load = partial(load_verifier, folder, dtype=dtype, backend=backend, reading=reading)
+        verifier = await worker.run(load)
         served = await serve_verifier(verifier, worker, store)
-        return replace(served, stores=await worker.run(partial(stores_beside, verifier)))
+        stores = await worker.run(partial(stores_beside, verifier))
+        return replace(served, stores=stores, source=str(folder.path))
     except BaseException:
         await worker.close()
         raise

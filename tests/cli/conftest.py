@@ -7,9 +7,17 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from node.agent_process import LocalFleet
+
+# What several modules of this room share lies beside them.
+sys.path.append(str(Path(__file__).parent))
+
+from pty_screen import Process
 
 FLEET = [sys.executable, "-m", "node.cli"]
 
@@ -39,6 +47,7 @@ class Terminal:
         self.environment |= {
             "XDG_STATE_HOME": str(home / "state"),
             "XDG_CONFIG_HOME": str(home / "config"),
+            "XDG_CACHE_HOME": str(home / "cache"),
             "HF_HUB_OFFLINE": "1",
             # Several agents on two busy cores: more threads only wait for each other.
             "OMP_NUM_THREADS": "1",
@@ -75,6 +84,24 @@ def fleet(tmp_path):
     return Terminal(tmp_path)
 
 
+@pytest.fixture
+def screen(fleet):
+    """Starts `fleet` on a terminal of its own: `screen("top", columns=80, lines=24)`."""
+    started = []
+
+    def start(*words, columns=100, lines=30, command=(*FLEET,), **environment):
+        own = {"TERM": "xterm-256color", "PYTHONUTF8": "1"} | environment
+        left_out = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
+        kept = {key: value for key, value in fleet.environment.items() if key not in left_out}
+        process = Process([*command, *words], kept | own, columns=columns, lines=lines)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.close()
+
+
 @pytest.fixture(scope="session")
 def toy(random_checkpoint, tmp_path_factory):
     """The folder of a small random model with a tokenizer of bytes."""
@@ -87,6 +114,20 @@ def toy(random_checkpoint, tmp_path_factory):
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
+
+
+@pytest.fixture(scope="session")
+def agents(tmp_path_factory, toy):
+    with LocalFleet("cli-tests", directory=tmp_path_factory.mktemp("agents")) as local:
+        # No ring is tried, which would take two processes of each.
+        own = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc"}
+        verifier = local.start("mini-1", serve=[f"verifier={toy}"], environment=own)
+        proposer = local.start(
+            "mini-2", serve=["proposer=ngram"], peers=[verifier.address], environment=own
+        )
+        verifier.wait_for("peer_joined")
+        proposer.wait_for("peer_joined")
+        yield verifier, proposer
 
 
 @pytest.fixture

@@ -3,13 +3,21 @@ import re
 
 from rich.console import Console
 
-from node.cli.agent_view import JsonView, PlainView, TerminalView, event_lines
+from node.cli.agent_view import (
+    JsonView,
+    PlainView,
+    TerminalView,
+    event_lines,
+    transfer_lines,
+)
+from node.watching.transfers import TransferKind, Transfers
 
 READY = {
     "event": "ready",
     "node_id": "a" * 64,
     "name": "mini-1",
     "address": "127.0.0.1:7600",
+    "http_address": "127.0.0.1:9100",
     "metrics_address": "127.0.0.1:9100",
     "fleet_name": "home",
     "models": [],
@@ -22,7 +30,7 @@ JOINED = {"event": "peer_joined", "node_id": "b" * 64, "name": "mini-2", "addres
 def test_the_ready_block_names_the_address_and_the_next_commands():
     text = "\n".join(event_lines(READY, ["verifier=/models/my model"]))
     assert "mini-1 is ready" in text
-    assert "http://127.0.0.1:9100/metrics" in text
+    assert "http://127.0.0.1:9100/v1, /health, /metrics" in text
     assert "in another terminal" in text
     assert "fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:7600" in text
     assert "fleet generate --verifier '/models/my model' " in text
@@ -64,7 +72,6 @@ def test_an_event_that_is_newer_than_this_view_is_told_as_it_is():
 def test_json_begins_with_ready_whatever_loads(capsys):
     view = JsonView()
     view.loading(["verifier=tiny"])
-    view.progress(1, 2)
     view.take(READY)
     assert capsys.readouterr().out.startswith('{"event": "ready", ')
 
@@ -72,20 +79,40 @@ def test_json_begins_with_ready_whatever_loads(capsys):
 def test_plain_lines_say_what_loads_once(capsys):
     view = PlainView()
     view.loading(["verifier=tiny"])
-    view.progress(1, 2)
-    view.progress(2, 2)
     assert capsys.readouterr().out == "loading verifier=tiny\n"
 
 
-def test_a_terminal_shows_the_download_and_gives_the_cursor_back():
+def transfers_of_a_node():
+    """A download of 12 MiB, 3 of which came within a second."""
+    now = [0.0]
+    transfers = Transfers(clock=lambda: now[0], unix=lambda: 0.0)
+    transfer = transfers.begin(TransferKind.DOWNLOAD, "some/model")
+    now[0] = 1.0
+    transfer.progress(3 * 1024**2, 12 * 1024**2)
+    return transfers, transfer
+
+
+def test_a_terminal_shows_bars_until_all_is_served_and_gives_the_cursor_back():
     screen = io.StringIO()
-    view = TerminalView(Console(file=screen, force_terminal=True, highlight=False, width=100))
+    console = Console(file=screen, force_terminal=True, highlight=False, width=100)
+    transfers, _ = transfers_of_a_node()
+    view = TerminalView(console, transfers.statuses)
     view.loading(["verifier=some/model"])
-    view.progress(3 * 1024**2, 12 * 1024**2)
+    view.take(JOINED | {"event": "joined", "name": "mini-1", "fleet_name": "home"})
     view.take(READY)
     view.take(JOINED)
     view.close()
     text = screen.getvalue()
-    assert "downloading 3.00 / 12.0 MiB" in text
-    assert "mini-1 is ready" in text
+    assert "downloading some/model ██████░" in text
+    assert "3.00 MiB of 12.0 MiB, 25 %, 3.15 MB/s, 3.00 s left" in text
+    assert text.index("mini-1 (10.0.0.2:1) joined the fleet home") < text.index("mini-1 is ready")
+    assert "downloading" not in text[text.index("mini-1 is ready") :]
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+def test_a_transfer_that_ended_has_no_bar():
+    transfers, transfer = transfers_of_a_node()
+    assert len(transfer_lines(transfers.statuses(), 80)) == 1
+    assert all(len(line) <= 80 for line in transfer_lines(transfers.statuses(), 80))
+    transfer.done()
+    assert transfer_lines(transfers.statuses(), 80) == []

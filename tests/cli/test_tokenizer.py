@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kakeya
 from engine.digests import tokenizer_digest
 from node.cli.failure import CommandFailed
-from node.cli.tokenizer import TextStream, check_same, model_id_of, open_tokenizer
+from node.cli.tokenizer import check_same, model_id_of, open_tokenizer, tokenizer_of
 
 
 @pytest.fixture(scope="session")
@@ -18,26 +19,26 @@ def words(toy):
 @given(text=st.text(max_size=40), cuts=st.lists(st.integers(1, 5), max_size=40))
 def test_the_pieces_of_a_stream_are_the_text_whatever_the_blocks(words, text, cuts):
     token_ids = words.encode(text)
-    stream = TextStream(words)
+    stream = words.stream()
     pieces = []
     for cut in [*cuts, len(token_ids)]:
         pieces.append(stream.push(token_ids[:cut]))
         token_ids = token_ids[cut:]
-    pieces.append(stream.end())
+    pieces.append(stream.flush())
     assert "".join(pieces) == text
 
 
 def test_a_character_is_given_out_once_all_of_its_bytes_are_there(words):
     token_ids = words.encode("aé€")
-    stream = TextStream(words)
+    stream = words.stream()
     assert [stream.push([token_id]) for token_id in token_ids] == ["a", "", "é", "", "", "€"]
 
 
 def test_a_character_that_never_completes_is_replaced_at_the_end(words):
-    stream = TextStream(words)
+    stream = words.stream()
     assert stream.push(words.encode("€")[:2]) == ""
-    assert set(stream.end()) == {"\N{REPLACEMENT CHARACTER}"}
-    assert stream.end() == ""
+    assert set(stream.flush()) == {"\N{REPLACEMENT CHARACTER}"}
+    assert stream.flush() == ""
 
 
 def test_the_name_on_cards_is_the_folders_name_a_hub_id_or_the_word(toy, tmp_path, monkeypatch):
@@ -53,7 +54,7 @@ def test_the_digest_is_the_one_on_cards(words, toy):
     assert words.digest == tokenizer_digest(toy)
     check_same(words, words.digest, "toy")
     check_same(words, "", "toy")
-    with pytest.raises(CommandFailed, match="--tokenizer PATH") as failure:
+    with pytest.raises(CommandFailed, match="leave --tokenizer out") as failure:
         check_same(words, "0" * 64, "toy")
     assert failure.value.reason == "TOKENIZER_MISMATCH"
 
@@ -96,3 +97,42 @@ def test_what_ends_an_answer_is_read_from_the_models_own_files(
         if content is not None:
             (tmp_path / name).write_text(json.dumps(content))
     assert open_tokenizer("x", str(tmp_path)).stop_token_ids == ids
+
+
+@pytest.fixture
+def no_models(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+class Served:
+    """A client whose node serves a tokenizer, or refuses to."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.asked = []
+
+    async def text(self, model):
+        self.asked.append(model)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+async def test_the_nodes_own_tokenizer_needs_no_folder_here(words, no_models):
+    client = Served(words.codec)
+    assert (await tokenizer_of(client, "org/far-away", "org/far-away", None)).codec is words.codec
+    assert client.asked == ["org/far-away"]
+
+
+@pytest.mark.parametrize("error", [kakeya.TokenizerNotFound("none"), kakeya.Unimplemented("old")])
+async def test_a_node_that_sends_none_leaves_the_folder_here(toy, words, error):
+    assert (await tokenizer_of(Served(error), "toy", str(toy), None)).digest == words.digest
+    with pytest.raises(CommandFailed, match="--tokenizer PATH"):
+        await tokenizer_of(Served(error), "nowhere", "nowhere", None)
+
+
+async def test_a_named_tokenizer_is_not_asked_for(toy, words):
+    client = Served(AssertionError())
+    assert (await tokenizer_of(client, "toy", "toy", str(toy))).digest == words.digest
+    assert client.asked == []

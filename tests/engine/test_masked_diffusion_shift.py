@@ -25,7 +25,8 @@ from engine.backends.torch_backend.masked_diffusion.shift_probe import (
 from engine.errors import TrainedForAnother
 from engine.model_folder import ModelFolder
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from scripts.tiny_masked import save_masked_checkpoint, write_config
 from scripts.train_masked_diffusion import (

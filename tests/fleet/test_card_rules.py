@@ -56,6 +56,7 @@ def test_a_good_card_is_accepted() -> None:
         (card(addresses=("nowhere",)), CardRule.BAD_ADDRESS),
         (card(addresses=("h:1",) * 17), CardRule.BAD_ADDRESS),
         (card(ring_address="h:99999"), CardRule.BAD_ADDRESS),
+        (card(http_address="h"), CardRule.BAD_ADDRESS),
         (card(memory_free_bytes=-1), CardRule.BAD_MEMORY),
         (card(archive=ArchiveOffer(1, 2, 7001, "a")), CardRule.BAD_ARCHIVE),
         (card(archive=ArchiveOffer(2**64, 1, 7001, "a")), CardRule.BAD_ARCHIVE),

@@ -132,7 +132,7 @@ def scrape() -> Callable[[str], Awaitable[str]]:
 
     async def read(address: str) -> str:
         reader, writer = await asyncio.open_connection(*address.rsplit(":", 1))
-        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+        writer.write(f"GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
         text = (await reader.read()).decode()
         writer.close()
         await writer.wait_closed()

@@ -33,7 +33,8 @@ async def test_ready_says_where_and_who(start_agent, tmp_path, fleet_name):
     json.dumps(ready)
     announced = json.loads((tmp_path / "mini-1" / "agent.json").read_text())
     assert announced["address"] == ready["address"]
-    assert announced["metrics_address"] == ready["metrics_address"]
+    assert announced["http_address"] == ready["http_address"]
+    assert announced["metrics_address"] == ready["metrics_address"] == ready["http_address"]
 
 
 async def test_get_node_tells_the_card_and_where_metrics_are(start_agent, scrape):
@@ -118,15 +119,39 @@ async def test_a_port_in_use_is_named_in_time_and_the_state_is_free_again(start_
     await start_agent(bind=f"127.0.0.1:{port}")
 
 
-async def test_a_metrics_port_in_use_is_named(start_agent):
+async def test_a_port_of_http_in_use_is_named(start_agent):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(PortInUse, match=f"{address}.*--metrics-bind"):
-            await start_agent(metrics_bind=address)
+        with pytest.raises(PortInUse, match=f"{address}.*--http"):
+            await start_agent(http_bind=address)
 
 
-async def test_metrics_can_be_off(start_agent):
-    assert (await start_agent(metrics_bind="off")).ready["metrics_address"] == ""
+async def test_http_can_be_off(start_agent):
+    agent = await start_agent(http_bind="off")
+    assert agent.ready["http_address"] == agent.ready["metrics_address"] == ""
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+    node = await stub.GetNode(capability_pb2.GetNodeRequest())
+    assert node.http_address == node.card.http_address == ""
+
+
+async def test_http_is_announced_and_keeps_its_port(start_agent):
+    first = await start_agent()
+    stub = capability_pb2_grpc.CapabilityServiceStub(first.channel)
+    node = await stub.GetNode(capability_pb2.GetNodeRequest())
+    address = first.ready["http_address"]
+    assert node.http_address == node.metrics_address == node.card.http_address == address
+    await first.leave()
+    assert (await start_agent()).ready["http_address"] == address
+
+
+async def test_an_address_that_others_do_not_reach_is_not_on_the_card(start_agent):
+    agent = await start_agent(bind="0.0.0.0:0", insecure=True)
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+    node = await stub.GetNode(capability_pb2.GetNodeRequest())
+    assert node.http_address == agent.ready["http_address"] != ""
+    # A machine without a network has no other address than loopback.
+    alone = all(each.startswith("127.") for each in node.card.addresses)
+    assert node.card.http_address == (node.http_address if alone else "")
 
 
 async def test_a_corrupt_identity_is_never_replaced(start_agent, tmp_path):
@@ -188,7 +213,7 @@ async def test_a_signal_while_a_model_is_loaded_ends_it_at_once(spawn_agent, tmp
     before = time.monotonic()
     assert await agent.ended() == 128 + signal.SIGINT
     assert time.monotonic() - before < 2
-    assert agent.events.said == []
+    assert [event["event"] for event in agent.events.said] in ([], ["joined"])
 
 
 async def test_a_model_that_is_not_there_is_named(start_agent):

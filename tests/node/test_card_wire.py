@@ -50,7 +50,14 @@ ARCHIVE = ArchiveOffer(capacity_bytes=2**40, free_bytes=2**39, port=7001, arithm
 
 
 def test_every_field_survives_the_wire(make_card):
-    signed = make_card(models=(OFFER,), ring_address="10.0.0.1:1", sequence=7, archive=ARCHIVE)
+    signed = make_card(
+        models=(OFFER,),
+        ring_address="10.0.0.1:1",
+        sequence=7,
+        archive=ARCHIVE,
+        loading=True,
+        http_address="10.0.0.1:2",
+    )
     values = [getattr(signed.card, name) for name in signed.card.__slots__]
     assert all(values), "a field left at its default proves nothing"
     for offer in (OFFER, ARCHIVE):

@@ -89,7 +89,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
         ({"peers": ["nowhere"]}, "peers"),
         ({"bind": "127.0.0.1"}, "bind"),
         ({"bind": "127.0.0.1:70000"}, "bind"),
-        ({"metrics_bind": "on"}, "metrics_bind"),
+        ({"http_bind": "on"}, "http_bind"),
         ({"log_level": "loud"}, "log_level"),
     ],
 )
@@ -99,7 +99,7 @@ def test_values_outside_their_range_name_the_key(flags, key):
     assert caught.value.metadata["key"] == key
 
 
-@pytest.mark.parametrize("key", ["bind", "metrics_bind"])
+@pytest.mark.parametrize("key", ["bind", "http_bind"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "[::]", "mini-1.local"])
 def test_another_interface_needs_the_insecure_flag(key, host):
     with pytest.raises(InsecureBind, match="--insecure"):
@@ -121,6 +121,6 @@ def test_addresses():
 def test_configuration_is_a_value():
     with pytest.raises(FrozenInstanceError):
         Config().name = "other"  # type: ignore[misc]
-    assert Config(metrics_bind="off").metrics_address is None
+    assert Config(http_bind="off").http_address is None
     assert Config(name="mini-1").state_path.name == "mini-1"
     assert Config(state="/x/y").state_path == Path("/x/y")

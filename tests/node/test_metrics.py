@@ -1,13 +1,30 @@
-import urllib.request
+import re
 
 import pytest
+from prometheus_client import CollectorRegistry, Histogram, Metric
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector
 
-from node.errors import PortInUse
-from node.metrics import NodeMetrics, serve_metrics
+from engine.generation_report import DropReason, StopReason
+from node.metrics import NodeMetrics, exposition
+from node.metrics.tallied_histogram import TalliedHistogram
+from node.sessions.observer import Outcome
 
 
 def names(metrics: NodeMetrics) -> set[str]:
     return {sample.name for family in metrics.registry.collect() for sample in family.samples}
+
+
+def wrappers(metrics: NodeMetrics) -> list[Collector]:
+    return [
+        each
+        for each in vars(metrics).values()
+        if isinstance(each, MetricWrapperBase | TalliedHistogram)
+    ]
+
+
+def describe(wrapper: Collector) -> list[Metric]:
+    return list(wrapper.describe())
 
 
 def test_names_follow_the_conventions(metrics):
@@ -24,29 +41,77 @@ def test_names_follow_the_conventions(metrics):
     } <= found
 
 
+def test_each_metric_has_its_unit_and_a_sentence(metrics):
+    for wrapper in wrappers(metrics):
+        [described] = describe(wrapper)
+        assert described.documentation.endswith("."), described.name
+        for unit in ("seconds", "bytes"):
+            if re.search(rf"_{unit}(_|$)", described.name):
+                assert described.name.endswith(f"_{unit}"), described.name
+
+
+def test_each_metric_is_registered_once_and_kept(metrics):
+    registered = {family.name for family in metrics.registry.collect()}
+    kept = [describe(wrapper)[0].name for wrapper in wrappers(metrics)]
+    assert sorted(kept) == sorted(registered)
+
+
+def test_labels_of_closed_sets_are_told_in_the_text(metrics):
+    said = {
+        metrics.sessions: [each.value for each in Outcome],
+        metrics.generations: [*(each.value for each in StopReason), "left"],
+        metrics.proposer_drops: [each.value for each in DropReason],
+    }
+    for wrapper, values in said.items():
+        for value in values:
+            assert value in describe(wrapper)[0].documentation
+
+
 def test_two_nodes_of_a_process_count_apart(metrics):
     other = NodeMetrics()
     metrics.tokens_generated.inc(7)
     assert other.registry.get_sample_value("kakeya_tokens_generated_total") == 0
 
 
-def test_served_at_metrics(metrics):
+@pytest.mark.parametrize(
+    ("accept", "kind", "last"),
+    [
+        ("", "text/plain", None),
+        ("text/plain;q=0.5", "text/plain", None),
+        (
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+            "application/openmetrics-text",
+            b"# EOF\n",
+        ),
+    ],
+)
+def test_the_text_has_the_format_that_is_asked_for(metrics, accept, kind, last):
     metrics.tokens_generated.inc(7)
-    server = serve_metrics(metrics, "127.0.0.1", 0)
-    try:
-        with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
-    finally:
-        server.close()
-    assert "kakeya_tokens_generated_total 7.0" in text
+    body, content_type = exposition(metrics.registry, accept)
+    assert content_type.startswith(kind)
+    assert b"kakeya_tokens_generated_total 7.0" in body
+    assert body.endswith(b"# EOF\n") == (last is not None)
 
 
-def test_a_port_in_use_is_named(metrics):
-    server = serve_metrics(metrics, "127.0.0.1", 0)
-    port = int(server.address.rpartition(":")[2])
-    try:
-        with pytest.raises(PortInUse, match=rf"{port}.*--metrics-bind"):
-            serve_metrics(metrics, "127.0.0.1", port)
-    finally:
-        server.close()
-    serve_metrics(metrics, "127.0.0.1", port).close()
+def test_the_process_memory_is_measured(metrics):
+    assert metrics.registry.get_sample_value("kakeya_process_resident_bytes") > 1e6
+
+
+def test_a_tallied_histogram_counts_as_the_usual_one_does():
+    registry, bounds = CollectorRegistry(), (0.001, 0.01, 0.1)
+    usual = Histogram("kakeya_a_seconds", "A.", registry=registry, buckets=bounds)
+    tallied = TalliedHistogram("kakeya_b_seconds", "B.", registry=registry, buckets=bounds)
+    for value, count in ((0.0, 1), (0.001, 3), (0.0011, 2), (0.05, 1), (7.0, 4)):
+        tallied.observe(value, count)
+        for _ in range(count):
+            usual.observe(value)
+
+    def samples(letter):
+        return {
+            (sample.name.replace(f"_{letter}_", "_"), sample.labels.get("le")): sample.value
+            for family in registry.collect()
+            for sample in family.samples
+            if f"_{letter}_" in sample.name and not sample.name.endswith("_created")
+        }
+
+    assert samples("a") == pytest.approx(samples("b"))

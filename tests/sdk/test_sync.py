@@ -9,7 +9,7 @@ import pytest
 
 import kakeya
 from kakeya import Client, Timeouts
-from kakeya.v1 import capability_pb2
+from kakeya.v1 import capability_pb2, runtime_pb2
 
 ENDLESS = 1_000_000
 
@@ -264,3 +264,25 @@ def test_both_surfaces_offer_the_same(asynchronous, synchronous, renamed):
     constructors = inspect.signature(asynchronous), inspect.signature(synchronous)
     if asynchronous is kakeya.AsyncClient:
         assert constructors[0].parameters == constructors[1].parameters
+
+
+def test_watches_of_a_node_and_of_its_sessions(threaded_node):
+    sample = capability_pb2.NodeSample(tokens_per_second=2.5)
+    threaded_node.node_events = [capability_pb2.WatchNodeResponse(sample=sample)]
+    ended = runtime_pb2.EndedSession(
+        session_id="s9", outcome=runtime_pb2.SESSION_OUTCOME_GROUP_LOST
+    )
+    threaded_node.session_events = [runtime_pb2.WatchSessionsResponse(ended=ended)]
+    with Client(threaded_node.address) as client:
+        seen = next(iter(client.fleet.watch_node(history_seconds=2.0)))
+        assert isinstance(seen, kakeya.NodeSample)
+        assert seen.tokens_per_second == 2.5
+        for event in client.watch_sessions(block_count=3):
+            assert event == kakeya.EndedSession("s9", kakeya.SessionOutcome.GROUP_LOST)
+            break
+        assert threaded_node.requests["WatchNode"][0].history_seconds == 2.0
+        assert threaded_node.requests["WatchSessions"][0].block_count == 3
+        with pytest.raises(kakeya.BadRequest):
+            client.watch_sessions(block_count=-1)
+    for stream in threaded_node.streams:
+        assert stream.cancelled.wait(10)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -184,8 +185,10 @@ def test_a_model_without_a_template_says_so(folder, tmp_path):
     for file in folder.iterdir():
         if file.suffix == ".json":
             (tmp_path / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(kakeya.TokenizerNotFound, match="chat template"):
-        TextCodec.from_folder(tmp_path).render_chat([{"role": "user", "content": "hello"}])
+    codec = TextCodec.from_folder(tmp_path)
+    assert not codec.has_chat_template
+    with pytest.raises(kakeya.ChatTemplateNotFound, match="no chat template"):
+        codec.render_chat([{"role": "user", "content": "hello"}])
 
 
 def test_no_tokenizer_there(tmp_path):
@@ -195,7 +198,28 @@ def test_no_tokenizer_there(tmp_path):
         TextCodec.from_folder(tmp_path / "missing")
 
 
-def test_without_the_extra_the_error_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "transformers", None)
+@pytest.mark.parametrize("library", ["tokenizers", "jinja2"])
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch, folder, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, "kakeya.chat_template", raising=False)
+    monkeypatch.delattr(kakeya, "chat_template", raising=False)
     with pytest.raises(kakeya.TextExtraMissing, match=r"pip install 'kakeya\[text\]'"):
+        TextCodec.from_folder(folder).render_chat([{"role": "user", "content": "hello"}])
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
+def test_a_file_that_cannot_be_read_is_named(folder, tmp_path, name):
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / name).write_bytes(b"[1, ")
+    with pytest.raises(kakeya.TokenizerNotFound, match=f"{name} cannot be read"):
         TextCodec.from_folder(tmp_path)
+
+
+def test_importing_the_module_loads_no_library():
+    code = "import sys, kakeya.text;print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert "kakeya" in loaded
+    assert not {"tokenizers", "jinja2", "transformers", "huggingface_hub"} & set(loaded)

@@ -140,6 +140,13 @@ def test_alternatives_without_their_log_probabilities_are_the_nodes_fault():
         (kakeya.ArchiveRange, placement_pb2.ArchiveRange),
         (kakeya.MeasuredAcceptance, capability_pb2.MeasuredAcceptance),
         (kakeya.Node, capability_pb2.GetNodeResponse),
+        (kakeya.NodeSample, capability_pb2.NodeSample),
+        (kakeya.NodeEvent, capability_pb2.NodeEvent),
+        (kakeya.Transfer, capability_pb2.Transfer),
+        (kakeya.NodeHistory, capability_pb2.NodeHistory),
+        (kakeya.SessionActivity, runtime_pb2.SessionActivity),
+        (kakeya.SessionsSnapshot, runtime_pb2.SessionsSnapshot),
+        (kakeya.EndedSession, runtime_pb2.EndedSession),
     ],
 )
 def test_values_have_the_fields_of_their_messages(value, message):

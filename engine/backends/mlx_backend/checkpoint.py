@@ -17,6 +17,7 @@ from engine.backends.mlx_backend.library import model_module
 from engine.backends.mlx_backend.model_arguments import model_arguments
 from engine.digests import weight_files
 from engine.errors import ModelUnusable, OutOfMemory, WeightsMismatch
+from engine.weight_reading import weights_read
 
 EMBEDDING = "model.embed_tokens"
 HEAD = "lm_head"
@@ -287,6 +288,7 @@ def _read(folder: Path, model: nn.Module) -> None:
             mx.eval(array)
         except RuntimeError as error:
             raise _unreadable(folder, error) from error
+        weights_read(array.nbytes)
         if array.dtype != mx.uint32 and not mx.isfinite(array).all().item():
             broken.append(name)
     if broken:

@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from engine.backends.stored_tensors import StoredTensor, listed
 from engine.errors import WeightsMismatch
+from engine.weight_reading import weights_read
 
 
 def read_tensors(
@@ -27,9 +28,11 @@ def read_tensors(
             arrays = cast(dict[str, mx.array], mx.load(str(path)))
             for name in (name for name in wanted if stored[name].file == path):
                 array = arrays.pop(stored[name].name)
+                byte_count = array.nbytes
                 kept = array if array.dtype == mx.uint32 else array.astype(dtype)
                 mx.eval(kept)
                 weights[name] = kept
+                weights_read(byte_count)
         except (RuntimeError, ValueError) as error:
             raise _unreadable(path, error) from error
     broken = sorted(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.backends.stored_tensors import StoredTensor, check_tensors, listed, stored_tensors
 from engine.errors import OutOfMemory, WeightsMismatch
+from engine.weight_reading import weights_read
 
 __all__ = ["StoredTensor", "check_tensors", "listed", "read_tensors", "stored_tensors"]
 
@@ -36,7 +37,9 @@ def read_tensors(
             with safe_open(path, framework="pt") as file:
                 for name in (name for name in wanted if stored[name].file == path):
                     # A copy: the file's mapping is not aligned to vectors, and can change.
-                    weights[name] = _read(file, stored[name], parts.get(name)).to(dtype, copy=True)
+                    found = _read(file, stored[name], parts.get(name))
+                    weights[name] = found.to(dtype, copy=True)
+                    weights_read(found.nbytes)
         except (SafetensorError, OSError) as error:
             raise WeightsMismatch(
                 f"{path.name} cannot be read ({error}); fetch it again", path=str(path)

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
-from kakeya import wire
+from kakeya import activity_wire, wire
+from kakeya.activity_values import SessionsEvent
 from kakeya.connection import Connection
-from kakeya.errors import BadRequest, ModelServedElsewhere
+from kakeya.credentials import Credentials, Tls
+from kakeya.errors import BadRequest, ModelServedElsewhere, TransportError
 from kakeya.fleet_view import AsyncFleet
+from kakeya.place import open_session
 from kakeya.plan_values import AttendAt, KvStrategy, RestorerKind
 from kakeya.retries import RetryBudget
+from kakeya.roster import Roster
 from kakeya.session import AsyncSession
+from kakeya.successor import Opening
+from kakeya.text import TextCodec
 from kakeya.timeouts import Timeouts
+from kakeya.tokenizer_fetch import fetch_codec
 from kakeya.v1 import runtime_pb2
 from kakeya.values import SessionInfo, Speculation
+from kakeya.watches import AsyncWatch
 
 SpeculationChoice: TypeAlias = Literal["auto", "off"] | Speculation
 
@@ -28,11 +37,27 @@ class AsyncClient:
     context manager that closes itself.
     """
 
-    def __init__(self, address: str, *, timeouts: Timeouts | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeouts: Timeouts | None = None,
+        api_key: str | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        """`api_key` travels with every call; beyond this machine it needs `tls`.
+
+        Raises UsageError, KeyExposed.
+        """
         self._timeouts = timeouts or Timeouts()
         self._budget = RetryBudget()
-        self._home = Connection(address, self._timeouts, self._budget)
-        self._connections = {address: self._home}
+        self._credentials = Credentials.of(api_key, tls)
+        self._home = self._connect(address)
+        self._roster = Roster(self._home, self._connect)
+        self._codecs: dict[str, TextCodec] = {}
+
+    def _connect(self, address: str) -> Connection:
+        return Connection(address, self._timeouts, self._budget, self._credentials)
 
     @property
     def address(self) -> str:
@@ -60,6 +85,7 @@ class AsyncClient:
         restorer_model: str = "",
         restorer_node_id: str = "",
         attend: AttendAt | str | None = None,
+        resume: bool = False,
     ) -> AsyncSession:
         """Opens a session with an empty history on a node that serves `model`.
 
@@ -81,6 +107,12 @@ class AsyncClient:
         default: the archive computes, and little travels) or "verifier", which then
         reads keys and values back in each step.
 
+        With `resume` the session outlives its node: when that is lost (unreachable,
+        silent, draining, its group broken), another live node that serves the same
+        weights opens it with the same history, and the tokens go on as the same
+        stream; `AsyncSession.resumptions` tells of it. The fleet is looked at now, so
+        that the loss of the client's node does not end the session.
+
         Raises ModelNotFound, ModelServedElsewhere, NoPlacement, BadRequest,
         OutOfKvMemory, KvStrategyUnsupported, NoArchive, ArchiveFull,
         RestorerMismatch, TrainedForAnother, Draining, TransportError.
@@ -101,28 +133,17 @@ class AsyncClient:
         )
         connection = self._home
         try:
-            opened = await self._create(connection, request)
+            place = await open_session(connection, request)
         except ModelServedElsewhere as elsewhere:
             if not elsewhere.address:
                 raise
-            connection = self._connection(elsewhere.address)
-            opened = await self._create(connection, request)
-        return AsyncSession(connection, opened, opened.session_id)
-
-    async def _create(
-        self, connection: Connection, request: runtime_pb2.CreateSessionRequest
-    ) -> runtime_pb2.CreateSessionResponse:
-        return await connection.unary(
-            connection.runtime.CreateSession,
-            request,
-            self._timeouts.unary,
-            idempotent=bool(request.request_id),
-        )
-
-    def _connection(self, address: str) -> Connection:
-        if address not in self._connections:
-            self._connections[address] = Connection(address, self._timeouts, self._budget)
-        return self._connections[address]
+            connection = self._roster.connection(elsewhere.address)
+            place = await open_session(connection, request)
+        if resume:
+            # Its loss right now is noticed, and survived, with the next call.
+            with suppress(TransportError):
+                await self._roster.remember()
+        return AsyncSession(place, Opening(request, self._roster), resumes=resume)
 
     async def sessions(self, *, page_size: int = 100) -> AsyncIterator[SessionInfo]:
         """All sessions of the client's node, oldest first, fetched by page.
@@ -140,13 +161,43 @@ class AsyncClient:
                 return
             request.page_token = response.next_page_token
 
+    async def text(self, model: str) -> TextCodec:
+        """The tokenizer and chat template of `model`, from a node that serves it.
+
+        Needs the extra `kakeya[text]`. Every file is checked and kept below
+        `$XDG_CACHE_HOME/kakeya/tokenizers`, so that it travels once. Raises
+        ModelNotFound, ModelServedElsewhere, TokenizerNotFound (served without one),
+        TokenizerMismatch, TextExtraMissing, TransportError.
+        """
+        try:
+            return await fetch_codec(self._home, model, self._codecs)
+        except ModelServedElsewhere as elsewhere:
+            if not elsewhere.address:
+                raise
+            there = self._roster.connection(elsewhere.address)
+        return await fetch_codec(there, model, self._codecs)
+
+    def watch_sessions(self, *, block_count: int = 64) -> AsyncWatch[SessionsEvent]:
+        """What the sessions of the client's node do, until the iteration is left.
+
+        A `SessionsSnapshot` with the latest `block_count` blocks of each (at most 256)
+        first; then a `SessionActivity` whenever a session did something, at most ten
+        times a second, and an `EndedSession` when it ended. The iteration raises
+        BadRequest, WatcherTooSlow, TransportError.
+        """
+        return AsyncWatch(
+            self._home,
+            lambda: self._home.runtime.WatchSessions,
+            wire.build(lambda: runtime_pb2.WatchSessionsRequest(block_count=block_count)),
+            activity_wire.sessions_event,
+        )
+
     async def close(self) -> None:
         """Cancels what runs and closes the channels; a second close does nothing.
 
         Sessions stay on their nodes until they are closed or idle for too long.
         """
-        for connection in self._connections.values():
-            await connection.close()
+        await self._roster.close()
 
     async def __aenter__(self) -> Self:
         return self

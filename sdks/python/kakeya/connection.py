@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import grpc
 from grpc import aio
 
+from kakeya.credentials import Credentials
 from kakeya.errors import ClientClosed, DeadlineExceeded, KakeyaError, NodeUnreachable, UsageError
 from kakeya.retries import MAX_ATTEMPTS, RetryBudget, pause_seconds
 from kakeya.rpc_status import kakeya_error, unreachable
@@ -47,12 +48,21 @@ ResponseT = TypeVar("ResponseT")
 class Connection:
     """The way to one node. Belongs to the event loop of its first call."""
 
-    def __init__(self, address: str, timeouts: Timeouts, budget: RetryBudget) -> None:
+    def __init__(
+        self,
+        address: str,
+        timeouts: Timeouts,
+        budget: RetryBudget,
+        credentials: Credentials | None = None,
+    ) -> None:
         host, separator, port = address.rpartition(":")
         if not (host and separator and port.isdecimal()):
             raise UsageError(f"an address is HOST:PORT, such as 127.0.0.1:7700, not {address!r}")
         self.address = address
         self.timeouts = timeouts
+        self._credentials = credentials or Credentials()
+        self.metadata = self._credentials.metadata(address)
+        """What each call carries."""
         self._budget = budget
         self._channel: aio.Channel | None = None
         self._closed = False
@@ -82,7 +92,12 @@ class Connection:
         if self._closed:
             raise ClientClosed("the client is closed")
         if self._channel is None:
-            self._channel = aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+            encrypted = self._credentials.channel
+            self._channel = (
+                aio.secure_channel(self.address, encrypted, options=CHANNEL_OPTIONS)
+                if encrypted is not None
+                else aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+            )
         return self._channel
 
     async def connect(self) -> None:
@@ -155,7 +170,7 @@ class Connection:
         if remaining <= 0:
             raise DeadlineExceeded(f"{self.address} did not answer in time")
         try:
-            return await method(request, timeout=remaining)
+            return await method(request, timeout=remaining, metadata=self.metadata)
         except (aio.AioRpcError, aio.UsageError, asyncio.CancelledError) as error:
             self.fail(error)
 

@@ -35,6 +35,7 @@ KakeyaError
 │   │   └── KvStrategyUnsupported the node cannot keep keys and values that way
 │   └── Unavailable
 │       ├── Draining              the node is leaving
+│       ├── ModelLoading          the model is still being loaded there
 │       ├── GroupLost             a rank of the model's group died, and the session with it
 │       └── RestorerLost          what was evicted is lost; the session tries again
 ├── TransportError              the call never got an answer
@@ -45,10 +46,14 @@ KakeyaError
 ├── UsageError                  the client was used wrongly; nothing was sent
 │   ├── ClientClosed              the client is closed
 │   ├── SessionBusy               the session's generation still runs
-│   └── StreamConsumed            a stream was iterated a second time
+│   ├── StreamConsumed            a stream was iterated a second time
+│   └── KeyExposed                an API key without TLS, beyond this machine
 └── TextError                   tokenizers, `kakeya.text`
     ├── TextExtraMissing          the extra kakeya[text] is not installed
-    └── TokenizerNotFound         no tokenizer there
+    ├── TokenizerNotFound         no tokenizer there
+    ├── TokenizerMismatch         a tokenizer that is not the announced one
+    └── ChatTemplateError         the model's chat template failed
+        └── ChatTemplateNotFound    the model has none
 
 Each has a `reason` in UPPER_SNAKE_CASE, a `code` (a canonical status such as
 "NOT_FOUND"), `metadata` for programs, `attempts` (how often the call was sent),
@@ -302,6 +307,12 @@ class Draining(Unavailable):
     default_reason = "DRAINING"
 
 
+class ModelLoading(Unavailable):
+    """The model is still being loaded there; see `retry_after_seconds`."""
+
+    default_reason = "MODEL_LOADING"
+
+
 class GroupLost(Unavailable):
     """A rank of the group that served the model died, and the session ended with it.
 
@@ -379,6 +390,12 @@ class StreamConsumed(UsageError):
     default_reason = "STREAM_CONSUMED"
 
 
+class KeyExposed(UsageError):
+    """An API key would travel in plain text beyond this machine: give `tls`."""
+
+    default_reason = "KEY_EXPOSED"
+
+
 class TextError(KakeyaError):
     """Tokenizers cannot be used."""
 
@@ -396,4 +413,25 @@ class TokenizerNotFound(TextError):
     """No tokenizer at that folder or hub id."""
 
     default_reason = "TOKENIZER_NOT_FOUND"
+    default_code = "NOT_FOUND"
+
+
+class TokenizerMismatch(TextError):
+    """What a node sent is not the tokenizer that it announced; metadata tells what differs."""
+
+    default_reason = "TOKENIZER_MISMATCH"
+    default_code = "DATA_LOSS"
+
+
+class ChatTemplateError(TextError):
+    """The model's chat template failed; `metadata["detail"]` has its own words."""
+
+    default_reason = "CHAT_TEMPLATE_ERROR"
+    default_code = "INVALID_ARGUMENT"
+
+
+class ChatTemplateNotFound(ChatTemplateError):
+    """The model has no chat template."""
+
+    default_reason = "CHAT_TEMPLATE_NOT_FOUND"
     default_code = "NOT_FOUND"

@@ -40,7 +40,8 @@ class Card:
     Memory is physical bytes, free when the card was made; `public_key` is
     hexadecimal; `addresses` are host:port, best first; `announced_at_unix`
     (seconds since 1970, the owner's clock) orders nothing; `archive` is None for
-    a node without one.
+    a node without one; `http_address` (host:port) is empty when no other machine
+    could reach its HTTP.
     """
 
     node_id: str
@@ -64,6 +65,7 @@ class Card:
     announced_at_unix: float
     ttl_seconds: float
     archive: ArchiveOffer | None = None
+    http_address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +200,9 @@ class TensorLink:
 class Node:
     """A node as it sees itself.
 
-    `metrics_address` is empty when it serves none; `tensor_links` are those that are
-    open, either way.
+    `metrics_address` and `http_address` are empty when it serves none; `tensor_links`
+    are those that are open, either way; `started_at_unix` is when it started, in
+    seconds since 1970 by its own clock.
     """
 
     card: Card
@@ -209,3 +212,5 @@ class Node:
     metrics_address: str
     draining: bool
     tensor_links: tuple[TensorLink, ...] = ()
+    http_address: str = ""
+    started_at_unix: float = 0.0

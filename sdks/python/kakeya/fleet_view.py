@@ -2,58 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
-from grpc import aio
-
-from kakeya import fleet_wire, wire
+from kakeya import activity_wire, fleet_wire, wire
+from kakeya.activity_values import NodeActivity
 from kakeya.connection import Connection
 from kakeya.errors import UnexpectedError
 from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
 from kakeya.plan_values import AttendAt, KvStrategy, Plan, RestorerKind
-from kakeya.streams import AsyncStream, MessageStream
 from kakeya.v1 import capability_pb2, placement_pb2
-
-WatchStream: TypeAlias = MessageStream[
-    capability_pb2.WatchFleetRequest, capability_pb2.WatchFleetResponse
-]
-WatchCall: TypeAlias = aio.UnaryStreamCall[
-    capability_pb2.WatchFleetRequest, capability_pb2.WatchFleetResponse
-]
-
-
-class AsyncWatch(
-    AsyncStream[capability_pb2.WatchFleetRequest, capability_pb2.WatchFleetResponse, FleetEvent]
-):
-    """Changes of the fleet: a `FleetSnapshot` first, then what changes.
-
-    Iterated once; leaving the iteration ends the watch on the node. Ends with
-    DeadlineExceeded after `Timeouts.watch`, with WatcherTooSlow when the
-    application falls behind; watch again after both.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        super().__init__()
-        self._connection = connection
-
-    def _open(self) -> WatchStream:
-        connection = self._connection
-        timeout = connection.timeouts.watch
-
-        async def open_call() -> WatchCall:
-            return connection.capability.WatchFleet(
-                capability_pb2.WatchFleetRequest(), timeout=timeout
-            )
-
-        return MessageStream(
-            connection,
-            open_call,
-            first_timeout=connection.timeouts.unary,
-            idle_timeout=timeout,
-        )
-
-    def _take(self, message: capability_pb2.WatchFleetResponse) -> FleetEvent | None:
-        return fleet_wire.fleet_event(message)
+from kakeya.watches import AsyncWatch
 
 
 class AsyncFleet:
@@ -74,9 +30,29 @@ class AsyncFleet:
         """All nodes that are known, by name. Raises TransportError."""
         return (await self.snapshot()).nodes
 
-    def watch(self) -> AsyncWatch:
-        """A snapshot, then every change, until the iteration is left."""
-        return AsyncWatch(self._connection)
+    def watch(self) -> AsyncWatch[FleetEvent]:
+        """A `FleetSnapshot`, then every change, until the iteration is left."""
+        return AsyncWatch(
+            self._connection,
+            lambda: self._connection.capability.WatchFleet,
+            capability_pb2.WatchFleetRequest(),
+            fleet_wire.fleet_event,
+        )
+
+    def watch_node(self, *, history_seconds: float = 0.0) -> AsyncWatch[NodeActivity]:
+        """What the client's node does, until the iteration is left.
+
+        A `NodeHistory` with the samples of the last `history_seconds` (at most 900)
+        first; then a `NodeSample` a second, each `NodeEvent` and `Transfer` as it
+        happens, and the `Node` whenever it changed. The iteration raises BadRequest,
+        WatcherTooSlow, TransportError.
+        """
+        return AsyncWatch(
+            self._connection,
+            lambda: self._connection.capability.WatchNode,
+            wire.build(lambda: capability_pb2.WatchNodeRequest(history_seconds=history_seconds)),
+            activity_wire.node_activity,
+        )
 
     async def node(self) -> Node:
         """The client's node as it sees itself. Raises TransportError."""

@@ -47,6 +47,7 @@ def card(message: capability_pb2.CapabilityCard) -> Card:
         announced_at_unix=message.announced_at_unix,
         ttl_seconds=message.ttl_seconds,
         archive=_archive(message.archive) if message.HasField("archive") else None,
+        http_address=message.http_address,
     )
 
 
@@ -127,6 +128,8 @@ def node(message: capability_pb2.GetNodeResponse) -> Node:
         metrics_address=message.metrics_address,
         draining=message.draining,
         tensor_links=tuple(_tensor_link(link) for link in message.tensor_links),
+        http_address=message.http_address,
+        started_at_unix=message.started_at_unix,
     )
 
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import chain
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from kakeya import wire
 from kakeya.errors import UnexpectedError
 from kakeya.history import History
-from kakeya.streams import AsyncStream, MessageStream
+from kakeya.streams import AsyncStream, MessageSource
 from kakeya.v1 import runtime_pb2
 from kakeya.values import Completion, GenerationDone, Tokens
 
 ItemT = TypeVar("ItemT")
-GenerateStream: TypeAlias = MessageStream[runtime_pb2.GenerateRequest, runtime_pb2.GenerateResponse]
 
 
-class AsyncGeneration(
-    AsyncStream[runtime_pb2.GenerateRequest, runtime_pb2.GenerateResponse, Tokens]
-):
+class AsyncGeneration(AsyncStream[runtime_pb2.GenerateResponse, Tokens]):
     """Tokens as they commit: `async for tokens in session.generate(100)`.
 
     Iterated once, in blocks or by `ids()`. Leaving the iteration stops the work
@@ -30,7 +27,7 @@ class AsyncGeneration(
 
     def __init__(
         self,
-        start: Callable[[], GenerateStream],
+        start: Callable[[], MessageSource[runtime_pb2.GenerateResponse]],
         history: History,
     ) -> None:
         super().__init__()
@@ -59,7 +56,7 @@ class AsyncGeneration(
             alternatives=_joined(tokens.alternatives for tokens in blocks),
         )
 
-    def _open(self) -> GenerateStream:
+    def _open(self) -> MessageSource[runtime_pb2.GenerateResponse]:
         return self._start()
 
     def _take(self, message: runtime_pb2.GenerateResponse) -> Tokens | None:

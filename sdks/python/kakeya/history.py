@@ -25,6 +25,11 @@ class History:
     def __len__(self) -> int:
         return len(self._ids)
 
+    @property
+    def last(self) -> int | None:
+        """The latest id; None of an empty history."""
+        return self._ids[-1] if self._ids else None
+
     def ids(self, length: int | None = None) -> tuple[int, ...]:
         """The first `length` ids; None for all."""
         return tuple(self._ids[:length])

@@ -22,7 +22,11 @@ def _subclasses(base: type[errors.RpcError]) -> Iterator[type[errors.RpcError]]:
         yield from _subclasses(error)
 
 
-_BY_REASON = {error.default_reason: error for error in _subclasses(errors.RpcError)}
+_BY_REASON: dict[str, type[errors.KakeyaError]] = {
+    # The one error of text that nodes have too.
+    errors.TokenizerNotFound.default_reason: errors.TokenizerNotFound,
+    **{error.default_reason: error for error in _subclasses(errors.RpcError)},
+}
 
 _BY_CODE: dict[grpc.StatusCode, type[errors.KakeyaError]] = {
     grpc.StatusCode.NOT_FOUND: errors.NotFound,

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias
-
-from grpc import aio
+from typing import Self
 
 from kakeya import wire
-from kakeya.connection import Connection
 from kakeya.errors import (
     GroupLost,
     HistoryLengthMismatch,
+    KakeyaError,
     RestorerLost,
     SessionBusy,
     SessionNotFound,
-    TokenOutOfVocabulary,
     TransportError,
     UsageError,
 )
-from kakeya.generation import AsyncGeneration, GenerateStream
+from kakeya.generation import AsyncGeneration
+from kakeya.generation_source import (
+    MAX_RESUMPTIONS,
+    GenerateStream,
+    GenerationSource,
+    GenerationTerms,
+)
 from kakeya.history import History
+from kakeya.place import MAX_APPEND_TOKENS, GenerateCall, Place
 from kakeya.plan_values import ModelOffer, Plan
-from kakeya.streams import MessageStream
+from kakeya.streams import MessageSource, MessageStream
+from kakeya.successor import LOST, Opening, succeed
 from kakeya.v1 import runtime_pb2
-from kakeya.values import SessionInfo, SessionState
-
-GenerateCall: TypeAlias = aio.UnaryStreamCall[
-    runtime_pb2.GenerateRequest, runtime_pb2.GenerateResponse
-]
-
-MAX_APPEND_TOKENS = 65_536
-"""Ids in one request: at most 5 bytes each, so well under the limit of 1 MiB."""
+from kakeya.values import Resumption, SessionInfo, SessionState
 
 
 class AsyncSession:
@@ -49,48 +49,54 @@ class AsyncSession:
     never arrived here. The next append or generation then rewinds the session
     to `history`: what arrived is what it continues. The node may have to compute
     the keys and values of the history anew for that.
+
+    A session that was created with `resume` outlives its node: while it appends,
+    generates or rewinds, the loss of the node takes it to another one, and the tokens
+    go on as if nothing had been.
     """
 
     def __init__(
         self,
-        connection: Connection,
-        opened: runtime_pb2.CreateSessionResponse,
-        session_id: str,
+        place: Place,
+        opening: Opening,
         history: Sequence[int] = (),
+        *,
+        resumes: bool = False,
     ) -> None:
-        self._connection = connection
-        self._opened = opened
-        self._session_id = session_id
+        self._place = place
+        self._opening = opening
+        self._resumes = resumes
+        self._resumptions: list[Resumption] = []
         self._history = History(history)
-        self._stream: weakref.ref[GenerateStream] | None = None
+        self._stream: weakref.ref[MessageSource[runtime_pb2.GenerateResponse]] | None = None
         # One operation at a time: positions are known only between operations.
         self._turn = asyncio.Lock()
         self._closed = False
 
     @property
     def session_id(self) -> str:
-        """Names the session on its node. A rewind changes it."""
-        return self._session_id
+        """Names the session on its node. A rewind or a resumption changes it."""
+        return self._place.session_id
 
     @property
     def address(self) -> str:
         """The node that holds the session, host:port."""
-        return self._connection.address
+        return self._place.connection.address
 
     @property
     def model(self) -> ModelOffer:
         """The verifier model, as the node's card offers it."""
-        return wire.model_offer(self._opened.model)
+        return wire.model_offer(self._place.opened.model)
 
     @property
     def vocabulary_size(self) -> int:
         """Ids are 0 to vocabulary_size - 1."""
-        return self._opened.vocabulary_size
+        return self._place.opened.vocabulary_size
 
     @property
     def plan(self) -> Plan:
         """The pair that serves the session, with reasons."""
-        return wire.plan(self._opened.plan)
+        return wire.plan(self._place.opened.plan)
 
     @property
     def history(self) -> tuple[int, ...]:
@@ -101,6 +107,11 @@ class AsyncSession:
     def history_length(self) -> int:
         """Ids in `history`."""
         return len(self._history)
+
+    @property
+    def resumptions(self) -> tuple[Resumption, ...]:
+        """The times that another node took the session over, oldest first."""
+        return tuple(self._resumptions)
 
     async def append(
         self, token_ids: Sequence[int], expected_history_length: int | None = None
@@ -122,7 +133,8 @@ class AsyncSession:
                     f"not {expected_history_length}; append what is missing"
                 )
             for start in range(0, len(token_ids) or 1, MAX_APPEND_TOKENS):
-                await self._append_piece(token_ids[start : start + MAX_APPEND_TOKENS])
+                piece = token_ids[start : start + MAX_APPEND_TOKENS]
+                await self._outliving(partial(self._append_piece, piece))
             return len(self._history)
 
     async def _append_piece(self, token_ids: Sequence[int]) -> None:
@@ -131,7 +143,7 @@ class AsyncSession:
             await self._send_append(token_ids)
         except HistoryLengthMismatch as error:
             if not self._history.in_step:
-                await self._rewind(length)
+                await self._fork_back(length)
                 await self._send_append(token_ids)
             elif error.attempts == 1 or (
                 # The first attempt may have been applied and only its answer lost.
@@ -146,20 +158,7 @@ class AsyncSession:
         self._history.append(token_ids)
 
     async def _send_append(self, token_ids: Sequence[int]) -> None:
-        try:
-            request = runtime_pb2.AppendTokensRequest(
-                session_id=self._session_id,
-                token_ids=token_ids,
-                expected_history_length=len(self._history),
-            )
-        except ValueError as error:
-            raise TokenOutOfVocabulary(f"a token id is not in the vocabulary: {error}") from None
-        timeouts = self._connection.timeouts
-        token_count = len(token_ids) + self._history.pending
-        timeout = timeouts.append_base + token_count * timeouts.append_per_token
-        await self._connection.unary(
-            self._connection.runtime.AppendTokens, request, timeout, idempotent=True
-        )
+        await self._place.append(token_ids, len(self._history), self._history.pending)
 
     def generate(  # noqa: PLR0913 - the fields of the request, all optional but one
         self,
@@ -186,7 +185,7 @@ class AsyncSession:
         all), of these the smallest set whose probability reaches `top_p` (0 or 1
         keeps all), of these the ids at least `min_p` times as probable as the
         first. `seed` names the sampled stream: the same seed gives the same ids;
-        None lets the node draw one.
+        None lets the node draw one, or the client where the session can resume.
 
         The node stops after one of `stop_token_ids`, besides the session's own,
         and after `deadline_seconds`. With `top_log_probabilities`, 0 to 20,
@@ -195,6 +194,9 @@ class AsyncSession:
         EmptyHistory, BadRequest, SessionNotFound, SessionBusy, RestorerLost (the
         session lives), TransportError.
         """
+        if seed is None and temperature > 0 and self._resumes:
+            # Another node must go on with the same stream.
+            seed = secrets.randbits(64)
         request = wire.build(
             lambda: runtime_pb2.GenerateRequest(
                 max_tokens=max_tokens,
@@ -212,10 +214,30 @@ class AsyncSession:
         )
         return AsyncGeneration(lambda: self._start_generation(request), self._history)
 
-    def _start_generation(self, request: runtime_pb2.GenerateRequest) -> GenerateStream:
+    def _start_generation(
+        self, request: runtime_pb2.GenerateRequest
+    ) -> MessageSource[runtime_pb2.GenerateResponse]:
         self._check_idle()
-        connection = self._connection
-        timeouts = connection.timeouts
+        source: MessageSource[runtime_pb2.GenerateResponse] = (
+            GenerationSource(
+                request,
+                GenerationTerms(
+                    open=self._open_generation,
+                    resume=self._resume_generation,
+                    history=self._history,
+                    stop_token_ids={*self._opening.request.stop_token_ids, *request.stop_token_ids},
+                    timeout=self._place.connection.timeouts.generation,
+                ),
+            )
+            if self._resumes
+            else self._open_generation(request)
+        )
+        self._stream = weakref.ref(source)
+        return source
+
+    def _open_generation(self, request: runtime_pb2.GenerateRequest) -> GenerateStream:
+        place = self._place
+        timeouts = place.connection.timeouts
         timeout = timeouts.generation
         if request.deadline_seconds > 0:
             timeout = min(timeout, request.deadline_seconds + timeouts.stream_idle)
@@ -224,28 +246,23 @@ class AsyncSession:
             async with self._turn:
                 await self._settle()
                 self._history.in_step = False
-                request.session_id = self._session_id
-                return connection.runtime.Generate(request, timeout=timeout)
+                # Settling may have rewound the session.
+                return self._place.generate(request, timeout)
 
-        stream = MessageStream(
-            connection,
+        return MessageStream(
+            place.connection,
             open_call,
             first_timeout=timeouts.first_tokens + self._history.pending * timeouts.append_per_token,
             idle_timeout=timeouts.stream_idle,
         )
-        self._stream = weakref.ref(stream)
-        return stream
+
+    async def _resume_generation(self, lost: KakeyaError) -> None:
+        async with self._turn:
+            await self._go_elsewhere(lost)
 
     async def info(self) -> SessionInfo:
         """The session as its node sees it. Raises SessionNotFound, TransportError."""
-        request = runtime_pb2.GetSessionInfoRequest(session_id=self._session_id)
-        response = await self._connection.unary(
-            self._connection.runtime.GetSessionInfo,
-            request,
-            self._connection.timeouts.unary,
-            idempotent=True,
-        )
-        return wire.session_info(response.session)
+        return await self._place.info()
 
     async def fork(self, history_length: int | None = None) -> AsyncSession:
         """A new session with the first `history_length` ids of this one; None for all.
@@ -254,20 +271,19 @@ class AsyncSession:
         HistoryLengthMismatch when the history is shorter.
         """
         length = len(self._history) if history_length is None else history_length
-        session_id = await self._fork(length)
-        return AsyncSession(self._connection, self._opened, session_id, self._history.ids(length))
+        return AsyncSession(
+            await self._fork(length),
+            self._opening,
+            self._history.ids(length),
+            resumes=self._resumes,
+        )
 
-    async def _fork(self, length: int) -> str:
+    async def _fork(self, length: int) -> Place:
         if not 0 <= length <= len(self._history):
             raise HistoryLengthMismatch(
                 f"the history held here has {len(self._history)} tokens, {length} cannot be kept"
             )
-        request = runtime_pb2.ForkSessionRequest(session_id=self._session_id, history_length=length)
-        connection = self._connection
-        response = await connection.unary(
-            connection.runtime.ForkSession, request, connection.timeouts.unary
-        )
-        return response.session_id
+        return await self._place.fork(length)
 
     async def rewind(self, history_length: int | None = None) -> None:
         """Goes back to the first `history_length` ids; None for all of `history`.
@@ -277,18 +293,73 @@ class AsyncSession:
         """
         async with self._turn:
             self._check_idle()
-            await self._rewind(len(self._history) if history_length is None else history_length)
+            length = len(self._history) if history_length is None else history_length
+            await self._outliving(partial(self._fork_back, length))
 
-    async def _rewind(self, length: int) -> None:
-        forked_id = await self._fork(length)
-        left_id, self._session_id = self._session_id, forked_id
+    async def _fork_back(self, length: int) -> None:
+        forked = await self._fork(length)
+        left, self._place = self._place, forked
         self._history.cut(length)
         with suppress(SessionNotFound):
-            await self._close(left_id, self._connection.timeouts.unary)
+            await left.close(left.connection.timeouts.unary)
 
-    def _running(self) -> GenerateStream | None:
+    async def resume(self) -> None:
+        """Takes the session to another live node that serves the same weights.
+
+        Opens it there as it was opened, but for a named proposer or archive that is
+        lost too, and appends `history`. The session on the node before is closed
+        where it can be. Raises NoPlacement when there is no such node, and what
+        opening and appending raise; the session then stays where it is.
+        """
+        async with self._turn:
+            self._check_idle()
+            left = self._place
+            await self._move("ASKED")
+            with suppress(KakeyaError):
+                await left.close(left.connection.timeouts.leave)
+
+    async def _outliving(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Does the work, at another node when this one is lost."""
+        for _ in range(MAX_RESUMPTIONS):
+            try:
+                return await work()
+            except LOST as error:
+                if not self._resumes or self._closed:
+                    raise
+                await self._go_elsewhere(error)
+        return await work()
+
+    async def _go_elsewhere(self, lost: KakeyaError) -> None:
+        """Resumes after a loss; raises the loss when nobody goes on."""
+        if self._closed or self._place.connection.closed:
+            raise lost
+        try:
+            await self._move(lost.reason)
+        except KakeyaError as failure:
+            lost.metadata["resumption_reason"] = failure.reason
+            lost.metadata["resumption_failure"] = str(failure)
+            lost.add_note(f"and no other node could go on: {failure}")
+            raise lost from None
+
+    async def _move(self, reason: str) -> None:
+        clock = asyncio.get_running_loop().time
+        start = clock()
+        left = self._place
+        self._place = await succeed(left, self._opening, self._history.ids())
+        self._history.append(())
+        self._resumptions.append(
+            Resumption(
+                from_address=left.connection.address,
+                to_address=self._place.connection.address,
+                reason=reason,
+                history_length=len(self._history),
+                seconds=clock() - start,
+            )
+        )
+
+    def _running(self) -> MessageSource[runtime_pb2.GenerateResponse] | None:
         stream = self._stream() if self._stream is not None else None
-        ended = stream is None or stream.ended or self._connection.closed
+        ended = stream is None or stream.ended or self._place.connection.closed
         return None if ended else stream
 
     def _check_idle(self) -> None:
@@ -311,17 +382,13 @@ class AsyncSession:
         if info.state is SessionState.IDLE and info.history_length == len(self._history):
             self._history.in_step = True
         else:
-            await self._rewind(len(self._history))
+            await self._fork_back(len(self._history))
 
     async def close(self) -> None:
         """Closes the session and frees its memory. Raises SessionNotFound the second time."""
         self._leave()
-        await self._close(self._session_id, self._connection.timeouts.unary)
+        await self._place.close(self._place.connection.timeouts.unary)
         self._closed = True
-
-    async def _close(self, session_id: str, timeout: float) -> None:
-        request = runtime_pb2.CloseSessionRequest(session_id=session_id)
-        await self._connection.unary(self._connection.runtime.CloseSession, request, timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -333,9 +400,9 @@ class AsyncSession:
         traceback: TracebackType | None,
     ) -> None:
         self._leave()
-        if self._closed or self._connection.closed:
+        if self._closed or self._place.connection.closed:
             return
         # Gone, or gone with its node or its verifier's group, or evicted after its idle time.
         with suppress(SessionNotFound, GroupLost, TransportError, UsageError):
-            await self._close(self._session_id, self._connection.timeouts.leave)
+            await self._place.close(self._place.connection.timeouts.leave)
         self._closed = True

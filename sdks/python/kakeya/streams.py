@@ -7,7 +7,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import Generic, Self, TypeVar, cast
+from typing import Generic, Protocol, Self, TypeVar, cast
 
 from google.protobuf.message import Message
 from grpc import aio
@@ -17,6 +17,7 @@ from kakeya.errors import DeadlineExceeded, KakeyaError, StreamConsumed
 
 RequestT = TypeVar("RequestT")
 MessageT = TypeVar("MessageT", bound=Message)
+MessageT_co = TypeVar("MessageT_co", bound=Message, covariant=True)
 ItemT = TypeVar("ItemT")
 
 
@@ -100,7 +101,29 @@ class MessageStream(Generic[RequestT, MessageT]):
         self._loop.call_soon_threadsafe(self._call.cancel)
 
 
-class AsyncStream(AsyncIterable[ItemT], Generic[RequestT, MessageT, ItemT]):
+class MessageSource(Protocol[MessageT_co]):
+    """What an iteration reads: a `MessageStream`, or several one after the other."""
+
+    @property
+    def completed(self) -> bool:
+        """Whether the stream came to its end, without an error."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        ...
+
+    async def read(self) -> MessageT_co | None:
+        """The next message; None after the last one, or when the stream was left."""
+        ...
+
+    def leave(self) -> None:
+        """Ends the call, also on the node; a second time does nothing."""
+        ...
+
+
+class AsyncStream(AsyncIterable[ItemT], Generic[MessageT, ItemT]):
     """What an application iterates, once. Leaving it ends the call on the node.
 
     `break`, an exception, `aclose`, the end of its context manager and garbage
@@ -109,10 +132,10 @@ class AsyncStream(AsyncIterable[ItemT], Generic[RequestT, MessageT, ItemT]):
 
     def __init__(self) -> None:
         self._started = False
-        self._stream: weakref.ref[MessageStream[RequestT, MessageT]] | None = None
+        self._stream: weakref.ref[MessageSource[MessageT]] | None = None
 
     @abstractmethod
-    def _open(self) -> MessageStream[RequestT, MessageT]:
+    def _open(self) -> MessageSource[MessageT]:
         """The stream to iterate; called when the iteration begins."""
 
     @abstractmethod
@@ -150,12 +173,12 @@ class AsyncStream(AsyncIterable[ItemT], Generic[RequestT, MessageT, ItemT]):
         await self.aclose()
 
 
-class _Items(AsyncIterator[ItemT], Generic[RequestT, MessageT, ItemT]):
+class _Items(AsyncIterator[ItemT], Generic[MessageT, ItemT]):
     """The iteration of an `AsyncStream`: the one holder of its call."""
 
     def __init__(
         self,
-        stream: MessageStream[RequestT, MessageT],
+        stream: MessageSource[MessageT],
         take: Callable[[MessageT], ItemT | None],
         finish: Callable[[], None],
     ) -> None:

@@ -13,16 +13,20 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from kakeya.activity_values import NodeActivity, SessionsEvent
 from kakeya.client import AsyncClient, SpeculationChoice
+from kakeya.credentials import Tls
 from kakeya.errors import ClientClosed
 from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
-from kakeya.fleet_view import AsyncFleet, AsyncWatch
+from kakeya.fleet_view import AsyncFleet
 from kakeya.generation import AsyncGeneration
 from kakeya.plan_values import AttendAt, KvStrategy, ModelOffer, Plan, RestorerKind
 from kakeya.portal import Portal
 from kakeya.session import AsyncSession
+from kakeya.text import TextCodec
 from kakeya.timeouts import Timeouts
-from kakeya.values import Completion, GenerationDone, SessionInfo, Tokens
+from kakeya.values import Completion, GenerationDone, Resumption, SessionInfo, Tokens
+from kakeya.watches import AsyncWatch
 
 
 class _Leavable(Protocol):
@@ -30,13 +34,22 @@ class _Leavable(Protocol):
 
 
 StreamT = TypeVar("StreamT", bound=_Leavable)
+EventT = TypeVar("EventT")
 
 
 class Client:
     """`AsyncClient` for synchronous code. A context manager; `close` ends its thread."""
 
-    def __init__(self, address: str, *, timeouts: Timeouts | None = None) -> None:
-        self._inner = AsyncClient(address, timeouts=timeouts)
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeouts: Timeouts | None = None,
+        api_key: str | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        """See `AsyncClient`."""
+        self._inner = AsyncClient(address, timeouts=timeouts, api_key=api_key, tls=tls)
         self._portal = Portal()
         self._close = weakref.finalize(self, _close, self._portal, self._inner)
 
@@ -66,6 +79,7 @@ class Client:
         restorer_model: str = "",
         restorer_node_id: str = "",
         attend: AttendAt | str | None = None,
+        resume: bool = False,
     ) -> Session:
         """See `AsyncClient.create_session`."""
         opened = self._inner.create_session(
@@ -82,12 +96,21 @@ class Client:
             restorer_model=restorer_model,
             restorer_node_id=restorer_node_id,
             attend=attend,
+            resume=resume,
         )
         return Session(self._portal, self._portal.run(opened))
 
     def sessions(self, *, page_size: int = 100) -> Iterator[SessionInfo]:
         """See `AsyncClient.sessions`."""
         return self._portal.iterate(lambda: self._inner.sessions(page_size=page_size))
+
+    def text(self, model: str) -> TextCodec:
+        """See `AsyncClient.text`."""
+        return self._portal.run(self._inner.text(model))
+
+    def watch_sessions(self, *, block_count: int = 64) -> Watch[SessionsEvent]:
+        """See `AsyncClient.watch_sessions`."""
+        return Watch(self._portal, self._inner.watch_sessions(block_count=block_count))
 
     def close(self) -> None:
         """See `AsyncClient.close`; also ends the private thread."""
@@ -118,7 +141,7 @@ class Session:
 
     @property
     def session_id(self) -> str:
-        """Names the session on its node. A rewind changes it."""
+        """Names the session on its node. A rewind or a resumption changes it."""
         return self._inner.session_id
 
     @property
@@ -150,6 +173,11 @@ class Session:
     def history_length(self) -> int:
         """Ids in `history`."""
         return self._inner.history_length
+
+    @property
+    def resumptions(self) -> tuple[Resumption, ...]:
+        """The times that another node took the session over, oldest first."""
+        return self._inner.resumptions
 
     def append(self, token_ids: Sequence[int], expected_history_length: int | None = None) -> int:
         """See `AsyncSession.append`."""
@@ -197,6 +225,10 @@ class Session:
     def rewind(self, history_length: int | None = None) -> None:
         """See `AsyncSession.rewind`."""
         self._portal.run(self._inner.rewind(history_length))
+
+    def resume(self) -> None:
+        """See `AsyncSession.resume`."""
+        self._portal.run(self._inner.resume())
 
     def close(self) -> None:
         """See `AsyncSession.close`."""
@@ -261,10 +293,10 @@ class Generation(_Stream[AsyncGeneration]):
         return self._portal.iterate(lambda: aiter(self._inner))
 
 
-class Watch(_Stream[AsyncWatch]):
+class Watch(_Stream[AsyncWatch[EventT]], Generic[EventT]):
     """`AsyncWatch` for synchronous code."""
 
-    def __iter__(self) -> Iterator[FleetEvent]:
+    def __iter__(self) -> Iterator[EventT]:
         return self._portal.iterate(lambda: aiter(self._inner))
 
 
@@ -283,9 +315,13 @@ class Fleet:
         """See `AsyncFleet.nodes`."""
         return self._portal.run(self._inner.nodes())
 
-    def watch(self) -> Watch:
+    def watch(self) -> Watch[FleetEvent]:
         """See `AsyncFleet.watch`."""
         return Watch(self._portal, self._inner.watch())
+
+    def watch_node(self, *, history_seconds: float = 0.0) -> Watch[NodeActivity]:
+        """See `AsyncFleet.watch_node`."""
+        return Watch(self._portal, self._inner.watch_node(history_seconds=history_seconds))
 
     def node(self) -> Node:
         """See `AsyncFleet.node`."""

@@ -1,16 +1,22 @@
 """Text to token ids and back, on the client's side of a session.
 
-Needs the extra `kakeya[text]`. Tokenizers come from a folder in the hub's format
-or from a hub id; code that ships with a checkpoint is never run.
+Needs the extra `kakeya[text]`. Tokenizers come from the node that serves the model
+(`AsyncClient.text`), from a folder in the hub's format or from a hub id; code that
+ships with a checkpoint is never run, but for its chat template, in a sandbox.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from os import PathLike, fspath
-from typing import Protocol, Self
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-from kakeya.errors import TextExtraMissing, TokenizerNotFound
+from kakeya.errors import ChatTemplateNotFound, TextExtraMissing, TokenizerNotFound
+from kakeya.tokenizer_folder import TOKENIZER_FILES, TokenizerFolder, read_folder
+
+if TYPE_CHECKING:
+    from kakeya.chat_template import ChatTemplate
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -61,35 +67,12 @@ class Detokenizer:
         return self._decode(self._ids[self._returned :])
 
 
-class _Tokenizer(Protocol):
-    """What is used of a tokenizer of transformers."""
-
-    eos_token_id: int | None
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
-
-    def decode(
-        self,
-        token_ids: Sequence[int],
-        *,
-        skip_special_tokens: bool,
-        clean_up_tokenization_spaces: bool,
-    ) -> str: ...
-
-    def apply_chat_template(
-        self,
-        conversation: list[dict[str, str]],
-        *,
-        tokenize: bool,
-        add_generation_prompt: bool,
-    ) -> str: ...
-
-
 class TextCodec:
-    """A model's tokenizer and chat template."""
+    """A model's tokenizer and chat template. Shared between threads freely."""
 
-    def __init__(self, tokenizer: _Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, folder: TokenizerFolder) -> None:
+        self._folder = folder
+        self._compiled: dict[str, ChatTemplate] = {}
 
     @classmethod
     def from_folder(cls, path: str | PathLike[str]) -> Self:
@@ -97,7 +80,7 @@ class TextCodec:
 
         Raises TextExtraMissing, TokenizerNotFound.
         """
-        return cls(_load(fspath(path), local_files_only=True))
+        return cls(read_folder(Path(path)))
 
     @classmethod
     def from_pretrained(cls, model_id: str) -> Self:
@@ -106,63 +89,106 @@ class TextCodec:
         HF_HOME and HF_HUB_OFFLINE are honoured. Raises TextExtraMissing,
         TokenizerNotFound.
         """
-        return cls(_load(model_id, local_files_only=False))
+        return cls(read_folder(_downloaded(model_id)))
+
+    @property
+    def digest(self) -> str:
+        """The tokenizer's digest, as cards have it: SHA-256 in hexadecimal."""
+        return self._folder.digest
 
     @property
     def eos_token_id(self) -> int | None:
-        """The id that ends a text, for `stop_token_ids`; None when there is none."""
-        return self._tokenizer.eos_token_id
+        """The id that ends a text; None when there is none."""
+        eos = self._folder.named_tokens.get("eos_token")
+        return None if eos is None else self._folder.tokenizer.token_to_id(eos)
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Ids that end an answer, for sessions: the model's own, else `eos_token_id`."""
+        return self._folder.stop_token_ids
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `render_chat` can work."""
+        return bool(self._folder.templates)
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Ids of `text`; with `add_special_tokens` also those that open a text."""
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        """Ids of `text`; with `add_special_tokens` also those that open or end a text."""
+        encoding = self._folder.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return list(encoding.ids)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """Text of all `token_ids`, with U+FFFD for bytes that are no character."""
-        return self._tokenizer.decode(
-            list(token_ids),
-            skip_special_tokens=skip_special_tokens,
-            clean_up_tokenization_spaces=False,
-        )
+        ids = list(token_ids)
+        return str(self._folder.tokenizer.decode(ids, skip_special_tokens=skip_special_tokens))
 
     def detokenizer(self, *, skip_special_tokens: bool = False) -> Detokenizer:
         """For a stream of ids, as `Session.generate` gives them."""
         return Detokenizer(lambda ids: self.decode(ids, skip_special_tokens=skip_special_tokens))
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
     ) -> str:
         """The text of a chat by the model's template.
 
-        A message has `role` and `content`; `add_generation_prompt` opens the
-        answer. Encode it without special tokens: the template has its own.
-        Raises TokenizerNotFound when the model has no chat template.
+        A message has `role` and `content`, and what else the template knows; `tools`
+        are JSON schemas of functions; `add_generation_prompt` opens the answer;
+        `variables` are the template's own, such as enable_thinking=False. Encode the
+        text without special tokens: the template has its own. A template runs in a
+        sandbox. Raises ChatTemplateNotFound, ChatTemplateError, TextExtraMissing.
         """
-        try:
-            return self._tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
-                tokenize=False,
-                add_generation_prompt=add_generation_prompt,
-            )
-        except ValueError as error:
-            raise TokenizerNotFound(f"no chat template: {error}") from None
-
-
-def _load(source: str, *, local_files_only: bool) -> _Tokenizer:
-    try:
-        # Imported with the first tokenizer: it takes half a second and is an extra.
-        from transformers import AutoTokenizer  # noqa: PLC0415
-    except ImportError as error:
-        raise TextExtraMissing(
-            f"text needs the extra kakeya[text] ({error}): pip install 'kakeya[text]'"
-        ) from None
-    try:
-        tokenizer: _Tokenizer = AutoTokenizer.from_pretrained(
-            source, local_files_only=local_files_only, trust_remote_code=False
+        template = self._template("tool_use" if tools is not None else "default")
+        return template.render(
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            variables={**self._folder.named_tokens, **variables},
         )
+
+    def _template(self, name: str) -> ChatTemplate:
+        templates = self._folder.templates
+        chosen = name if name in templates else "default"
+        if chosen not in templates:
+            known = f": it has {', '.join(sorted(templates))} alone" if templates else ""
+            raise ChatTemplateNotFound(
+                f"the model has no chat template{known}; give its text as it is, or take a model "
+                "that was trained for chats"
+            )
+        if chosen not in self._compiled:
+            self._compiled[chosen] = _compile(templates[chosen])
+        return self._compiled[chosen]
+
+
+def _compile(source: str) -> ChatTemplate:
+    try:
+        # Imported with the first template: an extra.
+        from kakeya.chat_template import ChatTemplate  # noqa: PLC0415
+    except ImportError as error:
+        raise _extra_missing(error) from None
+    return ChatTemplate(source)
+
+
+def _downloaded(model_id: str) -> Path:
+    try:
+        # Comes with the tokenizers library.
+        from huggingface_hub import snapshot_download  # noqa: PLC0415
+    except ImportError as error:
+        raise _extra_missing(error) from None
+    try:
+        return Path(snapshot_download(model_id, allow_patterns=list(TOKENIZER_FILES)))
     except (OSError, ValueError) as error:
         raise TokenizerNotFound(
-            f"no tokenizer at {source}: a folder in the hub's format or a hub id is needed",
-            metadata={"source": source, "detail": str(error)},
+            f"no tokenizer at {model_id}: a hub id is needed, and the hub or its cache",
+            metadata={"source": model_id, "detail": str(error)},
         ) from None
-    return tokenizer
+
+
+def _extra_missing(error: ImportError) -> TextExtraMissing:
+    return TextExtraMissing(
+        f"text needs the extra kakeya[text] ({error}): pip install 'kakeya[text]'"
+    )

@@ -117,7 +117,9 @@ class BlockTiming:
 
     `wire_seconds` is the draft's round trip less the proposer's own
     `draft_seconds`; `wait_seconds` is what of both was not hidden behind the
-    last verify forward. `start_seconds` counts from the generation's start.
+    last verify forward. `start_seconds` counts from the generation's start;
+    `generation_number` from 1 within the session, 0 in a generation's own timeline;
+    `committed_count` is the accepted tokens and the verifier's own.
     """
 
     first_index: int
@@ -129,6 +131,8 @@ class BlockTiming:
     verify_seconds: float
     drafted_ahead: bool
     start_seconds: float
+    generation_number: int = 0
+    committed_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,22 @@ class Completion:
     done: GenerationDone
     log_probabilities: tuple[float, ...] = ()
     alternatives: tuple[tuple[Alternative, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A session that went over to another node, and lost nothing.
+
+    Addresses are host:port; `reason` is that of the error or stop reason, ASKED when
+    the application asked for it; `history_length` tokens were appended there, and the
+    session was there `seconds` after the loss was noticed.
+    """
+
+    from_address: str
+    to_address: str
+    reason: str
+    history_length: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

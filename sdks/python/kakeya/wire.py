@@ -243,7 +243,8 @@ def _statistics(message: runtime_pb2.SpeculationStatistics) -> SpeculationStatis
     )
 
 
-def _block_timing(message: runtime_pb2.BlockTiming) -> BlockTiming:
+def block_timing(message: runtime_pb2.BlockTiming) -> BlockTiming:
+    """Where the seconds of one block went."""
     return BlockTiming(
         first_index=message.first_index,
         drafted_count=message.drafted_count,
@@ -254,10 +255,13 @@ def _block_timing(message: runtime_pb2.BlockTiming) -> BlockTiming:
         verify_seconds=message.verify_seconds,
         drafted_ahead=message.drafted_ahead,
         start_seconds=message.start_seconds,
+        generation_number=message.generation_number,
+        committed_count=message.committed_count,
     )
 
 
-def _link_change(message: runtime_pb2.LinkChange) -> LinkChange:
+def link_change(message: runtime_pb2.LinkChange) -> LinkChange:
+    """What carries a session's tensors from then on."""
     return LinkChange(
         start_seconds=message.start_seconds,
         purpose=enum_value(LinkPurpose, tensor_pb2.LinkPurpose.DESCRIPTOR, message.purpose),
@@ -268,11 +272,16 @@ def _link_change(message: runtime_pb2.LinkChange) -> LinkChange:
     )
 
 
+def stop_reason(number: int) -> StopReason:
+    """Why a generation ended."""
+    return enum_value(StopReason, runtime_pb2.StopReason.DESCRIPTOR, number)
+
+
 def generation_done(message: runtime_pb2.GenerateDone) -> GenerationDone:
     """The end of a generation."""
     timings = message.timings
     return GenerationDone(
-        stop_reason=enum_value(StopReason, runtime_pb2.StopReason.DESCRIPTOR, message.stop_reason),
+        stop_reason=stop_reason(message.stop_reason),
         generated_token_count=message.generated_token_count,
         history_length=message.history_length,
         timings=Timings(
@@ -282,10 +291,10 @@ def generation_done(message: runtime_pb2.GenerateDone) -> GenerationDone:
             total_seconds=timings.total_seconds,
         ),
         speculation=_statistics(message.speculation),
-        timeline=tuple(_block_timing(block) for block in message.timeline),
+        timeline=tuple(block_timing(block) for block in message.timeline),
         seed=message.seed,
         restorer_rebuild_count=message.restorer_rebuild_count,
-        link_changes=tuple(_link_change(change) for change in message.link_changes),
+        link_changes=tuple(link_change(change) for change in message.link_changes),
     )
 
 

@@ -165,7 +165,7 @@ class RuntimeServiceServicer(object):
     def WatchSessions(self, request, context):
         """The sessions of this node, live: all of them first, then each as it
         changes, at most ten times a second, until the caller leaves. Tells how many
-        tokens, never which. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+        tokens, never which. A node without a verifier answers too: with none. Errors: INVALID_ARGUMENT (BAD_REQUEST),
         RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

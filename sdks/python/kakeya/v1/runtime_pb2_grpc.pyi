@@ -83,7 +83,7 @@ class RuntimeServiceStub:
     WatchSessions: _grpc.UnaryStreamMultiCallable[_runtime_pb2.WatchSessionsRequest, _runtime_pb2.WatchSessionsResponse]
     """The sessions of this node, live: all of them first, then each as it
     changes, at most ten times a second, until the caller leaves. Tells how many
-    tokens, never which. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+    tokens, never which. A node without a verifier answers too: with none. Errors: INVALID_ARGUMENT (BAD_REQUEST),
     RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
     """
     GetTokenizer: _grpc.UnaryStreamMultiCallable[_runtime_pb2.GetTokenizerRequest, _runtime_pb2.GetTokenizerResponse]
@@ -149,7 +149,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     WatchSessions: _aio.UnaryStreamMultiCallable[_runtime_pb2.WatchSessionsRequest, _runtime_pb2.WatchSessionsResponse]  # type: ignore[assignment]
     """The sessions of this node, live: all of them first, then each as it
     changes, at most ten times a second, until the caller leaves. Tells how many
-    tokens, never which. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+    tokens, never which. A node without a verifier answers too: with none. Errors: INVALID_ARGUMENT (BAD_REQUEST),
     RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
     """
     GetTokenizer: _aio.UnaryStreamMultiCallable[_runtime_pb2.GetTokenizerRequest, _runtime_pb2.GetTokenizerResponse]  # type: ignore[assignment]
@@ -260,7 +260,7 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_runtime_pb2.WatchSessionsResponse], _abc.AsyncIterator[_runtime_pb2.WatchSessionsResponse]]:
         """The sessions of this node, live: all of them first, then each as it
         changes, at most ten times a second, until the caller leaves. Tells how many
-        tokens, never which. Errors: INVALID_ARGUMENT (BAD_REQUEST),
+        tokens, never which. A node without a verifier answers too: with none. Errors: INVALID_ARGUMENT (BAD_REQUEST),
         RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
         """
 

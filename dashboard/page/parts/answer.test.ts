@@ -1,0 +1,38 @@
+import { describe, expect, it } from "vitest";
+
+import { advanced, answer, grown, speed, type AnswerState } from "./answer";
+
+const idle: AnswerState = answer.peek();
+
+describe("an answer", () => {
+  it("joins tokens of one kind, and keeps each piece", () => {
+    let runs = grown([], ["a", "b", "c"], 2);
+    expect(runs).toEqual([
+      { drafted: true, pieces: ["a", "b"] },
+      { drafted: false, pieces: ["c"] },
+    ]);
+    runs = grown(runs, ["d"], 0);
+    expect(runs[1]!.pieces).toEqual(["c", "d"]);
+    expect(grown(runs, [], 0)).toEqual(runs);
+  });
+
+  it("counts, and tells the speed after the first token", () => {
+    let state = advanced(idle, { type: "tokens", firstIndex: 5, pieces: ["a"], drafted: 0 }, 1000);
+    expect(speed(state)).toBeNaN();
+    state = advanced(
+      state,
+      { type: "tokens", firstIndex: 6, pieces: ["b", "c"], drafted: 1 },
+      1500,
+    );
+    expect(state.tokenCount).toBe(3);
+    expect(state.draftedCount).toBe(1);
+    expect(speed(state)).toBe(4);
+  });
+
+  it("that fails keeps what came before", () => {
+    let state = advanced(idle, { type: "tokens", firstIndex: 0, pieces: ["a"], drafted: 0 }, 1);
+    const problem = { reason: "R", message: "m", mend: "" };
+    state = advanced(state, { type: "problem", problem }, 2);
+    expect(state).toMatchObject({ phase: "failed", tokenCount: 1, problem });
+  });
+});

@@ -1,0 +1,88 @@
+import { memo } from "preact/compat";
+
+import type { EventView } from "../../shared/messages";
+import { node } from "../state/fleet";
+import { clockTime, dateTime } from "./format";
+import { Icon, type IconName } from "./icon";
+import { Mend } from "./problem";
+import { href } from "./route";
+
+const ICONS: Readonly<Record<EventView["severity"], IconName>> = {
+  info: "info",
+  warning: "warning",
+  error: "error",
+};
+
+/** Events, latest first. */
+export function EventList({
+  events,
+  withNode = true,
+}: {
+  events: readonly EventView[];
+  withNode?: boolean;
+}) {
+  return (
+    <ol class="events">
+      {[...events].reverse().map((event) => (
+        <EventRow key={event.key} event={event} withNode={withNode} />
+      ))}
+    </ol>
+  );
+}
+
+const EventRow = memo(function EventRow({
+  event,
+  withNode,
+}: {
+  event: EventView;
+  withNode: boolean;
+}) {
+  return (
+    <li class={`event ${event.severity}`}>
+      <time class="quiet" dateTime={new Date(event.at).toISOString()} title={dateTime(event.at)}>
+        {clockTime(event.at)}
+      </time>
+      <Icon name={ICONS[event.severity]} size={15} />
+      <div class="event-text">
+        <p>
+          <span class="unseen">{event.severity}: </span>
+          {withNode ? <Message event={event} /> : event.message}
+        </p>
+        <Mend text={event.mend} />
+      </div>
+    </li>
+  );
+});
+
+/** The message with its node as a link: its first word where it begins with the name, else at the end. */
+function Message({ event }: { event: EventView }) {
+  const nodeId = event.subjectNodeId === "" ? event.nodeId : event.subjectNodeId;
+  const name = node(nodeId).value?.name;
+  if (name === undefined) return <>{event.message}</>;
+  if (event.message.startsWith(`${name} `)) {
+    return (
+      <>
+        <NodeLink nodeId={nodeId} />
+        {event.message.slice(name.length)}
+      </>
+    );
+  }
+  return (
+    <>
+      {event.message}{" "}
+      <span class="quiet small nowrap">
+        · <NodeLink nodeId={nodeId} />
+      </span>
+    </>
+  );
+}
+
+/** A node by its name, as a link to its page. */
+export function NodeLink({ nodeId }: { nodeId: string }) {
+  const name = node(nodeId).value?.name ?? nodeId;
+  return (
+    <a class="node-link" href={href("node", nodeId)}>
+      {name}
+    </a>
+  );
+}

@@ -1,0 +1,28 @@
+import type { Problem } from "../../shared/messages";
+import { Icon } from "./icon";
+
+/** What to do about it: a command in backquotes or after a colon stays text. */
+export function Mend({ text }: { text: string }) {
+  if (text === "") return null;
+  return (
+    <p class="mend small">
+      <Icon name="mend" size={13} />
+      <span>
+        <span class="unseen">Mend: </span>
+        {text}
+      </span>
+    </p>
+  );
+}
+
+/** An error with its cause, its name and its mend. */
+export function ProblemBox({ problem }: { problem: Problem }) {
+  return (
+    <div class="problem" role="alert">
+      <Icon name="error" size={18} />
+      <p>{problem.message}</p>
+      <Mend text={problem.mend} />
+      {problem.reason !== "" && <code class="reason">{problem.reason}</code>}
+    </div>
+  );
+}

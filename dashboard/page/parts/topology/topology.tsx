@@ -1,0 +1,305 @@
+/** The fleet as machines on a ring, and what runs between them. It is a list of links, too. */
+
+import { computed } from "@preact/signals";
+import { memo } from "preact/compat";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import type { NodeView } from "../../../shared/messages";
+import { node, nodeIds, nodes, sessions } from "../../state/fleet";
+import { second } from "../clock";
+import { ago, bytes, plural, tokenRate, tokenRateShort } from "../format";
+import { href } from "../route";
+import { hasRole, isArchive, isDown, nodeState, usedBytes, usedShare } from "../states";
+import type { Box } from "./curve";
+import { svgPath } from "./curve";
+import { Device } from "./device";
+import { boxesOf, drawEdges, type DrawnEdge } from "./drawing";
+import { edgesOf, edgeStructure } from "./edges";
+import { FlowDots } from "./flow";
+import { ringFor, type Size } from "./ring";
+import { seated, type Seating } from "./seating";
+
+const structure = computed(() => edgeStructure(nodes.value, sessions.value));
+
+/** Anew each second for the figures, and at once when links come, go or change. */
+const edges = computed(() => {
+  void structure.value;
+  void second.value;
+  return edgesOf(nodes.peek(), sessions.peek());
+});
+
+export function Topology() {
+  const place = useRef<HTMLDivElement>(null);
+  const width = useWidth(place);
+  const [chosen, setChosen] = useState("");
+  const kept = useRef<Seating>([]);
+  const ids = nodeIds.value;
+  const seating = useMemo(() => (kept.current = seated(kept.current, ids)), [ids]);
+  const ring = useMemo(() => ringFor(seating.length, width), [seating.length, width]);
+  const boxes = useMemo(() => boxesOf(ring, seating), [ring, seating]);
+  const known = boxes.has(chosen) ? chosen : "";
+  const current = edges.value;
+  const drawn = useMemo(
+    () => drawEdges(current, boxes, ring, known),
+    [current, boxes, ring, known],
+  );
+  return (
+    <div class="topology" ref={place} style={{ height: `${ring.height}px` }}>
+      {width > 0 && (
+        <>
+          <Lines drawn={drawn} width={width} height={ring.height} asking={known !== ""} />
+          <div class="flows" aria-hidden="true">
+            {drawn
+              .filter((each) => known === "" || each.chosen)
+              .flatMap(({ edge, curve }) =>
+                edge.flows.map((flow) => (
+                  <FlowDots
+                    key={`${edge.key}${flow.kind}${flow.from}`}
+                    curve={curve}
+                    backwards={flow.from !== edge.one}
+                    kind={flow.kind}
+                  />
+                )),
+              )}
+          </div>
+          <ul class={`machines ${ring.size.name}`} aria-label="Nodes">
+            {[...boxes].map(([nodeId, box]) => (
+              <Machine
+                key={nodeId}
+                nodeId={nodeId}
+                box={box}
+                size={ring.size}
+                dim={known !== "" && !touches(drawn, known, nodeId)}
+                onChoose={setChosen}
+              />
+            ))}
+          </ul>
+          <div class="labels" aria-hidden="true">
+            {drawn.map(
+              ({ edge, label, place: at, chosen: own }) =>
+                at !== undefined && (
+                  <span
+                    key={edge.key}
+                    class={own || edge.kind !== "way" ? "strong" : ""}
+                    style={{ transform: `translate(${at.x}px, ${at.y}px) translate(-50%, -50%)` }}
+                  >
+                    {label}
+                  </span>
+                ),
+            )}
+          </div>
+        </>
+      )}
+      <EdgeTable drawn={drawn} />
+    </div>
+  );
+}
+
+function touches(drawn: readonly DrawnEdge[], chosen: string, nodeId: string): boolean {
+  return (
+    nodeId === chosen ||
+    drawn.some(
+      ({ edge, chosen: own }) =>
+        own && edge.kind !== "way" && (edge.one === nodeId || edge.other === nodeId),
+    )
+  );
+}
+
+interface LinesProps {
+  drawn: readonly DrawnEdge[];
+  width: number;
+  height: number;
+  /** A node is asked about: other nodes' lines step back. */
+  asking: boolean;
+}
+
+const Lines = memo(function Lines({ drawn, width, height, asking }: LinesProps) {
+  return (
+    <svg class="lines" width={width} height={height} aria-hidden="true">
+      <defs>
+        <marker
+          id="arrow"
+          viewBox="0 0 8 8"
+          refX="7"
+          refY="4"
+          markerWidth="7"
+          markerHeight="7"
+          markerUnits="userSpaceOnUse"
+          orient="auto-start-reverse"
+        >
+          <path d="M0.500 0.800 7 4 0.500 7.200z" />
+        </marker>
+      </defs>
+      {drawn.map(({ edge, curve, chosen, place }) => {
+        const path = svgPath(curve);
+        const classes = ["edge", edge.kind];
+        if (edge.down) classes.push("down");
+        if (edge.breakerOpen) classes.push("shut");
+        if (edge.flows.length > 0) classes.push("flowing");
+        if (chosen) classes.push("own");
+        else if (asking) classes.push("back");
+        return (
+          <g key={edge.key} class={classes.join(" ")}>
+            <path d={path} {...arrows(edge)} />
+            {edge.kind === "ring" && !edge.down && <path class="core" d={path} />}
+            {place?.far === true && (
+              <path
+                class="leader"
+                d={`M${place.anchor.x.toFixed(1)} ${place.anchor.y.toFixed(1)}L${place.x.toFixed(1)} ${place.y.toFixed(1)}`}
+              />
+            )}
+          </g>
+        );
+      })}
+    </svg>
+  );
+});
+
+function arrows(edge: DrawnEdge["edge"]): { "marker-start"?: string; "marker-end"?: string } {
+  const drafts = edge.flows.filter((flow) => flow.kind === "draft");
+  return {
+    ...(drafts.some((flow) => flow.from === edge.one) ? { "marker-end": "url(#arrow)" } : {}),
+    ...(drafts.some((flow) => flow.from === edge.other) ? { "marker-start": "url(#arrow)" } : {}),
+  };
+}
+
+interface MachineProps {
+  nodeId: string;
+  box: Box;
+  size: Size;
+  dim: boolean;
+  onChoose: (nodeId: string) => void;
+}
+
+const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: MachineProps) {
+  const view = node(nodeId).value;
+  if (view === undefined) return null;
+  const down = isDown(view);
+  const rate = view.samples.at(-1)?.tokensPerSecond ?? 0;
+  const left = box.x - size.width / 2;
+  const top = box.y - size.height / 2;
+  const classes = ["machine"];
+  if (down) classes.push("down");
+  if (dim) classes.push("dim");
+  return (
+    <li
+      class={classes.join(" ")}
+      style={{
+        width: `${size.width}px`,
+        height: `${size.height}px`,
+        transform: `translate(${left}px, ${top}px)`,
+      }}
+    >
+      <a
+        href={href("node", nodeId)}
+        onPointerEnter={() => onChoose(nodeId)}
+        onPointerLeave={() => onChoose("")}
+        onFocus={() => onChoose(nodeId)}
+        onBlur={() => onChoose("")}
+      >
+        <span class="unseen">{description(view)}</span>
+        <span
+          class="machine-picture"
+          aria-hidden="true"
+          style={{ height: `${size.deviceHeight}px` }}
+        >
+          <Device
+            shape={view.shape}
+            width={size.deviceWidth}
+            height={size.deviceHeight}
+            share={down ? 0 : usedShare(view)}
+            tone={nodeState(view).tone}
+            plain={size.deviceWidth < 50}
+          />
+          <span class={`machine-rate ${view.shape}`}>
+            {down ? (
+              <b class="machine-dead">{view.liveness}</b>
+            ) : (
+              <>
+                <b>{tokenRateShort(rate)}</b>
+                <small>tok/s</small>
+              </>
+            )}
+          </span>
+        </span>
+        <span class="machine-name" aria-hidden="true">
+          {view.name}
+        </span>
+        <span class="machine-roles" aria-hidden="true">
+          {down ? <DeadSince view={view} /> : <Roles view={view} />}
+        </span>
+      </a>
+    </li>
+  );
+});
+
+function Roles({ view }: { view: NodeView }) {
+  return (
+    <>
+      {hasRole(view, "verifier") && <i class="verifier">V</i>}
+      {hasRole(view, "proposer") && <i class="proposer">P</i>}
+      {isArchive(view) && <i class="archive">A</i>}
+      {view.isSelf && <i class="gateway">gateway</i>}
+    </>
+  );
+}
+
+function DeadSince({ view }: { view: NodeView }) {
+  return <span class="machine-since">{ago(view.heardAt, second.value)}</span>;
+}
+
+/** A machine in words, for who does not see it. */
+function description(view: NodeView): string {
+  const parts = [view.name, nodeState(view).word];
+  if (hasRole(view, "verifier")) parts.push("verifier");
+  if (hasRole(view, "proposer")) parts.push("proposer");
+  if (isArchive(view)) parts.push("archive");
+  if (!isDown(view)) {
+    parts.push(`${tokenRate(view.samples.at(-1)?.tokensPerSecond ?? 0)} tokens a second`);
+    parts.push(`${bytes(usedBytes(view))} of ${bytes(view.memoryTotalBytes)} memory in use`);
+  }
+  return parts.join(", ");
+}
+
+/** The links as a table, for who does not see the lines. */
+function EdgeTable({ drawn }: { drawn: readonly DrawnEdge[] }) {
+  const open = drawn.filter(({ edge }) => edge.kind !== "way");
+  return (
+    <div class="unseen">
+      <p>{plural(open.length, "open link")}</p>
+      <ul>
+        {open.map(({ edge, label }) => (
+          <li key={edge.key}>
+            {nameOf(edge.one)} to {nameOf(edge.other)}: {label}
+            {edge.down ? ", down" : ""}
+            {edge.flows.map((flow) =>
+              flow.kind === "draft"
+                ? `, ${nameOf(flow.from)} drafts for ${nameOf(flow.to)}`
+                : `, ${nameOf(flow.to)} keeps evicted context of ${nameOf(flow.from)}`,
+            )}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function nameOf(nodeId: string): string {
+  return node(nodeId).peek()?.name ?? nodeId;
+}
+
+/** The width of the element, in whole pixels, as it changes; 0 before it is laid out. */
+function useWidth(place: { current: HTMLDivElement | null }): number {
+  const [width, setWidth] = useState(0);
+  useLayoutEffect(() => {
+    setWidth(Math.floor(place.current?.clientWidth ?? 0));
+  }, []);
+  useEffect(() => {
+    const element = place.current;
+    if (element === null) return;
+    const observer = new ResizeObserver(() => setWidth(Math.floor(element.clientWidth)));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  return width;
+}

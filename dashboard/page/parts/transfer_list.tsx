@@ -1,0 +1,73 @@
+import { memo } from "preact/compat";
+
+import type { TransferView } from "../../shared/messages";
+import { NodeLink } from "./event_list";
+import { byteRate, bytesOf, duration, percent } from "./format";
+import { Meter } from "./meter";
+
+/** Downloads and loads, those that run first, then the latest. */
+export function TransferList({ transfers }: { transfers: readonly TransferView[] }) {
+  const sorted = [...transfers].sort(
+    (one, other) =>
+      Number(other.state === "running") - Number(one.state === "running") ||
+      other.startedAt - one.startedAt,
+  );
+  return (
+    <ul class="transfers">
+      {sorted.map((transfer) => (
+        <TransferRow key={`${transfer.nodeId}/${transfer.transferId}`} transfer={transfer} />
+      ))}
+    </ul>
+  );
+}
+
+const TransferRow = memo(function TransferRow({ transfer }: { transfer: TransferView }) {
+  const { state, kind, modelId, doneBytes, totalBytes } = transfer;
+  const known = totalBytes > 0;
+  const share = state === "done" ? 1 : known ? doneBytes / totalBytes : 0;
+  const size = bytesOf(doneBytes, known ? totalBytes : doneBytes);
+  return (
+    <li class={`transfer ${state}`}>
+      <div class="transfer-name">
+        <strong class="clip" title={modelId}>
+          {modelId}
+        </strong>
+        <span class="quiet small">
+          {kind === "download" ? "download" : "load into memory"} ·{" "}
+          <NodeLink nodeId={transfer.nodeId} />
+        </span>
+      </div>
+      <div class="transfer-bar">
+        <Meter
+          share={share}
+          tone={state === "failed" ? "bad" : ""}
+          label={`${kind} of ${modelId}, ${percent(share)}`}
+        />
+        <span class="transfer-figures small">
+          <span>
+            {size.part}
+            {known && <span class="quiet"> / {size.whole}</span>} {size.unit}
+          </span>
+          {state === "running" && (
+            <>
+              <span>{byteRate(transfer.bytesPerSecond)}</span>
+              <span class="quiet">
+                {transfer.remainingSeconds > 0 ? `${duration(transfer.remainingSeconds)} left` : ""}
+              </span>
+            </>
+          )}
+        </span>
+        {transfer.error !== "" && <p class="transfer-error small">{transfer.error}</p>}
+      </div>
+      <span class="transfer-share">
+        {state === "failed" ? (
+          <span class="tag bad">failed</span>
+        ) : state === "done" ? (
+          <span class="tag good">done</span>
+        ) : (
+          percent(share)
+        )}
+      </span>
+    </li>
+  );
+});

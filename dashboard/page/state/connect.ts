@@ -1,0 +1,51 @@
+import type { Message } from "../../shared/messages";
+import { apply, setConnectionState } from "./fleet";
+import { oncePerFrame } from "./frames";
+
+/** Milliseconds before the stream is opened again, doubled with each failure. */
+const RETRY_MS = { first: 250, most: 5000 };
+/** Milliseconds of silence after which the process counts as lost; it speaks every 5 s at least. */
+const SILENCE_MS = 15_000;
+
+/** Follows the process's stream until the returned function is called. */
+export function connect(): () => void {
+  const receive = oncePerFrame<Message>(apply);
+  let source: EventSource | undefined;
+  let delay = RETRY_MS.first;
+  let retry: ReturnType<typeof setTimeout> | undefined;
+  let silence: ReturnType<typeof setTimeout> | undefined;
+
+  const heard = (): void => {
+    clearTimeout(silence);
+    silence = setTimeout(lose, SILENCE_MS);
+  };
+  const lose = (): void => {
+    source?.close();
+    clearTimeout(silence);
+    clearTimeout(retry);
+    setConnectionState("lost");
+    retry = setTimeout(open, delay);
+    delay = Math.min(delay * 2, RETRY_MS.most);
+  };
+  const open = (): void => {
+    source = new EventSource("/events");
+    source.onopen = () => {
+      delay = RETRY_MS.first;
+      heard();
+    };
+    source.onmessage = (event: MessageEvent<string>) => {
+      heard();
+      receive(JSON.parse(event.data) as Message);
+    };
+    source.addEventListener("alive", heard);
+    source.onerror = lose;
+    heard();
+  };
+
+  open();
+  return () => {
+    source?.close();
+    clearTimeout(silence);
+    clearTimeout(retry);
+  };
+}

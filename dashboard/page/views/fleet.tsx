@@ -1,0 +1,229 @@
+/** The home page: the fleet at a glance. */
+
+import { computed } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+
+import { Chart } from "../parts/chart";
+import { second } from "../parts/clock";
+import { Empty } from "../parts/empty";
+import { EventList } from "../parts/event_list";
+import { bytesOf, plural, tokenRate } from "../parts/format";
+import { nodesEachSecond } from "../parts/glance";
+import { ModelGrid } from "../parts/model_grid";
+import { NodeTable } from "../parts/node_table";
+import { PageHead } from "../parts/page_head";
+import { Panel } from "../parts/panel";
+import { href } from "../parts/route";
+import { fleetSeries } from "../parts/series";
+import { Sparkline } from "../parts/sparkline";
+import { isDown, usedBytes } from "../parts/states";
+import { TopologyLegend } from "../parts/topology/legend";
+import { Topology } from "../parts/topology/topology";
+import { TransferList } from "../parts/transfer_list";
+import { connection, events, nodeIds, nodes, sessions, transfers } from "../state/fleet";
+
+/** Seconds that the chart shows: all that a node keeps. */
+const CHART_SECONDS = 900;
+/** Seconds that the key figures' lines show. */
+const SPARK_SECONDS = 180;
+/** From so many nodes on the topology takes the whole width. */
+const CROWD = 13;
+
+const series = computed(() => {
+  void second.value;
+  void nodeIds.value;
+  return fleetSeries(nodes.peek(), CHART_SECONDS);
+});
+
+export function FleetView() {
+  if (nodeIds.value.length === 0) {
+    return (
+      <>
+        <PageHead title="Fleet" />
+        <Panel title="Nodes">
+          <Empty title="No nodes yet" command="fleet join">
+            {connection.value.state === "live"
+              ? "Start one on this machine or on any other of this network; it appears here by itself."
+              : "Waiting for the dashboard's process."}
+          </Empty>
+        </Panel>
+      </>
+    );
+  }
+  const crowded = nodeIds.value.length >= CROWD;
+  return (
+    <>
+      <PageHead title="Fleet" />
+      <div class="stack">
+        <KeyFigures />
+        <div class={crowded ? "overview crowded" : "overview"}>
+          <Panel title="Topology" note="filled by memory in use" flush class="overview-topology">
+            <Topology />
+            <TopologyLegend />
+          </Panel>
+          <Panel title="Throughput" note="tokens a second, all nodes" class="overview-chart">
+            <Throughput height={crowded ? 210 : 186} />
+          </Panel>
+          <Panel
+            title="Latest events"
+            class="overview-events"
+            flush
+            end={
+              <a class="link small" href={href("events")}>
+                All events
+              </a>
+            }
+          >
+            <LatestEvents />
+          </Panel>
+        </div>
+        <Panel title="Nodes" flush>
+          <NodeTable />
+        </Panel>
+        <div class={crowded ? "stack" : "models-and-transfers"}>
+          <Panel title="Models" note="by node" flush>
+            <ModelGrid />
+          </Panel>
+          <LatestTransfers />
+        </div>
+      </div>
+    </>
+  );
+}
+
+function KeyFigures() {
+  const all = nodesEachSecond.value;
+  const up = all.filter((node) => !isDown(node));
+  const memory = bytesOf(
+    up.reduce((sum, node) => sum + usedBytes(node), 0),
+    up.reduce((sum, node) => sum + node.memoryTotalBytes, 0),
+  );
+  const { tokensPerSecond, usedBytes: used, generatingCount, acceptance } = series.value;
+  const open = sessions.peek();
+  const generating = open.filter((session) => session.state === "generating").length;
+  const latest = acceptance.at(-1) ?? Number.NaN;
+  const totalMemory = up.reduce((sum, node) => sum + node.memoryTotalBytes, 0);
+  return (
+    <section class="panel key-figures" aria-label="Key figures">
+      <KeyFigure label="Nodes up" value={String(up.length)} unit={`/ ${all.length}`}>
+        <NodeDots />
+      </KeyFigure>
+      <KeyFigure label="Throughput" value={tokenRate(tokensPerSecond.at(-1) ?? 0)} unit="tok/s">
+        <Line values={tokensPerSecond} />
+      </KeyFigure>
+      <KeyFigure
+        label="Memory in use"
+        value={memory.part}
+        unit={`/ ${memory.whole} ${memory.unit}`}
+      >
+        <Line values={used} top={totalMemory} />
+      </KeyFigure>
+      <KeyFigure label="Generating" value={String(generating)} unit={`/ ${open.length} sessions`}>
+        <Line
+          values={generatingCount}
+          top={Math.max(4, ...generatingCount.slice(-SPARK_SECONDS)) * 1.2}
+        />
+      </KeyFigure>
+      <KeyFigure
+        label="Drafts accepted"
+        value={Number.isNaN(latest) ? "—" : String(Math.round(latest * 100))}
+        unit={Number.isNaN(latest) ? "none drafted" : "%"}
+      >
+        <Line values={acceptance.map((share) => (Number.isNaN(share) ? 0 : share))} top={1} />
+      </KeyFigure>
+    </section>
+  );
+}
+
+interface KeyFigureProps {
+  label: string;
+  value: string;
+  unit: string;
+  children: ComponentChildren;
+}
+
+function KeyFigure({ label, value, unit, children }: KeyFigureProps) {
+  return (
+    <div class="key-figure">
+      <h2>{label}</h2>
+      <p class="figure-value">
+        {value} <small>{unit}</small>
+      </p>
+      <div class="key-figure-line">{children}</div>
+    </div>
+  );
+}
+
+function Line({ values, top }: { values: readonly number[]; top?: number }) {
+  const shown = values.slice(-SPARK_SECONDS);
+  return (
+    <Sparkline
+      values={shown}
+      span={SPARK_SECONDS}
+      top={top ?? Math.max(1, ...shown) * 1.15}
+      height={26}
+    />
+  );
+}
+
+/** One mark a node: up, in trouble, or down. */
+function NodeDots() {
+  return (
+    <div class="node-dots" aria-hidden="true">
+      {nodesEachSecond.value.map((node) => (
+        <i
+          key={node.nodeId}
+          class={isDown(node) ? "down" : node.liveness === "alive" ? "up" : "suspect"}
+        />
+      ))}
+    </div>
+  );
+}
+
+function Throughput({ height }: { height: number }) {
+  const { at, tokensPerSecond } = series.value;
+  const most = Math.max(0, ...tokensPerSecond);
+  const summary =
+    at.length === 0
+      ? "No tokens were counted yet."
+      : `${tokenRate(tokensPerSecond.at(-1)!)} tokens a second now, at most ${tokenRate(most)} in the last ${plural(Math.ceil(at.length / 60), "minute")}.`;
+  return (
+    <Chart
+      at={at}
+      lines={[{ label: "tok/s", colour: "--accent", values: tokensPerSecond }]}
+      height={height}
+      format={tokenRate}
+      summary={summary}
+      least={10}
+    />
+  );
+}
+
+function LatestTransfers() {
+  const latest = transfers.value.filter((each) => each.state !== "done").slice(-4);
+  if (latest.length === 0) return null;
+  return (
+    <Panel
+      title="On their way"
+      class="compact"
+      flush
+      end={
+        <a class="link small" href={href("transfers")}>
+          All transfers
+        </a>
+      }
+    >
+      <TransferList transfers={latest} />
+    </Panel>
+  );
+}
+
+function LatestEvents() {
+  const latest = events.value.slice(-12);
+  if (latest.length === 0) return <p class="quiet panel-body">Nothing happened yet.</p>;
+  return (
+    <div class="latest-events" tabIndex={0} role="region" aria-label="Latest events, scrollable">
+      <EventList events={latest} />
+    </div>
+  );
+}

@@ -1,0 +1,488 @@
+import { computed } from "@preact/signals";
+import { useMemo } from "preact/hooks";
+
+import type { ModelView, NodeView } from "../../shared/messages";
+import { kindName, RoleTag, State } from "../parts/badges";
+import { CopyButton } from "../parts/copy";
+import { Chart, type Line } from "../parts/chart";
+import { second } from "../parts/clock";
+import { Empty } from "../parts/empty";
+import { EventList, NodeLink } from "../parts/event_list";
+import {
+  ago,
+  byteRate,
+  bytes,
+  bytesOf,
+  count,
+  dateTime,
+  duration,
+  modelName,
+  percent,
+  plural,
+  shortDigest,
+  span,
+  tokenRate,
+} from "../parts/format";
+import { memoryTone, Meter } from "../parts/meter";
+import { PageHead } from "../parts/page_head";
+import { Panel } from "../parts/panel";
+import { ProblemBox } from "../parts/problem";
+import { href } from "../parts/route";
+import { Snippets } from "../parts/snippets";
+import {
+  hasRole,
+  isArchive,
+  isDown,
+  nodeState,
+  TRANSPORT_NAME,
+  usedBytes,
+  usedShare,
+} from "../parts/states";
+import { Device } from "../parts/topology/device";
+import { TransferList } from "../parts/transfer_list";
+import { events, node, nodes, sessionKeys, transfers } from "../state/fleet";
+import { Figure } from "./session";
+import { SessionTable } from "./sessions";
+
+export function NodePage({ nodeId }: { nodeId: string }) {
+  const view = node(nodeId).value;
+  const crumb = { label: "Fleet", href: href("fleet") };
+  if (view === undefined) {
+    return (
+      <>
+        <PageHead title="Unknown node" crumb={crumb} />
+        <Panel title="Node">
+          <Empty title="No node has this id">
+            <code>{nodeId}</code> left the fleet, or was never in it.
+          </Empty>
+        </Panel>
+      </>
+    );
+  }
+  const down = isDown(view);
+  const own = sessionKeys.value.filter((key) => key.startsWith(`${nodeId}/`));
+  const moving = transfers.value.filter((transfer) => transfer.nodeId === nodeId);
+  const heard = events.value.filter(
+    (event) => event.nodeId === nodeId || event.subjectNodeId === nodeId,
+  );
+  return (
+    <>
+      <PageHead title={view.name} crumb={crumb}>
+        <State {...nodeState(view)} />
+        <span class="row">
+          {hasRole(view, "verifier") && <RoleTag role="verifier" />}
+          {hasRole(view, "proposer") && <RoleTag role="proposer" />}
+          {isArchive(view) && <RoleTag role="archive" />}
+          {view.isSelf && <span class="tag plain">gateway</span>}
+        </span>
+      </PageHead>
+      <div class="stack">
+        {down && <Down view={view} />}
+        {!down && !view.reachable && (
+          <ProblemBox
+            problem={{
+              reason: "NODE_UNREACHABLE",
+              message: `The dashboard does not reach ${view.name} since ${ago(view.heardAt, second.value)}: ${view.unreachableReason}`,
+              mend: `See whether ${view.address} can be reached from the machine of the dashboard: fleet status`,
+            }}
+          />
+        )}
+        <Facts view={view} />
+        <Charts view={view} />
+        <Panel title="Models" flush>
+          <Models models={view.models} />
+        </Panel>
+        {moving.length > 0 && (
+          <Panel title="Transfers" flush>
+            <TransferList transfers={moving} />
+          </Panel>
+        )}
+        <div class="grid-2">
+          <Panel title="Ways" note="measured round trips" flush>
+            <Ways view={view} />
+          </Panel>
+          <div class="stack">
+            <Panel title="Links" note="open tensor links" flush>
+              <Links view={view} />
+            </Panel>
+            <Panel title="Acceptance" note="as its verifiers measured it" flush>
+              <Acceptances view={view} />
+            </Panel>
+          </div>
+        </div>
+        <Panel title={plural(own.length, "session")} flush>
+          {own.length === 0 ? (
+            <Empty title="No session is open here" />
+          ) : (
+            <SessionTable keys={own} />
+          )}
+        </Panel>
+        <Panel title="Events and faults" flush>
+          {heard.length === 0 ? (
+            <Empty title="Nothing happened here yet" />
+          ) : (
+            <EventList events={heard.slice(-15)} withNode={false} />
+          )}
+        </Panel>
+        {hasRole(view, "verifier") && (
+          <Panel title="Use it from an application">
+            <Snippets
+              address={view.address}
+              httpAddress={view.httpAddress}
+              model={view.models.find((model) => model.role === "verifier")?.modelId ?? ""}
+            />
+          </Panel>
+        )}
+      </div>
+    </>
+  );
+}
+
+function Down({ view }: { view: NodeView }) {
+  const left = view.liveness === "left";
+  return (
+    <ProblemBox
+      problem={{
+        reason: left ? "NODE_LEFT" : "NODE_DEAD",
+        message: left
+          ? `${view.name} left the fleet ${ago(view.heardAt, second.value)}. What follows is its last word.`
+          : `${view.name} is dead; it was last heard ${ago(view.heardAt, second.value)}, at ${dateTime(view.heardAt)}. What follows is its last word.`,
+        mend: left
+          ? "Start it again on its machine: fleet join"
+          : "See on its machine whether the agent runs, and start it again: fleet join. It joins by itself.",
+      }}
+    />
+  );
+}
+
+/** The protocol versions that most of the fleet speaks at best. */
+const usualProtocol = computed(() => {
+  const votes = new Map<number, number>();
+  for (const each of nodes.value) {
+    votes.set(each.protocolMax, (votes.get(each.protocolMax) ?? 0) + 1);
+  }
+  return [...votes].sort((one, other) => other[1] - one[1])[0]?.[0] ?? 0;
+});
+
+function Facts({ view }: { view: NodeView }) {
+  const memory = bytesOf(usedBytes(view), view.memoryTotalBytes);
+  const skewed = view.protocolMax !== usualProtocol.value;
+  const protocol =
+    view.protocolMin === view.protocolMax
+      ? `${view.protocolMax}`
+      : `${view.protocolMin} to ${view.protocolMax}`;
+  const latest = view.samples.at(-1);
+  return (
+    <section class="panel node-head" aria-label="Facts">
+      <div class="node-portrait">
+        <Device
+          shape={view.shape}
+          width={132}
+          height={94}
+          share={isDown(view) ? 0 : usedShare(view)}
+          tone={nodeState(view).tone}
+        />
+      </div>
+      <div class="node-facts">
+        <div class="node-figures">
+          <Figure label="Speed" value={tokenRate(latest?.tokensPerSecond ?? 0)} unit="tok/s" />
+          <div class="key-figure">
+            <h2>Memory in use</h2>
+            <p class="figure-value">
+              {memory.part}{" "}
+              <small>
+                / {memory.whole} {memory.unit}
+              </small>
+            </p>
+            <Meter
+              share={usedShare(view)}
+              tone={memoryTone(usedShare(view))}
+              label={`Memory, ${percent(usedShare(view))}`}
+            />
+          </div>
+          <div class="key-figure">
+            <h2>K/V</h2>
+            <p class="figure-value">
+              {bytes(view.kvBytes)}{" "}
+              {view.kvBudgetBytes > 0 && <small>/ {bytes(view.kvBudgetBytes)}</small>}
+            </p>
+            <Meter
+              share={view.kvBudgetBytes > 0 ? view.kvBytes / view.kvBudgetBytes : 0}
+              label="K/V of its budget"
+            />
+          </div>
+          <Figure
+            label="Sessions"
+            value={`${view.generatingCount}`}
+            unit={`generating / ${view.sessionCount} open`}
+          />
+        </div>
+        <dl class="facts">
+          <Fact name="Address">
+            <code>{view.address}</code>
+          </Fact>
+          <Fact name="Machine">
+            {[view.platform, view.accelerator].filter((part) => part !== "").join(" · ") || "—"}
+          </Fact>
+          <Fact name="Software">{view.softwareVersion || "—"}</Fact>
+          <Fact name="Protocol">
+            {protocol}
+            {skewed && (
+              <>
+                {" "}
+                <span class="tag warn">most speak {usualProtocol.value}</span>
+              </>
+            )}
+          </Fact>
+          <Fact name="Running for">
+            {view.startedAt > 0 ? span((second.value - view.startedAt) / 1000) : "—"}
+          </Fact>
+          <Fact name="Round trip from here">
+            {view.roundTripSeconds > 0 ? duration(view.roundTripSeconds) : "—"}
+          </Fact>
+          <Fact name="Ring">{view.ringAddress || "not advertised"}</Fact>
+          <Fact name="HTTP">
+            {view.httpAddress === "" ? "off" : <code>{view.httpAddress}</code>}
+          </Fact>
+          {isArchive(view) && (
+            <Fact name="Archive">
+              {bytes(view.archiveBytes)} of {bytes(view.archiveBudgetBytes)}
+            </Fact>
+          )}
+          <Fact name="Node id">
+            <span class="node-id">
+              <code class="clip" title={view.nodeId}>
+                {view.nodeId}
+              </code>
+              <CopyButton text={view.nodeId} label="Copy the node id" />
+            </span>
+          </Fact>
+        </dl>
+      </div>
+    </section>
+  );
+}
+
+function Fact({ name, children }: { name: string; children: preact.ComponentChildren }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+function Charts({ view }: { view: NodeView }) {
+  const { samples } = view;
+  const data = useMemo(() => {
+    const at = samples.map((sample) => sample.at);
+    const used = samples.map((sample) => view.memoryTotalBytes - sample.memoryFreeBytes);
+    return {
+      at,
+      speed: samples.map((sample) => sample.tokensPerSecond),
+      prefill: samples.map((sample) => sample.prefillTokensPerSecond),
+      used,
+      kv: samples.map((sample) => sample.kvBytes),
+    };
+  }, [samples]);
+  const speed: Line[] = [
+    { label: "tok/s", colour: "--accent", values: data.speed },
+    { label: "prefill", colour: "--ink-3", values: data.prefill, bare: true, dashed: true },
+  ];
+  const hasPrefill = data.prefill.some((value) => value > 0);
+  return (
+    <div class="grid-3">
+      <Panel title="Speed" note="tokens a second">
+        <Chart
+          at={data.at}
+          lines={hasPrefill ? speed : speed.slice(0, 1)}
+          height={140}
+          format={tokenRate}
+          least={10}
+          summary={`${tokenRate(data.speed.at(-1) ?? 0)} tokens a second now, at most ${tokenRate(Math.max(0, ...data.speed))}.`}
+        />
+      </Panel>
+      <Panel title="Memory" note={`of ${bytes(view.memoryTotalBytes)}`}>
+        <Chart
+          at={data.at}
+          lines={[{ label: "in use", colour: "--accent", values: data.used }]}
+          height={140}
+          format={bytes}
+          least={view.memoryTotalBytes}
+          binary
+          summary={`${bytes(usedBytes(view))} of ${bytes(view.memoryTotalBytes)} in use.`}
+        />
+      </Panel>
+      <Panel title="K/V" note="of all its sessions">
+        <Chart
+          at={data.at}
+          lines={[{ label: "K/V", colour: "--accent", values: data.kv }]}
+          height={140}
+          format={bytes}
+          least={2 ** 20}
+          binary
+          summary={`${bytes(view.kvBytes)} of keys and values now.`}
+        />
+      </Panel>
+    </div>
+  );
+}
+
+function Models({ models }: { models: readonly ModelView[] }) {
+  if (models.length === 0) {
+    return (
+      <Empty title="It serves no model" command="fleet join --serve verifier=tiny">
+        A node is given models when it is started.
+      </Empty>
+    );
+  }
+  return (
+    <div class="scroll">
+      <table class="table">
+        <thead>
+          <tr>
+            <th scope="col">Model</th>
+            <th scope="col">Role</th>
+            <th scope="col" class="mid">
+              Kind
+            </th>
+            <th scope="col" class="mid">
+              Format
+            </th>
+            <th scope="col" class="num">
+              Step
+            </th>
+            <th scope="col" class="num wide">
+              Context
+            </th>
+            <th scope="col" class="wide">
+              Back end
+            </th>
+            <th scope="col" class="wide">
+              Weights
+            </th>
+            <th scope="col" class="wide">
+              Tokenizer
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {models.map((model) => (
+            <tr key={`${model.modelId}/${model.role}`}>
+              <th scope="row">
+                {modelName(model.modelId)}
+                {model.rankCount > 1 && <span class="tag plain">{model.rankCount} ranks</span>}
+              </th>
+              <td>
+                <RoleTag role={model.role} />
+              </td>
+              <td class="mid">{kindName(model)}</td>
+              <td class="mid quiet">
+                {[model.quantization, model.dtype].filter((part) => part !== "").join(" · ") || "—"}
+              </td>
+              <td class="num">{model.stepSeconds > 0 ? duration(model.stepSeconds) : "—"}</td>
+              <td class="num wide">{count(model.contextLength)}</td>
+              <td class="wide quiet">{model.backend || "—"}</td>
+              <td class="wide">
+                <code title={model.weightsDigest}>{shortDigest(model.weightsDigest)}</code>
+              </td>
+              <td class="wide">
+                <code title={model.tokenizerDigest}>{shortDigest(model.tokenizerDigest)}</code>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Ways({ view }: { view: NodeView }) {
+  if (view.ways.length === 0) {
+    return (
+      <Empty title="No way is measured yet">Peers are probed in turn, once each few seconds.</Empty>
+    );
+  }
+  const ways = [...view.ways].sort((one, other) => one.roundTripSeconds - other.roundTripSeconds);
+  const most = Math.max(...ways.map((way) => way.roundTripSeconds));
+  return (
+    <div class="ways" tabIndex={0} role="region" aria-label="Ways, scrollable">
+      <table class="table">
+        <thead>
+          <tr>
+            <th scope="col">To</th>
+            <th scope="col" class="num">
+              Round trip
+            </th>
+            <th scope="col">
+              <span class="unseen">Beside the longest</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {ways.map((way) => (
+            <tr key={way.nodeId}>
+              <th scope="row">
+                <NodeLink nodeId={way.nodeId} />{" "}
+                {way.breakerOpen && <span class="tag warn">shut out</span>}
+              </th>
+              <td class="num">{duration(way.roundTripSeconds)}</td>
+              <td class="way-bar">
+                <Meter
+                  share={way.roundTripSeconds / most}
+                  label="Share of the longest round trip"
+                />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Links({ view }: { view: NodeView }) {
+  if (view.links.length === 0) {
+    return <Empty title="No tensor link is open">Drafts need none: they are ids alone.</Empty>;
+  }
+  return (
+    <ul class="link-list">
+      {view.links.map((link, index) => (
+        <li key={index}>
+          <div class="row">
+            <NodeLink nodeId={link.peerNodeId} />
+            <span class={link.transport === "ring" ? "tag verifier" : "tag"}>
+              {TRANSPORT_NAME[link.transport]}
+            </span>
+            <span class="quiet small">{link.purpose}</span>
+            <span class="link-rate">{byteRate(link.bytesPerSecond)}</span>
+          </div>
+          <p class="quiet small">
+            {bytes(link.byteCount)} in {count(link.tensorCount)} tensors
+            {link.demotionCount > 0 && `, demoted ${link.demotionCount} times`}
+            {link.reason !== "" && ` · ${link.reason}`}
+          </p>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Acceptances({ view }: { view: NodeView }) {
+  if (view.acceptances.length === 0) return <Empty title="Nothing was drafted for it yet" />;
+  return (
+    <ul class="link-list">
+      {view.acceptances.map((each) => (
+        <li key={`${each.verifierModelId}/${each.proposerModelId}`}>
+          <div class="row">
+            <span>{modelName(each.proposerModelId)}</span>
+            <span class="quiet">for {modelName(each.verifierModelId)}</span>
+            <span class="link-rate">{percent(each.rate)}</span>
+          </div>
+          <Meter share={each.rate} label={`${percent(each.rate)} accepted`} />
+          <p class="quiet small">{count(each.draftedCount)} drafted tokens</p>
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,216 @@
+/** The frame about every view: navigation, the connection's state, the theme. */
+
+import { useEffect, useRef } from "preact/hooks";
+
+import { Icon, Mark, type IconName } from "../parts/icon";
+import { href, route } from "../parts/route";
+import { chooseTheme, theme, type Theme } from "../parts/theme";
+import { connection, sessionKeys, transfers } from "../state/fleet";
+import { EventsView } from "./events";
+import { FleetView } from "./fleet";
+import { NodePage } from "./node";
+import { NotFound } from "./not_found";
+import { PlanPage } from "./plan";
+import { PlaygroundPage } from "./playground";
+import { SessionPage } from "./session";
+import { SessionsView } from "./sessions";
+import { TransfersView } from "./transfers";
+
+interface Place {
+  view: string;
+  label: string;
+  icon: IconName;
+  /** Views that belong to it. */
+  also?: readonly string[];
+}
+
+const PLACES: readonly Place[] = [
+  { view: "fleet", label: "Fleet", icon: "fleet", also: ["node"] },
+  { view: "sessions", label: "Sessions", icon: "sessions", also: ["session"] },
+  { view: "plan", label: "Plan", icon: "plan" },
+  { view: "playground", label: "Playground", icon: "playground" },
+  { view: "transfers", label: "Transfers", icon: "transfers" },
+  { view: "events", label: "Events", icon: "events" },
+];
+
+export function Shell() {
+  const main = useRef<HTMLElement>(null);
+  const { view, id } = route.value;
+  const first = useRef(true);
+  useEffect(() => {
+    if (first.current) {
+      first.current = false;
+      return;
+    }
+    // As after loading a page: reading goes on at its beginning.
+    window.scrollTo(0, 0);
+    main.current?.focus({ preventScroll: true });
+  }, [view, id]);
+  const { state, fault } = connection.value;
+  return (
+    <>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          main.current?.focus();
+        }}
+      >
+        Skip to the content
+      </a>
+      <div class="shell">
+        <Side view={view} />
+        <div>
+          <Banner />
+          <main
+            id="main"
+            ref={main}
+            tabIndex={-1}
+            class={state === "lost" || fault !== "" ? "main stale" : "main"}
+          >
+            <View />
+          </main>
+        </div>
+      </div>
+    </>
+  );
+}
+
+function View() {
+  const { view, id } = route.value;
+  switch (view) {
+    case "fleet":
+      return <FleetView />;
+    case "node":
+      return <NodePage key={id} nodeId={id} />;
+    case "sessions":
+      return <SessionsView />;
+    case "session":
+      return <SessionPage key={id} sessionKey={id} />;
+    case "plan":
+      return <PlanPage />;
+    case "playground":
+      return <PlaygroundPage />;
+    case "transfers":
+      return <TransfersView />;
+    case "events":
+      return <EventsView />;
+    default:
+      return <NotFound />;
+  }
+}
+
+function Side({ view }: { view: string }) {
+  return (
+    <header class="side">
+      <a class="brand" href={href("fleet")} aria-label="Kakeya Fleet, home">
+        <Mark />
+        <span>Kakeya Fleet</span>
+      </a>
+      <nav class="nav" aria-label="Views">
+        {PLACES.map((place) => {
+          const here = place.view === view || place.also?.includes(view) === true;
+          return (
+            <a
+              key={place.view}
+              href={href(place.view)}
+              {...(here ? { "aria-current": "page" as const } : {})}
+            >
+              <Icon name={place.icon} />
+              <span>{place.label}</span>
+              <Count view={place.view} />
+            </a>
+          );
+        })}
+      </nav>
+      <div class="side-foot">
+        <Gateway />
+        <ThemeSwitch />
+      </div>
+    </header>
+  );
+}
+
+function Count({ view }: { view: string }) {
+  const amount =
+    view === "sessions"
+      ? sessionKeys.value.length
+      : view === "transfers"
+        ? transfers.value.filter((transfer) => transfer.state === "running").length
+        : 0;
+  if (amount === 0) return null;
+  return (
+    <span class="count" aria-hidden="true">
+      {amount}
+    </span>
+  );
+}
+
+function Gateway() {
+  const { state, fleetName, gatewayAddress, fault } = connection.value;
+  const word = fault !== "" ? "not watched" : state;
+  const tone = word === "live" ? "good" : word === "connecting" ? "idle" : "bad";
+  return (
+    <div class="gateway">
+      <span class={`state ${tone}`} aria-hidden="true" />
+      <strong class="clip">{fleetName === "" ? "fleet" : fleetName}</strong>
+      <code title="The gateway">{gatewayAddress === "" ? " " : gatewayAddress}</code>
+      <span class="unseen">The view is {word}</span>
+    </div>
+  );
+}
+
+const THEMES: readonly { theme: Theme; label: string }[] = [
+  { theme: "light", label: "Light" },
+  { theme: "dark", label: "Dark" },
+  { theme: "system", label: "As the device" },
+];
+
+function ThemeSwitch() {
+  return (
+    <div class="theme" role="group" aria-label="Theme">
+      {THEMES.map((each) => (
+        <button
+          key={each.theme}
+          type="button"
+          aria-pressed={theme.value === each.theme}
+          aria-label={each.label}
+          title={each.label}
+          onClick={() => chooseTheme(each.theme)}
+        >
+          <Icon name={each.theme} size={15} />
+        </button>
+      ))}
+    </div>
+  );
+}
+
+/** What is lost, and that what is shown is the last that was heard. The region is always there, so that it is read out. */
+function Banner() {
+  const { state, fault, gatewayAddress } = connection.value;
+  const lost = state === "lost";
+  return (
+    <div role="status">
+      {lost && (
+        <div class="banner bad">
+          <Icon name="error" size={17} />
+          <strong>The dashboard’s process does not answer.</strong>
+          <span>
+            What is shown is the last that was heard. It is tried again; if it ended, start it with{" "}
+            <code>fleet dashboard</code>
+          </span>
+        </div>
+      )}
+      {!lost && fault !== "" && (
+        <div class="banner">
+          <Icon name="warning" size={17} />
+          <strong>
+            The fleet is not watched{gatewayAddress === "" ? "" : ` by ${gatewayAddress}`}.
+          </strong>
+          <span>{fault}</span>
+        </div>
+      )}
+    </div>
+  );
+}

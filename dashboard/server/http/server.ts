@@ -1,0 +1,160 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+
+import type { PlaygroundMessage } from "../../shared/messages";
+import { problemOf, Refused } from "../problem";
+import { jsonBody } from "./body";
+import { beginEvents, eventText, keepAlive } from "./event_stream";
+import type { Files } from "./files";
+import { refuse, SAFE_HEADERS } from "./guard";
+import type { Pages } from "./pages";
+
+/** What the routes do; each may throw what `problemOf` knows. */
+export interface Routes {
+  files: Files;
+  pages: Pages;
+  plan(body: Record<string, unknown>, signal: AbortSignal): Promise<unknown>;
+  generate(
+    body: Record<string, unknown>,
+    signal: AbortSignal,
+  ): AsyncGenerator<PlaygroundMessage, void, undefined>;
+  close(body: Record<string, unknown>): Promise<void>;
+}
+
+/** The dashboard's HTTP server, on loopback only. */
+export class HttpServer {
+  readonly #server: Server;
+  readonly #routes: Routes;
+  #port = 0;
+
+  constructor(routes: Routes) {
+    this.#routes = routes;
+    this.#server = createServer((request, response) => void this.#answer(request, response));
+  }
+
+  /** Listens; answers the page's address. Throws Refused when the port is taken. */
+  async listen(host: string, port: number): Promise<string> {
+    this.#server.listen(port, host);
+    try {
+      await once(this.#server, "listening");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
+      throw new Refused(409, "PORT_TAKEN", `Port ${port} is taken: choose another with --port.`);
+    }
+    const address = this.#server.address() as AddressInfo;
+    this.#port = address.port;
+    const name = address.family === "IPv6" ? `[${address.address}]` : address.address;
+    return `http://${name}:${address.port}/`;
+  }
+
+  async end(): Promise<void> {
+    this.#routes.pages.end();
+    this.#server.close();
+    this.#server.closeAllConnections();
+    if (this.#server.listening) await once(this.#server, "close");
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (refuse(request, response, this.#port)) return;
+    const { pathname } = new URL(request.url ?? "/", "http://dashboard");
+    const left = new AbortController();
+    response.once("close", () => left.abort());
+    try {
+      await this.#route(`${request.method} ${pathname}`, pathname, request, response, left.signal);
+    } catch (error) {
+      if (left.signal.aborted) return;
+      fail(response, error);
+    }
+  }
+
+  async #route(
+    route: string,
+    pathname: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { files, pages, plan, generate, close } = this.#routes;
+    switch (route) {
+      case "GET /events":
+        return pages.add(request, response);
+      case "POST /plan":
+        return answer(response, await plan(await jsonBody(request), signal));
+      case "POST /generate":
+        return tell(request, response, generate(await jsonBody(request), signal));
+      case "POST /close":
+        await close(await jsonBody(request));
+        return answer(response, {});
+      default:
+        if (request.method === "POST") {
+          response.writeHead(404, { ...SAFE_HEADERS, "content-type": "application/json" });
+          const problem = { reason: "NOT_FOUND", message: `${pathname} is not served.`, mend: "" };
+          response.end(JSON.stringify(problem));
+          return;
+        }
+        return files.serve(pathname, response);
+    }
+  }
+}
+
+function answer(response: ServerResponse, value: unknown): void {
+  response.writeHead(200, {
+    ...SAFE_HEADERS,
+    "content-type": "application/json",
+    "cache-control": "no-store",
+  });
+  response.end(JSON.stringify(value));
+}
+
+/** Streams the messages; an error before the first of them has a status of its own. */
+async function tell(
+  request: IncomingMessage,
+  response: ServerResponse,
+  messages: AsyncGenerator<PlaygroundMessage, void, undefined>,
+): Promise<void> {
+  const first = await messages.next();
+  beginEvents(request, response);
+  keepAlive(response);
+  try {
+    if (!first.done) response.write(eventText(first.value));
+    for await (const message of messages) {
+      // A page that reads slowly slows the generation down, not this process.
+      if (!response.write(eventText(message))) await drained(response);
+    }
+  } catch (error) {
+    const known = problemOf(error);
+    if (known === null) throw error;
+    response.write(eventText({ type: "problem", problem: known.problem }));
+  }
+  response.end();
+}
+
+async function drained(response: ServerResponse): Promise<void> {
+  if (response.destroyed) return;
+  await new Promise<void>((resolve) => {
+    response.once("drain", resolve);
+    response.once("close", resolve);
+  });
+}
+
+function fail(response: ServerResponse, error: unknown): void {
+  const known = problemOf(error);
+  if (known === null) {
+    process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`);
+  }
+  if (response.headersSent) {
+    response.end();
+    return;
+  }
+  const { status, problem } = known ?? {
+    status: 500,
+    problem: {
+      reason: "INTERNAL",
+      message: "The dashboard's process failed; its terminal says where.",
+      mend: "",
+    },
+  };
+  response.writeHead(status, { ...SAFE_HEADERS, "content-type": "application/json" });
+  response.end(JSON.stringify(problem));
+}

@@ -1,0 +1,32 @@
+import { Client } from "@kakeya/runtime";
+
+import type { PlanView } from "../shared/messages";
+import { Fields } from "./http/fields";
+import { planView } from "./views/plan_view";
+
+/** Answers a `PlanQuestion`. Throws Refused and what the SDK throws. */
+export async function planFor(
+  body: Record<string, unknown>,
+  gateway: string,
+  signal: AbortSignal,
+): Promise<PlanView> {
+  const fields = new Fields(body);
+  const client = new Client(gateway);
+  try {
+    const plan = await client.fleet.plan({
+      verifierModel: fields.text("verifierModel", 512),
+      ...(fields.optionalText("proposerModel", 512) === ""
+        ? {}
+        : { proposerModel: fields.text("proposerModel", 512) }),
+      contextTokens: fields.whole("contextTokens", 0, 2 ** 31),
+      kvStrategy: fields.choice("kvStrategy", ["full", "sink_window", "restored"]),
+      ...(fields.given("windowTokens")
+        ? { windowTokens: fields.whole("windowTokens", 1, 2 ** 31) }
+        : {}),
+      signal,
+    });
+    return planView(plan);
+  } finally {
+    await client.close();
+  }
+}

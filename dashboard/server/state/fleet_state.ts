@@ -1,0 +1,289 @@
+import type {
+  FleetSnapshot,
+  Node,
+  NodeEvent,
+  NodeHistory,
+  NodeSample,
+  NodeStatus,
+  SessionActivity,
+  Transfer,
+} from "@kakeya/runtime";
+
+import type {
+  EventView,
+  FleetView,
+  Message,
+  NodeView,
+  Sample,
+  TransferView,
+} from "../../shared/messages";
+import { SAMPLE_LIMIT, withLoadOf } from "../../shared/sample";
+import { eventView, nodeView, sampleView, transferView, type Reach } from "../views/node_view";
+import { ClockOffset } from "./clock_offset";
+import { SessionRows } from "./session_rows";
+
+export const EVENT_LIMIT = 512;
+/** Transfers that are kept of one node. */
+const TRANSFER_LIMIT = 64;
+/** Between the samples of nodes. */
+const SAMPLE_MS = 1000;
+
+interface Known {
+  status: NodeStatus;
+  /** Null before the node itself said anything. */
+  node: Node | null;
+  reach: Reach;
+  clock: ClockOffset;
+  view: Omit<NodeView, "samples">;
+  samples: Sample[];
+  transfers: Map<string, TransferView>;
+}
+
+/**
+ * The fleet as the process knows it. Every change is told to `tell` as the
+ * message that brings a page's copy to the same state.
+ */
+export class FleetState {
+  readonly #tell: (message: Message) => void;
+  readonly #clock: () => number;
+  readonly #nodes = new Map<string, Known>();
+  readonly #sessions: SessionRows;
+  #events: EventView[] = [];
+  readonly #eventKeys = new Set<string>();
+  #fleetName = "";
+  #gatewayAddress: string;
+  #fault = "";
+
+  /** `clock`: milliseconds since 1970. */
+  constructor(gatewayAddress: string, tell: (message: Message) => void, clock: () => number) {
+    this.#gatewayAddress = gatewayAddress;
+    this.#tell = tell;
+    this.#clock = clock;
+    this.#sessions = new SessionRows(tell, clock);
+  }
+
+  /** The whole, for a page that begins or fell behind. */
+  message(): Message {
+    return { type: "fleet", fleet: this.view(), now: this.#clock() };
+  }
+
+  view(): FleetView {
+    const known = [...this.#nodes.values()];
+    return {
+      fleetName: this.#fleetName,
+      gatewayAddress: this.#gatewayAddress,
+      fault: this.#fault,
+      nodes: known.map(({ view, samples }) => ({ ...view, samples: [...samples] })),
+      sessions: this.#sessions.all(),
+      events: [...this.#events],
+      transfers: known.flatMap(({ transfers }) => [...transfers.values()]),
+    };
+  }
+
+  /** Id of the node that answers at `address`; empty when none is known to. */
+  nodeAt(address: string): string {
+    for (const { status } of this.#nodes.values()) {
+      if (status.address === address || status.card?.addresses.includes(address)) {
+        return status.nodeId;
+      }
+    }
+    return "";
+  }
+
+  /** Who is watched for the fleet, and why it is not if it is not. */
+  gateway(gatewayAddress: string, fault: string): void {
+    if (gatewayAddress === this.#gatewayAddress && fault === this.#fault) return;
+    this.#gatewayAddress = gatewayAddress;
+    this.#fault = fault;
+    this.#tell({ type: "fault", gatewayAddress, fault });
+  }
+
+  snapshot(fleet: FleetSnapshot): void {
+    const present = new Set(fleet.nodes.map((status) => status.nodeId));
+    const renamed = this.#fleetName !== fleet.fleetName;
+    this.#fleetName = fleet.fleetName;
+    for (const nodeId of this.#nodes.keys()) if (!present.has(nodeId)) this.removed(nodeId);
+    for (const status of fleet.nodes) this.changed(status);
+    // No smaller message carries the fleet's name.
+    if (renamed) this.#tell(this.message());
+  }
+
+  changed(status: NodeStatus): void {
+    const known = this.#nodes.get(status.nodeId);
+    if (known === undefined) {
+      const reach = { reachable: false, reason: "It was not asked yet.", heardAt: 0 };
+      this.#nodes.set(status.nodeId, {
+        status,
+        node: null,
+        reach,
+        clock: new ClockOffset(),
+        view: nodeView(status, null, reach, 0),
+        samples: [],
+        transfers: new Map(),
+      });
+    } else {
+      known.status = status;
+    }
+    if (status.liveness === "dead" || status.liveness === "left") {
+      this.#sessions.lost(status.nodeId, status.liveness === "left" ? "drained" : "lost");
+    }
+    this.#refresh(status.nodeId);
+  }
+
+  removed(nodeId: string): void {
+    if (!this.#nodes.delete(nodeId)) return;
+    this.#sessions.lost(nodeId, "lost");
+    this.#tell({ type: "removed", nodeId });
+  }
+
+  /** The node itself answers. */
+  reached(nodeId: string): void {
+    const known = this.#nodes.get(nodeId);
+    if (known === undefined) return;
+    known.reach = { reachable: true, reason: "", heardAt: this.#clock() };
+    this.#refresh(nodeId);
+  }
+
+  /** The node itself does not answer; it stays, with what was known. */
+  unreached(nodeId: string, reason: string): void {
+    const known = this.#nodes.get(nodeId);
+    if (known === undefined) return;
+    if (!known.reach.reachable && known.reach.reason === reason) return;
+    known.reach = { ...known.reach, reachable: false, reason };
+    this.#refresh(nodeId);
+  }
+
+  /** The first word of a node's watch: all that it did before. */
+  history(nodeId: string, history: NodeHistory): void {
+    const known = this.#nodes.get(nodeId);
+    if (known === undefined) return;
+    known.node = history.node;
+    const latest = history.samples.at(-1);
+    if (latest !== undefined) {
+      // The latest second ended at most one ago.
+      known.clock.heard(latest.atUnix * 1000 + SAMPLE_MS / 2, this.#clock());
+    }
+    const offset = known.clock.milliseconds;
+    known.samples = history.samples
+      .slice(-SAMPLE_LIMIT)
+      .map((sample) => sampleView(sample, offset));
+    for (const event of history.events) this.#keepEvent(this.#eventView(known, event));
+    known.transfers = new Map();
+    for (const transfer of history.transfers) this.#keepTransfer(known, transfer);
+    known.reach = { reachable: true, reason: "", heardAt: this.#clock() };
+    known.view = nodeView(known.status, known.node, known.reach, offset);
+    this.#tellAll(known);
+  }
+
+  node(nodeId: string, node: Node): void {
+    const known = this.#nodes.get(nodeId);
+    if (known === undefined) return;
+    known.node = node;
+    known.reach = { ...known.reach, heardAt: this.#clock() };
+    this.#refresh(nodeId);
+  }
+
+  sample(nodeId: string, sample: NodeSample): void {
+    const known = this.#nodes.get(nodeId);
+    if (known === undefined) return;
+    this.#heard(known, sample.atUnix);
+    const view = sampleView(sample, known.clock.milliseconds);
+    known.samples.push(view);
+    if (known.samples.length > SAMPLE_LIMIT) known.samples.shift();
+    known.view = withLoadOf(known.view, view);
+    this.#tell({ type: "sample", nodeId, sample: view });
+  }
+
+  event(nodeId: string, event: NodeEvent): void {
+    const known = this.#nodes.get(nodeId);
+    if (known === undefined) return;
+    this.#heard(known, event.atUnix);
+    const view = this.#eventView(known, event);
+    if (this.#keepEvent(view)) this.#tell({ type: "event", event: view });
+  }
+
+  transfer(nodeId: string, transfer: Transfer): void {
+    const known = this.#nodes.get(nodeId);
+    if (known === undefined) return;
+    this.#tell({ type: "transfer", transfer: this.#keepTransfer(known, transfer) });
+  }
+
+  sessions(nodeId: string, activities: readonly SessionActivity[]): void {
+    if (this.#nodes.has(nodeId)) this.#sessions.replace(nodeId, activities);
+  }
+
+  session(nodeId: string, activity: SessionActivity): void {
+    if (this.#nodes.has(nodeId)) this.#sessions.changed(nodeId, activity);
+  }
+
+  ended(nodeId: string, sessionId: string, outcome: string): void {
+    this.#sessions.ended(nodeId, sessionId, outcome);
+  }
+
+  /** A word of the node's clock; when it was set, all that has its times is told anew. */
+  #heard(known: Known, atUnix: number): void {
+    const change = known.clock.heard(atUnix * 1000, this.#clock());
+    if (change === 0) return;
+    const { nodeId } = known.status;
+    known.samples = known.samples.map((sample) => ({ ...sample, at: sample.at + change }));
+    for (const [id, row] of known.transfers) {
+      known.transfers.set(id, { ...row, startedAt: row.startedAt + change });
+    }
+    this.#events = this.#events.map((event) =>
+      event.nodeId === nodeId ? { ...event, at: event.at + change } : event,
+    );
+    this.#events.sort((one, other) => one.at - other.at);
+    known.view = nodeView(known.status, known.node, known.reach, known.clock.milliseconds);
+    this.#tell(this.message());
+  }
+
+  #tellAll(known: Known): void {
+    const { nodeId } = known.status;
+    this.#tell({
+      type: "history",
+      node: { ...known.view, samples: [...known.samples] },
+      events: this.#events.filter((event) => event.nodeId === nodeId),
+      transfers: [...known.transfers.values()],
+    });
+  }
+
+  #refresh(nodeId: string): void {
+    const known = this.#nodes.get(nodeId);
+    if (known === undefined) return;
+    const { status, node, reach, clock } = known;
+    const plain = nodeView(status, node, reach, clock.milliseconds);
+    const latest = known.samples.at(-1);
+    // A word of the fleet is no word of the node: its load stays that of its latest second.
+    const stale = latest !== undefined && latest.at > reach.heardAt;
+    known.view = stale ? withLoadOf(plain, latest) : plain;
+    this.#tell({ type: "node", node: known.view });
+  }
+
+  #eventView(known: Known, event: NodeEvent): EventView {
+    const boot = known.node?.card.bootId ?? "";
+    return eventView(event, known.status.nodeId, boot, known.clock.milliseconds);
+  }
+
+  /** Whether the event was not known yet. */
+  #keepEvent(event: EventView): boolean {
+    if (this.#eventKeys.has(event.key)) return false;
+    this.#eventKeys.add(event.key);
+    const place = this.#events.findLastIndex((earlier) => earlier.at <= event.at) + 1;
+    this.#events.splice(place, 0, event);
+    if (this.#events.length > EVENT_LIMIT) {
+      const dropped = this.#events.shift();
+      if (dropped !== undefined) this.#eventKeys.delete(dropped.key);
+    }
+    return true;
+  }
+
+  #keepTransfer(known: Known, transfer: Transfer): TransferView {
+    const view = transferView(transfer, known.status.nodeId, known.clock.milliseconds);
+    known.transfers.set(view.transferId, view);
+    if (known.transfers.size > TRANSFER_LIMIT) {
+      const [oldest] = known.transfers.keys();
+      if (oldest !== undefined) known.transfers.delete(oldest);
+    }
+    return view;
+  }
+}

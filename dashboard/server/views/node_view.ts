@@ -1,0 +1,240 @@
+/** What the SDK tells of nodes, as the page takes it. */
+
+import type {
+  Card,
+  ModelOffer,
+  Node,
+  NodeEvent,
+  NodeSample,
+  NodeStatus,
+  Transfer,
+} from "@kakeya/runtime";
+
+import type {
+  EventView,
+  Liveness,
+  LinkView,
+  ModelView,
+  NodeView,
+  Sample,
+  TransferView,
+  Transport,
+} from "../../shared/messages";
+
+/** What the process knows of reaching a node itself. */
+export interface Reach {
+  reachable: boolean;
+  reason: string;
+  /** By the process's clock, in milliseconds since 1970; 0 before the first word. */
+  heardAt: number;
+}
+
+/**
+ * A node as the fleet speaks of it (`status`) and as it speaks of itself
+ * (`node`, null before it did). `offset` is the process's clock less the node's,
+ * in milliseconds.
+ */
+export function nodeView(
+  status: NodeStatus,
+  node: Node | null,
+  reach: Reach,
+  offset: number,
+): Omit<NodeView, "samples"> {
+  const card = node?.card ?? status.card;
+  return {
+    nodeId: status.nodeId,
+    name: card?.name ?? status.name,
+    address: status.address,
+    isSelf: status.isSelf,
+    liveness: livenessOf(status),
+    reachable: reach.reachable,
+    unreachableReason: reach.reason,
+    heardAt: reach.heardAt,
+    roundTripSeconds: status.roundTripSeconds ?? 0,
+    ...ofCard(card),
+    ...ofNode(node, card, offset),
+  };
+}
+
+function livenessOf(status: NodeStatus): Liveness {
+  // A liveness that this version has no word for is at least not certain.
+  return status.liveness === "unknown" ? "suspect" : status.liveness;
+}
+
+type CardPart = Pick<
+  NodeView,
+  | "platform"
+  | "accelerator"
+  | "shape"
+  | "softwareVersion"
+  | "protocolMin"
+  | "protocolMax"
+  | "memoryTotalBytes"
+  | "ringAddress"
+  | "models"
+>;
+
+function ofCard(card: Card | null): CardPart {
+  return {
+    platform: card?.platform ?? "",
+    accelerator: card?.acceleratorName || (card?.acceleratorKind ?? ""),
+    shape: shapeOf(card),
+    softwareVersion: card?.softwareVersion ?? "",
+    protocolMin: card?.protocolMin ?? 0,
+    protocolMax: card?.protocolMax ?? 0,
+    memoryTotalBytes: card?.memoryTotalBytes ?? 0,
+    ringAddress: card?.ringAddress ?? "",
+    models: (card?.models ?? []).flatMap(modelViews),
+  };
+}
+
+type NodePart = Omit<
+  NodeView,
+  | keyof CardPart
+  | "nodeId"
+  | "name"
+  | "address"
+  | "isSelf"
+  | "liveness"
+  | "reachable"
+  | "unreachableReason"
+  | "heardAt"
+  | "roundTripSeconds"
+  | "samples"
+>;
+
+function ofNode(node: Node | null, card: Card | null, offset: number): NodePart {
+  const load = node?.load;
+  return {
+    startedAt: node === null || node.startedAtUnix === 0 ? 0 : node.startedAtUnix * 1000 + offset,
+    memoryFreeBytes: load?.memoryFreeBytes ?? card?.memoryFreeBytes ?? 0,
+    kvBytes: load?.kvBytes ?? 0,
+    kvBudgetBytes: load?.kvBudgetBytes ?? 0,
+    archiveBytes: load?.archiveBytes ?? 0,
+    archiveBudgetBytes: load?.archiveBudgetBytes ?? card?.archive?.capacityBytes ?? 0,
+    sessionCount: load?.sessionCount ?? 0,
+    generatingCount: load?.generatingCount ?? 0,
+    draining: node?.draining ?? false,
+    httpAddress: node?.httpAddress || (card?.httpAddress ?? ""),
+    ways: (node?.links ?? []).map((way) => ({
+      nodeId: way.nodeId,
+      roundTripSeconds: way.roundTripSeconds,
+      breakerOpen: way.breakerOpen,
+    })),
+    links: linkViews(node),
+    acceptances: (node?.acceptances ?? []).map((pair) => ({
+      verifierModelId: pair.verifierModelId,
+      proposerModelId: pair.proposerModelId,
+      rate: pair.acceptanceRate,
+      draftedCount: pair.draftedCount,
+    })),
+  };
+}
+
+function linkViews(node: Node | null): LinkView[] {
+  return (node?.tensorLinks ?? []).map((link) => ({
+    peerNodeId: link.peerNodeId,
+    purpose: link.purpose,
+    transport: transportOf(link.transport) || "grpc",
+    bytesPerSecond: link.bytesPerSecond,
+    reason: link.reason,
+    changedAt: Date.now() - link.changedSecondsAgo * 1000,
+    isCaller: link.isCaller,
+    tensorCount: link.tensorCount,
+    byteCount: link.byteCount,
+    demotionCount: link.demotionCount,
+  }));
+}
+
+/** Empty for none, and for one that this version has no word for. */
+export function transportOf(transport: string | null): Transport | "" {
+  return transport === "local" || transport === "grpc" || transport === "ring" ? transport : "";
+}
+
+/** None for a role that is no model's. */
+function modelViews(offer: ModelOffer): ModelView[] {
+  if (offer.role !== "verifier" && offer.role !== "proposer") return [];
+  return [
+    {
+      modelId: offer.modelId,
+      role: offer.role,
+      kind: offer.kind,
+      weightsDigest: offer.weightsDigest,
+      tokenizerDigest: offer.tokenizerDigest,
+      quantization: offer.quantization,
+      dtype: offer.dtype,
+      contextLength: offer.contextLength,
+      vocabularySize: offer.vocabularySize,
+      backend: offer.backend,
+      architecture: offer.architecture,
+      stepSeconds: offer.stepCosts[0]?.seconds ?? 0,
+      exact: offer.exact,
+      rankCount: Math.max(1, offer.rankCount),
+    },
+  ];
+}
+
+/** The shape that is drawn. Cards tell no model of machine: the name or the chip has to. */
+function shapeOf(card: Card | null): string {
+  if (card === null) return "computer";
+  const name = card.name.toLowerCase();
+  if (/macbook|laptop|mbp/.test(name)) return "macbook";
+  if (/studio/.test(name)) return "mac-studio";
+  if (card.platform.startsWith("darwin")) {
+    return /ultra/i.test(card.acceleratorName) ? "mac-studio" : "mac-mini";
+  }
+  return card.platform.startsWith("linux") ? "linux" : "computer";
+}
+
+/** Rates to a tenth and whole bytes: fifty nodes' quarters of an hour travel to every page. */
+export function sampleView(sample: NodeSample, offset: number): Sample {
+  const { atUnix, ...measured } = sample;
+  return {
+    ...measured,
+    at: Math.round(atUnix * 1000 + offset),
+    tokensPerSecond: tenth(measured.tokensPerSecond),
+    prefillTokensPerSecond: tenth(measured.prefillTokensPerSecond),
+    draftsPerSecond: tenth(measured.draftsPerSecond),
+    linkBytesPerSecond: Math.round(measured.linkBytesPerSecond),
+  };
+}
+
+function tenth(rate: number): number {
+  return Math.round(rate * 10) / 10;
+}
+
+/** `boot` tells the node's starts apart: event numbers begin anew with each. */
+export function eventView(
+  event: NodeEvent,
+  nodeId: string,
+  boot: string,
+  offset: number,
+): EventView {
+  return {
+    key: `${nodeId}/${boot}/${event.number}`,
+    at: event.atUnix * 1000 + offset,
+    severity: event.severity === "unknown" ? "info" : event.severity,
+    kind: event.kind,
+    message: event.message,
+    mend: event.mend,
+    nodeId,
+    subjectNodeId: event.subjectNodeId,
+    sessionId: event.sessionId,
+  };
+}
+
+export function transferView(transfer: Transfer, nodeId: string, offset: number): TransferView {
+  return {
+    nodeId,
+    transferId: transfer.transferId,
+    kind: transfer.kind === "load" ? "load" : "download",
+    modelId: transfer.modelId,
+    state: transfer.state === "unknown" ? "running" : transfer.state,
+    doneBytes: transfer.doneBytes,
+    totalBytes: transfer.totalBytes,
+    bytesPerSecond: transfer.bytesPerSecond,
+    remainingSeconds: transfer.remainingSeconds,
+    startedAt: transfer.startedAtUnix * 1000 + offset,
+    error: transfer.error,
+  };
+}

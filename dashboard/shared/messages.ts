@@ -1,0 +1,328 @@
+/**
+ * What the dashboard's process tells the page: JSON, one message an event of
+ * `GET /events` (server-sent events). The first message is `fleet`; each that
+ * follows changes it. Times are milliseconds since 1970 by the clock of the
+ * dashboard's process, which it corrects for each node's own clock.
+ */
+
+export type Liveness = "alive" | "suspect" | "dead" | "left";
+export type Role = "verifier" | "proposer";
+export type Transport = "local" | "grpc" | "ring";
+export type Severity = "info" | "warning" | "error";
+
+/** A model in the role it is served in. */
+export interface ModelView {
+  modelId: string;
+  role: Role;
+  /** autoregressive, ngram, masked_diffusion or dflash. */
+  kind: string;
+  weightsDigest: string;
+  tokenizerDigest: string;
+  quantization: string;
+  dtype: string;
+  contextLength: number;
+  vocabularySize: number;
+  /** torch, mlx, or empty. */
+  backend: string;
+  architecture: string;
+  /** Median seconds of a step of one token; 0 while unmeasured. */
+  stepSeconds: number;
+  exact: boolean;
+  /** Ranks that serve it together; 1 for one process. */
+  rankCount: number;
+}
+
+/** One second of a node. */
+export interface Sample {
+  at: number;
+  tokensPerSecond: number;
+  prefillTokensPerSecond: number;
+  sessionCount: number;
+  generatingCount: number;
+  draftStreamCount: number;
+  kvBytes: number;
+  memoryFreeBytes: number;
+  archiveBytes: number;
+  draftedCount: number;
+  acceptedCount: number;
+  verifyForwardCount: number;
+  draftsPerSecond: number;
+  linkBytesPerSecond: number;
+}
+
+/** A measured way from one node to another. */
+export interface WayView {
+  nodeId: string;
+  roundTripSeconds: number;
+  /** Proposers there are shut out by this node's breaker. */
+  breakerOpen: boolean;
+}
+
+/** An open tensor link, as one of its ends sees it. */
+export interface LinkView {
+  peerNodeId: string;
+  /** features, kv, ... as the SDK names purposes. */
+  purpose: string;
+  transport: Transport;
+  bytesPerSecond: number;
+  reason: string;
+  changedAt: number;
+  isCaller: boolean;
+  tensorCount: number;
+  byteCount: number;
+  demotionCount: number;
+}
+
+/** Acceptance that a verifier measured with a proposer. */
+export interface AcceptanceView {
+  verifierModelId: string;
+  proposerModelId: string;
+  rate: number;
+  draftedCount: number;
+}
+
+/** A download of a model, or a load into memory. */
+export interface TransferView {
+  nodeId: string;
+  transferId: string;
+  kind: "download" | "load";
+  modelId: string;
+  state: "running" | "done" | "failed";
+  doneBytes: number;
+  totalBytes: number;
+  bytesPerSecond: number;
+  remainingSeconds: number;
+  startedAt: number;
+  error: string;
+}
+
+/** Something that happened. `key` is unique in the fleet. */
+export interface EventView {
+  key: string;
+  at: number;
+  severity: Severity;
+  kind: string;
+  message: string;
+  mend: string;
+  /** The node that tells. */
+  nodeId: string;
+  subjectNodeId: string;
+  sessionId: string;
+}
+
+/** A node. What only the node itself tells is as of `heardAt`. */
+export interface NodeView {
+  nodeId: string;
+  name: string;
+  address: string;
+  isSelf: boolean;
+  liveness: Liveness;
+  /** Whether the dashboard's process has the node's own word now, and since when not. */
+  reachable: boolean;
+  unreachableReason: string;
+  heardAt: number;
+  roundTripSeconds: number;
+  platform: string;
+  accelerator: string;
+  /** macbook, mac-mini, mac-studio, linux or computer: the shape that is drawn. */
+  shape: string;
+  softwareVersion: string;
+  protocolMin: number;
+  protocolMax: number;
+  startedAt: number;
+  memoryTotalBytes: number;
+  memoryFreeBytes: number;
+  kvBytes: number;
+  kvBudgetBytes: number;
+  archiveBytes: number;
+  archiveBudgetBytes: number;
+  sessionCount: number;
+  generatingCount: number;
+  draining: boolean;
+  ringAddress: string;
+  httpAddress: string;
+  models: ModelView[];
+  ways: WayView[];
+  links: LinkView[];
+  acceptances: AcceptanceView[];
+  /** At most 900, oldest first, one a second; empty before the node told any. */
+  samples: Sample[];
+}
+
+/** A verified block. `accepted` of `drafted` tokens held; `committed` includes the verifier's own. */
+export interface BlockView {
+  firstIndex: number;
+  drafted: number;
+  accepted: number;
+  committed: number;
+  draftSeconds: number;
+  wireSeconds: number;
+  waitSeconds: number;
+  verifySeconds: number;
+  draftedAhead: boolean;
+  startSeconds: number;
+  generation: number;
+}
+
+/** A session, on the node that holds it. */
+export interface SessionView {
+  sessionId: string;
+  nodeId: string;
+  modelId: string;
+  label: string;
+  state: "idle" | "appending" | "generating";
+  historyLength: number;
+  residentTokenCount: number;
+  kvBytes: number;
+  kvStrategy: "full" | "sink_window" | "restored";
+  sinkTokens: number;
+  windowTokens: number;
+  openedAt: number;
+  /** When its last operation ended; it is evicted `ttlSeconds` later. */
+  idleSince: number;
+  ttlSeconds: number;
+  proposerNodeId: string;
+  proposerModelId: string;
+  transport: Transport | "";
+  blockSize: number;
+  /** Why it decodes alone now; empty when it does not. */
+  dropReason: string;
+  planReasons: string[];
+  /** Nodes whose archives keep what it evicted. */
+  archiveNodeIds: string[];
+  evictedTokenCount: number;
+  rebuildCount: number;
+  tokensPerSecond: number;
+  generationCount: number;
+  generatedTokenCount: number;
+  prefilledTokenCount: number;
+  prefillSeconds: number;
+  draftedCount: number;
+  acceptedCount: number;
+  verifyForwardCount: number;
+  draftSeconds: number;
+  wireSeconds: number;
+  waitSeconds: number;
+  verifySeconds: number;
+  stopReason: string;
+  linkChanges: { transport: Transport; purpose: string; reason: string; peerNodeId: string }[];
+  /** The latest, oldest first; at most 256 are kept. */
+  blocks: BlockView[];
+}
+
+/** The whole fleet, as the page holds it. */
+export interface FleetView {
+  fleetName: string;
+  /** The node that was named to `fleet dashboard`, or another that answers in its place. */
+  gatewayAddress: string;
+  /** Empty while the fleet is watched; otherwise why not, with the mend. */
+  fault: string;
+  nodes: NodeView[];
+  sessions: SessionView[];
+  /** Latest last; at most 512. */
+  events: EventView[];
+  transfers: TransferView[];
+}
+
+export type Message =
+  | { type: "fleet"; fleet: FleetView; now: number }
+  /** The node without its samples, which the page keeps. */
+  | { type: "node"; node: Omit<NodeView, "samples"> }
+  /** A node that was reached: all that it says of itself replaces what was held of it. */
+  | { type: "history"; node: NodeView; events: EventView[]; transfers: TransferView[] }
+  | { type: "removed"; nodeId: string }
+  | { type: "sample"; nodeId: string; sample: Sample }
+  | { type: "event"; event: EventView }
+  | { type: "transfer"; transfer: TransferView }
+  /** The session without its blocks, and those that are new. */
+  | { type: "session"; session: Omit<SessionView, "blocks">; blocks: BlockView[] }
+  | { type: "session-ended"; nodeId: string; sessionId: string; outcome: string }
+  | { type: "fault"; gatewayAddress: string; fault: string };
+
+/** `POST /plan`: what to plan, and what is answered. Errors: `Problem` with status 4xx or 5xx. */
+export interface PlanQuestion {
+  verifierModel: string;
+  proposerModel?: string;
+  contextTokens: number;
+  kvStrategy: "full" | "sink_window" | "restored";
+  windowTokens?: number;
+}
+
+export interface PlacementView {
+  nodeId: string;
+  nodeName: string;
+  modelId: string;
+}
+
+export interface PlanView {
+  verifier: PlacementView;
+  proposer: PlacementView | null;
+  transport: Transport | "";
+  blockSize: number;
+  predictedTokensPerSecond: number;
+  predictedAloneTokensPerSecond: number;
+  roundTripSeconds: number;
+  acceptanceRate: number;
+  acceptanceMeasured: boolean;
+  kvBytes: number;
+  exact: boolean;
+  reasons: string[];
+  archives: (PlacementView & { firstPosition: number; endPosition: number })[];
+  rejections: {
+    verifier: PlacementView;
+    proposer: PlacementView | null;
+    reason: string;
+    explanation: string;
+    predictedTokensPerSecond: number;
+  }[];
+}
+
+/** `POST /generate`: the playground. Answered with server-sent events of `PlaygroundMessage`. */
+export interface PlaygroundRequest {
+  /** From a session of this page that goes on; empty opens one. */
+  sessionKey: string;
+  model: string;
+  /** A chat by the model's template, or plain text. */
+  mode: "chat" | "text";
+  prompt: string;
+  maxTokens: number;
+  temperature: number;
+  seed?: number;
+  speculation: "auto" | "off";
+  kvStrategy: "full" | "sink_window" | "restored";
+}
+
+export type PlaygroundMessage =
+  | {
+      type: "opened";
+      sessionKey: string;
+      sessionId: string;
+      nodeId: string;
+      promptTokenCount: number;
+      plan: PlanView;
+    }
+  /** One a message of the node: `pieces` are its tokens' texts, the first `drafted` of them drafted. */
+  | { type: "tokens"; firstIndex: number; pieces: string[]; drafted: number }
+  | {
+      type: "done";
+      stopReason: string;
+      generatedTokenCount: number;
+      seconds: number;
+      firstTokenSeconds: number;
+      acceptanceLength: number;
+      draftedCount: number;
+      acceptedCount: number;
+      dropReason: string;
+      blocks: BlockView[];
+    }
+  | { type: "resumed"; nodeId: string; reason: string }
+  | { type: "problem"; problem: Problem };
+
+/** `POST /close {sessionKey}` closes a session of the playground; so does the page when it goes. */
+
+/** An error, for people. */
+export interface Problem {
+  reason: string;
+  message: string;
+  mend: string;
+}

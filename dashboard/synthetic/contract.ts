@@ -1,0 +1,2 @@
+/** The generated contract, as the synthetic nodes serve it. */
+export * from "@kakeya/runtime/contract";

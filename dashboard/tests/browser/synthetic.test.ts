@@ -1,0 +1,125 @@
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { launch } from "../process/chromium";
+import { dashboard, synthetic, type Dashboard, type SyntheticNodes } from "../process/dashboard";
+import { until } from "../process/until";
+import { open } from "./page";
+import { shifted, violations, watchShifts } from "./rules";
+
+let browser: Browser;
+let fleet: SyntheticNodes;
+let board: Dashboard;
+
+beforeAll(async () => {
+  fleet = await synthetic(12);
+  [browser, board] = await Promise.all([launch(), dashboard(fleet.address)]);
+});
+
+afterAll(async () => {
+  await browser?.close();
+  await board?.child.end();
+  await fleet?.child.end();
+});
+
+/** Every kind of page: all views, a node with sessions, and what is not there. */
+function views(): [string, string][] {
+  const node = fleet.nodes[0]?.nodeId ?? "";
+  return [
+    ["fleet", ""],
+    ["node", `node/${node}`],
+    ["node-gone", "node/nobody"],
+    ["sessions", "sessions"],
+    ["plan", "plan"],
+    ["playground", "playground"],
+    ["transfers", "transfers"],
+    ["events", "events"],
+    ["not-found", "nowhere"],
+  ];
+}
+
+test("all nodes show by name, without a complaint of the browser", async () => {
+  const { page, context, complaints } = await open(browser, board.url, "");
+  for (const { name } of fleet.nodes) await page.getByText(name).first().waitFor();
+  expect(complaints.list).toEqual([]);
+  await context.close();
+});
+
+test.each(["dark", "light"] as const)(
+  "every view at three widths, %s: no rule broken, nothing cut off",
+  async (theme) => {
+    const found: string[] = [];
+    for (const width of [390, 820, 1440]) {
+      const { page, context, complaints } = await open(browser, board.url, "", { width, theme });
+      await shown(page);
+      for (const [name, view] of views()) {
+        await go(page, view);
+        await page.screenshot({ path: `screenshots/${name}-${width}-${theme}.png` });
+        const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        if (over > 0) found.push(`${name} at ${width} is ${over} px wider than its window`);
+        // The rules do not depend on the width but for what a phone folds away.
+        if (width !== 820) {
+          found.push(...(await violations(page)).map((rule) => `${name} at ${width}: ${rule}`));
+        }
+      }
+      found.push(...complaints.list);
+      await context.close();
+    }
+    expect(found).toEqual([]);
+  },
+  180_000,
+);
+
+test("nothing moves while nodes and sessions tell", async () => {
+  const { page, context } = await open(browser, board.url, "");
+  await shown(page);
+  for (const view of ["", `node/${fleet.nodes[0]?.nodeId}`, "sessions", "events"]) {
+    await go(page, view);
+    await watchShifts(page);
+    const before = Date.now();
+    await until(() => Date.now() - before > 3000, "three seconds of telling");
+    expect(await shifted(page), view).toBeLessThan(0.01);
+  }
+  await context.close();
+}, 60_000);
+
+test("all views are reached by the keyboard alone", async () => {
+  const { page, context } = await open(browser, board.url, "");
+  await shown(page);
+  const reached = new Set<string>();
+  for (let step = 0; step < 60 && reached.size < 6; step += 1) {
+    await page.keyboard.press("Tab");
+    const target = await page.evaluate(() => document.activeElement?.getAttribute("href") ?? "");
+    if (/^#\/(sessions|plan|playground|transfers|events)?$/.test(target)) reached.add(target);
+  }
+  expect(reached.size).toBe(6);
+  await page.locator('a[href="#/events"]').first().focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { level: 1, name: /events/i }).waitFor();
+  await context.close();
+});
+
+test("a node that dies shows as dead, and alive again once it is back", async () => {
+  const { page, context } = await open(browser, board.url, "");
+  await shown(page);
+  const name = fleet.nodes[1]?.name ?? "";
+  const row = page.locator("main").getByRole("row").filter({ hasText: name }).first();
+  fleet.child.tell({ silence: name });
+  await row.getByText(/dead/i).waitFor({ timeout: 4000 });
+  fleet.child.tell({ revive: name });
+  await row.getByText(/dead/i).waitFor({ state: "detached", timeout: 4000 });
+  await context.close();
+});
+
+/** Waits until the page shows the fleet. */
+async function shown(page: Page): Promise<void> {
+  await page
+    .getByText(fleet.nodes[0]?.name ?? "")
+    .first()
+    .waitFor({ timeout: 10_000 });
+}
+
+async function go(page: Page, view: string): Promise<void> {
+  await page.evaluate((hash) => (location.hash = hash), `#/${view}`);
+  await page.locator("main h1").first().waitFor({ timeout: 10_000 });
+}

@@ -1,0 +1,63 @@
+import { spawn, type ChildProcessByStdio } from "node:child_process";
+import { once } from "node:events";
+import { createInterface, type Interface } from "node:readline";
+import type { Readable, Writable } from "node:stream";
+
+type Line = Record<string, unknown>;
+
+/** A program that speaks JSON lines; those that are none are skipped. */
+export class Child {
+  readonly #child: ChildProcessByStdio<Writable, Readable, null>;
+  readonly #lines: Interface;
+  readonly #waiting: Line[] = [];
+  #wake = (): void => undefined;
+  #closed = false;
+
+  constructor(program: string, args: readonly string[], environment: NodeJS.ProcessEnv = {}) {
+    this.#child = spawn(program, args, {
+      stdio: ["pipe", "pipe", "inherit"],
+      env: { ...process.env, ...environment },
+    });
+    this.#lines = createInterface({ input: this.#child.stdout });
+    this.#lines.on("line", (text) => {
+      if (!text.startsWith("{")) return;
+      this.#waiting.push(JSON.parse(text) as Line);
+      this.#wake();
+    });
+    this.#lines.once("close", () => {
+      this.#closed = true;
+      this.#wake();
+    });
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  /** The next line whose "event" is `event`; throws when the program ends before. */
+  async line(event: string): Promise<Line> {
+    for (;;) {
+      const line = this.#waiting.shift();
+      if (line?.["event"] === event) return line;
+      if (line !== undefined) continue;
+      if (this.#closed) throw new Error(`The program ended without saying ${event}.`);
+      await new Promise<void>((resolve) => (this.#wake = resolve));
+    }
+  }
+
+  tell(line: Line): void {
+    this.#child.stdin.write(`${JSON.stringify(line)}\n`);
+  }
+
+  /** Ends its input, waits for its end; answers its exit code. */
+  async end(signal?: NodeJS.Signals): Promise<number | null> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) {
+      return this.#child.exitCode;
+    }
+    const ended = once(this.#child, "exit");
+    this.#child.stdin.end();
+    if (signal !== undefined) this.#child.kill(signal);
+    await ended;
+    return this.#child.exitCode;
+  }
+}

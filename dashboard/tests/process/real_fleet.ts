@@ -1,0 +1,70 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { Child } from "./child";
+
+const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
+
+export interface Agent {
+  child: Child;
+  name: string;
+  nodeId: string;
+  /** host:port. */
+  address: string;
+}
+
+/** Real agents of this machine, with a state directory of their own. */
+export class RealFleet {
+  readonly agents = new Map<string, Agent>();
+  readonly #home: string;
+
+  private constructor(home: string) {
+    this.#home = home;
+  }
+
+  static async create(): Promise<RealFleet> {
+    return new RealFleet(await mkdtemp(join(tmpdir(), "fleet-")));
+  }
+
+  /** What commands of this fleet need to find it, and nothing of the person's own. */
+  get environment(): NodeJS.ProcessEnv {
+    return {
+      XDG_STATE_HOME: join(this.#home, "state"),
+      XDG_CONFIG_HOME: join(this.#home, "config"),
+      XDG_CACHE_HOME: join(this.#home, "cache"),
+      HF_HUB_OFFLINE: "1",
+      OMP_NUM_THREADS: "1",
+      KAKEYA_LINKS: "grpc",
+    };
+  }
+
+  /** Starts an agent that serves `served`, such as "verifier=tiny"; the first is every other's peer. */
+  async join(name: string, ...served: string[]): Promise<Agent> {
+    const [first] = this.agents.values();
+    const child = new Child(
+      join(ROOT, ".venv/bin/fleet"),
+      [
+        ...["join", "--json", "--no-mdns", "--name", name, "--bind", "127.0.0.1:0"],
+        ...served.flatMap((one) => ["--serve", one]),
+        ...(first === undefined ? [] : ["--peer", first.address]),
+      ],
+      this.environment,
+    );
+    const ready = await child.line("ready");
+    const agent = {
+      child,
+      name,
+      nodeId: String(ready["node_id"]),
+      address: String(ready["address"]),
+    };
+    this.agents.set(name, agent);
+    return agent;
+  }
+
+  async end(): Promise<void> {
+    await Promise.all([...this.agents.values()].map(({ child }) => child.end("SIGTERM")));
+    await rm(this.#home, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,151 @@
+/** Plain views for tests. */
+
+import type {
+  BlockView,
+  EventView,
+  FleetView,
+  NodeView,
+  Sample,
+  SessionView,
+} from "../shared/messages";
+
+export function nodeView(nodeId: string): NodeView {
+  return {
+    nodeId,
+    name: nodeId,
+    address: "127.0.0.1:1",
+    isSelf: false,
+    liveness: "alive",
+    reachable: true,
+    unreachableReason: "",
+    heardAt: 0,
+    roundTripSeconds: 0,
+    platform: "linux/x86_64",
+    accelerator: "cpu",
+    shape: "linux",
+    softwareVersion: "0.1.0",
+    protocolMin: 1,
+    protocolMax: 1,
+    startedAt: 0,
+    memoryTotalBytes: 8e9,
+    memoryFreeBytes: 4e9,
+    kvBytes: 0,
+    kvBudgetBytes: 1e9,
+    archiveBytes: 0,
+    archiveBudgetBytes: 0,
+    sessionCount: 0,
+    generatingCount: 0,
+    draining: false,
+    ringAddress: "",
+    httpAddress: "",
+    models: [],
+    ways: [],
+    links: [],
+    acceptances: [],
+    samples: [],
+  };
+}
+
+export function sampleView(at: number): Sample {
+  return {
+    at,
+    tokensPerSecond: 10,
+    prefillTokensPerSecond: 0,
+    sessionCount: 1,
+    generatingCount: 1,
+    draftStreamCount: 0,
+    kvBytes: 1000,
+    memoryFreeBytes: 4e9,
+    archiveBytes: 0,
+    draftedCount: 0,
+    acceptedCount: 0,
+    verifyForwardCount: 0,
+    draftsPerSecond: 0,
+    linkBytesPerSecond: 0,
+  };
+}
+
+export function eventView(nodeId: string, at: number): EventView {
+  return {
+    key: `${nodeId}/${at}`,
+    at,
+    severity: "info",
+    kind: "TOLD",
+    message: "",
+    mend: "",
+    nodeId,
+    subjectNodeId: "",
+    sessionId: "",
+  };
+}
+
+export function blockView(firstIndex: number): BlockView {
+  return {
+    firstIndex,
+    drafted: 3,
+    accepted: 3,
+    committed: 4,
+    draftSeconds: 0.001,
+    wireSeconds: 0.001,
+    waitSeconds: 0.001,
+    verifySeconds: 0.01,
+    draftedAhead: false,
+    startSeconds: 0,
+    generation: 1,
+  };
+}
+
+export function sessionView(nodeId: string, sessionId: string): SessionView {
+  return {
+    sessionId,
+    nodeId,
+    modelId: "tiny",
+    label: "",
+    state: "generating",
+    historyLength: 4,
+    residentTokenCount: 4,
+    kvBytes: 4096,
+    kvStrategy: "sink_window",
+    sinkTokens: 4,
+    windowTokens: 1024,
+    openedAt: 0,
+    idleSince: 0,
+    ttlSeconds: 900,
+    proposerNodeId: "",
+    proposerModelId: "",
+    transport: "",
+    blockSize: 0,
+    dropReason: "",
+    planReasons: [],
+    archiveNodeIds: [],
+    evictedTokenCount: 0,
+    rebuildCount: 0,
+    tokensPerSecond: 10,
+    generationCount: 1,
+    generatedTokenCount: 4,
+    prefilledTokenCount: 0,
+    prefillSeconds: 0,
+    draftedCount: 0,
+    acceptedCount: 0,
+    verifyForwardCount: 0,
+    draftSeconds: 0,
+    wireSeconds: 0,
+    waitSeconds: 0,
+    verifySeconds: 0,
+    stopReason: "",
+    linkChanges: [],
+    blocks: [],
+  };
+}
+
+export function fleetView(nodeIds: readonly string[]): FleetView {
+  return {
+    fleetName: "test",
+    gatewayAddress: "127.0.0.1:1",
+    fault: "",
+    nodes: nodeIds.map(nodeView),
+    sessions: [],
+    events: [],
+    transfers: [],
+  };
+}

@@ -1,0 +1,84 @@
+"""`fleet chat`: a conversation over one session."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from node.cli.kv_options import kv_options
+from node.cli.options import (
+    json_option,
+    node_option,
+    tokenizer_option,
+    verifier_option,
+)
+from node.cli.sampling_options import max_tokens_option, sampling_options
+
+if TYPE_CHECKING:
+    from node.cli.kv_options import KvChoice
+    from node.cli.sampling_options import Sampling
+
+EXAMPLE = """\b
+Example:
+  fleet chat
+  fleet chat --verifier Qwen/Qwen3-0.6B --system "Answer in one sentence." --show-drafted
+  fleet chat --plain --verifier tiny --temperature 0.8
+  printf 'first question\\nsecond question\\n' | fleet chat
+
+\b
+In the chat: /stats /fork /sessions /undo /system /save /help /quit
+"""
+
+
+@click.command("chat", epilog=EXAMPLE)
+@verifier_option(required=False)
+@click.option("--system", default="", metavar="TEXT", help="What the system says before all else.")
+@click.option(
+    "--plain", is_flag=True, help="Join the turns plainly: for a model without a chat template."
+)
+@click.option("--show-drafted", is_flag=True, help="Colour what the proposer drafted.")
+@max_tokens_option(2048)
+@sampling_options
+@kv_options
+@tokenizer_option
+@node_option
+@json_option
+def command(  # noqa: PLR0913 - one parameter an option
+    verifier: str | None,
+    system: str,
+    max_tokens: int,
+    tokenizer: str | None,
+    node: str | None,
+    *,
+    kv: KvChoice,
+    sampling: Sampling,
+    plain: bool,
+    show_drafted: bool,
+    as_json: bool,
+) -> int:
+    """Talk with a model over one session.
+
+    Each turn appends its own tokens alone. A verifier that dies is replaced by
+    another that serves the same weights. Without a terminal on stdin, a line is a turn.
+    """
+    from node.cli.chat_loop import ChatOptions, chat
+    from node.cli.chat_screen import ChatScreen
+    from node.cli.chat_session import AnswerLimits
+    from node.cli.connection import find_local_node, told_as_failures
+    from node.cli.output import has_colours
+
+    screen = ChatScreen(
+        as_json=as_json, has_colours=has_colours(sys.stdout), tints_drafted=show_drafted
+    )
+    options = ChatOptions(
+        verifier=verifier,
+        system=system,
+        is_plain=plain,
+        tokenizer=tokenizer,
+        kv=kv,
+        limits=AnswerLimits(sampling, max_tokens),
+    )
+    with told_as_failures():
+        return chat(node or find_local_node(), options, screen)

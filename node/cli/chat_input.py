@@ -1,0 +1,108 @@
+"""What a person types: lines with history where the terminal has it, pasted ones as one."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from node.cli.chat_lines import joined
+
+PROMPT = "› "
+GOES_ON = "… "
+# Lines that come this soon after one were pasted with it.
+PASTE_SECONDS = 0.03
+KEPT_LINES = 1000
+_BOLD = "\x1b[1m"
+_PLAIN = "\x1b[0m"
+
+
+class Typist:
+    """Reads the texts that a person gives, each from one line or several.
+
+    On a terminal lines can be edited and called back, also those of earlier chats, which
+    `history_file` keeps, readable by its owner alone.
+    """
+
+    def __init__(self, history_file: Path, *, has_colours: bool) -> None:
+        self._is_terminal = sys.stdin.isatty()
+        self._history_file = history_file
+        self._has_colours = has_colours
+        self._readline = _readline() if self._is_terminal else None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person types, rather than a program."""
+        return self._is_terminal
+
+    def open(self) -> None:
+        """Reads the lines of earlier chats."""
+        if self._readline is None:
+            return
+        self._readline.set_history_length(KEPT_LINES)
+        # A chat without earlier lines is as good.
+        try:
+            self._readline.read_history_file(self._history_file)
+        except OSError:
+            return
+
+    def close(self) -> str:
+        """Keeps this chat's lines; what went wrong, else empty."""
+        if self._readline is None or not self._readline.get_current_history_length():
+            return ""
+        try:
+            self._history_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self._history_file, os.O_WRONLY | os.O_CREAT, 0o600))
+            self._readline.write_history_file(self._history_file)
+        except OSError as error:
+            return f"the lines of this chat cannot be kept in {self._history_file}: {error}"
+        return ""
+
+    def read(self) -> str | None:
+        """The next text; None at the end of input. Raises KeyboardInterrupt on Ctrl-C."""
+        line = self._line(PROMPT)
+        if line is None:
+            return None
+        lines = [line]
+        while lines[-1].endswith("\\") or self._is_pasted():
+            prompt = GOES_ON if lines[-1].endswith("\\") else ""
+            line = self._line(prompt)
+            if line is None:
+                break
+            lines.append(line)
+        return joined(lines)
+
+    def _line(self, prompt: str) -> str | None:
+        if not self._is_terminal:
+            line = sys.stdin.readline()
+            return line.rstrip("\n") if line else None
+        try:
+            return input(self._shown(prompt))
+        except EOFError:
+            return None
+
+    def _shown(self, prompt: str) -> str:
+        if not self._has_colours or not prompt:
+            return prompt
+        if self._readline is None:
+            return f"{_BOLD}{prompt}{_PLAIN}"
+        # The library must know which characters take no room.
+        return f"\x01{_BOLD}\x02{prompt}\x01{_PLAIN}\x02"
+
+    def _is_pasted(self) -> bool:
+        if not self._is_terminal:
+            return False
+        return bool(select.select([sys.stdin], [], [], PASTE_SECONDS)[0])
+
+
+def _readline() -> ModuleType | None:
+    """The library that edits lines; None where Python was built without it."""
+    try:
+        import readline
+    except ImportError:
+        return None
+    if "libedit" not in (readline.__doc__ or ""):
+        readline.parse_and_bind("set enable-bracketed-paste on")
+    return readline

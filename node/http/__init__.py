@@ -1,0 +1,1 @@
+"""HTTP on every node: OpenAI's shapes, health, metrics. A user of the client like any other."""

@@ -1,0 +1,34 @@
+"""The contract of the two shapes of answers: whole, and as chunks of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+from node.http.answering import Delta, End
+
+Chunk: TypeAlias = dict[str, object]
+
+
+class AnswerShape(Protocol):
+    """Turns what happens into bodies. One object serves one request."""
+
+    def opening(self) -> Sequence[Chunk]:
+        """What a stream begins with."""
+        ...
+
+    def delta(self, delta: Delta) -> Sequence[Chunk]:
+        """The chunks of a piece."""
+        ...
+
+    def end(self, end: End) -> Sequence[Chunk]:
+        """The chunks of an answer's end."""
+        ...
+
+    def closing(self, ends: Sequence[End]) -> Sequence[Chunk]:
+        """What a stream ends with."""
+        ...
+
+    def whole(self, deltas: Sequence[Delta], ends: Sequence[End]) -> Chunk:
+        """The body of all answers together."""
+        ...

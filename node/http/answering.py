@@ -1,0 +1,196 @@
+"""Answers of one request: sessions opened, fed, generated from, closed in every ending."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kakeya import (
+    AsyncClient,
+    AsyncSession,
+    GenerationDone,
+    KakeyaError,
+    KvStrategy,
+    Resumption,
+    StopReason,
+)
+from kakeya.text import TextCodec
+from node.http.answer_text import AnswerText, Piece
+from node.http.refusal import HttpRefusal
+from node.http.wishes import Wishes
+
+LABEL = "http"
+"""What the sessions are called in the lists of their nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be answered: each of `prompts` as often as the wishes have choices.
+
+    `max_tokens` is that of each answer. With `show_special` the text has the
+    tokens that stand for no text, such as those that open a tool call.
+    """
+
+    wishes: Wishes
+    prompts: tuple[tuple[int, ...], ...]
+    max_tokens: int
+    codec: TextCodec
+    show_special: bool = False
+
+    @property
+    def answer_count(self) -> int:
+        """Answers in all; those of one prompt stand together."""
+        return len(self.prompts) * self.wishes.choices
+
+    @property
+    def prompt_token_count(self) -> int:
+        """Tokens of all prompts."""
+        return sum(len(prompt) for prompt in self.prompts)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The next piece of the answer `index`."""
+
+    index: int
+    piece: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of the answer `index`.
+
+    `generated_count` tokens were committed for it, by `forward_count` forwards;
+    `accepted_count` of them were drafted. `done` is None when a stop string ended
+    it: the node was told to stop, and did not say more.
+    """
+
+    index: int
+    finish_reason: str
+    token_count: int
+    generated_count: int
+    forward_count: int
+    accepted_count: int
+    address: str
+    resumptions: tuple[Resumption, ...]
+    done: GenerationDone | None
+
+
+Happening: TypeAlias = Delta | End
+Put: TypeAlias = Callable[[Happening], Awaitable[None]]
+
+_FINISH = {
+    StopReason.MAX_TOKENS: "length",
+    StopReason.CONTEXT_FULL: "length",
+    StopReason.DEADLINE: "length",
+    StopReason.STOP_TOKEN: "stop",
+}
+
+
+async def answer(client: AsyncClient, work: Work, put: Put) -> None:
+    """Answers all, side by side; `put` is awaited with what happens, in each answer's order.
+
+    Every session is closed on return. Raises `KakeyaError` and `HttpRefusal`, the
+    first of all answers; the others are given up.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(len(work.prompts)):
+                tasks.create_task(_answer_prompt(client, work, number, put))
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put) -> None:
+    """One session with the prompt; the answers but the first are of forks of it."""
+    prompt = work.prompts[number]
+    wishes = work.wishes.session
+    async with AsyncExitStack() as sessions:
+        session = await client.create_session(
+            work.wishes.model,
+            kv_strategy=wishes.kv_strategy,
+            sink_tokens=wishes.sink_tokens,
+            window_tokens=wishes.window_tokens,
+            speculation=wishes.speculation,  # type: ignore[arg-type]  # checked when it was read
+            label=LABEL,
+            max_history_tokens=(
+                len(prompt) + work.max_tokens if wishes.kv_strategy is KvStrategy.FULL else 0
+            ),
+            restorer=wishes.restorer,
+            attend=wishes.attend,
+            resume=True,
+        )
+        await sessions.enter_async_context(session)
+        if session.model.tokenizer_digest != work.codec.digest:
+            raise HttpRefusal(
+                503,
+                "TOKENIZER_CHANGED",
+                f"{work.wishes.model} came back with another tokenizer just now; ask again",
+                retry_after=1.0,
+            )
+        await session.append(prompt)
+        forks = [
+            await sessions.enter_async_context(await session.fork())
+            for _ in range(1, work.wishes.choices)
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            first = number * work.wishes.choices
+            for index, each in enumerate([session, *forks], first):
+                tasks.create_task(_generate(each, work, index, put))
+
+
+async def _generate(session: AsyncSession, work: Work, index: int, put: Put) -> None:
+    codec, wishes = work.codec, work.wishes
+    detokenizer = codec.detokenizer(skip_special_tokens=not work.show_special)
+    text = AnswerText(detokenizer, wishes.stops, codec.stop_token_ids)
+    generated = forwards = accepted = 0
+    generation = session.generate(
+        work.max_tokens,
+        stop_token_ids=codec.stop_token_ids,
+        deadline_seconds=wishes.session.deadline_seconds,
+        **wishes.sampling.of_choice(index),
+    )
+    async with generation:
+        async for tokens in generation:
+            generated += len(tokens.token_ids)
+            forwards += 1
+            accepted += tokens.drafted_count
+            if piece := text.push(tokens):
+                await put(Delta(index, piece))
+            if text.stopped:
+                break
+    done = generation.done
+    if done is not None and done.stop_reason is StopReason.DRAINING:
+        raise HttpRefusal(
+            503,
+            "DRAINING",
+            f"the node {session.address} is leaving the fleet and no other could go on; ask again",
+            retry_after=1.0,
+        )
+    if piece := text.finish():
+        await put(Delta(index, piece))
+    is_stopped = text.stopped or done is None
+    end = End(
+        index,
+        finish_reason="stop" if is_stopped else _FINISH.get(done.stop_reason, "stop"),  # type: ignore[union-attr]
+        token_count=text.token_count,
+        generated_count=generated,
+        forward_count=forwards,
+        accepted_count=accepted,
+        address=session.address,
+        resumptions=session.resumptions,
+        done=done,
+    )
+    await put(end)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error that is meant for clients; the first of all when there is none."""
+    expected, _rest = group.split((KakeyaError, HttpRefusal))
+    error: BaseException = expected or group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,208 @@
+"""The body of /v1/chat/completions, checked, and its messages as templates take them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from node.http.fields import Fields, as_list
+from node.http.refusal import bad_field, unsupported
+from node.http.wishes import (
+    MAX_TOKENS,
+    MAX_TOP_LOG_PROBABILITIES,
+    SHARED_FIELDS,
+    Wishes,
+    read_wishes,
+)
+
+MAX_MESSAGES = 4096
+MAX_TOOLS = 128
+# What changes no token: who asks, and what OpenAI would keep or bill.
+_HARMLESS = frozenset(
+    {
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "prediction",
+    }
+)
+_KNOWN = (
+    SHARED_FIELDS
+    | _HARMLESS
+    | {
+        "messages",
+        "max_completion_tokens",
+        "top_logprobs",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "chat_template_kwargs",
+        "functions",
+        "function_call",
+        "modalities",
+        "audio",
+        "reasoning_effort",
+        "verbosity",
+        "web_search_options",
+    }
+)
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A checked body. `tools` are those that may be called, as they came."""
+
+    wishes: Wishes
+    messages: tuple[Mapping[str, object], ...]
+    tools: tuple[Mapping[str, object], ...]
+    variables: Mapping[str, Any]
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools."""
+        functions = [tool["function"] for tool in self.tools]
+        return tuple(str(each["name"]) for each in functions if isinstance(each, Mapping))
+
+
+def read_chat(body: Mapping[str, object]) -> ChatRequest:
+    """Raises `HttpRefusal`, naming the field."""
+    fields = Fields(body)
+    fields.check_known(_KNOWN)
+    _refuse(fields)
+    top = fields.whole("top_logprobs", 0, MAX_TOP_LOG_PROBABILITIES)
+    wanted = fields.flag("logprobs")
+    if top is not None and not wanted:
+        raise bad_field("top_logprobs", "top_logprobs is only for logprobs = true")
+    wishes = read_wishes(fields, (top or 0) if wanted else None)
+    most = fields.whole("max_completion_tokens", 1, MAX_TOKENS)
+    return ChatRequest(
+        wishes=replace(wishes, max_tokens=most or wishes.max_tokens),
+        messages=_messages(fields),
+        tools=_tools(fields),
+        variables=_variables(fields),
+    )
+
+
+def _refuse(fields: Fields) -> None:
+    fields.refuse(
+        "response_format",
+        ({"type": "text"},),
+        "answers are text: say in a message what form they are to have",
+    )
+    fields.refuse("modalities", (["text"],), "answers are text")
+    fields.refuse("parallel_tool_calls", (True,), "a model calls as many tools as it likes")
+    fields.refuse("functions", ([],), "give tools")
+    fields.refuse("function_call", ("none",), "give tool_choice")
+    for key in ("audio", "web_search_options"):
+        fields.refuse(key, (), "answers are text of the model alone")
+    for key in ("reasoning_effort", "verbosity"):
+        fields.refuse(key, (), "give chat_template_kwargs, as far as the model's template has it")
+
+
+def _variables(fields: Fields) -> Mapping[str, Any]:
+    if "chat_template_kwargs" not in fields:
+        return {}
+    raw = fields.get("chat_template_kwargs")
+    if not isinstance(raw, Mapping):
+        raise bad_field("chat_template_kwargs", "chat_template_kwargs is a JSON object")
+    taken = {"messages", "tools", "add_generation_prompt"} & set(raw)
+    if taken:
+        name = f"chat_template_kwargs.{min(taken)}"
+        raise bad_field(name, f"{name} has a field of its own in the body")
+    return dict(raw)
+
+
+def _messages(fields: Fields) -> tuple[Mapping[str, object], ...]:
+    listed = as_list(fields.get("messages"))
+    if not 0 < len(listed) <= MAX_MESSAGES:
+        raise bad_field("messages", f"messages is a list of 1 to {MAX_MESSAGES} messages")
+    return tuple(_message(each, f"messages[{place}]") for place, each in enumerate(listed))
+
+
+def _message(value: object, name: str) -> Mapping[str, object]:
+    fields = Fields.of(value, name)
+    role = fields.text("role")
+    if role not in _ROLES:
+        raise bad_field(f"{name}.role", f"{name}.role is one of {', '.join(_ROLES)}, not {role!r}")
+    # Templates know the older name of the same thing.
+    message: dict[str, object] = {"role": "system" if role == "developer" else role}
+    message["content"] = _content(fields, name)
+    for key in ("name", "tool_call_id"):
+        if key in fields:
+            message[key] = fields.text(key)
+    calls = as_list(fields.get("tool_calls"))
+    if calls:
+        message["tool_calls"] = [
+            _past_call(call, f"{name}.tool_calls[{place}]") for place, call in enumerate(calls)
+        ]
+    elif "content" not in fields and role != "assistant":
+        raise bad_field(f"{name}.content", f"{name} has no content")
+    return message
+
+
+def _content(fields: Fields, name: str) -> str:
+    value = fields.get("content")
+    if not isinstance(value, list):
+        return fields.text("content")
+    texts = []
+    for place, part in enumerate(value):
+        at = f"{name}.content[{place}]"
+        inner = Fields.of(part, at)
+        if inner.text("type") not in {"text", "refusal"}:
+            raise unsupported(f"{at}.type", f"{at} is no text; models here read text only")
+        texts.append(inner.text(inner.text("type")))
+    return "".join(texts)
+
+
+def _past_call(value: object, name: str) -> Mapping[str, object]:
+    """A call of an earlier answer; templates take its arguments as an object."""
+    call = Fields.of(value, name)
+    function = Fields.of(call.get("function"), f"{name}.function")
+    written = function.text("arguments", "{}")
+    try:
+        arguments: object = json.loads(written)
+    except ValueError:
+        arguments = written
+    return {
+        "id": call.text("id"),
+        "type": "function",
+        "function": {"name": function.text("name"), "arguments": arguments},
+    }
+
+
+def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:
+    choice = fields.get("tool_choice")
+    if choice not in (None, "auto", "none"):
+        raise unsupported(
+            "tool_choice", "a model cannot be made to call a tool here; tool_choice is auto or none"
+        )
+    listed = as_list(fields.get("tools"))
+    if "tools" in fields and not isinstance(fields.get("tools"), list):
+        raise bad_field("tools", "tools is a list of tools")
+    if len(listed) > MAX_TOOLS:
+        raise bad_field("tools", f"{len(listed)} tools are more than {MAX_TOOLS}")
+    tools = [_tool(each, f"tools[{place}]") for place, each in enumerate(listed)]
+    return () if choice == "none" else tuple(tools)
+
+
+def _tool(value: object, name: str) -> Mapping[str, object]:
+    tool = Fields.of(value, name)
+    if tool.text("type") != "function":
+        raise unsupported(f"{name}.type", f"{name} is no function; tools here are functions")
+    function = Fields.of(tool.get("function"), f"{name}.function")
+    if not function.text("name"):
+        raise bad_field(f"{name}.function.name", f"{name} has no name")
+    if function.flag("strict"):
+        raise unsupported(
+            f"{name}.function.strict", "arguments cannot be held to a schema here; leave out strict"
+        )
+    raw = tool.get("function")
+    kept = {key: each for key, each in raw.items() if key != "strict"} if raw else {}  # type: ignore[attr-defined]
+    return {"type": "function", "function": kept}

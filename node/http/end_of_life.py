@@ -1,0 +1,47 @@
+"""What /v1 says of its own end: for long sessions there is the SDK.
+
+A request of OpenAI's shape sends and computes the whole conversation each time;
+a session keeps it. So clients are told, in the headers made for that: Deprecation
+(RFC 9745), Sunset (RFC 8594), and links to the page that says what to do.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import format_datetime
+
+# When the shape stopped being the recommended way; and when it may be taken away.
+DEPRECATED_AT = datetime(2026, 11, 22, tzinfo=UTC)
+SUNSET_AT = datetime(2028, 11, 22, tzinfo=UTC)
+PAGE_PATH = "/long-sessions"
+
+HEADERS = {
+    "Deprecation": f"@{int(DEPRECATED_AT.timestamp())}",
+    "Sunset": format_datetime(SUNSET_AT, usegmt=True),
+    "Link": f'<{PAGE_PATH}>; rel="deprecation"; type="text/plain", '
+    f'<{PAGE_PATH}>; rel="sunset"; type="text/plain"',
+}
+
+PAGE = """\
+Each request of /v1 is one session that is opened, fed with the whole conversation, and
+closed. An agent that goes on for many turns pays for its history again with every one.
+
+The SDKs keep the session: they append what is new, and generate on.
+
+  Python:      pip install 'kakeya[text]'
+               from kakeya import Client
+               with Client("{address}") as client, client.create_session("MODEL") as session:
+                   session.append(token_ids)
+                   for tokens in session.generate(256): ...
+
+  TypeScript:  npm install @kakeya/runtime
+               const session = await new Client("{address}").createSession("MODEL");
+
+{address} is this node's address for both. Sessions keep a constant amount of keys and
+values, survive a dead node, and can be forked.
+"""
+
+
+def page(address: str) -> str:
+    """The page for this node, host:port of its gRPC."""
+    return PAGE.format(address=address)

@@ -1,0 +1,57 @@
+"""The JSON body of a request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from node.http.limits import HttpLimits
+from node.http.refusal import HttpRefusal
+
+_HALF_A_CHARACTER = b"\\ud"
+
+
+async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, object]:
+    """The object in the body. Raises `HttpRefusal`.
+
+    The content type must say JSON: a page of elsewhere may send forms and plain
+    text without asking, but not that.
+    """
+    if request.content_type != "application/json":
+        raise HttpRefusal(
+            415,
+            "NOT_JSON",
+            f"the content type is {request.content_type[:60]!r}; send application/json",
+        )
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            raw = await request.read()
+    except TimeoutError:
+        raise HttpRefusal(
+            408, "BODY_TOO_SLOW", f"the body did not come within {limits.body_seconds:g} s"
+        ) from None
+    except web.HTTPRequestEntityTooLarge:
+        raise HttpRefusal(
+            413,
+            "BODY_TOO_LARGE",
+            f"the body is larger than {limits.body_bytes} bytes; for long contexts append to a "
+            "session with the SDK",
+        ) from None
+    try:
+        body = json.loads(raw, parse_constant=_refuse_constant)
+        if _HALF_A_CHARACTER in raw.lower():
+            # JSON can write halves of characters, which no text and no tokenizer has.
+            json.dumps(body, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        detail = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise HttpRefusal(400, "BAD_JSON", f"the body is not JSON: {detail}") from None
+    if not isinstance(body, dict):
+        raise HttpRefusal(400, "BAD_JSON", "the body is JSON, but not an object")
+    return body
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,120 @@
+"""What every request passes: whose it is, and errors in one shape."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from kakeya import KakeyaError
+from node.http.own_hosts import OwnHosts
+from node.http.patient_connection import OpenConnections
+from node.http.refusal import HttpRefusal, refusal_of
+from node.metrics import NodeMetrics
+
+_log = structlog.get_logger(__name__)
+
+
+def noting(connections: OpenConnections) -> Middleware:
+    """Tells the connection that its request is being answered."""
+
+    @web.middleware
+    async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
+        transport = request.transport
+        connections.began(transport)
+        try:
+            return await handler(request)
+        finally:
+            connections.ended(transport)
+
+    return note
+
+
+def measuring(metrics: NodeMetrics, clock: Callable[[], float]) -> Middleware:
+    """Counts requests by route and status; `clock` is monotonic seconds."""
+
+    @web.middleware
+    async def measure(request: web.Request, handler: Handler) -> web.StreamResponse:
+        began = clock()
+        status = "left"
+        try:
+            answer = await handler(request)
+            status = str(answer.status)
+            return answer
+        finally:
+            resource = request.match_info.route.resource
+            route = resource.canonical if resource is not None else "other"
+            metrics.http_requests.labels(route=route, status=status).inc()
+            metrics.http_request_seconds.labels(route=route).observe(clock() - began)
+
+    return measure
+
+
+@web.middleware
+async def enveloping(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answers errors in OpenAI's envelope."""
+    try:
+        return await handler(request)
+    except HttpRefusal as refusal:
+        return _refused(refusal)
+    except KakeyaError as error:
+        return _refused(refusal_of(error))
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return _refused(_of_server(error, request))
+    except ConnectionResetError:
+        # The client is gone: nobody reads what this says.
+        return web.Response(status=499)
+    except asyncio.CancelledError:
+        raise
+    except Exception:  # noqa: BLE001 - a fault of ours is answered, and told with its place
+        _log.exception("http_fault", path=request.path)
+        return _refused(HttpRefusal(500, "INTERNAL_ERROR", "a fault of this node; see its log"))
+
+
+def guarding(hosts: OwnHosts) -> Middleware:
+    """Refuses what pages of elsewhere make a browser send."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        host = request.headers.get("Host", "")
+        if not hosts.allows_host(host, _reached_at(request)):
+            raise HttpRefusal(
+                403,
+                "FOREIGN_HOST",
+                f"{host[:80]!r} is not a name of this node: ask by its address, or add the name "
+                "to http_hosts in its configuration",
+            )
+        origin = request.headers.get("Origin")
+        if origin is not None and not hosts.allows_origin(origin, host):
+            raise HttpRefusal(
+                403, "FOREIGN_ORIGIN", f"pages of {origin[:80]!r} may not use this node"
+            )
+        return await handler(request)
+
+    return guard
+
+
+def _reached_at(request: web.Request) -> str:
+    transport = request.transport
+    name = transport.get_extra_info("sockname") if transport is not None else None
+    return str(name[0]) if isinstance(name, tuple) else ""
+
+
+def _refused(refusal: HttpRefusal) -> web.Response:
+    return web.json_response(refusal.envelope(), status=refusal.status, headers=refusal.headers())
+
+
+def _of_server(error: web.HTTPException, request: web.Request) -> HttpRefusal:
+    """A refusal of the HTTP library: no such path, or another method."""
+    if error.status == 404:
+        message = f"there is nothing at {request.path[:80]!r}; GET / lists what there is"
+        return HttpRefusal(404, "NO_SUCH_PATH", message)
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        return HttpRefusal(405, "WRONG_METHOD", f"{request.path[:80]} takes {allowed}")
+    return HttpRefusal(error.status, "BAD_REQUEST", error.reason)

@@ -1,0 +1,96 @@
+"""The node's own pages: what there is, health, metrics, targets for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from aiohttp import web
+
+from fleet.node_view import NodeView
+from fleet.prometheus_targets import targets
+from node.http.end_of_life import PAGE_PATH, page
+from node.http.vital_signs import VitalSigns
+from node.metrics import NodeMetrics, exposition
+
+INDEX = {
+    "models": "/v1/models",
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "health": "/health",
+    "metrics": "/metrics",
+    "prometheus_targets": "/sd/prometheus",
+    "long_sessions": PAGE_PATH,
+}
+
+
+class NodePages:
+    """Handlers of one node; those that need it loaded are given it by `open`."""
+
+    def __init__(self, metrics: NodeMetrics) -> None:
+        self._metrics = metrics
+        self._address = ""
+        self._name = ""
+        self._vitals: VitalSigns | None = None
+        self._is_draining: Callable[[], bool] = bool
+        self._views: Callable[[], Iterable[NodeView]] = tuple
+
+    def open(
+        self,
+        *,
+        name: str,
+        address: str,
+        vitals: VitalSigns,
+        is_draining: Callable[[], bool],
+        views: Callable[[], Iterable[NodeView]],
+    ) -> None:
+        """The node serves: `address` is its gRPC, `views` are the nodes of its fleet."""
+        self._name, self._address = name, address
+        self._vitals, self._is_draining, self._views = vitals, is_draining, views
+
+    async def index(self, _request: web.Request) -> web.Response:
+        """GET /."""
+        said = {"node": self._name, "address": self._address, "paths": INDEX}
+        return web.json_response(said)
+
+    async def long_sessions(self, _request: web.Request) -> web.Response:
+        """The page that Deprecation and Sunset point to."""
+        return web.Response(text=page(self._address or "HOST:PORT"))
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """GET /metrics, in the format that the Accept header asks for."""
+        accept = request.headers.get("Accept", "")
+        body, content_type = exposition(self._metrics.registry, accept)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def prometheus(self, _request: web.Request) -> web.Response:
+        """GET /sd/prometheus: HTTP service discovery."""
+        return web.json_response(targets(self._views()))
+
+    async def health(self, _request: web.Request) -> web.Response:
+        """GET /health: 200 only when every role does what it is there for."""
+        if self._vitals is None:
+            return self._unwell("LOADING", "the node starts; come back")
+        if self._is_draining():
+            return self._unwell("DRAINING", "the node is leaving the fleet")
+        found = await self._vitals.findings()
+        roles = [finding.body() for finding in found]
+        fault = next((finding for finding in found if finding.reason), None)
+        if fault is not None:
+            return self._unwell(fault.reason, fault.message, roles)
+        return web.json_response(
+            {"status": "ok", "node": self._name, "reason": None, "message": None, "roles": roles},
+            headers=_UNCACHED,
+        )
+
+    def _unwell(self, reason: str, message: str, roles: Iterable[object] = ()) -> web.Response:
+        body = {
+            "status": "unavailable",
+            "node": self._name,
+            "reason": reason,
+            "message": message,
+            "roles": list(roles),
+        }
+        return web.json_response(body, status=503, headers={**_UNCACHED, "Retry-After": "1"})
+
+
+_UNCACHED = {"Cache-Control": "no-store"}

@@ -1,0 +1,123 @@
+"""From a checked request to the work it asks for: the model, its tokenizer, the prompt's ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kakeya import ModelOffer, TextError
+from kakeya.text import TextCodec
+from node.http.answering import Work
+from node.http.chat_request import ChatRequest
+from node.http.completion_request import DEFAULT_TOKENS, CompletionRequest, Prompt
+from node.http.refusal import HttpRefusal, bad_field, unsupported
+from node.http.served_models import ServedModel, ServedModels
+from node.http.wishes import Wishes
+
+DEFAULT_CHAT_TOKENS = 4096
+"""Of an answer without max_tokens, where the context has room: its K/V are reserved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Work that is ready to be answered; `prompt_texts` are those of its prompts."""
+
+    work: Work
+    model: ServedModel
+    prompt_texts: tuple[str, ...] = ()
+
+
+async def prepare_chat(request: ChatRequest, models: ServedModels) -> Prepared:
+    """Renders the messages by the model's template. Raises `HttpRefusal`, `KakeyaError`."""
+    model = await models.find(request.wishes.model)
+    codec = await models.codec(model)
+    if not codec.has_chat_template:
+        raise HttpRefusal(
+            400,
+            "NO_CHAT_TEMPLATE",
+            f"{request.wishes.model} has no chat template: it is no chat model; "
+            "send text that it continues to /v1/completions",
+            parameter="model",
+        )
+    prompt = await asyncio.to_thread(_rendered, codec, request)
+    wishes = request.wishes
+    most = _max_tokens(wishes, model.offer, [len(prompt)], DEFAULT_CHAT_TOKENS)
+    work = Work(wishes, (prompt,), most, codec, show_special=bool(request.tools))
+    return Prepared(work, model)
+
+
+async def prepare_completion(request: CompletionRequest, models: ServedModels) -> Prepared:
+    """Encodes the prompts. Raises `HttpRefusal`, `KakeyaError`."""
+    model = await models.find(request.wishes.model)
+    codec = await models.codec(model)
+    prompts = await asyncio.to_thread(_encoded, codec, request.prompts)
+    lengths = [len(prompt) for prompt in prompts]
+    most = _max_tokens(request.wishes, model.offer, lengths, DEFAULT_TOKENS)
+    texts: tuple[str, ...] = ()
+    if request.echo:
+        texts = await asyncio.to_thread(_texts, codec, request.prompts)
+    return Prepared(Work(request.wishes, prompts, most, codec), model, texts)
+
+
+def _rendered(codec: TextCodec, request: ChatRequest) -> tuple[int, ...]:
+    messages = request.messages
+    tools = request.tools
+    text = _render(codec, messages, tools, request.variables)
+    if tools and text == _render(codec, messages, (), request.variables):
+        raise unsupported(
+            "tools", f"the chat template of {request.wishes.model} has no tools; leave them out"
+        )
+    return tuple(codec.encode(text))
+
+
+def _render(
+    codec: TextCodec,
+    messages: Sequence[Mapping[str, object]],
+    tools: Sequence[Mapping[str, object]],
+    variables: Mapping[str, object],
+) -> str:
+    try:
+        return codec.render_chat(
+            messages, tools=list(tools) or None, add_generation_prompt=True, **variables
+        )
+    except TextError as error:
+        raise HttpRefusal(
+            400,
+            "TEMPLATE_REFUSED",
+            f"the chat template refuses the messages: {error}",
+            parameter="messages",
+        ) from error
+
+
+def _encoded(codec: TextCodec, prompts: Sequence[Prompt]) -> tuple[tuple[int, ...], ...]:
+    encoded = tuple(
+        tuple(codec.encode(prompt, add_special_tokens=True)) if isinstance(prompt, str) else prompt
+        for prompt in prompts
+    )
+    if not all(encoded):
+        raise bad_field("prompt", "a prompt has no tokens: a model continues something")
+    return encoded
+
+
+def _texts(codec: TextCodec, prompts: Sequence[Prompt]) -> tuple[str, ...]:
+    return tuple(prompt if isinstance(prompt, str) else codec.decode(prompt) for prompt in prompts)
+
+
+def _max_tokens(wishes: Wishes, offer: ModelOffer, lengths: Sequence[int], default: int) -> int:
+    """Tokens of an answer; the context must hold the longest prompt with them."""
+    length, context = max(lengths), offer.context_length
+    wanted = wishes.max_tokens
+    if not context:
+        return wanted or default
+    room = context - length
+    if room < (wanted or 1):
+        asked = f" and {wanted} of the answer" if wanted else ""
+        raise HttpRefusal(
+            400,
+            "CONTEXT_EXCEEDED",
+            f"{wishes.model} has a context of {context} tokens: {length} of the prompt{asked} do "
+            "not fit; shorten the prompt or ask for fewer",
+            parameter="messages" if default == DEFAULT_CHAT_TOKENS else "prompt",
+        )
+    return wanted or min(default, room)

@@ -1,0 +1,55 @@
+"""When each model of this node last committed tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.generation_report import BlockTiming
+    from node.sessions.generations import Finished
+    from node.sessions.observer import Outcome
+    from node.sessions.open_session import OpenSession
+
+
+class RecentTokens:
+    """Hears of all sessions. Belongs to the event loop's thread; `clock` is monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._models: dict[str, str] = {}
+        self._last: dict[str, float] = {}
+
+    def seconds_since(self, model_id: str) -> float | None:
+        """Seconds since the model's sessions committed tokens; None when they never did."""
+        last = self._last.get(model_id)
+        return None if last is None else max(0.0, self._clock() - last)
+
+    def opened(self, session: OpenSession) -> None:
+        """Notes its model."""
+        self._models[session.session_id] = session.spec.model_id
+
+    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
+        """Says nothing of generating."""
+
+    def began(self, session_id: str) -> None:
+        """Says nothing yet."""
+
+    def committed(self, session_id: str, token_count: int) -> None:  # noqa: ARG002
+        """The model generates."""
+        model_id = self._models.get(session_id)
+        if model_id is not None:
+            self._last[model_id] = self._clock()
+
+    def block(self, session_id: str, block: BlockTiming) -> None:
+        """Came with tokens."""
+
+    def finished(self, session_id: str, finished: Finished) -> None:
+        """Came after tokens."""
+
+    def left(self, session_id: str) -> None:
+        """Says nothing of the model."""
+
+    def ended(self, session_id: str, outcome: Outcome) -> None:  # noqa: ARG002
+        """Forgets the session."""
+        self._models.pop(session_id, None)

@@ -1,0 +1,194 @@
+"""The node's HTTP server: bound with the gRPC server, open once that one answers."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from fleet.node_view import NodeView
+from kakeya import AsyncClient
+from node.config import is_loopback, join_address
+from node.http.end_of_life import HEADERS, PAGE_PATH
+from node.http.endpoints import Endpoints
+from node.http.limits import HttpLimits
+from node.http.listening import ANY_HOST, http_socket
+from node.http.middleware import enveloping, guarding, measuring, noting
+from node.http.node_pages import NodePages
+from node.http.own_hosts import OwnHosts
+from node.http.patient_connection import OpenConnections
+from node.http.recent_tokens import RecentTokens
+from node.http.refusal import HttpRefusal
+from node.http.vital_signs import HealthyRoles, VitalSigns
+from node.membership.network import addresses_of
+from node.metrics import NodeMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """Where to listen, as configured; `names` are further names of the node."""
+
+    host: str
+    port: int
+    last_port: int = 0
+    names: tuple[str, ...] = ()
+    limits: HttpLimits = field(default_factory=HttpLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class ServingNode:
+    """The node that HTTP serves. `address` is its gRPC, `verifier_count` what it is to verify."""
+
+    name: str
+    address: str
+    roles: HealthyRoles
+    verifier_count: int
+    views: Callable[[], Iterable[NodeView]]
+
+
+class HttpServer:
+    """One node's HTTP. `start`, `open` once the node serves, `close`."""
+
+    def __init__(self, settings: HttpSettings, metrics: NodeMetrics) -> None:
+        self._settings = settings
+        self._limits = settings.limits
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._runner: web.AppRunner | None = None
+        self._metrics = metrics
+        self._pages = NodePages(metrics)
+        self._client: AsyncClient | None = None
+        self._endpoints: Endpoints | None = None
+        self._vitals: VitalSigns | None = None
+        self.recent = RecentTokens(time.monotonic)
+        """Hears of the node's sessions."""
+
+    @property
+    def port(self) -> int:
+        """The port that was bound; 0 before."""
+        return int(self._socket.getsockname()[1]) if self._socket is not None else 0
+
+    @property
+    def address(self) -> str:
+        """Where others reach it, host:port."""
+        if self._socket is None:
+            return ""
+        bound = str(self._socket.getsockname()[0])
+        host = addresses_of(bound)[0] if bound in ANY_HOST else bound
+        return join_address(host, self.port)
+
+    async def start(self) -> None:
+        """Listens; what needs the node is refused until `open`. Raises `PortInUse`."""
+        settings = self._settings
+        self._socket = http_socket(settings.host, settings.port, settings.last_port)
+        runner = web.AppRunner(
+            self._application(),
+            # A client that leaves ends its generation, also while nothing is written.
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=self._limits.idle_seconds,
+            shutdown_timeout=self._limits.close_seconds,
+        )
+        await runner.setup()
+        self._runner = runner
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connections, sock=self._socket)
+
+    def open(self, node: ServingNode) -> None:
+        """The node serves."""
+        self._client = AsyncClient(node.address)
+        self._endpoints = Endpoints(
+            self._client, self._limits, self._metrics, lambda: bool(node.roles.awaited())
+        )
+        self._vitals = VitalSigns(node.roles, self.recent, node.verifier_count, time.monotonic)
+        self._pages.open(
+            name=node.name,
+            address=node.address,
+            vitals=self._vitals,
+            is_draining=lambda: node.roles.draining,
+            views=node.views,
+        )
+
+    async def close(self) -> None:
+        """Ends what runs, closes its sessions and the socket."""
+        if self._server is not None:
+            self._server.close()
+        if self._vitals is not None:
+            self._vitals.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._client is not None:
+            await self._client.close()
+        if self._socket is not None:
+            self._socket.close()
+
+    def _application(self) -> web.Application:
+        names = (*_machine_names(self._settings.host), *self._settings.names)
+        self._connections = OpenConnections(self._protocol, self._limits)
+        application = web.Application(
+            client_max_size=self._limits.body_bytes,
+            middlewares=[
+                noting(self._connections),
+                measuring(self._metrics, time.monotonic),
+                enveloping,
+                guarding(OwnHosts(names)),
+            ],
+        )
+        pages = self._pages
+        application.router.add_get("/", pages.index)
+        application.router.add_get("/health", pages.health)
+        application.router.add_get("/metrics", pages.metrics)
+        application.router.add_get("/sd/prometheus", pages.prometheus)
+        application.router.add_get(PAGE_PATH, pages.long_sessions)
+        application.router.add_get("/v1/models", self._when_open(lambda ends: ends.list_models))
+        application.router.add_get(
+            "/v1/models/{model:.+}", self._when_open(lambda ends: ends.one_model)
+        )
+        application.router.add_post("/v1/chat/completions", self._when_open(lambda ends: ends.chat))
+        application.router.add_post(
+            "/v1/completions", self._when_open(lambda ends: ends.completion)
+        )
+        application.on_response_prepare.append(_sign)
+        return application
+
+    def _protocol(self) -> asyncio.Protocol:
+        server = self._runner.server if self._runner is not None else None
+        if server is None:
+            raise RuntimeError("the HTTP server is not set up")
+        return server()
+
+    def _when_open(self, choose: Callable[[Endpoints], Handler]) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            if self._endpoints is None:
+                raise HttpRefusal(503, "LOADING", "the node starts; come back", retry_after=1.0)
+            return await choose(self._endpoints)(request)
+
+        return handle
+
+
+async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+    """Headers of every answer."""
+    response.headers["Server"] = "kakeya"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    if request.path.startswith("/v1/"):
+        response.headers.update(HEADERS)
+        # The official clients show it with their errors.
+        response.headers["x-request-id"] = secrets.token_hex(8)
+
+
+def _machine_names(host: str) -> tuple[str, ...]:
+    """What this machine is called on its network; nothing while only it can ask.
+
+    Addresses need no name here: a connection tells the one that it came to.
+    """
+    if is_loopback(host):
+        return ()
+    name = socket.gethostname()
+    bound = () if host in ANY_HOST else (host,)
+    return (*bound, name, f"{name}.local")

@@ -1,0 +1,72 @@
+"""What an answer cost, and what the fleet did for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from node.http.answering import End
+
+
+def usage(prompt_token_count: int, ends: Sequence[End]) -> dict[str, object]:
+    """OpenAI's usage of a request."""
+    completion = sum(end.token_count for end in ends)
+    return {
+        "prompt_tokens": prompt_token_count,
+        "completion_tokens": completion,
+        "total_tokens": prompt_token_count + completion,
+        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": 0,
+            "audio_tokens": 0,
+            "reasoning_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+def fleet_report(ends: Sequence[End]) -> dict[str, object]:
+    """The `kakeya` object of an answer: one item a choice, null where the node did not say."""
+    return {"choices": [_choice(end) for end in ends]}
+
+
+def _choice(end: End) -> dict[str, object]:
+    report: dict[str, object] = {
+        "index": end.index,
+        "node": end.address,
+        "generated_tokens": end.generated_count,
+        "acceptance_length": end.generated_count / end.forward_count if end.forward_count else 0.0,
+        "verify_forwards": end.forward_count,
+        "accepted_tokens": end.accepted_count,
+        "drafted_tokens": None,
+        "proposer": None,
+        "seed": None,
+        "prefill_seconds": None,
+        "first_token_seconds": None,
+        "total_seconds": None,
+        "resumptions": [
+            {
+                "from": each.from_address,
+                "to": each.to_address,
+                "reason": str(each.reason),
+                "history_length": each.history_length,
+                "seconds": each.seconds,
+            }
+            for each in end.resumptions
+        ],
+    }
+    done = end.done
+    if done is not None:
+        speculation = done.speculation
+        report |= {
+            "acceptance_length": speculation.acceptance_length,
+            "verify_forwards": speculation.verify_forward_count,
+            "accepted_tokens": speculation.accepted_count,
+            "drafted_tokens": speculation.drafted_count,
+            "proposer": speculation.proposer_model_id or None,
+            "drop_reason": speculation.drop_reason.value if speculation.drop_reason else None,
+            "seed": done.seed,
+            "prefill_seconds": done.timings.prefill_seconds,
+            "first_token_seconds": done.timings.first_token_seconds,
+            "total_seconds": done.timings.total_seconds,
+        }
+    return report

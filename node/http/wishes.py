@@ -1,0 +1,216 @@
+"""What both endpoints' requests say of sampling and of the session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kakeya import AttendAt, KvStrategy, RestorerKind, Speculation
+from node.http.fields import Fields
+from node.http.refusal import bad_field
+
+MAX_STOPS = 4
+MAX_TOP_LOG_PROBABILITIES = 20
+MAX_TOKENS = 1 << 20
+MAX_CHOICES = 16
+"""Answers of one request, prompts times `n`: each is a session of its own."""
+SEED_RANGE = 1 << 64
+
+SHARED_FIELDS = frozenset(
+    {
+        "model",
+        "stream",
+        "stream_options",
+        "n",
+        "stop",
+        "seed",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "logit_bias",
+        "max_tokens",
+        "logprobs",
+        "presence_penalty",
+        "frequency_penalty",
+        "kakeya",
+        "user",
+    }
+)
+_KAKEYA_FIELDS = frozenset(
+    {
+        "speculation",
+        "kv_strategy",
+        "sink_tokens",
+        "window_tokens",
+        "restorer",
+        "attend",
+        "deadline_seconds",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen; the fields are those of `AsyncSession.generate`."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    repetition_penalty: float
+    logit_bias: Mapping[int, float]
+    seed: int | None
+    top_log_probabilities: int | None
+
+    def of_choice(self, index: int) -> dict[str, Any]:
+        """Arguments for one answer: each draws from a seed of its own, seed + index."""
+        seed = None if self.seed is None else (self.seed + index) % SEED_RANGE
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty,
+            "logit_bias": self.logit_bias or None,
+            "seed": seed,
+            "top_log_probabilities": self.top_log_probabilities,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWishes:
+    """How the session is to be kept; the body's `kakeya` object."""
+
+    kv_strategy: KvStrategy = KvStrategy.FULL
+    sink_tokens: int | None = None
+    window_tokens: int | None = None
+    restorer: RestorerKind | None = None
+    attend: AttendAt | None = None
+    speculation: str | Speculation = "auto"
+    deadline_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a request asks for, whatever its endpoint."""
+
+    model: str
+    stream: bool
+    include_usage: bool
+    choices: int
+    stops: tuple[str, ...]
+    max_tokens: int | None
+    sampling: Sampling
+    session: SessionWishes
+
+
+def read_wishes(fields: Fields, top_log_probabilities: int | None) -> Wishes:
+    """The shared fields of a body. Raises `HttpRefusal`."""
+    mend = "leave it out; repetition_penalty weighs against what was said before"
+    fields.refuse("presence_penalty", (0,), mend)
+    fields.refuse("frequency_penalty", (0,), mend)
+    model = fields.text("model")
+    if not model:
+        raise bad_field("model", "model is missing; GET /v1/models lists those that are served")
+    stream = fields.flag("stream")
+    return Wishes(
+        model=model,
+        stream=stream,
+        include_usage=_include_usage(fields, stream=stream),
+        choices=fields.whole("n", 1, MAX_CHOICES) or 1,
+        stops=fields.texts("stop", MAX_STOPS),
+        max_tokens=fields.whole("max_tokens", 1, MAX_TOKENS),
+        sampling=_sampling(fields, top_log_probabilities),
+        session=_session(fields),
+    )
+
+
+def _include_usage(fields: Fields, *, stream: bool) -> bool:
+    if "stream_options" not in fields:
+        return False
+    if not stream:
+        raise bad_field("stream_options", "stream_options is only for stream = true")
+    options = Fields.of(fields.get("stream_options"), "stream_options")
+    options.check_known({"include_usage", "include_obfuscation"})
+    return options.flag("include_usage")
+
+
+def _sampling(fields: Fields, top_log_probabilities: int | None) -> Sampling:
+    seed = fields.whole("seed", -(1 << 63), SEED_RANGE - 1)
+    return Sampling(
+        # OpenAI's default is 1, unlike the client's.
+        temperature=fields.number("temperature", 0.0, 2.0, 1.0),
+        top_p=fields.number("top_p", 0.0, 1.0, 1.0),
+        # Some clients say -1 for all.
+        top_k=max(0, fields.whole("top_k", -1, (1 << 31) - 1) or 0),
+        min_p=fields.number("min_p", 0.0, 1.0, 0.0),
+        repetition_penalty=fields.number("repetition_penalty", 1 / 64, 64.0, 1.0),
+        logit_bias=_logit_bias(fields),
+        seed=None if seed is None else seed % SEED_RANGE,
+        top_log_probabilities=top_log_probabilities,
+    )
+
+
+def _logit_bias(fields: Fields) -> Mapping[int, float]:
+    if "logit_bias" not in fields:
+        return {}
+    biases = Fields.of(fields.get("logit_bias"), "logit_bias")
+    raw = fields.get("logit_bias")
+    result: dict[int, float] = {}
+    for key in raw if isinstance(raw, Mapping) else ():
+        if not (isinstance(key, str) and key.isascii() and key.isdecimal()) or len(key) > 9:
+            raise bad_field("logit_bias", f"logit_bias has token ids as keys, not {key[:40]!r}")
+        bias = biases.number(key, -100.0, 100.0, 0.0)
+        # As with OpenAI, -100 bans a token.
+        result[int(key)] = float("-inf") if bias == -100.0 else bias
+    return result
+
+
+def _session(fields: Fields) -> SessionWishes:
+    if "kakeya" not in fields:
+        return SessionWishes()
+    inner = Fields.of(fields.get("kakeya"), "kakeya")
+    inner.check_known(_KAKEYA_FIELDS)
+    strategy = _one_of(inner, "kv_strategy", KvStrategy)
+    restorer = _one_of(inner, "restorer", RestorerKind)
+    attend = _one_of(inner, "attend", AttendAt)
+    return SessionWishes(
+        kv_strategy=KvStrategy(strategy) if strategy else KvStrategy.FULL,
+        sink_tokens=inner.whole("sink_tokens", 0, 1 << 20),
+        window_tokens=inner.whole("window_tokens", 1, 1 << 20),
+        restorer=RestorerKind(restorer) if restorer else None,
+        attend=AttendAt(attend) if attend else None,
+        speculation=_speculation(inner),
+        deadline_seconds=inner.number("deadline_seconds", 0.0, 86_400.0, 0.0) or None,
+    )
+
+
+def _one_of(fields: Fields, key: str, kind: type[KvStrategy | RestorerKind | AttendAt]) -> str:
+    value = fields.text(key)
+    known = [each.value for each in kind if each.value not in {"unknown", "none", "unspecified"}]
+    if value and value not in known:
+        name = fields.named(key)
+        raise bad_field(name, f"{name} is one of {', '.join(known)}, not {value[:40]!r}")
+    return value
+
+
+def _speculation(fields: Fields) -> str | Speculation:
+    value = fields.get("speculation")
+    if value is None or value in ("auto", "off"):
+        return "auto" if value is None else str(value)
+    if not isinstance(value, Mapping):
+        raise bad_field(
+            "kakeya.speculation",
+            'kakeya.speculation is "auto", "off" or {"proposer_model": ...}, '
+            f"not {str(value)[:40]!r}",
+        )
+    pair = Fields(value, "kakeya.speculation")
+    pair.check_known({"proposer_model", "node_id", "block_size"})
+    return Speculation(
+        pair.text("proposer_model"),
+        pair.text("node_id"),
+        pair.whole("block_size", 0, 15) or 0,
+    )

@@ -1,0 +1,32 @@
+"""Metrics of calls, and of the process that answers them."""
+
+from __future__ import annotations
+
+import psutil
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class RpcFamilies:
+    """Calls that failed, what the process takes, and traces that were not sent."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.rpc_errors = Counter(
+            "kakeya_rpc_errors_total",
+            "Calls that ended with an error, by its reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self.resident_bytes = Gauge(
+            "kakeya_process_resident_bytes",
+            "Memory of the node's process that is in use.",
+            registry=registry,
+        )
+        process = psutil.Process()
+        self.resident_bytes.set_function(lambda: process.memory_info().rss)
+        self.spans = Counter(
+            "kakeya_trace_spans_total",
+            "Spans that ended, by what became of them: sent, dropped: the collector did not take "
+            "them, or too many waited for it.",
+            ["fate"],
+            registry=registry,
+        )

@@ -1,0 +1,109 @@
+"""Metrics of sessions and of the keys and values that they take."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from node.metrics.buckets import HISTORY_TOKENS, LONG_SECONDS, SHORT_SECONDS
+from node.metrics.tallied_histogram import TalliedHistogram
+
+
+class SessionFamilies:
+    """What sessions are, do and cost; see each metric's own text."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sessions_active = Gauge(
+            "kakeya_sessions_active", "Sessions that are open.", registry=registry
+        )
+        self.sessions = Counter(
+            "kakeya_sessions_total",
+            "Sessions that ended, by outcome: closed, evicted, invariant_violated, group_lost, "
+            "drained.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.sessions_opened = Counter(
+            "kakeya_sessions_opened_total",
+            "Sessions that were opened or forked.",
+            registry=registry,
+        )
+        self.sessions_generating = Gauge(
+            "kakeya_sessions_generating", "Sessions that generate now.", registry=registry
+        )
+        self.evictions = Counter(
+            "kakeya_session_evictions_total",
+            "Sessions evicted, by reason: ttl, memory.",
+            ["reason"],
+            registry=registry,
+        )
+        self.invariant_violations = Counter(
+            "kakeya_invariant_violations_total",
+            "Broken promises that ended a session, by kind.",
+            ["kind"],
+            registry=registry,
+        )
+        self._memory(registry)
+        self._tokens(registry)
+        self._generations(registry)
+
+    def _memory(self, registry: CollectorRegistry) -> None:
+        self.kv_bytes = Gauge(
+            "kakeya_kv_bytes", "Bytes of keys and values allocated.", registry=registry
+        )
+        self.kv_budget_bytes = Gauge(
+            "kakeya_kv_budget_bytes", "Bytes that sessions may take together.", registry=registry
+        )
+        self.history_tokens = Gauge(
+            "kakeya_history_tokens",
+            "Tokens in the histories of all open sessions.",
+            registry=registry,
+        )
+        self.session_history_tokens = Histogram(
+            "kakeya_session_history_tokens",
+            "Tokens in a session's history when it ended.",
+            registry=registry,
+            buckets=HISTORY_TOKENS,
+        )
+
+    def _tokens(self, registry: CollectorRegistry) -> None:
+        self.tokens_generated = Counter(
+            "kakeya_tokens_generated_total", "Tokens committed by generations.", registry=registry
+        )
+        self.tokens_prefilled = Counter(
+            "kakeya_tokens_prefilled_total",
+            "Appended tokens whose keys and values were computed.",
+            registry=registry,
+        )
+        self.prefill_seconds = Counter(
+            "kakeya_prefill_seconds_total",
+            "Seconds in which keys and values of appended tokens were computed, all sessions' "
+            "added.",
+            registry=registry,
+        )
+
+    def _generations(self, registry: CollectorRegistry) -> None:
+        self.generations = Counter(
+            "kakeya_generations_total",
+            "Generations that ended, by how: max_tokens, stop_token, deadline, context_full, "
+            "draining, or left: cancelled by the client, or failed.",
+            ["end"],
+            registry=registry,
+        )
+        self.queue_seconds = Histogram(
+            "kakeya_generation_queue_seconds",
+            "A generation's wait for its session's turn.",
+            registry=registry,
+            buckets=LONG_SECONDS,
+        )
+        self.time_to_first_token_seconds = Histogram(
+            "kakeya_time_to_first_token_seconds",
+            "From the request to the first committed token.",
+            registry=registry,
+            buckets=LONG_SECONDS,
+        )
+        self.inter_token_seconds = TalliedHistogram(
+            "kakeya_inter_token_seconds",
+            "Time a token took after the one before; tokens of one block share their block's.",
+            registry=registry,
+            buckets=SHORT_SECONDS,
+        )

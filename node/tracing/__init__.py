@@ -1,0 +1,1 @@
+"""OpenTelemetry traces of sessions: an extra, off unless `traces_endpoint` is configured."""

@@ -1,0 +1,1 @@
+"""What a node does, second by second, and those who watch it."""

@@ -1,0 +1,94 @@
+"""A session on one node, and the calls that concern it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from grpc import aio
+
+from kakeya import wire
+from kakeya.connection import Connection
+from kakeya.errors import TokenOutOfVocabulary
+from kakeya.v1 import runtime_pb2
+from kakeya.values import SessionInfo
+
+GenerateCall: TypeAlias = aio.UnaryStreamCall[
+    runtime_pb2.GenerateRequest, runtime_pb2.GenerateResponse
+]
+
+MAX_APPEND_TOKENS = 65_536
+"""Ids in one request: at most 5 bytes each, so well under the limit of 1 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session is; `opened` is how its node opened it, or what it was forked of."""
+
+    connection: Connection
+    opened: runtime_pb2.CreateSessionResponse
+    session_id: str
+
+    async def append(self, token_ids: Sequence[int], history_length: int, pending: int) -> None:
+        """Appends at most MAX_APPEND_TOKENS ids to a history of `history_length`.
+
+        `pending` more are left to compute. Sent again when the network failed.
+        """
+        try:
+            request = runtime_pb2.AppendTokensRequest(
+                session_id=self.session_id,
+                token_ids=token_ids,
+                expected_history_length=history_length,
+            )
+        except ValueError as error:
+            raise TokenOutOfVocabulary(f"a token id is not in the vocabulary: {error}") from None
+        timeouts = self.connection.timeouts
+        timeout = timeouts.append_base + (len(token_ids) + pending) * timeouts.append_per_token
+        await self.connection.unary(
+            self.connection.runtime.AppendTokens, request, timeout, idempotent=True
+        )
+
+    def generate(self, request: runtime_pb2.GenerateRequest, timeout: float) -> GenerateCall:
+        """Sends a generation's request for this session."""
+        request.session_id = self.session_id
+        return self.connection.runtime.Generate(
+            request, timeout=timeout, metadata=self.connection.metadata
+        )
+
+    async def info(self) -> SessionInfo:
+        """The session as its node sees it."""
+        request = runtime_pb2.GetSessionInfoRequest(session_id=self.session_id)
+        response = await self.connection.unary(
+            self.connection.runtime.GetSessionInfo,
+            request,
+            self.connection.timeouts.unary,
+            idempotent=True,
+        )
+        return wire.session_info(response.session)
+
+    async def fork(self, history_length: int) -> Place:
+        """A new session of the same node with the first ids of this one."""
+        request = runtime_pb2.ForkSessionRequest(
+            session_id=self.session_id, history_length=history_length
+        )
+        response = await self.connection.unary(
+            self.connection.runtime.ForkSession, request, self.connection.timeouts.unary
+        )
+        return replace(self, session_id=response.session_id)
+
+    async def close(self, timeout: float) -> None:
+        """Ends the session within `timeout` seconds."""
+        request = runtime_pb2.CloseSessionRequest(session_id=self.session_id)
+        await self.connection.unary(self.connection.runtime.CloseSession, request, timeout)
+
+
+async def open_session(connection: Connection, request: runtime_pb2.CreateSessionRequest) -> Place:
+    """Makes the request; sent again when the network failed and it has a request id."""
+    opened = await connection.unary(
+        connection.runtime.CreateSession,
+        request,
+        connection.timeouts.unary,
+        idempotent=bool(request.request_id),
+    )
+    return Place(connection, opened, opened.session_id)

@@ -1,0 +1,61 @@
+"""The nodes that a client can turn to, whichever of them answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kakeya.connection import Connection
+from kakeya.errors import KakeyaError
+from kakeya.fleet_values import Liveness, NodeStatus
+from kakeya.fleet_view import AsyncFleet
+
+_LOOK_SECONDS = 2.0
+
+
+class Roster:
+    """Connections of one client, by address, and the fleet as it was last seen."""
+
+    def __init__(self, home: Connection, connect: Callable[[str], Connection]) -> None:
+        self.home = home
+        self._connect = connect
+        self._connections = {home.address: home}
+        self._seen: tuple[NodeStatus, ...] = ()
+
+    def connection(self, address: str) -> Connection:
+        """The one connection to `address`. Raises UsageError for what is no address."""
+        if address not in self._connections:
+            self._connections[address] = self._connect(address)
+        return self._connections[address]
+
+    async def remember(self) -> None:
+        """Looks at the fleet, so that `nodes` knows whom to ask when home is gone."""
+        self._seen = await AsyncFleet(self.home).nodes()
+
+    async def nodes(self, lost_address: str) -> tuple[NodeStatus, ...]:
+        """The fleet as the first node that answers sees it, else as it was last seen.
+
+        The node at `lost_address` is asked last: it may only be leaving. A node that
+        keeps silent for two seconds is passed over. Raises the error of the first that
+        was asked when none answers and nothing was ever seen.
+        """
+        addresses = [self.home.address, *self._connections]
+        addresses += [node.address for node in self._seen if node.liveness is not Liveness.LEFT]
+        first: KakeyaError | None = None
+        for address in sorted(filter(None, dict.fromkeys(addresses)), key=lost_address.__eq__):
+            try:
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    self._seen = await AsyncFleet(self.connection(address)).nodes()
+                    return self._seen
+            except TimeoutError:
+                continue
+            except KakeyaError as error:
+                first = first or error
+        if first is not None and not self._seen:
+            raise first
+        return self._seen
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        for connection in self._connections.values():
+            await connection.close()

@@ -1,0 +1,132 @@
+"""Another node for a session whose verifier was lost."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kakeya import wire
+from kakeya.connection import Connection
+from kakeya.errors import (
+    ArchiveFull,
+    Draining,
+    GroupLost,
+    KakeyaError,
+    ModelNotFound,
+    NoArchive,
+    NodeNotFound,
+    NoPlacement,
+    TransportError,
+    UnexpectedError,
+)
+from kakeya.fleet_values import Liveness, NodeStatus
+from kakeya.place import MAX_APPEND_TOKENS, Place, open_session
+from kakeya.plan_values import ModelOffer, Role
+from kakeya.roster import Roster
+from kakeya.v1 import runtime_pb2
+
+LOST = (TransportError, Draining, GroupLost)
+"""The session's node is gone, or going: another one must go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a session was asked for, and who else could serve it."""
+
+    request: runtime_pb2.CreateSessionRequest
+    roster: Roster
+
+
+async def succeed(lost: Place, opening: Opening, history: Sequence[int]) -> Place:
+    """The session at `lost`, opened anew on another live node, with the same history.
+
+    The node must serve the same weights. Nodes that compute alike, by number format and
+    back end, come first, alive ones before suspects, then the nearest. Raises the error
+    of the last node that was tried, and NoPlacement when there is none to try.
+    """
+    offer = wire.model_offer(lost.opened.model)
+    nodes = await opening.roster.nodes(lost.connection.address)
+    gone = {lost.opened.plan.verifier.node_id} - {""}
+    failure: KakeyaError = NoPlacement(
+        f"no other live node serves {offer.model_id} with the same weights: start a second "
+        "verifier, or wait for this one",
+        metadata={"weights_digest": offer.weights_digest},
+    )
+    for node, there in _candidates(nodes, offer):
+        if node.address == lost.connection.address or node.node_id in gone:
+            continue
+        try:
+            return await _open_there(node.address, there.model_id, offer, opening, history)
+        except KakeyaError as error:
+            failure = error
+    raise failure
+
+
+def _candidates(
+    nodes: Sequence[NodeStatus], offer: ModelOffer
+) -> Iterator[tuple[NodeStatus, ModelOffer]]:
+    def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, float]:
+        node, there = pair
+        alike = (there.dtype, there.backend) == (offer.dtype, offer.backend)
+        suspect = node.liveness is not Liveness.ALIVE
+        return not alike, suspect, node.round_trip_seconds or 0.0
+
+    serving = [
+        (node, there)
+        for node in nodes
+        if node.address and node.liveness in (Liveness.ALIVE, Liveness.SUSPECT)
+        for there in node.models
+        if there.role is Role.VERIFIER
+        and offer.weights_digest
+        and there.weights_digest == offer.weights_digest
+    ]
+    yield from sorted(serving, key=rank)
+
+
+async def _open_there(
+    address: str, model_id: str, offer: ModelOffer, opening: Opening, history: Sequence[int]
+) -> Place:
+    connection = opening.roster.connection(address)
+    place = await _open_as_far_as_possible(connection, opening.request, model_id)
+    try:
+        if place.opened.model.weights_digest != offer.weights_digest:
+            raise UnexpectedError(
+                f"{address} serves {model_id} with other weights than its card says"
+            )
+        for start in range(0, len(history), MAX_APPEND_TOKENS):
+            await place.append(history[start : start + MAX_APPEND_TOKENS], start, 0)
+    except KakeyaError:
+        with suppress(KakeyaError):
+            await place.close(connection.timeouts.leave)
+        raise
+    return place
+
+
+async def _open_as_far_as_possible(
+    connection: Connection, asked: runtime_pb2.CreateSessionRequest, model_id: str
+) -> Place:
+    """Opens what was asked for, but for named helpers that are lost too.
+
+    A proposer and an archive's place never change a token: a named one that cannot be
+    had any more gives way to any other, and a fixed proposer at last to the planner.
+    """
+    request = runtime_pb2.CreateSessionRequest()
+    request.CopyFrom(asked)
+    request.model_id = model_id
+    while True:
+        request.request_id = secrets.token_hex(16)
+        try:
+            return await open_session(connection, request)
+        except (NoPlacement, ModelNotFound, NodeNotFound):
+            if request.speculation.proposer_node_id:
+                request.speculation.proposer_node_id = ""
+            elif request.speculation.mode == runtime_pb2.SPECULATION_MODE_FIXED:
+                request.speculation.Clear()
+            else:
+                raise
+        except (NoArchive, ArchiveFull):
+            if not request.restorer.node_id:
+                raise
+            request.restorer.node_id = ""

@@ -1,0 +1,234 @@
+/** The client: any node of the fleet is the way in. */
+
+import { Connection } from "./connection.js";
+import type { Credentials, TlsOptions } from "./credentials.js";
+import { BadRequest, ModelServedElsewhere } from "./errors.js";
+import { Fleet, type CallOptions } from "./fleet.js";
+import {
+  CreateSessionRequestSchema,
+  SpeculationMode,
+  WatchSessionsRequestSchema,
+  type CreateSessionRequest,
+} from "./generated/kakeya/v1/runtime_pb.js";
+import type { Place } from "./place.js";
+import { RetryBudget } from "./retries.js";
+import { Roster } from "./roster.js";
+import { Session } from "./session.js";
+import { openSession, requestId } from "./successor.js";
+import { DEFAULT_TIMEOUTS, type Timeouts } from "./timeouts.js";
+import { fetchTokenizer, type FetchedTokenizer } from "./tokenizer-fetch.js";
+import type { KvStrategy } from "./values/plan.js";
+import type { SessionsEvent } from "./values/session-activity.js";
+import type { SessionInfo, SpeculationChoice } from "./values/session.js";
+import { Watch } from "./watch.js";
+import { sessionsEvent } from "./wire/activity.js";
+import { build } from "./wire/numbers.js";
+import { kvStrategyNumber, restorer, type RestorerOptions } from "./wire/plan.js";
+import { sessionInfo } from "./wire/session.js";
+
+/** How a client calls its nodes. */
+export interface ClientOptions {
+  /** Those that are not given keep their defaults. */
+  readonly timeouts?: Partial<Timeouts> | undefined;
+  /** Sent with every call as `authorization: Bearer`; beyond loopback only with `tls`. */
+  readonly apiKey?: string | undefined;
+  /** TLS towards every node; plain HTTP/2 unless given. */
+  readonly tls?: TlsOptions | undefined;
+}
+
+/**
+ * How a session is opened.
+ *
+ * With kvStrategy "restored" evicted positions stay within reach: `restorer` is
+ * "archive" (the default: another node keeps them, exact), "projection" (a learned
+ * map makes them of a smaller vector each), or "identity", a check of the plumbing.
+ */
+export interface SessionOptions extends RestorerOptions, CallOptions {
+  /** "sink_window" unless given. */
+  readonly kvStrategy?: KvStrategy | undefined;
+  /** Positions at the start that stay resident; the node's default, 4, unless given. */
+  readonly sinkTokens?: number | undefined;
+  /** Latest positions that stay resident; the node's default, 1,024, unless given. */
+  readonly windowTokens?: number | undefined;
+  /** Generations stop after any of these. */
+  readonly stopTokenIds?: readonly number[] | undefined;
+  /** "auto" unless given. */
+  readonly speculation?: SpeculationChoice | undefined;
+  /** For lists and logs; at most 128 characters. */
+  readonly label?: string | undefined;
+  /** The same id within ten minutes gives the same session; made up unless given. */
+  readonly requestId?: string | undefined;
+  /** Bounds a session of kvStrategy "full"; the model's context length unless given. */
+  readonly maxHistoryTokens?: number | undefined;
+  /** Whether the session goes on elsewhere, by itself, when its verifier is lost. */
+  readonly resume?: boolean | undefined;
+}
+
+/**
+ * A client of one node, HOST:PORT, and through it of the fleet.
+ *
+ * Connects with its first call. `await using` closes it at the end of a block.
+ */
+export class Client {
+  readonly #roster: Roster;
+
+  /**
+   * Throws UsageError for what is no address, and for credentials that may not be
+   * used with it.
+   */
+  constructor(address: string, options: ClientOptions = {}) {
+    const timeouts: Timeouts = { ...DEFAULT_TIMEOUTS, ...options.timeouts };
+    const credentials: Credentials = { apiKey: options.apiKey, tls: options.tls };
+    const budget = new RetryBudget();
+    const connect = (each: string) => new Connection(each, timeouts, budget, credentials);
+    this.#roster = new Roster(connect(address), connect);
+  }
+
+  /** The node that is asked first, host:port. */
+  get address(): string {
+    return this.#roster.home.address;
+  }
+
+  /** The fleet as that node sees it. */
+  get fleet(): Fleet {
+    return new Fleet(this.#roster.home);
+  }
+
+  /**
+   * Opens a session with an empty history on a node that serves `model`.
+   *
+   * A node that does not serve the model names one that does; the client follows
+   * once. Throws ModelNotFound, ModelServedElsewhere, NoPlacement, BadRequest,
+   * OutOfKvMemory, KvStrategyUnsupported, NoArchive, ArchiveFull, RestorerMismatch,
+   * TrainedForAnother, Draining, TransportError.
+   */
+  async createSession(model: string, options: SessionOptions = {}): Promise<Session> {
+    const request = sessionRequest(model, options);
+    const resumes = options.resume ?? false;
+    if (resumes) {
+      // Who else is there must be known before the first node is lost.
+      await this.#roster.remember(options.signal);
+    }
+    const place = await this.#open(request, options.signal);
+    return new Session(place, { request, roster: this.#roster }, resumes);
+  }
+
+  #open(request: CreateSessionRequest, signal: AbortSignal | undefined): Promise<Place> {
+    return this.#followed((connection) => openSession(connection, request, signal));
+  }
+
+  /** Asks home, and once more the node that home names as serving the model. */
+  async #followed<T>(ask: (connection: Connection) => Promise<T>): Promise<T> {
+    try {
+      return await ask(this.#roster.home);
+    } catch (error) {
+      if (!(error instanceof ModelServedElsewhere) || !error.address) {
+        throw error;
+      }
+      return ask(this.#roster.connection(error.address));
+    }
+  }
+
+  /**
+   * The files of the tokenizer of `model`, from a node that serves it, or from the
+   * cache where that has them; `@kakeya/runtime/text` makes a codec of them.
+   *
+   * Throws ModelNotFound, ModelServedElsewhere, TokenizerNotFound (served without
+   * one), TokenizerMismatch, TransportError.
+   */
+  tokenizer(model: string, options: CallOptions = {}): Promise<FetchedTokenizer> {
+    return this.#followed((connection) => fetchTokenizer(connection, model, options.signal));
+  }
+
+  /**
+   * All sessions of the client's node, oldest first, fetched by page.
+   *
+   * `pageSize` is 100 unless given. Throws BadRequest, BadPageToken, TransportError.
+   */
+  async *sessions(
+    options: CallOptions & { pageSize?: number | undefined } = {},
+  ): AsyncGenerator<SessionInfo, void, undefined> {
+    const { home } = this.#roster;
+    let pageToken = "";
+    do {
+      const request = { pageSize: options.pageSize ?? 100, pageToken };
+      const page = await home.unary(
+        (terms) => home.runtime.listSessions(request, terms),
+        home.timeouts.unary,
+        { idempotent: true, signal: options.signal },
+      );
+      yield* page.sessions.map(sessionInfo);
+      pageToken = page.nextPageToken;
+    } while (pageToken);
+  }
+
+  /**
+   * What the sessions of the client's node do, until the iteration is left.
+   *
+   * All sessions with their latest `blockCount` blocks each (at most 256; 64 unless
+   * given) first; then each as it changes, at most ten times a second, and its end.
+   * The iteration throws BadRequest, WatcherTooSlow, TransportError.
+   */
+  watchSessions(
+    options: CallOptions & { blockCount?: number | undefined } = {},
+  ): Watch<SessionsEvent> {
+    const { home } = this.#roster;
+    const request = build(WatchSessionsRequestSchema, { blockCount: options.blockCount ?? 64 });
+    return new Watch(
+      home,
+      { open: (terms) => home.runtime.watchSessions(request, terms), event: sessionsEvent },
+      options.signal,
+    ) as Watch<SessionsEvent>;
+  }
+
+  /**
+   * Cancels what runs and closes the connections; a second close does nothing.
+   *
+   * Sessions stay on their nodes until they are closed or idle for too long.
+   */
+  async close(): Promise<void> {
+    this.#roster.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+function sessionRequest(model: string, options: SessionOptions): CreateSessionRequest {
+  const { sinkTokens, windowTokens } = options;
+  const restored = restorer(options);
+  return build(CreateSessionRequestSchema, {
+    modelId: model,
+    kvStrategy: kvStrategyNumber(options.kvStrategy ?? "sink_window"),
+    ...(sinkTokens === undefined ? {} : { sinkTokens }),
+    ...(windowTokens === undefined ? {} : { windowTokens }),
+    stopTokenIds: [...(options.stopTokenIds ?? [])],
+    speculation: speculation(options.speculation ?? "auto"),
+    clientLabel: options.label ?? "",
+    requestId: options.requestId ?? requestId(),
+    maxHistoryTokens: options.maxHistoryTokens ?? 0,
+    ...(restored === undefined ? {} : { restorer: restored }),
+  });
+}
+
+function speculation(choice: SpeculationChoice) {
+  switch (choice) {
+    case "auto":
+      return { mode: SpeculationMode.AUTO };
+    case "off":
+      return { mode: SpeculationMode.OFF };
+    default:
+      if (typeof choice !== "object" || choice === null) {
+        throw new BadRequest(
+          `speculation is "auto", "off" or a Speculation, not ${JSON.stringify(choice)}`,
+        );
+      }
+      return {
+        mode: SpeculationMode.FIXED,
+        proposerNodeId: choice.nodeId ?? "",
+        proposerModelId: choice.proposerModel,
+        blockSize: choice.blockSize ?? 0,
+      };
+  }
+}

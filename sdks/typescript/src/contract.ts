@@ -1,0 +1,7 @@
+/** The contract itself: messages and services of `kakeya.v1`, for programs that serve it. */
+
+export * from "./generated/kakeya/v1/capability_pb.js";
+export * from "./generated/kakeya/v1/model_pb.js";
+export * from "./generated/kakeya/v1/placement_pb.js";
+export * from "./generated/kakeya/v1/runtime_pb.js";
+export * from "./generated/kakeya/v1/tensor_pb.js";

@@ -1,0 +1,77 @@
+/** How a client proves who it is, and how it knows whom it talks to. */
+
+import { connect as connectPlain, isIP, type Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
+
+import { KeyExposed, UsageError } from "./errors.js";
+
+/** PEM texts, or their bytes. */
+export type Pem = string | Uint8Array;
+
+/** TLS towards every node. */
+export interface TlsOptions {
+  /** Certificates of the authorities that nodes' certificates must come from; the system's unless given. */
+  readonly ca?: Pem | undefined;
+  /** This client's certificate, with those between it and its authority. */
+  readonly certificate?: Pem | undefined;
+  /** The key of `certificate`. */
+  readonly key?: Pem | undefined;
+  /** The name that nodes' certificates must have; the host of each address unless given. */
+  readonly serverName?: string | undefined;
+}
+
+/** What a client presents to every node that it calls. */
+export interface Credentials {
+  readonly apiKey?: string | undefined;
+  readonly tls?: TlsOptions | undefined;
+}
+
+/**
+ * Throws KeyExposed for a key that would travel to `host`, another machine, in plain
+ * text, and UsageError for what is no key or certificate.
+ */
+export function checkCredentials(host: string, credentials: Credentials): void {
+  const { apiKey, tls } = credentials;
+  if (apiKey !== undefined && !/^[\x21-\x7e]+$/.test(apiKey)) {
+    throw new UsageError("an API key is printable ASCII without spaces");
+  }
+  if (apiKey !== undefined && tls === undefined && !isLoopback(host)) {
+    throw new KeyExposed(
+      `the API key would travel to ${host} in plain text: give the client \`tls\`, ` +
+        "or reach the node through loopback",
+    );
+  }
+  if (tls !== undefined && (tls.certificate === undefined) !== (tls.key === undefined)) {
+    throw new UsageError("a client certificate needs its key: give both, or neither");
+  }
+}
+
+/** A socket to the host and port of `url`, encrypted and checked with `tls`. */
+export function openSocket(url: URL, tls: TlsOptions | undefined): Socket {
+  // URLs leave out the port that their scheme implies.
+  const port = Number(url.port || (tls === undefined ? 80 : 443));
+  const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
+  if (tls === undefined) {
+    return connectPlain({ host, port, noDelay: true });
+  }
+  // A server name is no address: TLS has no such names.
+  const servername = tls.serverName ?? (isIP(host) ? undefined : host);
+  return connectTls({
+    host,
+    port,
+    ALPNProtocols: ["h2"],
+    rejectUnauthorized: true,
+    ...(tls.ca === undefined ? {} : { ca: pem(tls.ca) }),
+    ...(tls.certificate === undefined ? {} : { cert: pem(tls.certificate) }),
+    ...(tls.key === undefined ? {} : { key: pem(tls.key) }),
+    ...(servername === undefined ? {} : { servername }),
+  });
+}
+
+function pem(content: Pem): string | Buffer {
+  return typeof content === "string" ? content : Buffer.from(content);
+}
+
+function isLoopback(host: string): boolean {
+  return host === "localhost" || host === "[::1]" || /^127(\.\d{1,3}){3}$/.test(host);
+}

@@ -1,0 +1,157 @@
+/** The fleet as one node sees it. */
+
+import { create } from "@bufbuild/protobuf";
+
+import type { Connection } from "./connection.js";
+import { UnexpectedError } from "./errors.js";
+import { WatchNodeRequestSchema } from "./generated/kakeya/v1/capability_pb.js";
+import { PlanRequestSchema, PlanSchema } from "./generated/kakeya/v1/placement_pb.js";
+import type { FleetEvent, FleetSnapshot, Node, NodeStatus } from "./values/fleet.js";
+import type { NodeActivity } from "./values/node-activity.js";
+import type { KvStrategy, Plan } from "./values/plan.js";
+import { Watch } from "./watch.js";
+import { nodeActivity } from "./wire/activity.js";
+import { fleetEvent, node } from "./wire/fleet.js";
+import { build } from "./wire/numbers.js";
+import { kvStrategyNumber, plan, restorer, type RestorerOptions } from "./wire/plan.js";
+
+/** What every call takes: the signal's reason is thrown when it is aborted. */
+export interface CallOptions {
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** What a plan is asked for. */
+export interface PlanOptions extends RestorerOptions, CallOptions {
+  readonly verifierModel: string;
+  /** Any unless given. */
+  readonly proposerModel?: string | undefined;
+  /** Any unless given. */
+  readonly proposerNodeId?: string | undefined;
+  /** Any unless given. */
+  readonly verifierNodeId?: string | undefined;
+  /** The longest history to plan for. */
+  readonly contextTokens?: number | undefined;
+  /** "sink_window" unless given. */
+  readonly kvStrategy?: KvStrategy | undefined;
+  /** The node's choice unless given. */
+  readonly sinkTokens?: number | undefined;
+  /** The node's choice unless given. */
+  readonly windowTokens?: number | undefined;
+  /** Drafted tokens a block; the planner's choice unless given. */
+  readonly blockSize?: number | undefined;
+  /** Plan the verifier alone. */
+  readonly withoutProposer?: boolean | undefined;
+}
+
+/** The fleet as the client's node sees it: `client.fleet`. */
+export class Fleet {
+  readonly #connection: Connection;
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  /** All nodes that are known, and the fleet's name. Throws TransportError. */
+  async snapshot(options: CallOptions = {}): Promise<FleetSnapshot> {
+    for await (const event of this.watch(options)) {
+      if (event.type === "snapshot") {
+        return event;
+      }
+    }
+    throw new UnexpectedError("the node ended the watch without a snapshot");
+  }
+
+  /** All nodes that are known, by name. Throws TransportError. */
+  async nodes(options: CallOptions = {}): Promise<readonly NodeStatus[]> {
+    return (await this.snapshot(options)).nodes;
+  }
+
+  /** A snapshot, then every change, until the iteration is left. */
+  watch(options: CallOptions = {}): Watch<FleetEvent> {
+    const { capability } = this.#connection;
+    return new Watch(
+      this.#connection,
+      { open: (terms) => capability.watchFleet({}, terms), event: fleetEvent },
+      options.signal,
+    ) as Watch<FleetEvent>;
+  }
+
+  /**
+   * What the client's node does, until the iteration is left.
+   *
+   * The samples of the last `historySeconds` (at most 900; none unless given),
+   * events and transfers first; then a sample a second, events and transfers as
+   * they happen, and the node whenever it changed. The iteration throws
+   * BadRequest, WatcherTooSlow, TransportError.
+   */
+  watchNode(
+    options: CallOptions & { historySeconds?: number | undefined } = {},
+  ): Watch<NodeActivity> {
+    const { capability } = this.#connection;
+    const request = build(WatchNodeRequestSchema, { historySeconds: options.historySeconds ?? 0 });
+    return new Watch(
+      this.#connection,
+      { open: (terms) => capability.watchNode(request, terms), event: nodeActivity },
+      options.signal,
+    ) as Watch<NodeActivity>;
+  }
+
+  /** The client's node as it sees itself. Throws TransportError. */
+  async node(options: CallOptions = {}): Promise<Node> {
+    const { capability, timeouts } = this.#connection;
+    const response = await this.#connection.unary(
+      (terms) => capability.getNode({}, terms),
+      timeouts.unary,
+      { idempotent: true, signal: options.signal },
+    );
+    return node(response);
+  }
+
+  /**
+   * The pair that a session would get, with reasons; starts nothing.
+   *
+   * Throws ModelNotFound, NoPlacement, BadRequest, TransportError.
+   */
+  async plan(options: PlanOptions): Promise<Plan> {
+    const { placement, timeouts } = this.#connection;
+    const request = build(PlanRequestSchema, {
+      verifierModel: options.verifierModel,
+      proposerModel: options.proposerModel ?? "",
+      proposerNodeId: options.proposerNodeId ?? "",
+      verifierNodeId: options.verifierNodeId ?? "",
+      contextTokens: options.contextTokens ?? 0,
+      kvStrategy: kvStrategyNumber(options.kvStrategy ?? "sink_window"),
+      sinkTokens: options.sinkTokens ?? 0,
+      windowTokens: options.windowTokens ?? 0,
+      blockSize: options.blockSize ?? 0,
+      withoutProposer: options.withoutProposer ?? false,
+      ...optional("restorer", restorer(options)),
+    });
+    const response = await this.#connection.unary(
+      (terms) => placement.plan(request, terms),
+      timeouts.unary,
+      { idempotent: true, signal: options.signal },
+    );
+    return plan(response.plan ?? create(PlanSchema));
+  }
+
+  /**
+   * Makes the client's node leave the fleet; gives its id.
+   *
+   * Running generations may take `drainSeconds`, 5 unless given, to end. Throws
+   * NotLoopback, TransportError.
+   */
+  async leave(options: CallOptions & { drainSeconds?: number | undefined } = {}): Promise<string> {
+    const { capability, timeouts } = this.#connection;
+    const response = await this.#connection.unary(
+      (terms) => capability.leave({ drainSeconds: options.drainSeconds ?? 5 }, terms),
+      timeouts.unary,
+      { signal: options.signal },
+    );
+    return response.nodeId;
+  }
+}
+
+function optional<K extends string, V>(key: K, value: V | undefined): { [P in K]?: V } {
+  return value === undefined ? {} : ({ [key]: value } as { [P in K]?: V });
+}

@@ -1,0 +1,78 @@
+/** What a generation is asked for. */
+
+import { randomBytes } from "node:crypto";
+
+import { BadRequest } from "./errors.js";
+import type { CallOptions } from "./fleet.js";
+import { GenerateRequestSchema, type GenerateRequest } from "./generated/kakeya/v1/runtime_pb.js";
+import { build } from "./wire/numbers.js";
+
+/**
+ * How a generation chooses its tokens, and when it ends.
+ *
+ * In this order: `logitBias` is added to the logits; those of ids that the history
+ * has are divided by `repetitionPenalty`, or multiplied where negative;
+ * `temperature` 0 takes the largest, and otherwise divides them; the `topK` most
+ * probable ids are kept, of these the smallest set whose probability reaches
+ * `topP`, of these the ids at least `minP` times as probable as the first.
+ */
+export interface GenerateOptions extends CallOptions {
+  /** 1 to 1,048,576. */
+  readonly maxTokens: number;
+  /** 0, greedy, unless given; at most 100. */
+  readonly temperature?: number | undefined;
+  /** 0 or 1, as when not given, keeps all. */
+  readonly topP?: number | undefined;
+  /** 0, as when not given, keeps all. */
+  readonly topK?: number | undefined;
+  /** 0, as when not given, keeps all. */
+  readonly minP?: number | undefined;
+  /** 1/64 to 64; 1, as when not given, changes nothing. */
+  readonly repetitionPenalty?: number | undefined;
+  /** By id: -10,000 to 10,000, or -Infinity, which bans the id. */
+  readonly logitBias?: Readonly<Record<number, number>> | undefined;
+  /** Names the sampled stream: the same seed gives the same ids. Drawn unless given. */
+  readonly seed?: bigint | number | undefined;
+  /** Stop after one of these, besides the session's own. */
+  readonly stopTokenIds?: readonly number[] | undefined;
+  /** 0 to 20: tokens come with log-probabilities, and those of so many alternatives. */
+  readonly topLogProbabilities?: number | undefined;
+  /** Stop after so many seconds. */
+  readonly deadlineSeconds?: number | undefined;
+}
+
+/**
+ * The request; with `drawsSeed` a sampled one has a seed, so that another node can
+ * go on with its stream. Throws BadRequest for numbers that no field holds.
+ */
+export function generateRequest(options: GenerateOptions, drawsSeed: boolean): GenerateRequest {
+  return build(GenerateRequestSchema, {
+    maxTokens: options.maxTokens,
+    temperature: options.temperature ?? 0,
+    topP: options.topP ?? 1,
+    topK: options.topK ?? 0,
+    minP: options.minP ?? 0,
+    repetitionPenalty: options.repetitionPenalty ?? 1,
+    logitBias: { ...options.logitBias },
+    stopTokenIds: [...(options.stopTokenIds ?? [])],
+    deadlineSeconds: options.deadlineSeconds ?? 0,
+    ...seed(options, drawsSeed),
+    ...(options.topLogProbabilities === undefined
+      ? {}
+      : { topLogProbabilities: options.topLogProbabilities }),
+  });
+}
+
+function seed(options: GenerateOptions, drawsSeed: boolean): { seed?: bigint } {
+  if (options.seed !== undefined) {
+    return { seed: wholeSeed(options.seed) };
+  }
+  return drawsSeed && options.temperature ? { seed: randomBytes(8).readBigUInt64LE() } : {};
+}
+
+function wholeSeed(value: bigint | number): bigint {
+  if (typeof value === "number" && !Number.isSafeInteger(value)) {
+    throw new BadRequest(`a seed is a whole number, and a bigint above 2^53: not ${value}`);
+  }
+  return BigInt(value);
+}

@@ -1,0 +1,24 @@
+/**
+ * Client of Kakeya Fleet: long token sessions on a fleet of local machines.
+ *
+ * `Client` is the way in; `@kakeya/runtime/text` turns text into token ids and
+ * back.
+ */
+
+export { Client, type ClientOptions, type SessionOptions } from "./client.js";
+export type { Pem, TlsOptions } from "./credentials.js";
+export * from "./errors.js";
+export { Fleet, type CallOptions, type PlanOptions } from "./fleet.js";
+export type { GenerateOptions } from "./generate-options.js";
+export { Generation } from "./generation.js";
+export { Session } from "./session.js";
+export { DEFAULT_TIMEOUTS, type Timeouts } from "./timeouts.js";
+export type { TokenizerFiles } from "./tokenizer-cache.js";
+export type { FetchedTokenizer } from "./tokenizer-fetch.js";
+export * from "./values/fleet.js";
+export * from "./values/node-activity.js";
+export * from "./values/plan.js";
+export * from "./values/session-activity.js";
+export * from "./values/session.js";
+export { Watch } from "./watch.js";
+export type { RestorerOptions } from "./wire/plan.js";

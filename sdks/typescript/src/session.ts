@@ -1,0 +1,395 @@
+/** A session: a history of token ids that a verifier continues. */
+
+import { create } from "@bufbuild/protobuf";
+
+import {
+  GroupLost,
+  HistoryLengthMismatch,
+  KakeyaError,
+  RestorerLost,
+  SessionBusy,
+  SessionNotFound,
+  TransportError,
+  UsageError,
+} from "./errors.js";
+import type { CallOptions } from "./fleet.js";
+import { generateRequest, type GenerateOptions } from "./generate-options.js";
+import { GenerationSource, MAX_RESUMPTIONS } from "./generation-source.js";
+import { Generation } from "./generation.js";
+import { ModelOfferSchema } from "./generated/kakeya/v1/model_pb.js";
+import { PlanSchema } from "./generated/kakeya/v1/placement_pb.js";
+import type { GenerateRequest, GenerateResponse } from "./generated/kakeya/v1/runtime_pb.js";
+import { History } from "./history.js";
+import { MAX_APPEND_TOKENS, type Place } from "./place.js";
+import { MessageStream, type MessageSource } from "./streams.js";
+import { isLost, succeed, type Opening } from "./successor.js";
+import { Turn } from "./turn.js";
+import type { ModelOffer, Plan } from "./values/plan.js";
+import type { Resumption, SessionInfo } from "./values/session.js";
+import { modelOffer, plan } from "./wire/plan.js";
+
+/**
+ * A session on a verifier. Made by `Client.createSession`.
+ *
+ * Holds the tokens that it appended and received as `history`, so that they can be
+ * appended to a session elsewhere; with the option `resume` it does so itself when
+ * its verifier is lost. `await using` closes the session at the end of a block;
+ * there, a session that is gone already is not an error.
+ *
+ * A generation that was left early may have committed tokens on the node that
+ * never arrived here. The next append or generation then rewinds the session to
+ * `history`: what arrived is what it continues. The node may have to compute the
+ * keys and values of the history anew for that.
+ */
+export class Session {
+  #place: Place;
+  readonly #opening: Opening;
+  readonly #resumes: boolean;
+  readonly #history: History;
+  readonly #resumptions: Resumption[] = [];
+  // One operation at a time: positions are known only between operations.
+  readonly #turn = new Turn();
+  #running: MessageSource<GenerateResponse> | undefined;
+  #closed = false;
+
+  constructor(place: Place, opening: Opening, resumes: boolean, history: readonly number[] = []) {
+    this.#place = place;
+    this.#opening = opening;
+    this.#resumes = resumes;
+    this.#history = new History(history);
+  }
+
+  /** Names the session on its node. A rewind or a resumption changes it. */
+  get sessionId(): string {
+    return this.#place.sessionId;
+  }
+
+  /** The node that holds the session, host:port. */
+  get address(): string {
+    return this.#place.connection.address;
+  }
+
+  /** The verifier model, as the node's card offers it. */
+  get model(): ModelOffer {
+    return modelOffer(this.#place.opened.model ?? create(ModelOfferSchema));
+  }
+
+  /** Ids are 0 to vocabularySize - 1. */
+  get vocabularySize(): number {
+    return this.#place.opened.vocabularySize;
+  }
+
+  /** The pair that serves the session, with reasons. */
+  get plan(): Plan {
+    return plan(this.#place.opened.plan ?? create(PlanSchema));
+  }
+
+  /** All ids that were appended and received, oldest first. */
+  get history(): readonly number[] {
+    return this.#history.ids();
+  }
+
+  /** Ids in `history`. */
+  get historyLength(): number {
+    return this.#history.length;
+  }
+
+  /** How often, why and where to the session went over to another node. */
+  get resumptions(): readonly Resumption[] {
+    return [...this.#resumptions];
+  }
+
+  /**
+   * Appends ids to the history; gives its new length.
+   *
+   * Sent again when the network failed, without ever doubling tokens. More than
+   * 65,536 ids travel in pieces: after an error `history` tells what was appended.
+   * Throws HistoryLengthMismatch when the history has not `expectedHistoryLength`
+   * ids, TokenOutOfVocabulary, EmptyAppend, ContextExceeded, SessionNotFound,
+   * SessionBusy, TransportError; RestorerLost with the ids appended.
+   */
+  append(
+    tokenIds: readonly number[],
+    options: CallOptions & { expectedHistoryLength?: number | undefined } = {},
+  ): Promise<number> {
+    return this.#turn.run(async () => {
+      this.#checkIdle();
+      const { expectedHistoryLength, signal } = options;
+      if (expectedHistoryLength !== undefined && expectedHistoryLength !== this.#history.length) {
+        throw new HistoryLengthMismatch(
+          `the history held here has ${this.#history.length} tokens, ` +
+            `not ${expectedHistoryLength}; append what is missing`,
+        );
+      }
+      for (let start = 0; start < (tokenIds.length || 1); start += MAX_APPEND_TOKENS) {
+        await this.#appendPiece(tokenIds.slice(start, start + MAX_APPEND_TOKENS), signal);
+      }
+      return this.#history.length;
+    });
+  }
+
+  async #appendPiece(tokenIds: readonly number[], signal?: AbortSignal): Promise<void> {
+    try {
+      await this.#outliving(() => this.#appendHere(tokenIds, signal), signal);
+    } catch (error) {
+      if (error instanceof RestorerLost) {
+        // The node has them; their keys and values wait for an archive.
+        this.#history.append(tokenIds);
+        this.#history.pending = this.#history.length;
+      }
+      throw error;
+    }
+    this.#history.append(tokenIds);
+  }
+
+  async #appendHere(tokenIds: readonly number[], signal?: AbortSignal): Promise<void> {
+    const { length } = this.#history;
+    const send = () => this.#place.append(tokenIds, length, this.#history.pending, signal);
+    try {
+      await send();
+    } catch (error) {
+      if (signal?.aborted) {
+        // Whether the node appended them is not known.
+        this.#history.inStep = false;
+      }
+      if (!(error instanceof HistoryLengthMismatch)) {
+        throw error;
+      }
+      if (!this.#history.inStep) {
+        await this.#rewind(length, signal);
+        await send();
+      } else if (
+        error.attempts === 1 ||
+        // The first attempt may have been applied and only its answer lost.
+        (await this.#place.info(signal)).historyLength !== length + tokenIds.length
+      ) {
+        throw error;
+      }
+    }
+  }
+
+  /**
+   * Continues the history by at most `maxTokens` ids.
+   *
+   * Nothing is sent before the iteration begins, which throws EmptyHistory,
+   * BadRequest, SessionNotFound, SessionBusy, RestorerLost (the session lives),
+   * TransportError, and the signal's reason.
+   */
+  generate(options: GenerateOptions): Generation {
+    const request = generateRequest(options, this.#resumes);
+    return new Generation(() => this.#startGeneration(request, options.signal), this.#history);
+  }
+
+  #startGeneration(
+    request: GenerateRequest,
+    signal?: AbortSignal,
+  ): MessageSource<GenerateResponse> {
+    this.#checkIdle();
+    const { timeouts } = this.#place.connection;
+    const { deadlineSeconds } = request;
+    const timeout =
+      deadlineSeconds > 0
+        ? Math.min(timeouts.generation, deadlineSeconds + timeouts.streamIdle)
+        : timeouts.generation;
+    const open = (each: GenerateRequest) => this.#openStream(each, timeout, signal);
+    const source = this.#resumes
+      ? new GenerationSource(request, {
+          open,
+          resume: (lost) => this.#turn.run(() => this.#goElsewhere(lost, signal)),
+          history: this.#history,
+          stopTokenIds: new Set([...this.#opening.request.stopTokenIds, ...request.stopTokenIds]),
+          timeout: timeouts.generation,
+        })
+      : open(request);
+    this.#running = source;
+    return source;
+  }
+
+  #openStream(
+    request: GenerateRequest,
+    timeout: number,
+    signal?: AbortSignal,
+  ): MessageStream<GenerateResponse> {
+    const { connection } = this.#place;
+    const { timeouts } = connection;
+    return new MessageStream(
+      connection,
+      (cancelled) =>
+        this.#turn.run(async () => {
+          await this.#settle(cancelled);
+          cancelled.throwIfAborted();
+          this.#history.inStep = false;
+          return this.#place.generate(request, {
+            signal: cancelled,
+            timeoutMs: Math.ceil(timeout * 1000),
+          });
+        }),
+      {
+        firstTimeout: timeouts.firstTokens + this.#history.pending * timeouts.appendPerToken,
+        idleTimeout: timeouts.streamIdle,
+        signal,
+      },
+    );
+  }
+
+  /** The session as its node sees it. Throws SessionNotFound, TransportError. */
+  info(options: CallOptions = {}): Promise<SessionInfo> {
+    return this.#place.info(options.signal);
+  }
+
+  /**
+   * A new session with the first `historyLength` ids of this one; all unless given.
+   *
+   * Throws what `Client.createSession` throws, SessionNotFound, and
+   * HistoryLengthMismatch when the history is shorter.
+   */
+  async fork(historyLength = this.#history.length, options: CallOptions = {}): Promise<Session> {
+    const place = await this.#fork(historyLength, options.signal);
+    return new Session(place, this.#opening, this.#resumes, this.#history.ids(0, historyLength));
+  }
+
+  async #fork(length: number, signal?: AbortSignal): Promise<Place> {
+    if (!(Number.isInteger(length) && length >= 0 && length <= this.#history.length)) {
+      throw new HistoryLengthMismatch(
+        `the history held here has ${this.#history.length} tokens, ${length} cannot be kept`,
+      );
+    }
+    return this.#place.fork(length, signal);
+  }
+
+  /**
+   * Goes back to the first `historyLength` ids; all of `history` unless given.
+   *
+   * The session goes on as a fork of itself, under a new `sessionId`. Throws what
+   * `fork` throws, and SessionBusy.
+   */
+  rewind(historyLength?: number, options: CallOptions = {}): Promise<void> {
+    return this.#turn.run(async () => {
+      this.#checkIdle();
+      const length = historyLength ?? this.#history.length;
+      await this.#outliving(() => this.#rewind(length, options.signal), options.signal);
+    });
+  }
+
+  async #rewind(length: number, signal?: AbortSignal): Promise<void> {
+    const forked = await this.#fork(length, signal);
+    const left = this.#place;
+    this.#place = forked;
+    this.#history.cut(length);
+    try {
+      await left.close(left.connection.timeouts.unary, signal);
+    } catch (error) {
+      if (!(error instanceof SessionNotFound)) {
+        throw error;
+      }
+    }
+  }
+
+  /**
+   * Takes the session to another live node that serves the same weights.
+   *
+   * Opens it there as it was opened, but for a named proposer or archive that is
+   * lost too, and appends `history`. The session on the node before is closed where
+   * it can be. Throws NoPlacement when there is no such node, and what opening and
+   * appending throw; the session then stays where it is.
+   */
+  resume(options: CallOptions = {}): Promise<void> {
+    return this.#turn.run(async () => {
+      this.#checkIdle();
+      const left = this.#place;
+      await this.#move("ASKED", options.signal);
+      await left.abandon();
+    });
+  }
+
+  /** Does the work, at another node when this one is lost. */
+  async #outliving(work: () => Promise<void>, signal?: AbortSignal): Promise<void> {
+    for (let resumptions = 0; ; resumptions += 1) {
+      try {
+        return await work();
+      } catch (error) {
+        if (!this.#resumes || !isLost(error) || resumptions === MAX_RESUMPTIONS) {
+          throw error;
+        }
+        await this.#goElsewhere(error, signal);
+      }
+    }
+  }
+
+  /** Resumes after a loss; throws the loss when nobody goes on. */
+  async #goElsewhere(lost: KakeyaError, signal?: AbortSignal): Promise<void> {
+    if (this.#closed || this.#place.connection.closed) {
+      throw lost;
+    }
+    try {
+      await this.#move(lost.reason, signal);
+    } catch (error) {
+      if (!(error instanceof KakeyaError)) {
+        throw error;
+      }
+      lost.metadata["resumption_reason"] = error.reason;
+      lost.metadata["resumption_failure"] = error.message;
+      throw lost;
+    }
+  }
+
+  async #move(reason: string, signal?: AbortSignal): Promise<void> {
+    const startedAt = performance.now();
+    const left = this.#place;
+    const place = await succeed(left, this.#opening, this.#history, signal);
+    this.#place = place;
+    this.#history.append([]);
+    this.#resumptions.push({
+      fromAddress: left.connection.address,
+      toAddress: place.connection.address,
+      reason,
+      historyLength: this.#history.length,
+      seconds: (performance.now() - startedAt) / 1000,
+    });
+  }
+
+  #checkIdle(): void {
+    if (this.#running?.ended === false && !this.#place.connection.closed) {
+      throw new SessionBusy(
+        "the session's generation still runs: finish or leave its iterator, or fork the session",
+      );
+    }
+  }
+
+  /** Makes the node's history the one held here; nothing to do in most cases. */
+  async #settle(signal?: AbortSignal): Promise<void> {
+    if (this.#history.inStep) {
+      return;
+    }
+    const info = await this.#place.info(signal);
+    if (info.state === "idle" && info.historyLength === this.#history.length) {
+      this.#history.inStep = true;
+    } else {
+      await this.#rewind(this.#history.length, signal);
+    }
+  }
+
+  /** Closes the session and frees its memory. Throws SessionNotFound the second time. */
+  async close(options: CallOptions = {}): Promise<void> {
+    this.#running?.leave();
+    await this.#place.close(this.#place.connection.timeouts.unary, options.signal);
+    this.#closed = true;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#running?.leave();
+    if (this.#closed || this.#place.connection.closed) {
+      return;
+    }
+    this.#closed = true;
+    try {
+      await this.#place.close(this.#place.connection.timeouts.leave);
+    } catch (error) {
+      // Gone, or gone with its node or its verifier's group, or evicted after its idle time.
+      const gone = [SessionNotFound, GroupLost, TransportError, UsageError];
+      if (!gone.some((kind) => error instanceof kind)) {
+        throw error;
+      }
+    }
+  }
+}

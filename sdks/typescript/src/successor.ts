@@ -1,0 +1,199 @@
+/** Another node for a session whose verifier was lost. */
+
+import { randomBytes } from "node:crypto";
+
+import { clone, create } from "@bufbuild/protobuf";
+
+import type { Connection } from "./connection.js";
+import {
+  ArchiveFull,
+  Draining,
+  GroupLost,
+  KakeyaError,
+  ModelNotFound,
+  NoArchive,
+  NodeNotFound,
+  NoPlacement,
+  TransportError,
+  UnexpectedError,
+} from "./errors.js";
+import {
+  ModelOfferSchema,
+  type ModelOffer as ModelOfferMessage,
+} from "./generated/kakeya/v1/model_pb.js";
+import {
+  CreateSessionRequestSchema,
+  SpeculationMode,
+  SpeculationSchema,
+  type CreateSessionRequest,
+} from "./generated/kakeya/v1/runtime_pb.js";
+import type { History } from "./history.js";
+import { MAX_APPEND_TOKENS, Place } from "./place.js";
+import type { Roster } from "./roster.js";
+import type { NodeStatus } from "./values/fleet.js";
+import type { ModelOffer } from "./values/plan.js";
+
+/** How a session was asked for, and how others of its kind are opened. */
+export interface Opening {
+  readonly request: CreateSessionRequest;
+  readonly roster: Roster;
+}
+
+/** Whether the session's node is gone, or going, so that another must go on. */
+export function isLost(error: unknown): error is KakeyaError {
+  return error instanceof TransportError || error instanceof Draining || error instanceof GroupLost;
+}
+
+/** Makes the request; sent again when the network failed and it has a request id. */
+export async function openSession(
+  connection: Connection,
+  request: CreateSessionRequest,
+  signal?: AbortSignal,
+): Promise<Place> {
+  const { runtime, timeouts } = connection;
+  const opened = await connection.unary(
+    (terms) => runtime.createSession(request, terms),
+    timeouts.unary,
+    { idempotent: request.requestId !== "", signal },
+  );
+  return new Place(connection, opened, opened.sessionId);
+}
+
+/** A name that no other request has. */
+export function requestId(): string {
+  return randomBytes(16).toString("hex");
+}
+
+/**
+ * The session `lost`, opened anew on another live node, with the same history.
+ *
+ * The node must serve the same weights. Nodes that compute alike, by number format
+ * and back end, come first, alive ones before suspects, then the nearest. Throws
+ * the error of the last node that was tried, and NoPlacement when there is none.
+ */
+export async function succeed(
+  lost: Place,
+  opening: Opening,
+  history: History,
+  signal?: AbortSignal,
+): Promise<Place> {
+  const offer = lost.opened.model ?? create(ModelOfferSchema);
+  const { address } = lost.connection;
+  const nodeId = lost.opened.plan?.verifier?.nodeId;
+  const nodes = await opening.roster.nodes(address, signal);
+  let failure: KakeyaError = new NoPlacement(
+    `no other live node serves ${offer.modelId} with the same weights: start a second ` +
+      "verifier, or wait for this one",
+    { metadata: { weights_digest: offer.weightsDigest } },
+  );
+  for (const { node, model } of candidates(nodes, offer)) {
+    if (node.address === address || (nodeId && node.nodeId === nodeId)) {
+      continue;
+    }
+    try {
+      return await openThere(node.address, model.modelId, offer, opening, history, signal);
+    } catch (error) {
+      if (!(error instanceof KakeyaError)) {
+        throw error;
+      }
+      failure = error;
+    }
+  }
+  throw failure;
+}
+
+interface Candidate {
+  readonly node: NodeStatus;
+  readonly model: ModelOffer;
+}
+
+function candidates(nodes: readonly NodeStatus[], offer: ModelOfferMessage): readonly Candidate[] {
+  const rank = ({ node, model }: Candidate): readonly number[] => [
+    Number(model.dtype !== offer.dtype || model.backend !== offer.backend),
+    Number(node.liveness !== "alive"),
+    node.roundTripSeconds ?? 0,
+  ];
+  return nodes
+    .filter((node) => node.address && (node.liveness === "alive" || node.liveness === "suspect"))
+    .flatMap((node) => node.models.map((model) => ({ node, model })))
+    .filter(
+      ({ model }) =>
+        model.role === "verifier" &&
+        offer.weightsDigest !== "" &&
+        model.weightsDigest === offer.weightsDigest,
+    )
+    .sort((one, other) => {
+      const [ours, theirs] = [rank(one), rank(other)];
+      const at = ours.findIndex((value, index) => value !== theirs[index]);
+      return at < 0 ? 0 : (ours[at] ?? 0) - (theirs[at] ?? 0);
+    });
+}
+
+async function openThere(
+  address: string,
+  modelId: string,
+  offer: ModelOfferMessage,
+  opening: Opening,
+  history: History,
+  signal: AbortSignal | undefined,
+): Promise<Place> {
+  const connection = opening.roster.connection(address);
+  const place = await openAsFarAsPossible(connection, opening.request, modelId, signal);
+  try {
+    if (place.opened.model?.weightsDigest !== offer.weightsDigest) {
+      throw new UnexpectedError(
+        `${address} serves ${modelId} with other weights than its card says`,
+      );
+    }
+    for (let start = 0; start < history.length; start += MAX_APPEND_TOKENS) {
+      await place.append(history.ids(start, start + MAX_APPEND_TOKENS), start, 0, signal);
+    }
+    return place;
+  } catch (error) {
+    await place.abandon();
+    throw error;
+  }
+}
+
+/**
+ * Opens what was asked for, but for named helpers that are lost too.
+ *
+ * A proposer and an archive's place never change a token: a named one that cannot
+ * be had any more gives way to any other, and a fixed proposer at last to the planner.
+ */
+async function openAsFarAsPossible(
+  connection: Connection,
+  asked: CreateSessionRequest,
+  modelId: string,
+  signal: AbortSignal | undefined,
+): Promise<Place> {
+  const request = clone(CreateSessionRequestSchema, asked);
+  request.modelId = modelId;
+  for (;;) {
+    request.requestId = requestId();
+    try {
+      return await openSession(connection, request, signal);
+    } catch (error) {
+      const { speculation, restorer } = request;
+      if (isOneOf(error, [NoPlacement, ModelNotFound, NodeNotFound]) && speculation) {
+        if (speculation.proposerNodeId) {
+          speculation.proposerNodeId = "";
+          continue;
+        }
+        if (speculation.mode === SpeculationMode.FIXED) {
+          request.speculation = create(SpeculationSchema);
+          continue;
+        }
+      }
+      if (isOneOf(error, [NoArchive, ArchiveFull]) && restorer?.nodeId) {
+        restorer.nodeId = "";
+        continue;
+      }
+      throw error;
+    }
+  }
+}
+
+function isOneOf(error: unknown, kinds: readonly (typeof KakeyaError)[]): boolean {
+  return kinds.some((kind) => error instanceof kind);
+}

@@ -1,0 +1,62 @@
+/** Scripted nodes and clients of one test file. */
+
+import { afterAll, afterEach, beforeAll, beforeEach } from "vitest";
+
+import { Client, type ClientOptions } from "../src/index.js";
+import { ScriptedNode } from "./scripted-node.js";
+
+/** Two scripted nodes, fresh for each test, and clients that are closed after it. */
+export class Nodes {
+  #started: ScriptedNode[] = [];
+  #clients: Client[] = [];
+
+  constructor() {
+    beforeAll(async () => {
+      this.#started = await Promise.all([ScriptedNode.start(), ScriptedNode.start()]);
+    });
+    beforeEach(() => Promise.all(this.#started.map((each) => each.reset())));
+    afterEach(async () => {
+      await Promise.all(this.#clients.splice(0).map((client) => client.close()));
+    });
+    afterAll(() => Promise.all(this.#started.map((each) => each.end())));
+  }
+
+  get node(): ScriptedNode {
+    return this.#at(0);
+  }
+
+  get other(): ScriptedNode {
+    return this.#at(1);
+  }
+
+  client(options: ClientOptions = {}): Client {
+    const client = new Client(this.node.address, options);
+    this.#clients.push(client);
+    return client;
+  }
+
+  /** Both nodes know each other, and both serve the model. */
+  async join(): Promise<void> {
+    const card = (node: ScriptedNode, id: string) => ({
+      card: {
+        node_id: id,
+        name: id,
+        protocol_max: 1,
+        addresses: [node.address],
+        models: [{ model_id: "tiny", role: "ROLE_VERIFIER", weights_digest: "cd".repeat(32) }],
+      },
+      liveness: "LIVENESS_ALIVE",
+    });
+    const nodes = [card(this.node, "aa"), card(this.other, "bb")];
+    const fleet_events = [{ snapshot: { fleet_name: "home", nodes } }];
+    await Promise.all(this.#started.map((each) => each.set({ fleet_events })));
+  }
+
+  #at(index: number): ScriptedNode {
+    const found = this.#started[index];
+    if (found === undefined) {
+      throw new Error("the nodes have not started");
+    }
+    return found;
+  }
+}

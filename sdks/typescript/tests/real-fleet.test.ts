@@ -1,0 +1,192 @@
+/** Against real agents: the Python client's tokens, whatever dies meanwhile. */
+
+import { execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { Client, type SessionOptions } from "../src/index.js";
+import { TextCodec } from "../src/text/index.js";
+import { Agent, fleetOf } from "./agents.js";
+import { ROOT } from "./child.js";
+
+const TOKENS = 240;
+const SEED = 20_261_122;
+const SAMPLED = { temperature: 0.8, seed: SEED };
+// A history many times as long as what stays resident.
+const SESSION: SessionOptions = { sinkTokens: 4, windowTokens: 64 };
+const PROMPT = "def parse(line: str) -> list[str]:\n    '''Fields of a line.'''\n";
+
+const PYTHON = `
+import json, sys
+from kakeya import Client
+address, ids, tokens, seed = json.loads(sys.argv[1])
+with Client(address) as client:
+    for sampling in ({}, {"temperature": 0.8, "seed": seed}):
+        with client.create_session("tiny", sink_tokens=4, window_tokens=64, speculation="off") as session:
+            session.append(ids)
+            print(json.dumps(session.generate(tokens, **sampling).collect().token_ids))
+`;
+
+let first: Agent;
+let second: Agent;
+let proposer: Agent;
+let client: Client;
+let cache: string;
+let ids: number[];
+let greedy: number[];
+let sampled: number[];
+
+beforeAll(async () => {
+  console.log(`seed ${SEED}`);
+  cache = mkdtempSync(join(tmpdir(), "kakeya-cache-"));
+  first = await Agent.start("first", "--serve", "verifier=tiny");
+  [second, proposer] = await Promise.all([
+    Agent.start("second", "--serve", "verifier=tiny", "--peer", first.address),
+    Agent.start("proposer", "--serve", "proposer=ngram", "--peer", first.address),
+  ]);
+  client = new Client(first.address);
+  await fleetOf(client, 3);
+  ids = (await TextCodec.fromFolder(`${ROOT}engine/shipped/tiny`)).encode(PROMPT);
+  const question = JSON.stringify([first.address, ids, TOKENS, SEED]);
+  const answers = execFileSync(`${ROOT}.venv/bin/python`, ["-c", PYTHON, question], {
+    encoding: "utf8",
+  });
+  [greedy = [], sampled = []] = answers
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line) as number[]);
+}, 120_000);
+
+afterAll(async () => {
+  await client.close();
+  await Promise.all([first, second, proposer].map((agent) => agent.kill()));
+  rmSync(cache, { recursive: true, force: true });
+});
+
+test("the stream is the Python client's, past the window", async () => {
+  await using session = await client.createSession("tiny", { ...SESSION, speculation: "off" });
+  await session.append(ids);
+  const seen: number[] = [];
+  for await (const tokens of session.generate({ maxTokens: TOKENS })) {
+    expect(tokens.firstIndex).toBe(ids.length + seen.length);
+    seen.push(...tokens.tokenIds);
+  }
+  expect(seen).toEqual(greedy);
+  const info = await session.info();
+  expect(info.residentTokenCount).toBeLessThanOrEqual(68);
+  expect(info.historyLength).toBe(session.historyLength);
+  await using fork = await session.fork(ids.length);
+  const again = await fork.generate({ maxTokens: TOKENS, ...SAMPLED }).completion();
+  expect(again.tokenIds).toEqual(sampled);
+});
+
+/** Runs a compiled example with this very runtime; gives what it wrote. */
+async function example(name: string, words: readonly string[], input = ""): Promise<string> {
+  const path = fileURLToPath(new URL(`../examples/dist/${name}.js`, import.meta.url));
+  const running = spawn(process.execPath, [path, ...words], {
+    stdio: ["pipe", "pipe", "pipe"],
+    env: { ...process.env, XDG_CACHE_HOME: cache },
+  });
+  const ended = new Promise((resolve) => running.once("exit", resolve));
+  running.stdin.end(input);
+  let out = "";
+  let errors = "";
+  running.stdout.setEncoding("utf8").on("data", (text: string) => (out += text));
+  running.stderr.setEncoding("utf8").on("data", (text: string) => (errors += text));
+  expect(await ended, errors).toBe(0);
+  return out;
+}
+
+test("the chat example talks over one session", async () => {
+  const out = await example("chat", [first.address], "hello\nand again\n");
+  const lengths = [...out.matchAll(/\[(\d+) tokens\]/g)].map((each) => Number(each[1]));
+  expect(lengths).toHaveLength(2);
+  expect(lengths[1]).toBeGreaterThan(lengths[0] ?? 0);
+});
+
+test("the agent example holds a session for a hundred turns, and no more K/V", async () => {
+  const out = await example("agent-loop", [first.address, "tiny", "100"]);
+  const rows = out
+    .trim()
+    .split("\n")
+    .slice(1)
+    .map((line) => line.trim().split(/\s+/).map(Number));
+  expect(rows).toHaveLength(100);
+  const bytes = rows.filter(([, , history = 0]) => history > 150).map((row) => row[3]);
+  expect(bytes.length).toBeGreaterThan(80);
+  expect(new Set(bytes).size).toBe(1);
+});
+
+test("sessions and nodes are watched as they work", async () => {
+  const signal = AbortSignal.timeout(20_000);
+  await using session = await client.createSession("tiny", { ...SESSION, label: "watched" });
+  await session.append(ids);
+  const generated = session.generate({ maxTokens: 64 }).completion();
+  for await (const event of client.watchSessions({ signal })) {
+    const activities =
+      event.type === "snapshot" ? event.sessions : event.type === "changed" ? [event.activity] : [];
+    const mine = activities.find((each) => each.session.sessionId === session.sessionId);
+    if (mine?.stopReason === "max_tokens") {
+      expect(mine.session.clientLabel).toBe("watched");
+      expect(mine.generatedTokenCount).toBe(64);
+      break;
+    }
+  }
+  await generated;
+  for await (const event of client.fleet.watchNode({ historySeconds: 60, signal })) {
+    if (event.type === "history") {
+      expect(event.node.card.addresses).toContain(first.address);
+      expect(event.samples.some((sample) => sample.tokensPerSecond > 0)).toBe(true);
+    } else if (event.type === "sample") {
+      expect(event.sample.memoryFreeBytes).toBeGreaterThan(0);
+      break;
+    }
+  }
+});
+
+test("a proposer that dies costs no token", async () => {
+  const speculation = { proposerModel: "ngram", blockSize: 4 };
+  await using session = await client.createSession("tiny", { ...SESSION, speculation });
+  expect(session.plan.proposer?.modelId).toBe("ngram");
+  await session.append(ids);
+  const seen: number[] = [];
+  for await (const tokens of session.generate({ maxTokens: TOKENS })) {
+    seen.push(...tokens.tokenIds);
+    if (seen.length === tokens.tokenIds.length) {
+      await proposer.kill();
+    }
+  }
+  expect(seen).toEqual(greedy);
+});
+
+test("a verifier that dies costs no token: another one goes on", async () => {
+  const resuming = new Client(first.address);
+  await using session = await resuming.createSession("tiny", {
+    ...SESSION,
+    speculation: "off",
+    resume: true,
+  });
+  expect(session.address).toBe(first.address);
+  await session.append(ids);
+  const seen: number[] = [];
+  for await (const tokens of session.generate({ maxTokens: TOKENS, ...SAMPLED })) {
+    seen.push(...tokens.tokenIds);
+    if (seen.length === tokens.tokenIds.length) {
+      await first.kill();
+    }
+  }
+  expect(seen).toEqual(sampled);
+  expect(session.resumptions).toMatchObject([
+    { fromAddress: first.address, toAddress: second.address },
+  ]);
+  expect(session.resumptions[0]?.historyLength).toBeLessThan(ids.length + TOKENS);
+  // The session lives on there.
+  await session.append([1, 2, 3]);
+  expect((await session.info()).historyLength).toBe(ids.length + TOKENS + 3);
+  await session.close();
+  await resuming.close();
+});

@@ -1,0 +1,120 @@
+"""A program on a terminal of its own, and what people see there."""
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+
+import pyte
+
+# The terminal is the program's own, so that its keys and sizes become signals.
+_ON_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+KEYS = {"up": "\x1b[A", "down": "\x1b[B", "enter": "\r", "tab": "\t", "ctrl-d": "\x04"}
+
+
+class Process:
+    """Runs a program on a pseudo-terminal; its screen is kept as a terminal would draw it."""
+
+    def __init__(self, words, environment, *, columns=100, lines=30):
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self.screen)
+        self._changed = threading.Condition()
+        self.raw = b""
+        master, slave = pty.openpty()
+        self._master = master
+        self._size(columns, lines)
+        self._process = subprocess.Popen(
+            [sys.executable, "-IS", "-c", _ON_TERMINAL, *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    @property
+    def lines(self):
+        """The screen's lines, ends trimmed."""
+        with self._changed:
+            return [line.rstrip() for line in self.screen.display]
+
+    @property
+    def text(self):
+        return "\n".join(self.lines)
+
+    def wait_for(self, pattern, *, seconds=15.0):
+        """The match of `pattern` on the screen, once it is there; the seconds it took."""
+        started = time.monotonic()
+        with self._changed:
+            while True:
+                text = "\n".join(line.rstrip() for line in self.screen.display)
+                found = re.search(pattern, text, re.M)
+                if found:
+                    return found, time.monotonic() - started
+                left = started + seconds - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    raise AssertionError(f"{pattern!r} did not come in {seconds} s:\n{text}")
+
+    def type(self, text):
+        os.write(self._master, text.encode())
+
+    def press(self, *keys):
+        for key in keys:
+            self.type(KEYS.get(key, key))
+
+    def interrupt(self):
+        """Ctrl-C, as the terminal sends it."""
+        self.type("\x03")
+
+    def resize(self, columns, lines):
+        with self._changed:
+            self.screen.resize(lines, columns)
+        self._size(columns, lines)
+
+    def end(self, *, seconds=15.0):
+        """Its exit code, once it has ended."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end:\n{self.text}") from None
+
+    def close(self):
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._reader.join(5)
+        os.close(self._master)
+
+    def _size(self, columns, lines):
+        size = struct.pack("HHHH", lines, columns, 0, 0)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
+
+    def _read(self):
+        while True:
+            try:
+                data = os.read(self._master, 65536)
+            except OSError:
+                return
+            if not data:
+                return
+            with self._changed:
+                self.raw += data
+                self._stream.feed(data)
+                self._changed.notify_all()

@@ -1,0 +1,123 @@
+import json
+import os
+import signal
+import stat
+import time
+import urllib.request
+
+import psutil
+import pytest
+
+from node.cli.dashboard_process import BUILT_FILES
+
+BUILT = any((folder / "server" / "main.mjs").is_file() for folder in BUILT_FILES)
+built = pytest.mark.skipif(not BUILT, reason="the dashboard is not built: make dashboard")
+
+# Nobody answers there: the page shows that, and the process lives.
+NOBODY = "127.0.0.1:9"
+PATIENCE_SECONDS = 20.0
+
+
+def gone(process_id):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def begin(fleet):
+    process = fleet.start("dashboard", "--no-open", "--json", "--node", NOBODY)
+    ready = json.loads(process.stdout.readline())
+    (child,) = psutil.Process(process.pid).children()
+    return process, ready, child.pid
+
+
+def program(folder, name, text):
+    path = folder / name
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@built
+@pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM])
+def test_serves_the_page_until_it_is_told_to_end(fleet, word):
+    process, ready, child = begin(fleet)
+    assert ready["event"] == "ready"
+    with urllib.request.urlopen(ready["url"], timeout=10) as answer:
+        assert b"Kakeya" in answer.read()
+        assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+    process.send_signal(word)
+    assert process.wait(PATIENCE_SECONDS) == 0
+    assert gone(child)
+    process.communicate()
+
+
+@built
+def test_its_process_ends_with_it_whatever_way_it_dies(fleet):
+    process, _ready, child = begin(fleet)
+    process.kill()
+    process.communicate()
+    assert gone(child)
+
+
+@built
+def test_a_process_that_dies_is_told(fleet):
+    process, _ready, child = begin(fleet)
+    os.kill(child, signal.SIGKILL)
+    out, _err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 3
+    assert json.loads(out.splitlines()[-1])["error"]["reason"] == "DASHBOARD_ENDED"
+
+
+@built
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [("echo v18.20.1", "NODE_JS_TOO_OLD"), ("echo nothing", "NODE_JS_TOO_OLD")],
+)
+def test_an_old_node_js_is_refused_by_name(fleet, tmp_path, script, reason):
+    program(tmp_path, "node", f"#!/bin/sh\n{script}\n")
+    done = fleet.run(
+        "dashboard",
+        "--no-open",
+        "--json",
+        "--node",
+        NOBODY,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+    )
+    assert done.code == 3
+    assert done.json["error"]["reason"] == reason
+    assert "20" in done.json["error"]["message"]
+
+
+@built
+def test_a_missing_node_js_is_told_with_its_mend(fleet, tmp_path):
+    done = fleet.run("dashboard", "--no-open", "--node", NOBODY, PATH=str(tmp_path))
+    assert done.code == 3
+    assert "install Node.js 20" in done.err
+
+
+def test_without_a_node_on_this_machine_it_says_how_to_start_one(fleet):
+    done = fleet.run("dashboard", "--no-open", "--json")
+    assert done.code == 3
+    assert done.json["error"]["reason"] in {"NO_LOCAL_NODE", "DASHBOARD_NOT_BUILT"}
+
+
+@built
+def test_a_taken_port_is_told(fleet):
+    process, ready, _child = begin(fleet)
+    port = ready["url"].rsplit(":", 1)[1].strip("/")
+    done = fleet.run("dashboard", "--no-open", "--json", "--node", NOBODY, "--port", port)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_SECONDS)
+    assert done.code == 3
+    assert done.json["error"]["reason"] == "DASHBOARD_FAILED"
+    assert f"Port {port} is taken" in done.json["error"]["message"]
+
+
+def test_help_names_it(fleet):
+    assert "dashboard" in fleet.run("--help").out

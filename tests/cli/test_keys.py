@@ -1,0 +1,20 @@
+import pytest
+
+from node.cli.keys import keys_in
+
+
+@pytest.mark.parametrize(
+    ("sent", "keys"),
+    [
+        ("q", ["q"]),
+        ("\x1b[A\x1b[B", ["up", "down"]),
+        ("\x1bOA", ["up"]),
+        ("\x1b", ["escape"]),
+        ("\t\r\x1b[Z", ["tab", "enter", "backtab"]),
+        ("\x1b[5~p", ["page up", "p"]),
+        ("\x1b[1;5Cx", ["x"]),
+        ("s\x1b[<", ["s"]),
+    ],
+)
+def test_what_a_terminal_sends_are_keys(sent, keys):
+    assert keys_in(sent) == keys

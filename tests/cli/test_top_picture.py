@@ -1,0 +1,193 @@
+"""The pictures of `fleet top`, drawn from what watches tell."""
+
+import pytest
+from fleet_scene import NOW, block, busy_fleet, event, sample, session, status, transfer
+
+from kakeya import (
+    EndedSession,
+    EventSeverity,
+    FleetSnapshot,
+    Liveness,
+    NodeChanged,
+    NodeRemoved,
+    TransferState,
+)
+from node.cli.top_looks import ascii_only, block_cells, fitted, sparkline, split_bar
+from node.cli.top_picture import draw, shared_rows
+from node.cli.top_rows import NODE_COLUMNS, SESSION_COLUMNS, widths
+from node.cli.top_view import TopView, press
+
+MINI_1 = "mini-1" * 4
+
+
+def text(doings, view=None, width=80, height=24):
+    return "\n".join(line.plain for line in draw(doings, view or TopView(), width, height))
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 30), (100, 24), (203, 61)])
+@pytest.mark.parametrize(
+    "view",
+    [
+        TopView(),
+        TopView(pane="sessions", session_id="a" * 8),
+        TopView(node_id=MINI_1, is_detailed=True),
+        TopView(pane="sessions", session_id="a" * 8, is_detailed=True),
+    ],
+)
+def test_every_line_fills_the_screen_and_none_is_longer(width, height, view):
+    lines = draw(busy_fleet(), view, width, height)
+    assert len(lines) == height
+    assert {line.cell_len for line in lines} == {width}
+    assert not any("\n" in line.plain for line in lines)
+
+
+def test_all_is_there_at_80_by_24():
+    picture = text(busy_fleet())
+    for words in (
+        'fleet "home"  3 nodes, 2 alive  64.5 tok/s  2 sessions  K/V 6.00 MiB  acc 3.10',
+        "mini-1     alive     64.5",
+        "mini-3     dead         -",
+        "agent     toy     mini-1  ngram@…  41.0  12.3k 3.10 gen  □□□□+ ■□□□+",
+        "download Qwen/Qwen3-0.6B on mini-1 ████░░░░░░░░ 33 %, 12.0 MB/s, 1 min 10 s left",
+        "mini-3 is dead: it has not answered for 6 s",
+        "→ start it again with `fleet join`",
+        "q quit",
+    ):
+        assert words in picture
+
+
+def test_a_wide_screen_has_the_transfer_in_bytes():
+    assert "400 MiB of 1.17 GiB, 33 %, 12.0 MB/s, 1 min 10 s left" in text(busy_fleet(), width=120)
+
+
+def test_details_of_a_node_have_its_links_and_their_reasons():
+    picture = text(busy_fleet(), TopView(node_id=MINI_1, is_detailed=True), 100, 30)
+    assert "mini-2 features over ring 940 MB/s, 9.54 MiB; both cards have a ring" in picture
+    assert "mini-2 round trip 0.40 ms" in picture
+    assert "69.9 tok/s" in picture
+
+
+def test_details_of_a_session_have_its_blocks_in_time():
+    view = TopView(pane="sessions", session_id="a" * 8, is_detailed=True)
+    picture = text(busy_fleet(), view, 100, 30)
+    assert "84 of 160 drafted (52 %), acceptance length 3.10" in picture
+    assert "draft 5 % wire 2 % verify 93 %" in picture
+    assert "the last 10 of 12 blocks" in picture
+
+
+def test_a_session_that_ended_while_it_is_looked_at_is_said():
+    doings = busy_fleet()
+    view = TopView(pane="sessions", session_id="a" * 8, is_detailed=True)
+    doings.take_sessions(MINI_1, EndedSession("a" * 8, None))
+    assert "the session has ended" in text(doings, view)
+
+
+def test_what_watches_tell_is_added():
+    doings = busy_fleet()
+    doings.take_node(MINI_1, sample(NOW + 99, 7.25))
+    doings.take_sessions(MINI_1, session("c", label="third", blocks=[block(0, 2, 2)]))
+    doings.take_node(MINI_1, event(3, "a link fell", severity=EventSeverity.ERROR))
+    doings.take_node(MINI_1, transfer(TransferState.FAILED, "the disk is full: make room"))
+    picture = text(doings)
+    assert "7.25" in picture
+    assert "third" in picture
+    assert picture.index("a link fell") < picture.index("mini-3 is dead")
+    assert "failed: the disk is full" in picture
+    doings.take_node(MINI_1, transfer(TransferState.DONE))
+    assert "TRANSFERS" not in text(doings)
+
+
+def test_blocks_of_a_session_go_on_where_they_were():
+    doings = busy_fleet()
+    known = len(doings.session("a" * 8).blocks)
+    doings.take_sessions(MINI_1, session("a", label="agent", blocks=[block(999, 4, 4)]))
+    assert len(doings.session("a" * 8).blocks) == known + 1
+
+
+def test_a_node_that_dies_keeps_its_row_and_loses_its_sessions():
+    doings = busy_fleet()
+    doings.take_fleet(NodeChanged(status("mini-1", liveness=Liveness.DEAD)), 1.0)
+    picture = text(doings)
+    assert "mini-1     dead" in picture
+    assert "no session is open" in picture
+    doings.take_fleet(NodeRemoved(MINI_1), 2.0)
+    assert "mini-1" not in text(doings).split("EVENTS")[0]
+
+
+def test_a_watch_that_broke_is_said_in_the_node_s_row():
+    doings = busy_fleet()
+    doings.trouble(MINI_1, "NODE_UNREACHABLE")
+    assert "NODE_UN" in text(doings)
+
+
+def test_an_empty_fleet_has_a_picture():
+    doings = busy_fleet()
+    doings.take_fleet(FleetSnapshot("home", ()), 3.0)
+    assert "0 nodes, 0 alive" in text(doings)
+
+
+def test_keys_move_sort_and_open():
+    doings = busy_fleet()
+    view = press(TopView(), "down", doings)
+    assert view.node_id == MINI_1
+    view = press(view, "down", doings)
+    assert view.node_id == "mini-2" * 4
+    assert press(view, "enter", doings).is_detailed
+    view = press(view, "tab", doings)
+    assert (view.pane, view.session_id) == ("sessions", "a" * 8)
+    view = press(view, "s", doings)
+    assert view.session_order == "speed"
+    assert press(press(view, "p", doings), "p", doings) == view
+    assert press(view, "p", doings).is_paused
+    assert press(press(view, "enter", doings), "escape", doings) == view
+    assert press(view, "q", doings).has_ended
+    assert press(view, "x", doings) == view
+
+
+def test_the_chosen_row_stays_on_the_screen():
+    doings = busy_fleet()
+    doings.take_fleet(FleetSnapshot("home", tuple(status(f"n{at:02}") for at in range(50))), 0.0)
+    view = TopView()
+    for _ in range(45):
+        view = press(view, "down", doings)
+    assert "› n44" in text(doings, view)
+
+
+def test_rows_are_shared_fairly():
+    assert shared_rows([3, 2, 0, 9], 10) == [3, 2, 0, 5]
+    assert shared_rows([50, 50, 0, 50], 10) == [4, 3, 0, 3]
+    assert shared_rows([1, 1, 0, 1], 10) == [1, 1, 0, 1]
+    assert shared_rows([5, 5], 0) == [0, 0]
+
+
+@pytest.mark.parametrize("columns", [NODE_COLUMNS, SESSION_COLUMNS])
+@pytest.mark.parametrize("width", [80, 97, 120, 200])
+def test_columns_fill_the_width(columns, width):
+    sizes = widths(columns, width)
+    assert sum(sizes) + len(columns) - 1 == width
+    assert all(size >= column.least for size, column in zip(sizes, columns, strict=True))
+
+
+def test_cells_of_blocks_are_coloured_by_what_became_of_the_tokens():
+    cells = block_cells([block(0, 4, 1), block(5, 2, 2)], 40)
+    assert cells.plain == "■□□□+ ■■+"
+    styles = {(cells.plain[span.start], str(span.style)) for span in cells.spans}
+    assert styles == {("■", "green"), ("□", "red"), ("+", "blue")}
+
+
+def test_only_whole_blocks_are_shown_the_latest_right():
+    assert block_cells([block(0, 4, 4), block(5, 1, 0)], 4).plain == "□+"
+
+
+def test_small_pictures():
+    assert sparkline([0, 5, 10], 4, 10).plain == "·▁▅█"
+    assert split_bar([(1.0, "red"), (3.0, "blue")], 8).plain == "████████"
+    assert split_bar([(0.0, "red")], 3).plain == "···"
+    assert fitted("mini-1-long", 6).plain == "mini-…"
+    assert fitted("7", 3, right=True).plain == "  7"
+
+
+def test_a_terminal_with_few_characters_gets_ascii():
+    for view in (TopView(), TopView(pane="sessions", session_id="a" * 8, is_detailed=True)):
+        lines = ascii_only(draw(busy_fleet(), view, 100, 30))
+        assert all(line.plain.isascii() for line in lines)

@@ -1,0 +1,50 @@
+from dataclasses import replace
+
+import pytest
+
+from fleet.card import ArchiveOffer
+from fleet.liveness import Liveness
+from fleet.node_view import NodeView
+from fleet.prometheus_targets import targets
+
+
+@pytest.fixture
+def view(make_card, verifier_offer, ngram_offer):
+    def make(node_id, liveness=Liveness.ALIVE, http_address="10.0.0.1:8000", **fields):
+        card = make_card(node_id, verifier_offer, ngram_offer)
+        return NodeView(replace(card, http_address=http_address, **fields), liveness)
+
+    return make
+
+
+def test_a_node_by_name_fleet_and_roles(view):
+    offer = ArchiveOffer(capacity_bytes=1, free_bytes=1, port=1, arithmetic="a")
+    [group] = targets([view("a", archive=offer)])
+    assert group["targets"] == ["10.0.0.1:8000"]
+    kept = {key: text for key, text in group["labels"].items() if not key.startswith("__")}
+    assert kept == {"node": "name-a", "fleet": "desk", "roles": "archive,proposer,verifier"}
+
+
+def test_the_dead_the_departed_and_those_without_http_are_left_out(view):
+    states = [
+        view("c", Liveness.SUSPECT),
+        view("d", Liveness.DEAD),
+        view("e", Liveness.LEFT),
+        view("b", http_address=""),
+        view("a"),
+    ]
+    names = [group["labels"]["node"] for group in targets(states)]
+    assert names == ["name-a", "name-c"]
+
+
+def test_liveness_is_no_label_of_the_series(view):
+    def series(liveness):
+        labels = targets([view("a", liveness)])[0]["labels"]
+        return {key: text for key, text in labels.items() if not key.startswith("__meta_")}
+
+    assert series(Liveness.ALIVE) == series(Liveness.SUSPECT)
+
+
+def test_a_node_without_a_role_says_so(view):
+    [group] = targets([view("a", models=())])
+    assert group["labels"]["roles"] == "none"

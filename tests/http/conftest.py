@@ -1,0 +1,263 @@
+"""Fixtures of HTTP's tests: a real fleet, and clients that other people wrote.
+
+fleet        two agents in processes of their own, for the whole session: `one` serves the
+             shipped model and a toy that knows tools, `gate` none
+openai_of    the official client of a node's HTTP
+ask          a plain request, as a browser or a script would send it
+toy          the folder of a random model with a tokenizer of bytes and a template with tools
+run_agent    an agent in this process, whose insides a test may reach
+serve        HTTP in this process with limits of the test's choice, in front of `one`
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import openai
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from node.agent import Agent
+from node.agent_process import AgentProcess, LocalFleet
+from node.config import build
+from node.http.limits import HttpLimits
+from node.http.server import HttpServer, HttpSettings, ServingNode
+from node.metrics import NodeMetrics
+
+WEATHER_CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+END_ID, CALL_ID = 256, 257
+
+TEMPLATE = """\
+{%- if tools %}Tools: {{ tools | tojson }}
+{% endif -%}
+{%- for message in messages %}<{{ message.role }}>{{ message.content }}
+{%- for call in message.tool_calls or [] %} {{ call.function.name }}({{ call.function.arguments }})
+{%- endfor %}</{{ message.role }}>
+{%- endfor %}
+{%- if add_generation_prompt %}<assistant>{% endif %}"""
+
+
+def make_toy(source: Path, folder: Path) -> Path:
+    shutil.copytree(source, folder)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: index for index, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    # One token that is a whole call: a bias makes a random model say it.
+    tokenizer.add_special_tokens([AddedToken("<|end|>", special=True)])
+    tokenizer.add_tokens([AddedToken(WEATHER_CALL, special=False, normalized=False)])
+    assert tokenizer.token_to_id("<|end|>") == END_ID
+    assert tokenizer.token_to_id(WEATHER_CALL) == CALL_ID
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": END_ID}))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def toy(random_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = random_checkpoint(vocab_size=300, max_position_embeddings=2048)
+    return make_toy(source, tmp_path_factory.mktemp("models") / "toy")
+
+
+@dataclass
+class HttpFleet:
+    one: AgentProcess
+    gate: AgentProcess
+
+
+def http_of(agent: AgentProcess) -> str:
+    return str(agent.ready["http_address"])
+
+
+@pytest.fixture(scope="session")
+def fleet(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpFleet]:
+    home = tmp_path_factory.mktemp("home")
+    environment = {
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "XDG_CACHE_HOME": str(home / "cache"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "KAKEYA_LINKS": "grpc",
+        "KAKEYA_PERIOD_SECONDS": "0.3",
+    }
+    with LocalFleet(f"http-{uuid.uuid4().hex}") as local:
+        serve = ["verifier=tiny", "proposer=ngram", f"verifier={toy}"]
+        one = local.start("one", serve=serve, environment=environment)
+        peers = [str(one.wait_for("joined", seconds=60)["address"])]
+        gate = local.start("gate", peers=peers, environment=environment)
+        yield HttpFleet(one, gate) if one.ready and gate.ready else None
+
+
+@pytest.fixture
+def openai_of() -> Iterator[Callable[[AgentProcess], openai.OpenAI]]:
+    made: list[openai.OpenAI] = []
+
+    def make(agent: AgentProcess, **options: object) -> openai.OpenAI:
+        client = openai.OpenAI(
+            base_url=f"http://{http_of(agent)}/v1",
+            api_key="any key will do",
+            max_retries=0,
+            timeout=60,
+            **options,
+        )
+        made.append(client)
+        return client
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@dataclass(frozen=True)
+class Answered:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> dict:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return self.json["error"]["code"]
+
+
+def request(
+    address: str,
+    path: str,
+    body: object = None,
+    *,
+    method: str | None = None,
+    **headers: str,
+) -> Answered:
+    host, port = address.rsplit(":", 1)
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    try:
+        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        if raw is not None:
+            headers.setdefault("Content_Type", "application/json")
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        connection.request(method or ("GET" if raw is None else "POST"), path, raw, named)
+        answer = connection.getresponse()
+        return Answered(answer.status, dict(answer.getheaders()), answer.read())
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def ask() -> Callable[..., Answered]:
+    """ask(agent or address, path, body=None, **headers)."""
+
+    def send(agent: AgentProcess | str, path: str, body: object = None, **options: object):
+        address = agent if isinstance(agent, str) else http_of(agent)
+        return request(address, path, body, **options)
+
+    return send
+
+
+@pytest.fixture
+async def run_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Callable[..., Awaitable[tuple[Agent, dict]]]]:
+    """run_agent(**configuration): the agent and its ready event."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-configuration"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    running: list[asyncio.Task[None]] = []
+
+    async def start(*, name: str = "inside", **flags: object) -> tuple[Agent, dict]:
+        configuration = {
+            "name": name,
+            "fleet_name": f"http-{os.getpid()}-{uuid.uuid4().hex}",
+            "state": str(tmp_path / name),
+            "mdns": False,
+            "links": "grpc",
+            "period_seconds": 0.3,
+            "drain_seconds": 5.0,
+        } | flags
+        said: asyncio.Queue[dict] = asyncio.Queue()
+        agent = Agent(build(configuration, {}), lambda event: said.put_nowait(dict(event)))
+        task = asyncio.ensure_future(agent.run())
+        running.append(task)
+        first = asyncio.ensure_future(said.get())
+        await asyncio.wait({task, first}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        return agent, await first
+
+    yield start
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
+
+
+class NoRoles:
+    """The roles of a node that serves none."""
+
+    verifiers: dict = {}  # noqa: RUF012
+    draining = False
+
+    def awaited(self):
+        return frozenset()
+
+    def offers(self):
+        return ()
+
+    def archive_offer(self):
+        return None
+
+
+@pytest.fixture
+async def serve(fleet):
+    """serve(**limits): HTTP in this process, in front of the fleet's first node; its address."""
+    servers = []
+
+    async def start(send_buffer: int = 0, **limits) -> str:
+        settings = HttpSettings("127.0.0.1", 0, limits=HttpLimits(**limits))
+        server = HttpServer(settings, NodeMetrics())
+        await server.start()
+        if send_buffer:
+            server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        server.open(ServingNode("here", fleet.one.address, NoRoles(), 0, tuple))
+        servers.append(server)
+        return server.address
+
+    yield start
+    for server in servers:
+        await server.close()
+
+
+async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await holds():  # noqa: ASYNC110 nothing tells of the change
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Awaitable[None]]:
+    """eventually(condition): for states that can only be looked at."""
+    return until
+
+
+@pytest.fixture
+def until_ready() -> Callable[[Agent], Awaitable[None]]:
+    """until_ready(agent): its models are loaded."""
+
+    async def wait(agent: Agent) -> None:
+        async def serves() -> bool:
+            return agent.is_serving
+
+        await until(serves, 60)
+
+    return wait

@@ -1,0 +1,175 @@
+"""What browsers of elsewhere, careless clients and hostile ones meet."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import pytest
+
+from node.config import split_address
+
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
+
+
+def test_deprecation_and_sunset_point_to_the_sdk(fleet, ask):
+    for answer in (
+        ask(fleet.one, "/v1/chat/completions", CHAT),
+        ask(fleet.one, "/v1/chat/completions", {**CHAT, "stream": True}),
+        ask(fleet.one, "/v1/models"),
+        ask(fleet.one, "/v1/nothing"),
+        ask(fleet.one, "/v1/completions", {"model": "none", "prompt": "x"}),
+    ):
+        deprecated = answer.headers["Deprecation"]
+        assert deprecated.startswith("@")
+        since = datetime.fromtimestamp(int(deprecated[1:]), UTC)
+        # RFC 9745: a resource does not end before it is deprecated.
+        assert parsedate_to_datetime(answer.headers["Sunset"]) > since
+        assert 'rel="deprecation"' in answer.headers["Link"]
+        assert answer.headers["x-request-id"]
+    path = answer.headers["Link"].partition("<")[2].partition(">")[0]
+    page = ask(fleet.one, path)
+    assert page.status == 200
+    assert fleet.one.address in page.body.decode()
+    assert "Deprecation" not in page.headers
+
+
+def test_pages_of_elsewhere_may_not(fleet, ask):
+    foreign = ask(fleet.one, "/v1/models", Host="evil.example:80")
+    assert (foreign.status, foreign.code) == (403, "FOREIGN_HOST")
+    page = ask(fleet.one, "/v1/chat/completions", CHAT, Origin="http://evil.example")
+    assert (page.status, page.code) == (403, "FOREIGN_ORIGIN")
+    for path in ("/health", "/metrics", "/", "/sd/prometheus"):
+        assert ask(fleet.one, path, Host="evil.example").status == 403
+    form = ask(fleet.one, "/v1/chat/completions", CHAT, Content_Type="text/plain")
+    assert (form.status, form.code) == (415, "NOT_JSON")
+    preflight = ask(
+        fleet.one, "/v1/chat/completions", method="OPTIONS", Origin="http://evil.example"
+    )
+    assert preflight.status == 403
+    assert not any(name.lower().startswith("access-control") for name in preflight.headers)
+    own = fleet.one.ready["http_address"]
+    assert ask(fleet.one, "/v1/models", Origin=f"http://{own}").status == 200
+    port = own.rpartition(":")[2]
+    assert ask(fleet.one, "/v1/models", Host=f"localhost:{port}").status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", "BAD_JSON"),
+        (b"{", "BAD_JSON"),
+        (b"[]", "BAD_JSON"),
+        (b'"x"', "BAD_JSON"),
+        (b"\xff\xfe\x00", "BAD_JSON"),
+        (b'{"temperature": NaN}', "BAD_JSON"),
+        (b"[" * 100_000, "BAD_JSON"),
+        (b'{"n": ' + b"9" * 5000 + b"}", "BAD_JSON"),
+        (b"{}", "BAD_REQUEST"),
+        (b'{"model": "tiny", "messages": [{"role": "user", "content": "\\ud800"}]}', "BAD_JSON"),
+        (b'{"model": "tiny", "messages": [{"role": "user", "content": "x"}], "zz": 1}',
+         "UNKNOWN_FIELD"),
+    ],
+)  # fmt: skip
+def test_bodies_that_are_no_request(fleet, ask, body, code):
+    answer = ask(fleet.one, "/v1/chat/completions", body)
+    assert (answer.status, answer.code) == (400, code)
+    assert answer.json["error"]["type"] == "invalid_request_error"
+
+
+def test_paths_and_methods_that_are_not(fleet, ask):
+    assert ask(fleet.one, "/v1/embeddings", {}).code == "NO_SUCH_PATH"
+    wrong = ask(fleet.one, "/v1/chat/completions")
+    assert (wrong.status, wrong.code) == (405, "WRONG_METHOD")
+    index = ask(fleet.one, "/").json
+    assert index["paths"]["chat"] == "/v1/chat/completions"
+    assert index["node"] == "one"
+
+
+def test_a_key_is_taken_and_changes_nothing(fleet, ask):
+    answer = ask(fleet.one, "/v1/models", Authorization="Bearer sk-nobody-looks")
+    assert answer.status == 200
+
+
+def test_requests_are_counted_by_route(fleet, ask):
+    ask(fleet.one, "/v1/nowhere-to-be-found")
+    text = ask(fleet.one, "/metrics").body.decode()
+    assert 'kakeya_http_requests_total{route="/v1/models",status="200"}' in text
+    assert "nowhere-to-be-found" not in text
+
+
+async def test_too_many_requests_are_told_when_to_come_back(serve, ask):
+    address = await serve(concurrent_requests=0)
+    answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", CHAT)
+    assert (answer.status, answer.code) == (429, "TOO_MANY_REQUESTS")
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert answer.json["error"]["type"] == "rate_limit_error"
+
+
+async def test_a_body_has_a_size(serve, ask):
+    address = await serve(body_bytes=1000)
+    body = {**CHAT, "user": "x" * 2000}
+    answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", body)
+    assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
+
+
+async def test_a_body_has_a_time(serve):
+    address = await serve(body_seconds=0.1)
+    reader, writer = await asyncio.open_connection(*split_address("http", address))
+    writer.write(
+        f"POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nContent-Length: 10\r\n"
+        "Content-Type: application/json\r\n\r\n{".encode()
+    )
+    async with asyncio.timeout(10):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+    writer.close()
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+async def test_headers_have_a_time(serve, begun):
+    address = await serve(header_seconds=0.1)
+    reader, writer = await asyncio.open_connection(*split_address("http", address))
+    writer.write(begun)
+    async with asyncio.timeout(10):
+        with pytest.raises(ConnectionResetError):
+            assert await reader.read() == b""
+            raise ConnectionResetError
+    writer.close()
+
+
+async def test_a_second_request_of_a_connection_has_a_time_too(serve):
+    address = await serve(header_seconds=0.2)
+    reader, writer = await asyncio.open_connection(*split_address("http", address))
+    whole = f"GET / HTTP/1.1\r\nHost: {address}\r\n\r\n".encode()
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            writer.write(whole)
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length:")[2].split()[0])
+            assert json.loads(await reader.readexactly(length))["node"] == "here"
+        writer.write(whole[:10])
+        with pytest.raises(ConnectionResetError):
+            assert await reader.read() == b""
+            raise ConnectionResetError
+    writer.close()
+
+
+async def test_there_is_an_end_to_connections(serve, ask):
+    address = await serve(connections=2)
+    place = split_address("http", address)
+    kept = [await asyncio.open_connection(*place) for _ in range(2)]
+    reader, writer = await asyncio.open_connection(*place)
+    async with asyncio.timeout(10):
+        with pytest.raises(ConnectionResetError):
+            assert await reader.read() == b""
+            raise ConnectionResetError
+    for _, each in (*kept, (None, writer)):
+        each.close()
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                answer = await asyncio.to_thread(ask, address, "/")
+                break
+            except ConnectionError:
+                continue
+    assert answer.status == 200

@@ -1,0 +1,130 @@
+"""/health is what a generation of the node's own shows."""
+
+import asyncio
+import json
+import threading
+
+import aiohttp
+import pytest
+
+from node.http import vital_signs
+
+
+async def health(address: str) -> tuple[int, dict]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{address}/health") as answer,
+    ):
+        return answer.status, json.loads(await answer.text())
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(vital_signs, "CANARY_SECONDS", 0.5)
+    monkeypatch.setattr(vital_signs, "FRESH_SECONDS", 0.1)
+
+
+def test_a_node_that_generates_is_well(fleet, ask):
+    answer = ask(fleet.one, "/health")
+    assert (answer.status, answer.json["status"]) == (200, "ok")
+    models = {role["model"]: role for role in answer.json["roles"]}
+    assert models.keys() == {"tiny", "toy", "ngram"}
+    assert models["ngram"]["state"] == "serving"
+    for model in ("tiny", "toy"):
+        assert models[model]["state"] in {"answering", "generating"}
+        proved = models[model]["proved_seconds_ago"]
+        assert proved < vital_signs.FRESH_SECONDS + vital_signs.CANARY_SECONDS
+    asked = {"model": "toy", "prompt": "abc", "max_tokens": 2}
+    assert ask(fleet.one, "/v1/completions", asked).status == 200
+    roles = ask(fleet.one, "/health").json["roles"]
+    assert next(role for role in roles if role["model"] == "toy")["state"] == "generating"
+    assert ask(fleet.gate, "/health").json["roles"] == []
+
+
+def test_a_canary_is_no_session_of_anyones(fleet, ask):
+    def sessions() -> set[str]:
+        lines = ask(fleet.one, "/metrics").body.decode().splitlines()
+        return {each for each in lines if each.startswith("kakeya_sessions")}
+
+    before = sessions()
+    for _ in range(3):
+        assert ask(fleet.one, "/health").status == 200
+    assert sessions() == before
+
+
+async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
+    run_agent, toy, impatient, until_ready, eventually
+):
+    agent, joined = await run_agent(serve=[f"verifier={toy}"])
+    address = joined["http_address"]
+    status, body = await health(address)
+    assert (status, body["reason"]) == (503, "LOADING")
+    await until_ready(agent)
+    status, body = await health(address)
+    assert (status, body["roles"][0]["state"]) == (200, "answering")
+
+    # A step that does not come back: the thread of the model hangs.
+    (served,) = agent._node._roles.verifiers.values()
+    release, began = threading.Event(), threading.Event()
+    hanging = asyncio.ensure_future(served.worker.run(lambda: (began.set(), release.wait(60))))
+    try:
+        assert await asyncio.to_thread(began.wait, 10)
+        await asyncio.sleep(vital_signs.FRESH_SECONDS)
+        for _ in range(3):
+            status, body = await health(address)
+            assert (status, body["reason"]) == (503, "WEDGED")
+            assert "look at the node's log" in body["message"]
+        # While it is known that it hangs nobody waits for it again.
+        began_at = asyncio.get_running_loop().time()
+        await health(address)
+        assert asyncio.get_running_loop().time() - began_at < vital_signs.CANARY_SECONDS / 2
+    finally:
+        release.set()
+    await hanging
+    async with asyncio.timeout(10):
+        while (await health(address))[0] != 200:
+            pass
+
+    # One generation is under way, in a thread that hangs: the node drains, and waits.
+    release.clear()
+    hanging = asyncio.ensure_future(served.worker.run(lambda: release.wait(60)))
+    asked = {"model": "toy", "prompt": "abc", "max_tokens": 4}
+    async with aiohttp.ClientSession() as session:
+        running = asyncio.ensure_future(
+            session.post(f"http://{address}/v1/completions", json=asked)
+        )
+        try:
+            roles = agent._node._roles
+
+            async def waits() -> bool:
+                return bool(served.worker._inbox.qsize() or roles.load_numbers().session_count)
+
+            await eventually(waits)
+            agent.leave(20)
+            status, body = await health(address)
+            async with asyncio.timeout(10):
+                while body["reason"] != "DRAINING":
+                    status, body = await health(address)
+            assert status == 503
+        finally:
+            release.set()
+            await hanging
+            answer = await running
+        assert answer.status in {200, 503}
+
+
+async def test_logits_that_are_no_numbers_are_a_fault(
+    run_agent, toy, impatient, until_ready, monkeypatch
+):
+    agent, joined = await run_agent(serve=[f"verifier={toy}"])
+    await until_ready(agent)
+    (served,) = agent._node._roles.verifiers.values()
+    honest = type(served.verifier).forward
+
+    def broken(self, cache, token_ids, *, want_logits):
+        return honest(self, cache, token_ids, want_logits=want_logits) * float("nan")
+
+    monkeypatch.setattr(type(served.verifier), "forward", broken)
+    status, body = await health(joined["http_address"])
+    assert (status, body["reason"]) == (503, "INVARIANT_VIOLATED")
+    assert body["roles"][0]["state"] == "failing"

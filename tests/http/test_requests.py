@@ -1,0 +1,172 @@
+"""Bodies that cannot be answered name the field at fault; harmless fields are taken."""
+
+import math
+
+import pytest
+
+from kakeya import KvStrategy, Speculation
+from node.http.chat_request import read_chat
+from node.http.completion_request import read_completion
+from node.http.refusal import HttpRefusal
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+TEXT = {"model": "m", "prompt": "hello"}
+FUNCTION = {"type": "function", "function": {"name": "f"}}
+
+SHARED = [
+    ({"model": None}, "model"),
+    ({"model": 3}, "model"),
+    ({"stream": "yes"}, "stream"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage"),
+    ({"n": 0}, "n"),
+    ({"n": 17}, "n"),
+    ({"n": True}, "n"),
+    ({"n": 1.5}, "n"),
+    ({"stop": ["a"] * 5}, "stop"),
+    ({"stop": [""]}, "stop"),
+    ({"stop": ""}, "stop"),
+    ({"stop": 3}, "stop"),
+    ({"seed": 1 << 64}, "seed"),
+    ({"seed": 0.5}, "seed"),
+    ({"temperature": -0.1}, "temperature"),
+    ({"temperature": 2.1}, "temperature"),
+    ({"temperature": "hot"}, "temperature"),
+    ({"top_p": 1.1}, "top_p"),
+    ({"top_k": -2}, "top_k"),
+    ({"min_p": 2}, "min_p"),
+    ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"logit_bias": [1]}, "logit_bias"),
+    ({"logit_bias": {"x": 1}}, "logit_bias"),
+    ({"logit_bias": {"1": 101}}, "logit_bias.1"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": -1}, "max_tokens"),
+    ({"presence_penalty": 0.5}, "presence_penalty"),
+    ({"frequency_penalty": 1}, "frequency_penalty"),
+    ({"temprature": 1}, "temprature"),
+    ({"kakeya": "full"}, "kakeya"),
+    ({"kakeya": {"window": 3}}, "kakeya.window"),
+    ({"kakeya": {"kv_strategy": "paged"}}, "kakeya.kv_strategy"),
+    ({"kakeya": {"kv_strategy": "unknown"}}, "kakeya.kv_strategy"),
+    ({"kakeya": {"speculation": "fast"}}, "kakeya.speculation"),
+    ({"kakeya": {"speculation": {"model": "x"}}}, "kakeya.speculation.model"),
+    ({"kakeya": {"window_tokens": 0}}, "kakeya.window_tokens"),
+]
+OF_CHAT = [
+    ({"messages": None}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": "hello"}, "messages"),
+    ({"messages": [3]}, "messages[0]"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
+        "messages[0].content[0].type",
+    ),
+    ({"logprobs": 3}, "logprobs"),
+    ({"top_logprobs": 3}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ({"max_completion_tokens": 0}, "max_completion_tokens"),
+    ({"tools": {}}, "tools"),
+    ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
+    ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+    (
+        {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]},
+        "tools[0].function.strict",
+    ),
+    ({"tools": [FUNCTION], "tool_choice": "required"}, "tool_choice"),
+    ({"tools": [FUNCTION], "tool_choice": FUNCTION}, "tool_choice"),
+    ({"tools": [FUNCTION], "parallel_tool_calls": False}, "parallel_tool_calls"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"functions": [{"name": "f"}]}, "functions"),
+    ({"modalities": ["audio"]}, "modalities"),
+    ({"audio": {"voice": "x"}}, "audio"),
+    ({"reasoning_effort": "high"}, "reasoning_effort"),
+    ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
+    ({"chat_template_kwargs": 3}, "chat_template_kwargs"),
+]
+OF_TEXT = [
+    ({"prompt": None}, "prompt"),
+    ({"prompt": []}, "prompt"),
+    ({"prompt": [1, "a"]}, "prompt"),
+    ({"prompt": [[1], []]}, "prompt"),
+    ({"prompt": [-1]}, "prompt"),
+    ({"prompt": [True]}, "prompt"),
+    ({"prompt": ["a"] * 9, "n": 2}, "n"),
+    ({"logprobs": 21}, "logprobs"),
+    ({"logprobs": True}, "logprobs"),
+    ({"suffix": "x"}, "suffix"),
+    ({"best_of": 3}, "best_of"),
+    ({"echo": True, "logprobs": 1}, "echo"),
+    ({"messages": []}, "messages"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "name"), SHARED + OF_CHAT)
+def test_a_chat_that_is_wrong(wrong, name):
+    with pytest.raises(HttpRefusal) as caught:
+        read_chat({**CHAT, **wrong})
+    assert (caught.value.status, caught.value.parameter) == (400, name)
+
+
+@pytest.mark.parametrize(("wrong", "name"), SHARED + OF_TEXT)
+def test_a_completion_that_is_wrong(wrong, name):
+    with pytest.raises(HttpRefusal) as caught:
+        read_completion({**TEXT, **wrong})
+    assert (caught.value.status, caught.value.parameter) == (400, name)
+
+
+def test_a_mistyped_field_is_told_its_neighbour():
+    with pytest.raises(HttpRefusal, match="did you mean 'temperature'"):
+        read_chat({**CHAT, "temprature": 1})
+
+
+def test_fields_that_change_no_token_are_taken():
+    harmless = {
+        "user": "me", "metadata": {"a": "b"}, "store": True, "service_tier": "auto",
+        "safety_identifier": "x", "prompt_cache_key": "y", "parallel_tool_calls": True,
+        "presence_penalty": 0, "frequency_penalty": 0.0, "response_format": {"type": "text"},
+        "modalities": ["text"], "stop": None, "seed": None, "tools": None, "n": None,
+    }  # fmt: skip
+    plain = read_chat(CHAT)
+    assert read_chat({**CHAT, **harmless}) == plain
+    assert plain.wishes.sampling.temperature == 1.0
+    assert plain.wishes.session.kv_strategy is KvStrategy.FULL
+
+
+def test_what_was_asked_for_is_read():
+    request = read_completion(
+        {
+            **TEXT, "n": 2, "stop": "end", "seed": -1, "top_k": -1, "logprobs": 0,
+            "logit_bias": {"5": -100, "6": 1},
+            "kakeya": {"speculation": {"proposer_model": "ngram", "block_size": 3}},
+        }
+    )  # fmt: skip
+    sampling = request.wishes.sampling
+    assert sampling.logit_bias == {5: -math.inf, 6: 1.0}
+    assert sampling.top_k == 0
+    assert sampling.top_log_probabilities == 0
+    # Each choice draws from a seed of its own; they go round at the end.
+    assert [sampling.of_choice(index)["seed"] for index in range(2)] == [(1 << 64) - 1, 0]
+    assert request.wishes.session.speculation == Speculation("ngram", "", 3)
+    assert request.wishes.stops == ("end",)
+
+
+def test_messages_as_templates_take_them():
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    request = read_chat(
+        {
+            "model": "m",
+            "messages": [
+                {"role": "developer", "content": [{"type": "text", "text": "be "},
+                                                  {"type": "text", "text": "kind"}]},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c", "content": "2"},
+            ],
+        }
+    )  # fmt: skip
+    system, said, result = request.messages
+    assert system == {"role": "system", "content": "be kind"}
+    assert said["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
+    assert result == {"role": "tool", "tool_call_id": "c", "content": "2"}

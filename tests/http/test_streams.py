@@ -1,0 +1,140 @@
+"""Streams whose client leaves, is slow, or waits; and nodes that leave meanwhile."""
+
+import asyncio
+import json
+import socket
+
+import aiohttp
+import pytest
+
+from kakeya import AsyncClient
+from node.config import split_address
+
+# Alone and without an end of its own: busy machines are slow to leave, not quick to finish.
+LONG = {
+    "model": "tiny",
+    "prompt": "import os\n",
+    "max_tokens": 1900,
+    "stream": True,
+    "logit_bias": {"0": -100},
+    "kakeya": {"speculation": "off"},
+}
+
+
+async def load_of(address: str):
+    async with AsyncClient(address) as client:
+        return (await client.fleet.node()).load
+
+
+async def generated(http_address: str) -> float:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{http_address}/metrics") as answer,
+    ):
+        lines = (await answer.text()).splitlines()
+    name = "kakeya_tokens_generated_total "
+    return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+
+@pytest.fixture
+def until_nothing_is_open(fleet, eventually):
+    async def is_free() -> bool:
+        return not (await load_of(fleet.one.address)).session_count
+
+    return lambda: eventually(is_free)
+
+
+@pytest.fixture
+def until_generated(fleet, eventually):
+    """until_generated(total): the node has committed more tokens than that in all."""
+
+    async def wait(total: float) -> None:
+        async def did() -> bool:
+            return await generated(fleet.one.ready["http_address"]) > total
+
+        await eventually(did)
+
+    return wait
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("way", ["one", "gate"])
+async def test_a_client_that_leaves_ends_its_generation(
+    fleet, stream, way, until_nothing_is_open, until_generated
+):
+    address = getattr(fleet, way).ready["http_address"]
+    home = fleet.one.ready["http_address"]
+    await until_nothing_is_open()
+    before = await generated(home)
+    async with aiohttp.ClientSession() as session:
+        asking = asyncio.ensure_future(
+            session.post(f"http://{address}/v1/completions", json={**LONG, "stream": stream})
+        )
+        await until_generated(before + 2)
+        if stream:
+            answer = await asking
+            assert (await answer.content.readline()).startswith(b"data: ")
+            answer.close()
+        else:
+            asking.cancel()
+            await asyncio.wait({asking})
+    await until_nothing_is_open()
+    after = await generated(home)
+    assert after - before < 1900
+    assert (await load_of(fleet.one.address)).generating_count == 0
+    assert await generated(home) == after
+
+
+async def test_a_client_that_takes_nothing_is_cut_off(
+    fleet, serve, until_nothing_is_open, until_generated
+):
+    address = await serve(send_buffer=4096, write_seconds=0.5)
+    home = fleet.one.ready["http_address"]
+    await until_nothing_is_open()
+    before = await generated(home)
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(slow, split_address("http", address))
+    body = json.dumps({**LONG, "logprobs": 20}).encode()
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nHost: {address}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    await loop.sock_sendall(slow, head.encode() + body)
+    await until_generated(before)
+    await until_nothing_is_open()
+    assert await generated(home) - before < 1900
+    slow.close()
+
+
+async def test_a_stream_that_waits_shows_that_it_lives(serve):
+    address = await serve(keep_alive_seconds=0.02)
+    asked = {**LONG, "prompt": "x = [1, 2]\n" * 150, "max_tokens": 2}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"http://{address}/v1/completions", json=asked) as answer,
+    ):
+        raw = await answer.read()
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    assert raw.startswith(b": keep-alive\n\n")
+    assert raw.endswith(b"data: [DONE]\n\n")
+
+
+async def test_an_answer_that_its_node_cannot_end_says_so_in_the_stream(
+    run_agent, toy, until_ready
+):
+    agent, joined = await run_agent(serve=[f"verifier={toy}"])
+    await until_ready(agent)
+    asked = {**LONG, "model": "toy", "prompt": "abc", "logit_bias": {"256": -100}}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"http://{joined['http_address']}/v1/completions", json=asked) as answer,
+    ):
+        assert (await answer.content.readline()).startswith(b"data: ")
+        agent.leave(5)
+        raw = await answer.read()
+    last = json.loads(raw.strip().rpartition(b"data: ")[2])
+    assert last["error"]["code"] == "DRAINING"
+    assert b"[DONE]" not in raw

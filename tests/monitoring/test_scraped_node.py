@@ -1,0 +1,67 @@
+"""A real node: what Prometheus finds, and what it scrapes there."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families as plain_families
+
+from node.agent import Agent
+from node.config import build
+
+ASKS_FOR_OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;q=0.5"
+
+
+@pytest.fixture
+async def scraped(tmp_path):
+    """/sd/prometheus of a node, and /metrics at the target that it names, in both formats."""
+    ready: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def on_event(event):
+        if event["event"] == "ready":
+            ready.set_result(event)
+
+    settings = {"name": "mini-1", "fleet_name": "scraped", "state": str(tmp_path / "state")}
+    fast = {"mdns": False, "links": "grpc", "drain_seconds": 0.1, "serve": ("proposer=ngram",)}
+    agent = Agent(build(settings | fast, {}), on_event)
+    running = asyncio.ensure_future(agent.run())
+    async with asyncio.timeout(30), aiohttp.ClientSession() as http:
+        await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+        address = (await ready)["http_address"]
+        async with http.get(f"http://{address}/sd/prometheus") as answer:
+            assert answer.content_type == "application/json"
+            groups = json.loads(await answer.text())
+        [target] = groups[0]["targets"]
+        async with http.get(f"http://{target}/metrics") as answer:
+            plain = await answer.text()
+        accept = {"Accept": ASKS_FOR_OPENMETRICS}
+        async with http.get(f"http://{target}/metrics", headers=accept) as answer:
+            assert answer.content_type == "application/openmetrics-text"
+            open_metrics = await answer.text()
+        agent.leave(0.1)
+        await running
+    return groups, plain, open_metrics
+
+
+def names(exposed):
+    return {family.name for family in exposed}
+
+
+async def test_prometheus_finds_the_node_and_its_metrics(scraped, families, family_of):
+    groups, plain, open_metrics = scraped
+    [group] = groups
+    labels = group["labels"]
+    assert labels["node"] == "mini-1"
+    assert labels["fleet"] == "scraped"
+    assert labels["roles"] == "proposer"
+
+    # The plain format tells when a counter began as a gauge beside it.
+    exposed = {name for name in names(plain_families(plain)) if not name.endswith("_created")}
+    assert exposed == {family.name for family in families}
+    assert exposed == names(text_string_to_metric_families(open_metrics))
+    samples = {sample.name for family in plain_families(plain) for sample in family.samples}
+    assert all(family_of(name) for name in samples if not name.endswith("_created"))

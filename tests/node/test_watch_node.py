@@ -1,0 +1,246 @@
+"""WatchNode over a real server: the history first, then what happens, while it happens."""
+
+import asyncio
+import math
+import signal
+import socket
+import time
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from engine.errors import ModelNotFound
+from kakeya.v1 import capability_pb2, capability_pb2_grpc, runtime_pb2, runtime_pb2_grpc
+from node.metrics import NodeMetrics
+from node.rpc.refusals import WatcherTooSlow
+from node.watching.doings import Doings
+from node.watching.event_log import EventKind
+from node.watching.node_sample import Levels, Totals
+from node.watching.node_watch import NODE_QUEUE, NodeWatch
+from node.watching.transfers import TransferKind
+
+
+class Node:
+    """A node that is what a test says it is."""
+
+    def __init__(self) -> None:
+        self.report = capability_pb2.GetNodeResponse()
+
+    def now(self) -> capability_pb2.GetNodeResponse:
+        copy = capability_pb2.GetNodeResponse()
+        copy.CopyFrom(self.report)
+        return copy
+
+    def totals(self) -> Totals:
+        return Totals()
+
+    def levels(self) -> Levels:
+        return Levels()
+
+
+@pytest.fixture
+async def watched(metrics: NodeMetrics):
+    node, doings = Node(), Doings()
+    watch = NodeWatch(node, doings, metrics)
+    yield node, doings, watch
+    watch.close()
+
+
+async def next_of(call, kind: str, seconds: float = 30.0):
+    """The next message of that kind."""
+    async with asyncio.timeout(seconds):
+        while True:
+            message = await call.read()
+            assert message is not grpc.aio.EOF, f"the watch ended before {kind}"
+            if message.WhichOneof("kind") == kind:
+                return getattr(message, kind)
+
+
+async def test_the_history_comes_first_and_samples_follow(start_agent):
+    agent = await start_agent(serve=["proposer=ngram"])
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+    call = stub.WatchNode(capability_pb2.WatchNodeRequest(history_seconds=60))
+    first = await call.read()
+    assert first.WhichOneof("kind") == "history"
+    assert first.history.node.card.node_id == agent.node_id
+    assert abs(first.history.node.started_at_unix - time.time()) < 60
+    assert first.history.sample_seconds == 1.0
+    assert [event.kind for event in first.history.events] == ["MODEL_LOADED"]
+    (load,) = first.history.transfers
+    assert (load.model_id, load.state) == ("ngram", capability_pb2.TRANSFER_STATE_DONE)
+    sample = await next_of(call, "sample")
+    assert sample.memory_free_bytes > 0
+    assert abs(sample.at_unix - time.time()) < 5
+    call.cancel()
+    again = stub.WatchNode(capability_pb2.WatchNodeRequest(history_seconds=60))
+    history = (await again.read()).history
+    assert sample.at_unix in [each.at_unix for each in history.samples]
+    none = await stub.WatchNode(capability_pb2.WatchNodeRequest()).read()
+    assert not none.history.samples
+    again.cancel()
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 901.0, math.nan, math.inf])
+async def test_a_history_that_cannot_be_is_refused(start_agent, seconds):
+    agent = await start_agent()
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.WatchNode(capability_pb2.WatchNodeRequest(history_seconds=seconds)).read()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_peers_that_come_and_go_are_events_and_leaving_ends_the_watch(start_agent):
+    agent = await start_agent("a")
+    stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
+    call = stub.WatchNode(capability_pb2.WatchNodeRequest())
+    await call.read()
+    peer = await start_agent("b", peers=[agent.address])
+    joined = await next_of(call, "event")
+    assert (joined.kind, joined.subject_node_id) == ("PEER_JOINED", peer.node_id)
+    assert joined.severity == capability_pb2.EVENT_SEVERITY_INFO
+    assert joined.message == "b joined the fleet."
+    node = await next_of(call, "node")
+    assert node.links or (await next_of(call, "node")).links
+    await peer.leave()
+    assert (await next_of(call, "event")).kind == "PEER_LEFT"
+    leaving = asyncio.ensure_future(agent.leave())
+    assert (await next_of(call, "event")).kind == "DRAINING"
+    async with asyncio.timeout(30):
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    await leaving
+
+
+async def test_what_people_wait_for_is_told_within_a_tenth_of_a_second(watched):
+    node, doings, watch = watched
+    with watch.watcher() as watcher:
+        watch.history(0)
+        before = time.monotonic()
+        doings.events.add(EventKind.GROUP_LOST, "lost")
+        assert (await watcher.next()).event.kind == "GROUP_LOST"
+        assert (await watcher.next()).WhichOneof("kind") == "node"
+        node.report.load.session_count = 1
+        for _ in range(50):
+            watch.changed()
+        assert (await watcher.next()).node.load.session_count == 1
+        assert time.monotonic() - before < 1.0
+        # Nothing changed: nothing is told.
+        watch.changed()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(watcher.next(), 0.3)
+
+
+async def test_progress_from_another_thread_is_told_now_and_then_and_its_end(watched):
+    _node, doings, watch = watched
+    with watch.watcher() as watcher:
+        transfer = doings.transfers.begin(TransferKind.DOWNLOAD, "m")
+
+        def work() -> None:
+            until = time.monotonic() + 0.6
+            done = 0
+            while time.monotonic() < until:
+                done += 1
+                transfer.progress(done, 1 << 40)
+            transfer.done()
+
+        await asyncio.to_thread(work)
+        told = [(await watcher.next()).transfer]
+        while told[-1].state == capability_pb2.TRANSFER_STATE_RUNNING:
+            told.append((await watcher.next()).transfer)
+    assert told[-1].state == capability_pb2.TRANSFER_STATE_DONE
+    assert 2 <= len(told) <= 6
+
+
+async def test_a_slow_watcher_is_dropped_and_the_others_go_on(watched, value_of):
+    _node, doings, watch = watched
+    with watch.watcher() as slow, watch.watcher() as quick:
+        for number in range(NODE_QUEUE + 1):
+            doings.events.add(EventKind.PEER_JOINED, str(number))
+            assert (await quick.next()).event.message == str(number)
+        with pytest.raises(WatcherTooSlow):
+            await slow.next()
+        assert value_of("kakeya_watchers_dropped_total") == 1
+
+
+async def test_a_node_is_seen_while_it_loads_and_refuses_its_model_until_then(
+    spawn_agent, start_agent, monkeypatch, tmp_path
+):
+    observer = await start_agent("a")
+    fleet = capability_pb2_grpc.CapabilityServiceStub(observer.channel).WatchNode(
+        capability_pb2.WatchNodeRequest()
+    )
+    await fleet.read()
+    with socket.create_server(("127.0.0.1", 0)) as silent_hub:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent_hub.getsockname()[1]}")
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        agent = await spawn_agent(
+            "b", serve=["verifier=some/model"], peers=[observer.address], until_ready=False
+        )
+        joined = await agent.events.wait_for("joined")
+        assert joined["serve"] == ["verifier=some/model"]
+        event = await next_of(fleet, "event")
+        assert (event.kind, event.subject_node_id) == ("PEER_JOINED", joined["node_id"])
+        async with grpc.aio.insecure_channel(str(joined["address"])) as channel:
+            await look_at_a_loading_node(channel)
+        # A signal while it loads: peers hear that it left, and the process ends at once.
+        before = time.monotonic()
+        agent.signal(signal.SIGTERM)
+        assert await agent.ended() == 128 + signal.SIGTERM
+        assert time.monotonic() - before < 3
+    assert (await next_of(fleet, "event")).kind == "PEER_LEFT"
+    # Whoever waits for nodes that serve something has not heard of it as one that joined.
+    assert "peer_joined" not in [event["event"] for event in observer.events.said]
+
+
+async def look_at_a_loading_node(channel: grpc.aio.Channel) -> None:
+    health = health_pb2_grpc.HealthStub(channel)
+
+    async def serves(name: str) -> bool:
+        answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
+        return answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    assert not await serves("verifier")
+    assert not await serves("")
+    assert await serves("kakeya.v1.CapabilityService")
+    call = capability_pb2_grpc.CapabilityServiceStub(channel).WatchNode(
+        capability_pb2.WatchNodeRequest()
+    )
+    history = (await call.read()).history
+    assert history.node.card.loading
+    assert not history.node.card.models
+    await next_of(call, "sample")
+    call.cancel()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await runtime_pb2_grpc.RuntimeServiceStub(channel).CreateSession(
+            runtime_pb2.CreateSessionRequest(model_id="some/model")
+        )
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    trailing = dict(caught.value.trailing_metadata())
+    assert b"MODEL_LOADING" in trailing["grpc-status-details-bin"]
+    assert b"RetryInfo" in trailing["grpc-status-details-bin"]
+
+
+async def test_a_load_that_fails_is_told_and_the_node_leaves(spawn_agent, start_agent, tmp_path):
+    observer = await start_agent("a")
+    call = capability_pb2_grpc.CapabilityServiceStub(observer.channel).WatchNode(
+        capability_pb2.WatchNodeRequest()
+    )
+    await call.read()
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "qwen3", "architectures": ["X"]}')
+    agent = await spawn_agent(
+        "b", serve=[f"verifier={folder}"], peers=[observer.address], until_ready=False
+    )
+    await agent.events.wait_for("joined")
+    assert await agent.ended() != 0
+    said = {event["event"] for event in agent.events.said}
+    assert said <= {"joined", "peer_joined"}
+    assert [(await next_of(call, "event")).kind for _ in range(2)] == ["PEER_JOINED", "PEER_LEFT"]
+
+
+async def test_a_model_that_is_not_there_ends_the_node_before_it_joins(start_agent):
+    with pytest.raises(ModelNotFound, match="no-such-model"):
+        await start_agent(serve=["verifier=./no-such-model"])

@@ -1,0 +1,82 @@
+"""A session outlives its verifiers, and its tokens are those of an undisturbed run."""
+
+from pathlib import Path
+
+import pytest
+
+from kakeya import AsyncClient, AsyncSession, Resumption, StopReason
+from kakeya.text import TextCodec
+from node.agent_process import AgentProcess, LocalFleet
+
+TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
+TOKENS = 96
+KV = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
+SAMPLED = {"temperature": 0.9, "top_k": 40, "top_log_probabilities": 1}
+SEED = 7
+
+
+async def undisturbed(client: AsyncClient, prompt: tuple[int, ...]) -> tuple[int, ...]:
+    async with await client.create_session("tiny", **KV) as session:
+        await session.append(prompt)
+        await session.generate(TOKENS).collect()
+        await session.generate(TOKENS, seed=SEED, **SAMPLED).collect()
+        return session.history
+
+
+async def generate_while_killing(
+    session: AsyncSession, agents: dict[str, AgentProcess], **sampling: object
+) -> None:
+    """Generates; kills the serving agent without a word once a third has come."""
+    start = session.history_length
+    serving = agents[session.address]
+    generation = session.generate(TOKENS, **sampling)
+    log_probability_count = 0
+    async for tokens in generation:
+        log_probability_count += len(tokens.log_probabilities)
+        if session.history_length >= start + TOKENS // 3 and serving.running:
+            serving.kill()
+    assert generation.done is not None
+    assert generation.done.stop_reason is StopReason.MAX_TOKENS
+    assert generation.done.generated_token_count == TOKENS
+    assert log_probability_count == (TOKENS if sampling else 0)
+
+
+async def test_two_verifiers_die_and_the_stream_is_the_same(
+    fleet: LocalFleet, prompt: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = fleet.start("first", serve=("verifier=tiny",))
+    others = [
+        fleet.start(name, serve=("verifier=tiny",), peers=(first.address,))
+        for name in ("second", "third")
+    ]
+    for agent in others:
+        agent.wait_for("peer_joined", seconds=60.0)
+    agents = {agent.address: agent for agent in (first, *others)}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    async with AsyncClient(first.address) as client, AsyncClient(others[1].address) as calm:
+        whole = await undisturbed(calm, prompt)
+        codec = await client.text("tiny")
+        assert codec.encode("def f():") == TextCodec.from_folder(TINY).encode("def f():")
+        assert codec.has_chat_template
+
+        session = await client.create_session("tiny", resume=True, **KV)
+        await session.append(prompt)
+        await generate_while_killing(session, agents)
+        # The node that was asked first is gone, and with it the client's only way in.
+        await generate_while_killing(session, agents, seed=SEED, **SAMPLED)
+        assert session.history == whole
+        assert [agent.running for agent in agents.values()].count(True) == 1
+        check_told(session.resumptions, first.address, session.address, len(prompt))
+        assert (await session.info()).history_length == len(whole)
+        await session.close()
+
+
+def check_told(
+    resumptions: tuple[Resumption, ...], first: str, last: str, prompt_length: int
+) -> None:
+    one, two = resumptions
+    assert (one.from_address, one.to_address, two.to_address) == (first, two.from_address, last)
+    assert prompt_length + TOKENS // 3 <= one.history_length < prompt_length + TOKENS
+    assert one.history_length < two.history_length
+    assert {one.reason, two.reason} <= {"NODE_UNREACHABLE", "CANCELLED", "UNEXPECTED_ERROR"}
+    assert min(one.seconds, two.seconds) > 0

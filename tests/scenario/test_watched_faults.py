@@ -1,0 +1,141 @@
+"""A proposer killed in mid-generation, as those see it who watch its verifier's node."""
+
+import asyncio
+
+import grpc.aio
+
+from kakeya.v1 import (
+    capability_pb2,
+    capability_pb2_grpc,
+    placement_pb2,
+    runtime_pb2,
+    runtime_pb2_grpc,
+)
+from node.agent_process import AgentProcess, LocalFleet
+
+KILLED_AFTER = 60
+TOLD_SECONDS = 20.0
+
+
+class Seen:
+    """All that two watches of a node told."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.events: list[capability_pb2.NodeEvent] = []
+        self.samples: list[capability_pb2.NodeSample] = []
+        self.activities: list[runtime_pb2.SessionActivity] = []
+        self.nodes: list[capability_pb2.GetNodeResponse] = []
+        self._changed = asyncio.Condition()
+        self._tasks = [
+            asyncio.create_task(self._watch_node(channel)),
+            asyncio.create_task(self._watch_sessions(channel)),
+        ]
+
+    async def until(self, condition) -> None:
+        async with asyncio.timeout(TOLD_SECONDS), self._changed:
+            await self._changed.wait_for(condition)
+
+    def event(self, kind: str) -> capability_pb2.NodeEvent | None:
+        return next((event for event in self.events if event.kind == kind), None)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _watch_node(self, channel: grpc.aio.Channel) -> None:
+        stub = capability_pb2_grpc.CapabilityServiceStub(channel)
+        async for message in stub.WatchNode(capability_pb2.WatchNodeRequest()):
+            kind = message.WhichOneof("kind")
+            if kind in ("event", "sample", "node"):
+                getattr(self, f"{kind}s").append(getattr(message, kind))
+            await self._tell()
+
+    async def _watch_sessions(self, channel: grpc.aio.Channel) -> None:
+        stub = runtime_pb2_grpc.RuntimeServiceStub(channel)
+        async for message in stub.WatchSessions(runtime_pb2.WatchSessionsRequest()):
+            if message.WhichOneof("kind") == "changed":
+                self.activities.append(message.changed)
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+async def test_a_killed_proposer_is_seen_in_time_on_node_and_session(
+    shared_fleet: LocalFleet, verifier: AgentProcess, prompt: tuple[int, ...]
+):
+    proposer = await asyncio.to_thread(started, shared_fleet, verifier)
+    async with grpc.aio.insecure_channel(verifier.address) as channel:
+        seen = Seen(channel)
+        stub = runtime_pb2_grpc.RuntimeServiceStub(channel)
+        await seen.until(lambda: seen.samples)
+        session = await opened(stub, proposer)
+        await stub.AppendTokens(
+            runtime_pb2.AppendTokensRequest(session_id=session, token_ids=prompt)
+        )
+        token_count, killed = 0, False
+        request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=1500)
+        async for message in stub.Generate(request, timeout=60):
+            token_count += len(message.tokens.token_ids)
+            if token_count >= KILLED_AFTER and not killed:
+                killed = True
+                proposer.kill()
+        await seen.until(lambda: seen.event("PEER_DEAD"))
+        await seen.until(lambda: seen.activities[-1].stop_reason)
+        await seen.close()
+
+    dropped, suspect, dead = map(seen.event, ("PROPOSER_DROPPED", "PEER_SUSPECT", "PEER_DEAD"))
+    assert dropped is not None, [event.kind for event in seen.events]
+    assert (dropped.session_id, dropped.subject_node_id) == (session, proposer.node_id)
+    assert dropped.severity == capability_pb2.EVENT_SEVERITY_WARNING
+    assert "watched" in dropped.message
+    assert dropped.mend
+    assert dead is not None
+    assert dead.subject_node_id == proposer.node_id
+    assert dead.severity == capability_pb2.EVENT_SEVERITY_ERROR
+    assert dead.mend
+    assert suspect is None or suspect.number < dead.number
+    opened_breaker = seen.event("BREAKER_OPENED")
+    assert opened_breaker is not None
+    assert opened_breaker.subject_node_id == proposer.node_id
+
+    reasons = [activity.session.drop_reason for activity in seen.activities]
+    assert reasons[0] == runtime_pb2.DROP_REASON_UNSPECIFIED
+    assert reasons[-1] == runtime_pb2.DROP_REASON_UNREACHABLE
+    blocks = [block for activity in seen.activities for block in activity.blocks]
+    assert blocks[0].drafted_count or blocks[1].drafted_count
+    assert not blocks[-1].drafted_count
+    assert sum(block.committed_count for block in blocks) == token_count
+    # Drafts that were verified came to their end with the proposer.
+    drafted = [sample.drafted_count for sample in seen.samples]
+    assert sum(drafted) == sum(block.drafted_count for block in blocks)
+    assert drafted[-1] == 0
+    shut_out = [link for node in seen.nodes for link in node.links if link.breaker_open]
+    assert {link.node_id for link in shut_out} == {proposer.node_id}
+
+
+def started(fleet: LocalFleet, verifier: AgentProcess) -> AgentProcess:
+    """A proposer, once the verifier's node knows it."""
+    agent = fleet.start("watched", serve=("proposer=ngram",), peers=(verifier.address,))
+    verifier.wait_for("peer_joined", lambda event: event["node_id"] == agent.node_id)
+    return agent
+
+
+async def opened(stub: runtime_pb2_grpc.RuntimeServiceStub, proposer: AgentProcess) -> str:
+    response = await stub.CreateSession(
+        runtime_pb2.CreateSessionRequest(
+            model_id="tiny",
+            kv_strategy=placement_pb2.KV_STRATEGY_SINK_WINDOW,
+            sink_tokens=4,
+            window_tokens=32,
+            speculation=runtime_pb2.Speculation(
+                mode=runtime_pb2.SPECULATION_MODE_FIXED,
+                proposer_model_id="ngram",
+                proposer_node_id=proposer.node_id,
+                block_size=4,
+            ),
+        )
+    )
+    return response.session_id

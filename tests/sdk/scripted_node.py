@@ -1,0 +1,452 @@
+"""A scripted node: real gRPC servicers over a list of ids, recording what they see."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import threading
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc import aio
+
+from kakeya.v1 import (
+    capability_pb2,
+    capability_pb2_grpc,
+    model_pb2,
+    placement_pb2,
+    placement_pb2_grpc,
+    runtime_pb2,
+    runtime_pb2_grpc,
+)
+
+VOCABULARY_SIZE = 1000
+MODEL = model_pb2.ModelOffer(
+    model_id="tiny",
+    role=model_pb2.ROLE_VERIFIER,
+    kind=model_pb2.MODEL_KIND_AUTOREGRESSIVE,
+    weights_digest="cd" * 32,
+    tokenizer_digest="ab" * 32,
+    vocabulary_size=VOCABULARY_SIZE,
+    context_length=2048,
+    step_costs=[model_pb2.StepCost(token_count=1, seconds=0.01)],
+    exact=True,
+)
+PLAN = placement_pb2.Plan(
+    verifier=placement_pb2.Placement(node_id="aa", node_name="mini-1", model_id="tiny"),
+    proposer=placement_pb2.Placement(node_id="bb", node_name="mini-2", model_id="ngram"),
+    transport=placement_pb2.TRANSPORT_GRPC,
+    block_size=4,
+    reasons=["mini-2 drafts fastest"],
+    rejections=[
+        placement_pb2.Rejection(
+            verifier=placement_pb2.Placement(node_id="cc"),
+            reason=placement_pb2.REJECTION_REASON_NOT_ALIVE,
+            explanation="mini-3 is dead",
+        )
+    ],
+)
+
+
+# What a node draws when a sampled generation comes without a seed.
+DRAWN_SEED = 77
+
+
+def next_token(position: int, seed: int = 0) -> int:
+    """The scripted model: the id at a position, whatever came before; `seed` 0 when greedy."""
+    return (position * 7 + 3 + seed * 13) % VOCABULARY_SIZE
+
+
+def seed_of(request: runtime_pb2.GenerateRequest) -> int:
+    """The seed of a generation's stream; 0 when greedy."""
+    if request.temperature == 0:
+        return 0
+    return request.seed if request.HasField("seed") else DRAWN_SEED
+
+
+def log_probabilities(request: runtime_pb2.GenerateRequest, block: list[int]) -> dict[str, object]:
+    """Fields of a block: the id at n has -n, its alternatives the ids behind it."""
+    if not request.HasField("top_log_probabilities"):
+        return {}
+    count = request.top_log_probabilities
+    alternatives = [
+        runtime_pb2.TokenAlternatives(
+            token_ids=[token + step for step in range(count)],
+            log_probabilities=[float(-token - step) for step in range(count)],
+        )
+        for token in block
+    ]
+    return {
+        "log_probabilities": [float(-token) for token in block],
+        "alternatives": alternatives if count else [],
+    }
+
+
+@dataclass
+class Refusal:
+    """How a call is refused; with `after`, the work is done and only the answer lost.
+
+    A generation is refused after `after_blocks` blocks; `skip` calls pass before.
+    """
+
+    code: grpc.StatusCode
+    message: str = "refused"
+    reason: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+    domain: str = "kakeya"
+    retry_seconds: float | None = None
+    raw_details: bytes | None = None
+    after: bool = False
+    after_blocks: int = 0
+    skip: int = 0
+
+    def trailing(self) -> tuple[tuple[str, bytes], ...]:
+        if self.raw_details is not None:
+            return (("grpc-status-details-bin", self.raw_details),)
+        if not self.reason:
+            return ()
+        status = status_pb2.Status(code=self.code.value[0], message=self.message)
+        details = [
+            error_details_pb2.ErrorInfo(
+                reason=self.reason, domain=self.domain, metadata=self.metadata
+            )
+        ]
+        if self.retry_seconds is not None:
+            seconds = int(self.retry_seconds)
+            delay = duration_pb2.Duration(
+                seconds=seconds, nanos=round((self.retry_seconds - seconds) * 1e9)
+            )
+            details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+        for detail in details:
+            packed = any_pb2.Any()
+            packed.Pack(detail)
+            status.details.append(packed)
+        return (("grpc-status-details-bin", status.SerializeToString()),)
+
+
+@dataclass
+class Stream:
+    """What the node saw of one stream."""
+
+    sent: int = 0
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+class ScriptedNode(
+    runtime_pb2_grpc.RuntimeServiceServicer,
+    capability_pb2_grpc.CapabilityServiceServicer,
+    placement_pb2_grpc.PlacementServiceServicer,
+):
+    def __init__(self, name: str = "mini-1", node_id: str = "aa") -> None:
+        self.name = name
+        self.node_id = node_id
+        self.address = ""
+        self.model = model_pb2.ModelOffer()
+        self.model.CopyFrom(MODEL)
+        self.requests: dict[str, list[object]] = defaultdict(list)
+        self.authorizations: list[str] = []
+        self.refusals: dict[str, deque[Refusal]] = defaultdict(deque)
+        self.sessions: dict[str, list[int]] = {}
+        # Never used again: a closed session leaves its number behind.
+        self.session_numbers = itertools.count()
+        self.by_request: dict[str, str] = {}
+        self.streams: list[Stream] = []
+        # Tokens that commit on the node when a generation is cancelled, unsent.
+        self.commits_on_cancel = 0
+        self.block_size = 4
+        # The stream stays silent after so many blocks; -1 never.
+        self.silent_after = -1
+        # The generation ends after so many tokens, as `done` says; -1 never.
+        self.ends_after = -1
+        self.done = runtime_pb2.GenerateDone(stop_reason=runtime_pb2.STOP_REASON_MAX_TOKENS)
+        self.ends_without_done = False
+        self.skips_position = False
+        self.session_fields = runtime_pb2.SessionInfo()
+        self.fleet_events = [fleet_of(self)]
+        self.node_events: list[capability_pb2.WatchNodeResponse] = []
+        self.session_events: list[runtime_pb2.WatchSessionsResponse] = []
+        self.tokenizer_files: dict[str, bytes] = {}
+        # What is sent in place of those files.
+        self.tokenizer_messages: list[runtime_pb2.GetTokenizerResponse] | None = None
+        self._server: aio.Server | None = None
+
+    async def start(self, credentials: grpc.ServerCredentials | None = None) -> None:
+        self._server = aio.server(options=(("grpc.so_reuseport", 0),))
+        runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(self, self._server)
+        capability_pb2_grpc.add_CapabilityServiceServicer_to_server(self, self._server)
+        placement_pb2_grpc.add_PlacementServiceServicer_to_server(self, self._server)
+        port = (
+            self._server.add_secure_port("127.0.0.1:0", credentials)
+            if credentials
+            else self._server.add_insecure_port("127.0.0.1:0")
+        )
+        self.address = f"127.0.0.1:{port}"
+        await self._server.start()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(None)
+
+    def refuse(self, method: str, code: grpc.StatusCode, **kwargs: object) -> None:
+        """The next call of `method` is refused; several refusals queue up."""
+        self.refusals[method].append(Refusal(code, **kwargs))  # type: ignore[arg-type]
+
+    async def _enter(self, method: str, request: object, context: object) -> Refusal | None:
+        self.requests[method].append(request)
+        metadata = dict(context.invocation_metadata())  # type: ignore[attr-defined]
+        self.authorizations.append(str(metadata.get("authorization", "")))
+        if self.refusals[method] and self.refusals[method][0].skip:
+            self.refusals[method][0].skip -= 1
+        elif self.refusals[method]:
+            refusal = self.refusals[method].popleft()
+            if refusal.after or refusal.after_blocks:
+                return refusal
+            await self._abort(refusal, context)
+        return None
+
+    async def _leave(self, refusal: Refusal | None, context: object) -> None:
+        if refusal is not None:
+            await self._abort(refusal, context)
+
+    async def _abort(self, refusal: Refusal, context: object) -> NoReturn:
+        await context.abort(refusal.code, refusal.message, refusal.trailing())  # type: ignore[attr-defined]
+        raise AssertionError
+
+    async def _history(self, session_id: str, context: object) -> list[int]:
+        if session_id not in self.sessions:
+            await self._abort(
+                Refusal(grpc.StatusCode.NOT_FOUND, "no session", "SESSION_NOT_FOUND"), context
+            )
+        return self.sessions[session_id]
+
+    async def CreateSession(self, request, context):  # noqa: N802
+        refusal = await self._enter("CreateSession", request, context)
+        session_id = self.by_request.get(request.request_id) or f"s{next(self.session_numbers)}"
+        if request.request_id:
+            self.by_request[request.request_id] = session_id
+        self.sessions.setdefault(session_id, [])
+        await self._leave(refusal, context)
+        plan = placement_pb2.Plan()
+        plan.CopyFrom(PLAN)
+        plan.verifier.node_id, plan.verifier.node_name = self.node_id, self.name
+        return runtime_pb2.CreateSessionResponse(
+            session_id=session_id, model=self.model, vocabulary_size=VOCABULARY_SIZE, plan=plan
+        )
+
+    async def AppendTokens(self, request, context):  # noqa: N802
+        refusal = await self._enter("AppendTokens", request, context)
+        history = await self._history(request.session_id, context)
+        code = grpc.StatusCode.INVALID_ARGUMENT
+        if not request.token_ids:
+            await self._abort(Refusal(code, "no tokens", "EMPTY_APPEND"), context)
+        if max(request.token_ids) >= VOCABULARY_SIZE:
+            await self._abort(Refusal(code, "too large", "TOKEN_OUT_OF_VOCABULARY"), context)
+        if request.HasField("expected_history_length") and (
+            request.expected_history_length != len(history)
+        ):
+            code = grpc.StatusCode.FAILED_PRECONDITION
+            await self._abort(Refusal(code, "other length", "HISTORY_LENGTH_MISMATCH"), context)
+        history.extend(request.token_ids)
+        await self._leave(refusal, context)
+        return runtime_pb2.AppendTokensResponse(history_length=len(history))
+
+    async def Generate(self, request, context):  # noqa: N802
+        refusal = await self._enter("Generate", request, context)
+        history = await self._history(request.session_id, context)
+        if not history:
+            code = grpc.StatusCode.FAILED_PRECONDITION
+            await self._abort(Refusal(code, "no history", "EMPTY_HISTORY"), context)
+        stream = Stream()
+        self.streams.append(stream)
+        complete = False
+        seed = seed_of(request)
+        total = request.max_tokens if self.ends_after < 0 else self.ends_after
+        blocks = 0
+        try:
+            while stream.sent < total:
+                if blocks == self.silent_after:
+                    await asyncio.Event().wait()
+                if refusal is not None and blocks == refusal.after_blocks:
+                    complete = True
+                    await self._abort(refusal, context)
+                first = len(history)
+                size = min(self.block_size, total - stream.sent)
+                block = [next_token(first + offset, seed) for offset in range(size)]
+                history.extend(block)
+                stream.sent += size
+                blocks += 1
+                yield runtime_pb2.GenerateResponse(
+                    tokens=runtime_pb2.CommittedTokens(
+                        token_ids=block,
+                        first_index=first + self.skips_position,
+                        drafted_count=size - 1,
+                        **log_probabilities(request, block),
+                    )
+                )
+                await asyncio.sleep(0)
+            if not self.ends_without_done:
+                done = runtime_pb2.GenerateDone()
+                done.CopyFrom(self.done)
+                done.generated_token_count = stream.sent
+                done.history_length = len(history)
+                done.seed = seed
+                yield runtime_pb2.GenerateResponse(done=done)
+            complete = True
+        finally:
+            # gRPC cancels the handler, or closes its generator at a failed send.
+            if not complete:
+                for _ in range(self.commits_on_cancel):
+                    history.append(next_token(len(history)))
+                stream.cancelled.set()
+            stream.ended.set()
+
+    async def GetSessionInfo(self, request, context):  # noqa: N802
+        await self._enter("GetSessionInfo", request, context)
+        history = await self._history(request.session_id, context)
+        return runtime_pb2.GetSessionInfoResponse(session=self._info(request.session_id, history))
+
+    def _info(self, session_id: str, history: list[int]) -> runtime_pb2.SessionInfo:
+        info = runtime_pb2.SessionInfo(
+            session_id=session_id,
+            model_id="tiny",
+            history_length=len(history),
+            kv_strategy=placement_pb2.KV_STRATEGY_SINK_WINDOW,
+            state=runtime_pb2.SESSION_STATE_IDLE,
+            plan=PLAN,
+        )
+        info.MergeFrom(self.session_fields)
+        return info
+
+    async def ListSessions(self, request, context):  # noqa: N802
+        await self._enter("ListSessions", request, context)
+        start = int(request.page_token or 0)
+        end = start + (request.page_size or 100)
+        items = list(self.sessions.items())
+        return runtime_pb2.ListSessionsResponse(
+            sessions=[self._info(*item) for item in items[start:end]],
+            next_page_token=str(end) if end < len(items) else "",
+        )
+
+    async def CloseSession(self, request, context):  # noqa: N802
+        await self._enter("CloseSession", request, context)
+        history = await self._history(request.session_id, context)
+        del self.sessions[request.session_id]
+        return runtime_pb2.CloseSessionResponse(history_length=len(history))
+
+    async def ForkSession(self, request, context):  # noqa: N802
+        await self._enter("ForkSession", request, context)
+        history = await self._history(request.session_id, context)
+        kept = history[: request.history_length]
+        session_id = f"f{len(self.requests['ForkSession'])}"
+        self.sessions[session_id] = kept
+        return runtime_pb2.ForkSessionResponse(session_id=session_id, history_length=len(kept))
+
+    async def GetTokenizer(self, request, context):  # noqa: N802
+        await self._enter("GetTokenizer", request, context)
+        for message in self.tokenizer_messages or tokenizer_messages(self.tokenizer_files):
+            yield message
+
+    async def GetNode(self, request, context):  # noqa: N802
+        await self._enter("GetNode", request, context)
+        return capability_pb2.GetNodeResponse(
+            card=card_of(self),
+            links=[capability_pb2.PeerLink(node_id="bb", round_trip_seconds=0.001)],
+            load=capability_pb2.NodeLoad(session_count=len(self.sessions), kv_bytes=7),
+            metrics_address="127.0.0.1:9",
+        )
+
+    async def _watched(self, events):
+        stream = Stream()
+        self.streams.append(stream)
+        try:
+            for event in events:
+                yield event
+                stream.sent += 1
+            await asyncio.Event().wait()
+        finally:
+            stream.cancelled.set()
+
+    async def WatchFleet(self, request, context):  # noqa: N802
+        await self._enter("WatchFleet", request, context)
+        async for event in self._watched(self.fleet_events):
+            yield event
+
+    async def WatchNode(self, request, context):  # noqa: N802
+        await self._enter("WatchNode", request, context)
+        async for event in self._watched(self.node_events):
+            yield event
+
+    async def WatchSessions(self, request, context):  # noqa: N802
+        await self._enter("WatchSessions", request, context)
+        async for event in self._watched(self.session_events):
+            yield event
+
+    async def Leave(self, request, context):  # noqa: N802
+        await self._enter("Leave", request, context)
+        return capability_pb2.LeaveResponse(node_id=self.node_id)
+
+    async def Plan(self, request, context):  # noqa: N802
+        await self._enter("Plan", request, context)
+        return placement_pb2.PlanResponse(plan=PLAN)
+
+
+def card_of(node: ScriptedNode) -> capability_pb2.CapabilityCard:
+    """A card with the node's model, and its address once it has one."""
+    return capability_pb2.CapabilityCard(
+        node_id=node.node_id,
+        name=node.name,
+        protocol_max=1,
+        models=[node.model],
+        addresses=[node.address] if node.address else [],
+    )
+
+
+def fleet_of(
+    *nodes: ScriptedNode, dead: tuple[ScriptedNode, ...] = ()
+) -> capability_pb2.WatchFleetResponse:
+    """A snapshot of a fleet of these nodes, alive unless they are among `dead`."""
+    statuses = [
+        capability_pb2.NodeStatus(
+            card=card_of(node),
+            liveness=capability_pb2.LIVENESS_DEAD
+            if node in dead
+            else capability_pb2.LIVENESS_ALIVE,
+        )
+        for node in nodes
+    ]
+    return capability_pb2.WatchFleetResponse(
+        snapshot=capability_pb2.FleetSnapshot(fleet_name="home", nodes=statuses)
+    )
+
+
+def join(*nodes: ScriptedNode) -> None:
+    """Each of these nodes knows all of them."""
+    for node in nodes:
+        node.fleet_events = [fleet_of(*nodes)]
+
+
+def tokenizer_messages(files: dict[str, bytes]) -> list[runtime_pb2.GetTokenizerResponse]:
+    """A tokenizer as a node sends it, in chunks of 1,000 bytes."""
+    header = runtime_pb2.TokenizerHeader(
+        tokenizer_digest=hashlib.sha256(files["tokenizer.json"]).hexdigest(),
+        files=[
+            runtime_pb2.TokenizerFile(
+                name=name, byte_count=len(content), sha256=hashlib.sha256(content).hexdigest()
+            )
+            for name, content in files.items()
+        ],
+    )
+    content = b"".join(files.values())
+    return [
+        runtime_pb2.GetTokenizerResponse(header=header),
+        *(
+            runtime_pb2.GetTokenizerResponse(chunk=content[start : start + 1000])
+            for start in range(0, len(content), 1000)
+        ),
+    ]
