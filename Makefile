@@ -19,7 +19,7 @@ endif
 .PHONY: help setup demo test lint contract stubs clean
 
 help: ## what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 setup: $(STAMPS)/python ## the virtual environment, in .venv/
 
@@ -43,7 +43,7 @@ $(STAMPS)/npm: package.json sdks/typescript/package.json dashboard/package.json
 demo: setup ## two nodes, one answer, from nothing
 	@$(RUN) $(BIN)/python -m scripts.demo
 
-test: setup lint contract ## everything else
+test: setup lint contract typescript dashboard-test ## everything else
 	$(RUN) $(BIN)/python -m pytest -n 2 --dist loadfile -q $(TESTS)
 
 lint: setup

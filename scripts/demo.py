@@ -45,7 +45,7 @@ from node.cli.statistics_text import (
     tokens_per_second,
 )
 from node.cli.timeline import draw_timeline
-from node.cli.tokenizer import TextStream, TextTokenizer, model_id_of, open_tokenizer
+from node.cli.tokenizer import TextTokenizer, model_id_of, open_tokenizer
 from node.membership.network import multicast_fault
 from scripts.demo_stage import Stage, Verdicts
 
@@ -368,7 +368,7 @@ async def _stream(
     stage: Stage, cast: Cast, question: Question, choice: SpeculationChoice
 ) -> Answer:
     """Prints the prompt and the answer as it comes."""
-    text = TextStream(cast.words)
+    text = cast.words.stream()
     stage.quote(question.prompt)
     result = await answer(
         cast.client,
@@ -377,7 +377,7 @@ async def _stream(
         choice,
         on_tokens=lambda tokens: stage.raw(text.push(tokens.token_ids)),
     )
-    stage.raw(text.end() + "\n\n")
+    stage.raw(text.flush() + "\n\n")
     return result
 
 

@@ -281,7 +281,7 @@ export class SyntheticNode {
       severity: up ? EventSeverity.INFO : EventSeverity.WARNING,
       kind: up ? "LINK_PROMOTED" : "LINK_DEMOTED",
       message: reason,
-      mend: up ? "" : "Check the cable between the two, then: fleet links",
+      mend: up ? "" : "Check the cable between the two, then: fleet status --links",
       subjectNodeId: this.#proposer("qwen3-8b")?.machine.nodeId ?? "",
     });
     this.tellNode();

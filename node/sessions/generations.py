@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from engine.generation_report import (
     BlockTiming,
     Committed,
     Done,
-    DropReason,
     GenerationTimings,
     SpeculationStatistics,
     StopReason,
@@ -23,9 +21,8 @@ from engine.generation_report import (
 from engine.running import Result, Runner
 from engine.session_store import Activity
 from engine.turns import PrefillTurn
-from fleet.plan import Placement
-from node.links.link_log import LinkChange
 from node.planning.acceptance_ledger import AcceptanceLedger
+from node.sessions.finished import Finished
 from node.sessions.open_session import OpenSession
 from node.sessions.runtime_wire import GenerationSpec
 from node.sessions.session_desk import SessionDesk
@@ -35,23 +32,6 @@ if TYPE_CHECKING:
 
 # A generation whose time was up while it waited for its turn still has to say so.
 _NO_TIME_SECONDS = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The end of a generation, with what the engine does not know of it.
-
-    `link_changes` are those since the session's generation before; `started_at` is in the
-    seconds of the same clock.
-    """
-
-    done: Done
-    queue_seconds: float
-    proposer: Placement | None
-    drop_reason: DropReason | None
-    restorer_rebuild_count: int = 0
-    link_changes: tuple[LinkChange, ...] = ()
-    started_at: float = 0.0
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from engine.generation_report import BlockTiming
-    from node.sessions.generations import Finished
+    from node.sessions.finished import Finished
     from node.sessions.open_session import OpenSession
 
 

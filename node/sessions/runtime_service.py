@@ -19,7 +19,8 @@ from kakeya.v1 import runtime_pb2_grpc
 from node.membership.card_wire import offer_to_wire
 from node.planning.plan_wire import plan_to_wire
 from node.rpc.refusals import MalformedMessage
-from node.sessions.generations import Finished, Generations
+from node.sessions.finished import Finished
+from node.sessions.generations import Generations
 from node.sessions.open_session import planned
 from node.sessions.report_wire import committed_to_wire, done_to_wire
 from node.sessions.runtime_wire import (

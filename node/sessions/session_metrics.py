@@ -13,7 +13,7 @@ from node.sessions.observer import Outcome
 
 if TYPE_CHECKING:
     from engine.generation_report import BlockTiming
-    from node.sessions.generations import Finished
+    from node.sessions.finished import Finished
     from node.sessions.open_session import OpenSession
 
 LEFT = "left"

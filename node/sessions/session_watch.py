@@ -22,7 +22,7 @@ from node.watching.watchers import Watcher, Watchers
 
 if TYPE_CHECKING:
     from engine.generation_report import BlockTiming
-    from node.sessions.generations import Finished
+    from node.sessions.finished import Finished
     from node.sessions.session_words import SessionWords
 
 SESSION_QUEUE = 1024

@@ -26,10 +26,11 @@ from engine.errors import TrainedForAnother
 from engine.model_folder import ModelFolder
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT))
 
-from scripts.tiny_masked import save_masked_checkpoint, write_config
-from scripts.train_masked_diffusion import (
+from scripts.tiny_masked import save_masked_checkpoint, write_config  # noqa: E402
+from scripts.train_masked_diffusion import (  # noqa: E402
     CHECKPOINT,
     Settings,
     build_model,

@@ -9,40 +9,12 @@ from kakeya import (
     AsyncClient,
     Completion,
     DeadlineExceeded,
-    NodeUnreachable,
     StopReason,
     Timeouts,
-    TransportError,
 )
 from node.agent_process import LocalFleet
 
 MAX_TOKENS = 600
-
-
-async def test_a_killed_verifier_costs_a_replay(
-    fleet: LocalFleet,
-    prompt: tuple[int, ...],
-    generate: Callable[..., Awaitable[Completion]],
-) -> None:
-    first = fleet.start("first", serve=("verifier=tiny",))
-    second = fleet.start("second", serve=("verifier=tiny",), peers=(first.address,))
-    async with AsyncClient(first.address) as client, AsyncClient(second.address) as other:
-        whole = await generate(other, prompt, MAX_TOKENS)
-        session = await client.create_session(
-            "tiny", speculation="off", sink_tokens=4, window_tokens=16
-        )
-        await session.append(prompt)
-        with pytest.raises(TransportError):
-            async for _ in session.generate(MAX_TOKENS):
-                if session.history_length >= len(prompt) + MAX_TOKENS // 3:
-                    first.kill()
-        received = session.history[len(prompt) :]
-        assert MAX_TOKENS // 3 <= len(received) < MAX_TOKENS
-        assert received == whole.token_ids[: len(received)]
-        rest = await generate(other, session.history, MAX_TOKENS - len(received))
-        assert received + rest.token_ids == whole.token_ids
-        with pytest.raises(NodeUnreachable):
-            await client.create_session("tiny")
 
 
 async def test_a_frozen_verifier_is_a_named_deadline(

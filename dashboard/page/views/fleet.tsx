@@ -5,6 +5,7 @@ import type { ComponentChildren } from "preact";
 
 import { Chart } from "../parts/chart";
 import { second } from "../parts/clock";
+import { CROWD } from "../parts/crowd";
 import { Empty } from "../parts/empty";
 import { EventList } from "../parts/event_list";
 import { bytesOf, plural, tokenRate } from "../parts/format";
@@ -26,8 +27,6 @@ import { connection, events, nodeIds, nodes, sessions, transfers } from "../stat
 const CHART_SECONDS = 900;
 /** Seconds that the key figures' lines show. */
 const SPARK_SECONDS = 180;
-/** From so many nodes on the topology takes the whole width. */
-const CROWD = 13;
 
 const series = computed(() => {
   void second.value;
@@ -54,7 +53,7 @@ export function FleetView() {
   return (
     <>
       <PageHead title="Fleet" />
-      <div class="stack">
+      <div class={crowded ? "stack unhurried" : "stack"}>
         <KeyFigures />
         <div class={crowded ? "overview crowded" : "overview"}>
           <Panel title="Topology" note="filled by memory in use" flush class="overview-topology">

@@ -13,6 +13,9 @@ from kakeya.errors import ClientClosed
 
 T = TypeVar("T")
 
+_GLANCE_SECONDS = 0.25
+"""Longest wait of a caller's thread without looking for signals."""
+
 
 class Portal:
     """Runs coroutines on a private event loop for callers of any other thread."""
@@ -52,7 +55,7 @@ class Portal:
                 raise ClientClosed("the client is closed")
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result()
+            return _awaited(future)
         except concurrent.futures.CancelledError:
             raise ClientClosed("the client was closed during the call") from None
         except BaseException:
@@ -77,6 +80,19 @@ class Portal:
         # The collector may close a forgotten client from the loop's own thread.
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+def _awaited(future: concurrent.futures.Future[T]) -> T:
+    """The future's result; an interrupt is answered within `_GLANCE_SECONDS`.
+
+    A signal that the kernel hands to another thread does not end a lock's wait.
+    """
+    while not future.done():
+        try:
+            return future.result(_GLANCE_SECONDS)
+        except TimeoutError:
+            continue
+    return future.result()
 
 
 class _LoopIterator(Iterator[T]):

@@ -7,6 +7,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import type { NodeView } from "../../../shared/messages";
 import { node, nodeIds, nodes, sessions } from "../../state/fleet";
 import { second } from "../clock";
+import { CROWD } from "../crowd";
 import { ago, bytes, plural, tokenRate, tokenRateShort } from "../format";
 import { href } from "../route";
 import { hasRole, isArchive, isDown, nodeState, usedBytes, usedShare } from "../states";
@@ -50,7 +51,7 @@ export function Topology() {
           <Lines drawn={drawn} width={width} height={ring.height} asking={known !== ""} />
           <div class="flows" aria-hidden="true">
             {drawn
-              .filter((each) => known === "" || each.chosen)
+              .filter((each) => (known === "" ? seating.length < CROWD : each.chosen))
               .flatMap(({ edge, curve }) =>
                 edge.flows.map((flow) => (
                   <FlowDots
