@@ -44,20 +44,23 @@ def main() -> None:
             ("linux-3", ["proposer=ngram"]),
         ):
             fleet.start(name, serve=roles, peers=[studio.address]).wait_for("ready")
-        over = threading.Event()
+        held, over = threading.Event(), threading.Event()
         sessions: dict[str, str] = {}
         for label in PROMPTS:
             threading.Thread(
-                target=work, args=(studio.address, label, over, sessions), daemon=True
+                target=work, args=(studio.address, label, held, over, sessions), daemon=True
             ).start()
         over.wait(options.seconds)
+        held.set()
         try:
             picture(options, studio.address, studio.node_id, sessions)
         finally:
             over.set()
 
 
-def work(address: str, label: str, over: threading.Event, sessions: dict[str, str]) -> None:
+def work(
+    address: str, label: str, held: threading.Event, over: threading.Event, sessions: dict[str, str]
+) -> None:
     """One application: turns of 120 tokens in a session whose window is 128."""
     with Client(address) as client:
         text = client.text("tiny")
@@ -70,7 +73,7 @@ def work(address: str, label: str, over: threading.Event, sessions: dict[str, st
                 kv_strategy="restored" if restored else "sink_window",
             ) as session:
                 sessions[label] = session.session_id
-                for _turn in range(14):
+                for _turn in range(13):
                     session.append(text.encode(PROMPTS[label]))
                     try:
                         session.generate(max_tokens=120).collect()
@@ -79,6 +82,9 @@ def work(address: str, label: str, over: threading.Event, sessions: dict[str, st
                         return
                     if over.wait(0.4):
                         return
+                # A session that is being photographed stays.
+                if held.is_set() and label == "notes":
+                    over.wait()
 
 
 def picture(

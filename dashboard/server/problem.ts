@@ -20,6 +20,7 @@ const MENDS: Readonly<Record<string, string>> = {
   CONTEXT_EXCEEDED: "Give a shorter prompt, or fewer tokens to generate.",
   DRAINING: "Try again: another node takes it.",
   MODEL_NOT_FOUND: "Serve it: fleet join --serve verifier=MODEL",
+  NO_PLACEMENT: "Ask for a shorter context, or another K/V strategy.",
   NODE_UNREACHABLE: "Start the node's agent: fleet join",
   NO_ARCHIVE: "Join a node that keeps for others: fleet join --serve archive=1GiB",
   OUT_OF_KV_MEMORY: "Close sessions, or choose sink_window.",

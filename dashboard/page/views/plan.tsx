@@ -28,9 +28,13 @@ const CONTEXT = { low: 64, high: 131_072 };
 /** Milliseconds without a change before the fleet is asked. */
 const PATIENCE_MS = 180;
 
+/** Tokens that are asked about first, where the model was made for so many. */
+const FIRST_CONTEXT = 4096;
+
+/** As it was chosen: no model and 0 tokens until somebody chose. */
 const question = signal<PlanQuestion>({
   verifierModel: "",
-  contextTokens: 4096,
+  contextTokens: 0,
   kvStrategy: "sink_window",
 });
 const answer = signal<{ plan?: PlanView; problem?: Problem; asking: boolean }>({ asking: false });
@@ -39,13 +43,13 @@ export function PlanPage() {
   const models = verifierModels.value;
   const asked = question.value;
   const model = models.includes(asked.verifierModel) ? asked.verifierModel : (models[0] ?? "");
-  const key = JSON.stringify({ ...asked, verifierModel: model });
+  const key = JSON.stringify(completed(asked, model));
 
   useEffect(() => {
     if (model === "") return;
     const left = new AbortController();
     const timer = setTimeout(() => {
-      void ask({ ...question.peek(), verifierModel: model }, left.signal);
+      void ask(completed(question.peek(), model), left.signal);
     }, PATIENCE_MS);
     return () => {
       clearTimeout(timer);
@@ -100,8 +104,14 @@ async function ask(asked: PlanQuestion, signalLeft: AbortSignal): Promise<void> 
   }
 }
 
+/** The question with what nobody chose yet. */
+function completed(asked: PlanQuestion, model: string): PlanQuestion {
+  const first = Math.min(FIRST_CONTEXT, contextLimit(model) || FIRST_CONTEXT);
+  return { ...asked, verifierModel: model, contextTokens: asked.contextTokens || first };
+}
+
 function Question({ model }: { model: string }) {
-  const asked = question.value;
+  const asked = completed(question.value, model);
   const [modelField, proposerField, contextField] = [useId(), useId(), useId()];
   const change = (part: Partial<PlanQuestion>): void => {
     question.value = { ...question.peek(), verifierModel: model, ...part };

@@ -10,6 +10,9 @@ const FATES: Readonly<Record<TokenFate, { word: string; sign: string }>> = {
   rejected: { word: "rejected", sign: "×" },
 };
 
+/** A mark farther right would touch the next column's title. */
+const LAST_MARK = 0.93;
+
 interface TimelineProps {
   blocks: readonly BlockView[];
   /** Rows shown, the latest ones; the height is theirs also while there are fewer. */
@@ -32,15 +35,17 @@ export function Timeline({ blocks, rowCount }: TimelineProps) {
       <div class="timeline-scale" aria-hidden="true">
         <span>block</span>
         <div class="timeline-marks">
-          {marks.map(({ at, seconds }) => (
-            <i key={seconds} class={seconds === 0 ? "zero" : ""} style={{ left: `${at * 100}%` }}>
-              {seconds === 0
-                ? "0"
-                : duration(Math.abs(seconds))
-                    .replace(/\.0+ /, " ")
-                    .replace(/^/, seconds < 0 ? "−" : "")}
-            </i>
-          ))}
+          {marks
+            .filter(({ at }) => at < LAST_MARK)
+            .map(({ at, seconds }) => (
+              <i key={seconds} class={seconds === 0 ? "zero" : ""} style={{ left: `${at * 100}%` }}>
+                {seconds === 0
+                  ? "0"
+                  : duration(Math.abs(seconds))
+                      .replace(/\.0+ /, " ")
+                      .replace(/^/, seconds < 0 ? "−" : "")}
+              </i>
+            ))}
         </div>
         <span class="timeline-tokens-head">tokens</span>
         <span class="end">kept</span>
