@@ -180,7 +180,12 @@ class Chat:
                 case chat_lines.Unknown(message):
                     self._screen.notice(message)
         except KeyboardInterrupt:
-            self._screen.notice("stopped before the answer began; the question is taken back")
+            is_question = isinstance(typed, chat_lines.Said)
+            self._screen.notice(
+                "stopped before the answer began; the question is taken back"
+                if is_question
+                else "stopped"
+            )
         except KakeyaError as error:
             self._tell_resumptions()
             if not self._typist.is_terminal:

@@ -122,7 +122,7 @@ def test_a_whole_conversation_on_a_terminal(talk, agents, tmp_path):
     process.wait_for(r"cut after --max-tokens[^›]*^› *$")
     assert open_sessions(agents)[0].history_length == len("abcabcabcabc\nabc\n") + 16
     process.type("/stats\r")
-    process.wait_for(r"acceptance length")
+    process.wait_for(r"acceptance length[^›]*^› *$")
     process.press("ctrl-d")
     assert process.end() == 0
     assert open_sessions(agents) == []
@@ -140,9 +140,9 @@ def test_ctrl_c_stops_the_answer_and_twice_at_the_prompt_the_chat(talk, agents):
     (session,) = open_sessions(agents)
     assert session.history_length < 1900
     process.type("/undo\r")
-    process.wait_for(r"taken back: 'abcabc'")
+    process.wait_for(r"taken back: 'abcabc'\n› *$")
     process.interrupt()
-    process.wait_for(r"Ctrl-C again")
+    process.wait_for(r"Ctrl-C again[^›]*^› *$")
     process.interrupt()
     assert process.end() == 0
     assert b"Traceback" not in process.raw
@@ -151,9 +151,10 @@ def test_ctrl_c_stops_the_answer_and_twice_at_the_prompt_the_chat(talk, agents):
 def test_pasted_lines_are_one_turn(talk):
     process = talk("--max-tokens", "4")
     process.type("\x1b[200~one\ntwo\nthree\x1b[201~\r")
-    process.wait_for(r"cut after")
+    process.wait_for(r"cut after[^›]*^› *$")
     process.type("/save /dev/stderr\r")
     process.wait_for(r"## user\n\none\ntwo\nthree\n")
+    process.wait_for(r"messages are in /dev/stderr\n› *$")
     process.press("ctrl-d")
     assert process.end() == 0
 
