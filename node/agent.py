@@ -12,7 +12,6 @@ from typing import NoReturn
 
 import structlog
 
-from engine.model_folder import Progress
 from node.archive.session_restorers import RestorerSettings
 from node.config import Config, is_loopback
 from node.groups.group_settings import GroupLimits, GroupSource
@@ -41,22 +40,20 @@ async def run_agent(
     config: Config,
     *,
     on_event: EventSink,
-    on_progress: Progress | None = None,
     doings: Doings | None = None,
 ) -> int:
     """Runs a node until SIGTERM, SIGINT or Leave.
 
     A second signal, or one while models are loaded, ends the process at once.
 
-    The first event is "joined" when models are to be loaded, and "ready" when all are;
-    before that `on_progress` hears of (done bytes, total bytes) of downloads, from any
-    thread. `doings` is where the node notes what it does, for one who looks at it from
-    within the process. Returns the exit status. Raises `NodeError`,
-    `engine.errors.ModelUnusable` and the refusals of `node.roles`, each a
+    The first event is "joined" when models are to be loaded, and "ready" when all are.
+    `doings` is where the node notes what it does, downloads and loads with their progress
+    too, for one who looks at it from within the process. Returns the exit status. Raises
+    `NodeError`, `engine.errors.ModelUnusable` and the refusals of `node.roles`, each a
     sentence for people.
     """
     configure_log(config.log_level, config.log_format, node_name=config.name)
-    agent = Agent(config, on_event, on_progress, doings)
+    agent = Agent(config, on_event, doings)
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
@@ -85,13 +82,11 @@ class Agent:
         self,
         config: Config,
         on_event: EventSink,
-        on_progress: Progress | None = None,
         doings: Doings | None = None,
     ) -> None:
         self._config = config
         self._doings = doings or Doings()
         self._on_event = on_event
-        self._on_progress = on_progress
         self._leaving = asyncio.Event()
         self._drain_seconds = config.drain_seconds
         self._node: RunningNode | None = None
@@ -182,7 +177,7 @@ class Agent:
         return self._drain_seconds
 
     async def _load(self, roles: Roles) -> None:
-        await roles.load(self._config.serve, progress=self._on_progress)
+        await roles.load(self._config.serve)
 
     def _warn_if_exposed(self) -> None:
         config = self._config

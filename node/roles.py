@@ -22,7 +22,7 @@ from functools import partial
 import grpc.aio
 
 from engine.errors import EngineError
-from engine.model_folder import Progress, model_id_of
+from engine.model_folder import model_id_of
 from engine.session_store import EndReason
 from fleet.card import ArchiveOffer, ModelOffer, Role
 from fleet.errors import FleetError
@@ -78,7 +78,7 @@ from node.watching.doings import Doings
 from node.watching.model_transfer import ModelTransfer
 from node.watching.node_sample import Totals
 
-__all__ = ["Progress", "RoleLoad", "RoleSettings", "Roles"]
+__all__ = ["RoleLoad", "RoleSettings", "Roles"]
 
 SERVICE_NAMES = (
     "kakeya.v1.RuntimeService",
@@ -148,11 +148,10 @@ class Roles:
         self.expected.say(specs)
         self._verifier_role.check_count(self.expected.verifier_count)
 
-    async def load(self, specs: Sequence[str], *, progress: Progress | None = None) -> None:
+    async def load(self, specs: Sequence[str]) -> None:
         """Loads and measures what the specs name, one after the other.
 
-        `progress` hears of (done bytes, total bytes) of a download. Raises
-        `BadRoleSpec`, `engine.errors.ModelUnusable`, `BadParameters`.
+        Raises `BadRoleSpec`, `engine.errors.ModelUnusable`, `BadParameters`.
         """
         self.expect(specs)
         count = self.expected.verifier_count
@@ -161,7 +160,7 @@ class Roles:
                 await self._start_archive(archive_bytes(spec.model))
                 self._arrived(spec)
                 continue
-            transfer = ModelTransfer(model_id_of(spec.model), self._doings, progress)
+            transfer = ModelTransfer(model_id_of(spec.model), self._doings)
             try:
                 if spec.role is Role.VERIFIER:
                     await self._verifier_role.load(spec, count, transfer)

@@ -158,17 +158,16 @@ class RunningNode:
                 await self._server.start()
                 self._open_http(addresses[0], known)
                 self._announce(addresses[0], http_address, port)
-                background = [
-                    tasks.create_task(gossip.run()),
-                    tasks.create_task(self._roles.run()),
-                    tasks.create_task(discovery.run(gossip.found)),
-                    tasks.create_task(self._follow_offers(card_maker, gossip, health)),
-                    tasks.create_task(node_watch.run()),
-                    tasks.create_task(self._offer_ring(card_maker, gossip, addresses)),
-                    tasks.create_task(
-                        self._memory.run(membership.registry, 2 * self._config.period_seconds)
-                    ),
-                ]
+                works = (
+                    gossip.run(),
+                    self._roles.run(),
+                    discovery.run(gossip.found),
+                    self._follow_offers(card_maker, gossip, health),
+                    node_watch.run(),
+                    self._offer_ring(card_maker, gossip, addresses),
+                    self._memory.run(membership.registry, 2 * self._config.period_seconds),
+                )
+                background = [tasks.create_task(work) for work in works]
                 if self._roles.expected.takes_time:
                     self._on_event(events.joined(self._config.serve))
                 for address in dict.fromkeys((*self._config.peers, *self._memory.recall())):

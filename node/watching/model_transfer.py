@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from node.watching.doings import Doings
 from node.watching.event_log import EventKind
 from node.watching.transfers import Transfer, TransferKind
@@ -12,15 +10,8 @@ from node.watching.transfers import Transfer, TransferKind
 class ModelTransfer:
     """Tells of a model's download and load. Progress may be told in any thread, one at a time."""
 
-    def __init__(
-        self,
-        model_id: str,
-        doings: Doings,
-        downloaded: Callable[[int, int], None] | None = None,
-    ) -> None:
-        """`downloaded` hears of (done bytes, total bytes) of the download as well."""
+    def __init__(self, model_id: str, doings: Doings) -> None:
         self._model_id = model_id
-        self._downloaded = downloaded
         self._doings = doings
         self._download: Transfer | None = None
         self._load: Transfer | None = None
@@ -30,8 +21,6 @@ class ModelTransfer:
         if self._download is None:
             self._download = self._begun(TransferKind.DOWNLOAD)
         self._download.progress(done_bytes, total_bytes)
-        if self._downloaded is not None:
-            self._downloaded(done_bytes, total_bytes)
 
     def reading(self, done_bytes: int, total_bytes: int) -> None:
         """Weights come into memory: what was downloaded is here."""

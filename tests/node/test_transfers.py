@@ -105,8 +105,8 @@ def test_nothing_remains_of_what_is_unknown_or_done():
 
 
 def test_a_models_way_is_a_download_and_then_a_load():
-    doings, heard = Doings(), []
-    transfer = ModelTransfer("m", doings, lambda done, total: heard.append((done, total)))
+    doings = Doings()
+    transfer = ModelTransfer("m", doings)
     transfer.downloading(1, 2)
     transfer.reading(0, 0)
     transfer.reading(3, 4)
@@ -114,7 +114,7 @@ def test_a_models_way_is_a_download_and_then_a_load():
     download, load = doings.transfers.statuses()
     assert (download.kind, download.state) == (TransferKind.DOWNLOAD, TransferState.DONE)
     assert (load.kind, load.state, load.total_bytes) == (TransferKind.LOAD, TransferState.DONE, 4)
-    assert heard == [(1, 2)]
+    assert (download.done_bytes, download.total_bytes) == (2, 2)
     assert [event.kind for event in doings.events.latest] == [EventKind.MODEL_LOADED]
 
 
