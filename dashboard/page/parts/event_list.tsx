@@ -1,11 +1,14 @@
 import { memo } from "preact/compat";
+import { useRef } from "preact/hooks";
 
 import type { EventView } from "../../shared/messages";
 import { node } from "../state/fleet";
-import { clockTime, dateTime } from "./format";
+import { clockTime, dateTime, plural } from "./format";
+import { useHeld } from "./held";
 import { Icon, type IconName } from "./icon";
 import { Mend } from "./problem";
 import { href } from "./route";
+import { useSlideIn } from "./slide_in";
 
 const ICONS: Readonly<Record<EventView["severity"], IconName>> = {
   info: "info",
@@ -13,7 +16,7 @@ const ICONS: Readonly<Record<EventView["severity"], IconName>> = {
   error: "error",
 };
 
-/** Events, latest first. */
+/** Events, latest first. Those that come in while somebody reads here wait until they are asked for. */
 export function EventList({
   events,
   withNode = true,
@@ -21,12 +24,21 @@ export function EventList({
   events: readonly EventView[];
   withNode?: boolean;
 }) {
+  const list = useRef<HTMLOListElement>(null);
+  const held = useHeld(events, useSlideIn(list));
   return (
-    <ol class="events">
-      {[...events].reverse().map((event) => (
-        <EventRow key={event.key} event={event} withNode={withNode} />
-      ))}
-    </ol>
+    <div class="events-window" {...held.reading}>
+      <ol class="events" ref={list}>
+        {[...held.rows].reverse().map((event) => (
+          <EventRow key={event.key} event={event} withNode={withNode} />
+        ))}
+      </ol>
+      {held.newCount > 0 && (
+        <button type="button" class="events-waiting" onClick={held.release}>
+          Show {plural(held.newCount, "newer event")}
+        </button>
+      )}
+    </div>
   );
 }
 

@@ -72,7 +72,7 @@ export function EventsView() {
               : "Other words, another node or severity may."}
           </Empty>
         ) : (
-          <EventList events={shown} />
+          <EventList key={`${least} ${nodeId} ${text}`} events={shown} />
         )}
       </Panel>
     </>

@@ -26,14 +26,14 @@ export async function open(
   browser: Browser,
   url: string,
   view: string,
-  look: { width?: number; height?: number; theme?: Theme } = {},
+  look: { width?: number; height?: number; theme?: Theme; motion?: boolean } = {},
 ): Promise<{ page: Page; context: BrowserContext; complaints: Complaints }> {
-  const { width = 1440, height = 900, theme = "dark" } = look;
+  const { width = 1440, height = 900, theme = "dark", motion = false } = look;
   const context = await browser.newContext({
     viewport: { width, height },
     colorScheme: theme,
     // Pictures and rules are judged at rest.
-    reducedMotion: "reduce",
+    reducedMotion: motion ? "no-preference" : "reduce",
   });
   const page = await context.newPage();
   const complaints = new Complaints();

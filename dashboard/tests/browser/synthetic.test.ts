@@ -70,18 +70,46 @@ test.each(["dark", "light"] as const)(
   180_000,
 );
 
-test("nothing moves while nodes and sessions tell", async () => {
-  const { page, context } = await open(browser, board.url, "");
+test("nothing jumps while nodes and sessions tell, and events come in", async () => {
+  const { page, context } = await open(browser, board.url, "", { motion: true });
   await shown(page);
-  for (const view of ["", `node/${fleet.nodes[0]?.nodeId}`, "sessions", "events"]) {
+  const [first] = fleet.nodes;
+  for (const view of ["", `node/${first?.nodeId}`, "sessions", "events"]) {
     await go(page, view);
     await watchShifts(page);
+    // Above what was there, and the second while the first still moves.
+    for (const message of [`One in ${view}`, `Two in ${view}`]) {
+      fleet.child.tell({ tell: first?.name, message });
+      if (view !== "sessions") await page.getByText(message).waitFor();
+    }
     const before = Date.now();
-    await until(() => Date.now() - before > 3000, "three seconds of telling");
+    await until(() => Date.now() - before > 2000, "two seconds of telling");
     expect(await shifted(page), view).toBeLessThan(0.01);
   }
   await context.close();
 }, 60_000);
+
+test("events that come in while somebody reads wait until they are asked for", async () => {
+  const { page, context } = await open(browser, board.url, "");
+  await shown(page);
+  await go(page, "events");
+  const name = fleet.nodes[0]?.name;
+  const rows = page.locator("main .event");
+  fleet.child.tell({ tell: name, message: "Heard before." });
+  await rows.first().getByText("Heard before.").waitFor();
+  await rows.first().hover();
+  fleet.child.tell({ tell: name, message: "Heard meanwhile." });
+  const waiting = page.getByRole("button", { name: "Show 1 newer event" });
+  await waiting.waitFor();
+  expect(await rows.first().textContent()).toContain("Heard before.");
+  await waiting.click();
+  await rows.first().getByText("Heard meanwhile.").waitFor();
+  fleet.child.tell({ tell: name, message: "Heard at last." });
+  await waiting.waitFor();
+  await page.locator("h1").hover();
+  await rows.first().getByText("Heard at last.").waitFor();
+  await context.close();
+});
 
 test("all views are reached by the keyboard alone", async () => {
   const { page, context } = await open(browser, board.url, "");
@@ -119,7 +147,21 @@ async function shown(page: Page): Promise<void> {
     .waitFor({ timeout: 10_000 });
 }
 
+/** Goes to `view`, and waits until it was drawn: what its coming moved is over then. */
 async function go(page: Page, view: string): Promise<void> {
-  await page.evaluate((hash) => (location.hash = hash), `#/${view}`);
+  await page.evaluate(
+    (hash) =>
+      new Promise<void>((drawn) => {
+        const after = (): number =>
+          requestAnimationFrame(() => requestAnimationFrame(() => drawn()));
+        if (location.hash === hash) {
+          after();
+          return;
+        }
+        addEventListener("hashchange", after, { once: true });
+        location.hash = hash;
+      }),
+    `#/${view}`,
+  );
   await page.locator("main h1").first().waitFor({ timeout: 10_000 });
 }
