@@ -102,7 +102,7 @@ clean: ## remove what the two commands made
 DASHBOARD_SOURCES := $(shell find dashboard -type f \( -name '*.ts' -o -name '*.tsx' -o -name '*.css' -o -name '*.html' -o -name '*.svg' -o -name '*.js' \) -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
 SDK_SOURCES := $(shell find sdks/typescript/src -name '*.ts' 2>/dev/null)
 
-.PHONY: dashboard dashboard-test
+.PHONY: dashboard dashboard-test wheels
 
 dashboard: $(STAMPS)/dashboard ## the page that `fleet dashboard` serves
 
@@ -110,6 +110,13 @@ $(STAMPS)/dashboard: $(STAMPS)/npm $(SDK_SOURCES) $(DASHBOARD_SOURCES)
 	@npm run --silent build -w sdks/typescript
 	@npm run --silent build -w dashboard
 	@touch $@
+
+wheels: setup dashboard ## dist/: the node with its dashboard, the clients for Python and TypeScript
+	@rm -rf dist
+	$(BIN)/uv build --quiet --wheel --out-dir dist sdks/python
+	$(BIN)/uv build --quiet --wheel --out-dir dist .
+	@npm pack --silent -w sdks/typescript --pack-destination dist >/dev/null
+	@ls -l dist
 
 # A test of the page wants a browser: Debian's is one package away.
 $(STAMPS)/chromium:

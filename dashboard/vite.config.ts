@@ -8,6 +8,8 @@ export default defineConfig({
   build: {
     outDir: "../dist/page",
     emptyOutDir: true,
+    // What is bundled is passed on under its own licenses.
+    license: { fileName: "LICENSES.md" },
     target: "es2022",
     modulePreload: { polyfill: false },
     reportCompressedSize: true,

@@ -11,6 +11,8 @@ export default defineConfig(({ mode }) => ({
     ssr: `${mode}/main.ts`,
     outDir: `dist/${mode}`,
     emptyOutDir: true,
+    // What is bundled is passed on under its own licenses.
+    license: { fileName: "LICENSES.md" },
     target: "node20",
     minify: false,
     rollupOptions: {
