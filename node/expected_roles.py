@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from engine.backends import import_archives, import_backend
 from engine.model_folder import folder_here, model_id_of
 from engine.proposers import ngram
+from engine.proposers.loading import import_proposer
 from fleet.card import Role
 from node.role_spec import RoleSpec, archive_bytes, check_memory, parse_role_specs
 
@@ -72,8 +73,10 @@ class ExpectedRoles:
         verifiers = [spec.model for spec in here if spec.role is Role.VERIFIER]
         for model in verifiers:
             folder_here(model)
-        proposers = [spec.model for spec in self.specs if spec.role is Role.PROPOSER]
-        if verifiers or any(model != ngram.MODEL_ID for model in proposers):
+        if verifiers:
             await asyncio.to_thread(import_backend, self._backend)
+        proposers = [spec.model for spec in self.specs if spec.role is Role.PROPOSER]
+        for model in proposers:
+            await asyncio.to_thread(import_proposer, model, self._backend)
         if Role.ARCHIVE in self.roles:
             await asyncio.to_thread(import_archives)

@@ -14,18 +14,9 @@ export class Refused extends Error {
   }
 }
 
-/** What mends an error, by its reason, where the error does not say so itself. */
+/** What mends an error on this page, where that is something else than in an application. */
 const MENDS: Readonly<Record<string, string>> = {
-  ARCHIVE_FULL: "Close sessions, or serve more: fleet join --serve archive=1GiB",
-  CONTEXT_EXCEEDED: "Give a shorter prompt, or fewer tokens to generate.",
-  DRAINING: "Try again: another node takes it.",
-  MODEL_NOT_FOUND: "Serve it: fleet join --serve verifier=MODEL",
-  NO_PLACEMENT: "Ask for a shorter context, or another K/V strategy.",
-  NODE_UNREACHABLE: "Start the node's agent: fleet join",
-  NO_ARCHIVE: "Join a node that keeps for others: fleet join --serve archive=1GiB",
-  OUT_OF_KV_MEMORY: "Close sessions, or choose sink_window.",
   SESSION_NOT_FOUND: "Send it again: a new session is opened.",
-  TOKENIZER_NOT_FOUND: "Serve the model from a folder that has tokenizer.json.",
 };
 
 /** Status and words of an error; null for one that is a fault of this program. */
@@ -35,8 +26,13 @@ export function problemOf(error: unknown): { status: number; problem: Problem } 
     const reason = error.reason || "FLEET_ERROR";
     return {
       status: 502,
-      problem: { reason, message: error.message, mend: MENDS[reason] ?? "" },
+      problem: { reason, message: error.message, mend: MENDS[reason] ?? sentence(error.mend) },
     };
   }
   return null;
+}
+
+/** A few words as a sentence; empty words stay empty. */
+function sentence(words: string): string {
+  return words === "" ? "" : `${words[0]?.toUpperCase()}${words.slice(1)}.`;
 }

@@ -23,7 +23,7 @@ from engine.weight_reading import told_of_weights
 
 BACKENDS = {
     "mlx": "engine.backends.mlx_backend",
-    "torch": "engine.backends.torch_backend",
+    "torch": "engine.backends.torch_backend.torch_verifier",
 }
 """Module of each back end; it has `load_verifier` with the signature of `_Backend`."""
 
@@ -56,7 +56,10 @@ ENCODERS = {
 """Module of each back end with `load_encoder`."""
 
 ARCHIVE_STORES = "engine.backends.torch_backend.archive_stores"
-"""It has `TorchArchiveStores` and `stores_beside`."""
+"""It has `TorchArchiveStores`."""
+
+STORES_BESIDE = "engine.backends.torch_backend.stores_beside"
+"""It has `stores_beside`."""
 
 FETCHED_ATTENTION = "engine.backends.torch_backend.fetched_attention"
 """It has `TorchFetchedAttention`."""
@@ -79,6 +82,8 @@ class _Encoders(Protocol):
 class _ArchiveStores(Protocol):
     def TorchArchiveStores(self, budget_bytes: int) -> EvictedStores: ...  # noqa: N802 - a class
 
+
+class _StoresBeside(Protocol):
     def stores_beside(self, verifier: Verifier) -> EvictedStores | None: ...
 
 
@@ -143,6 +148,17 @@ def import_backend(backend: str = AUTO) -> None:
     Raises as `load_verifier` does when the back end is not there.
     """
     _module(_chosen(backend))
+
+
+def import_dflash(backend: str = AUTO) -> None:
+    """Imports what `load_dflash` needs, as `import_backend` does."""
+    name = _chosen(backend)
+    _imported(name, DFLASH[name])
+
+
+def import_masked_diffusion() -> None:
+    """Imports what `load_masked_diffusion` needs, as `import_backend` does."""
+    _imported("torch", MASKED_DIFFUSION["torch"])
 
 
 def import_archives() -> None:
@@ -236,7 +252,7 @@ def stores_beside(verifier: Verifier) -> EvictedStores | None:
     """
     if verifier.info.backend != "torch":
         return None
-    module = cast(_ArchiveStores, _imported("torch", ARCHIVE_STORES))
+    module = cast(_StoresBeside, _imported("torch", STORES_BESIDE))
     return module.stores_beside(verifier)
 
 

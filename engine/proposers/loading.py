@@ -7,9 +7,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from engine.backends import AUTO, load_dflash, load_masked_diffusion
+from engine.backends import (
+    AUTO,
+    import_backend,
+    import_dflash,
+    import_masked_diffusion,
+    load_dflash,
+    load_masked_diffusion,
+)
 from engine.errors import ModelNotFound, ModelUnusable
-from engine.model_folder import ModelFolder, Progress, resolve
+from engine.model_folder import ModelFolder, Progress, folder_here, resolve
 from engine.proposers import ngram
 from engine.proposers.contract import Proposer
 from engine.proposers.info import DFLASH, MASKED_DIFFUSION
@@ -61,6 +68,27 @@ def load_proposer(
     target_folder = _target(folder, target, progress)
     _begin(reading)
     return load_dflash(folder, target_folder, backend=backend, dtype=dtype, reading=reading)
+
+
+def import_proposer(name: str, backend: str = AUTO) -> None:
+    """Imports what `load_proposer` of the same name needs: seconds that hold up other threads.
+
+    What kind a hub's model is its download tells: all that it may be is imported.
+    Nothing for a name that `load_proposer` refuses. Raises a `ModelUnusable`
+    or `BadParameters`.
+    """
+    if name in LOADERS:
+        return
+    try:
+        folder = folder_here(_split(name)[0])
+    except ModelNotFound:
+        return
+    if folder is None:
+        import_backend(backend)
+    elif proposer_kind(folder.path) == DFLASH:
+        import_dflash(backend)
+    else:
+        import_masked_diffusion()
 
 
 def _begin(reading: Progress | None) -> None:

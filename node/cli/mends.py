@@ -7,7 +7,8 @@ from __future__ import annotations
 
 _REPORT = "please report it with the node's log"
 
-# Errors whose messages do not say their mend themselves: it is added to them.
+# Errors whose messages do not say their mend themselves: it is added to them, in place of
+# the node's own words, which name no flags.
 _ADDED = {
     "ARCHIVE_FULL": "close sessions, or serve more with `fleet join --serve archive=1GiB`",
     "CONTEXT_EXCEEDED": "give a shorter prompt or fewer --max-tokens",

@@ -114,7 +114,7 @@ def unsupported(parameter: str, message: str) -> HttpRefusal:
 
 
 def refusal_of(error: KakeyaError) -> HttpRefusal:
-    """What an error of the client is in HTTP; the reason and the sentence stay its own."""
+    """What an error of the client is in HTTP; reason, sentence and mend stay its own."""
     status = next(
         (status for kind, status in _STATUSES if isinstance(error, kind)),
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -125,7 +125,7 @@ def refusal_of(error: KakeyaError) -> HttpRefusal:
     return HttpRefusal(
         status,
         error.reason,
-        str(error),
+        f"{str(error).rstrip('.')}; {error.mend}." if error.mend else str(error),
         parameter="model" if status is HTTPStatus.NOT_FOUND else None,
         retry_after=retry_after,
     )

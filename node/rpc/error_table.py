@@ -1,8 +1,9 @@
 """The one table of errors: domain error to gRPC status, and the way to the client.
 
 Every error carries google.rpc.Status with ErrorInfo(reason, "kakeya", metadata)
-in the trailing metadata `grpc-status-details-bin` (AIP-193); what passes with
-time also carries RetryInfo. Servicers raise domain errors, and
+in the trailing metadata `grpc-status-details-bin` (AIP-193); metadata["mend"]
+says how to mend it where the message does not. What passes with time also
+carries RetryInfo. Servicers raise domain errors, and
 `node.rpc.error_interceptor` answers them from this table.
 """
 
@@ -21,6 +22,7 @@ from fleet import errors as fleet_errors
 from fleet.hostfile import HostfileError
 from node import errors as node_errors
 from node.rpc import refusals
+from node.rpc.mends import MENDS
 
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[object, object]
@@ -37,6 +39,7 @@ DOMAIN_ERRORS = (
 
 DOMAIN = "kakeya"
 INTERNAL_REASON = "INTERNAL_ERROR"
+MEND_KEY = "mend"
 
 _Code = grpc.StatusCode
 
@@ -126,7 +129,7 @@ def error_status(error: DomainError) -> status_pb2.Status:
     info = error_details_pb2.ErrorInfo(
         reason=error.reason,
         domain=DOMAIN,
-        metadata=_bounded(error.metadata),
+        metadata=_bounded(_with_mend(error)),
     )
     status = _status(status_code(error), str(error), info)
     seconds = _retry_seconds(error)
@@ -134,6 +137,12 @@ def error_status(error: DomainError) -> status_pb2.Status:
         delay = duration_pb2.Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
         status.details.append(_packed(error_details_pb2.RetryInfo(retry_delay=delay)))
     return status
+
+
+def _with_mend(error: DomainError) -> dict[str, str]:
+    """The error's metadata, the mend first: it is what nobody may miss."""
+    mend = MENDS.get(error.reason)
+    return {MEND_KEY: mend, **error.metadata} if mend is not None else dict(error.metadata)
 
 
 def _bounded(metadata: Mapping[str, str]) -> dict[str, str]:

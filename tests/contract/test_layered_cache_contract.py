@@ -50,7 +50,7 @@ def spec(request: pytest.FixtureRequest) -> CacheSpec:
 
 @pytest.fixture
 def make(back_end: str) -> Callable[..., LayeredCache[Any]]:
-    module = importlib.import_module(BACKENDS[back_end])
+    module = importlib.import_module(f"engine.backends.{back_end}_backend")
 
     def new(spec: CacheSpec, layout: KvLayout = LAYOUT, **options: object) -> LayeredCache[Any]:
         cache: LayeredCache[Any] = module.new_cache(layout, spec, **options)

@@ -61,7 +61,7 @@ def test_other_caches_have_no_store(verifier: Verifier, spec: CacheSpec) -> None
 
 @pytest.mark.parametrize("back_end", sorted(BACKENDS))
 def test_a_cache_from_sizes_alone_does_not_forget_silently(back_end: str) -> None:
-    module = pytest.importorskip(BACKENDS[back_end])
+    module = pytest.importorskip(f"engine.backends.{back_end}_backend")
     layout = KvLayout((AttentionLayer(kv_heads=2, groups=2, head_dim=8),), 4096, item_bytes=4)
     with pytest.raises(BadParameters):
         module.new_cache(layout, RESTORED)

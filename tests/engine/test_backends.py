@@ -35,6 +35,26 @@ print(sorted({"mlx", "mlx_lm", "torch", "transformers", "safetensors"} & sys.mod
     assert run(program) == "[]"
 
 
+@pytest.mark.parametrize("module", ["engine.backends.torch_backend", backends.ARCHIVE_STORES])
+def test_what_needs_no_model_imports_no_transformers(module: str) -> None:
+    """An archive's node starts in the time that torch takes."""
+    program = """
+import importlib, sys
+importlib.import_module(sys.argv[1])
+print("torch" in sys.modules, "transformers" in sys.modules)
+"""
+    assert run(program, module) == "True False"
+
+
+def test_a_drafter_imports_no_modelling_code_of_the_library() -> None:
+    program = """
+import sys
+import engine.backends.torch_backend.dflash
+print("transformers.modeling_utils" in sys.modules)
+"""
+    assert run(program) == "False"
+
+
 @pytest.mark.parametrize(
     ("system", "machine", "installed", "suited"),
     [

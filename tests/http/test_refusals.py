@@ -45,3 +45,8 @@ def every(kind: type[KakeyaError]) -> set[type[KakeyaError]]:
 
 def test_no_error_of_the_fleet_is_taken_for_success():
     assert all(400 <= refusal_of(kind("x")).status < 600 for kind in every(KakeyaError))
+
+
+def test_a_cause_that_stands_alone_comes_with_its_mend():
+    full = kakeya.OutOfKvMemory("no room.", metadata={"mend": "close sessions"})
+    assert refusal_of(full).message == "no room; close sessions."

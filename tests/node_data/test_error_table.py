@@ -6,10 +6,12 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from engine.errors import EngineError, OutOfKvMemory
+from engine.errors import EngineError, ModelUnusable, OutOfKvMemory
 from fleet.errors import FleetError
+from node.cli.mends import with_mend
 from node.rpc.error_table import STATUS, error_status, status_code
-from node.rpc.refusals import Refusal
+from node.rpc.mends import MENDS
+from node.rpc.refusals import Draining, Refusal
 
 
 def descendants(kind):
@@ -45,3 +47,32 @@ def test_a_retry_hint_of_the_engine_is_passed_on():
     retry = error_details_pb2.RetryInfo()
     assert any(detail.Unpack(retry) for detail in status.details)
     assert retry.retry_delay.ToMilliseconds() == 2500
+
+
+def info_of(error):
+    info = error_details_pb2.ErrorInfo()
+    assert any(detail.Unpack(info) for detail in error_status(error).details)
+    return info
+
+
+def test_a_cause_that_stands_alone_comes_with_its_mend_whatever_else_is_told():
+    error = OutOfKvMemory("full", **{f"key_{n}": "v" * 10_000 for n in range(50)})
+    assert info_of(error).metadata["mend"] == MENDS["OUT_OF_KV_MEMORY"]
+    assert dict(info_of(Draining("mini-1 is leaving")).metadata) == {"mend": MENDS["DRAINING"]}
+
+
+def test_a_message_with_its_mend_gets_no_second_one():
+    error = ModelUnusable("the folder has no config.json: download it again")
+    assert "mend" not in info_of(error).metadata
+
+
+def test_mends_are_of_reasons_that_are_told_and_a_few_words():
+    assert MENDS.keys() <= {kind.reason for kind in STATUS}
+    for reason, mend in MENDS.items():
+        assert 10 < len(mend) < 100, reason
+        assert mend == mend.strip(" ."), reason
+
+
+def test_the_terminal_says_its_own_words_for_each():
+    for reason in MENDS:
+        assert with_mend(reason, "the cause").startswith("the cause; "), reason

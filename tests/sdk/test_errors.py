@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import traceback
 from pathlib import Path
 
 import grpc
@@ -143,3 +144,10 @@ def test_errors_travel_between_processes(kind):
     assert type(copy) is kind
     assert str(copy) == "text"
     assert vars(copy) == vars(error)
+
+
+def test_the_mend_is_told_where_the_message_does_not():
+    told = kakeya.OutOfKvMemory("no room", metadata={"mend": "close sessions"})
+    assert (str(told), told.mend) == ("no room", "close sessions")
+    assert "mend: close sessions" in "".join(traceback.format_exception(told))
+    assert kakeya.OutOfKvMemory("no room: close sessions").mend == ""

@@ -13,11 +13,9 @@ from engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from engine.backends.torch_backend.projecting import projecting_store
 from engine.backends.torch_backend.projection import Projection, load_projection
-from engine.backends.torch_backend.torch_verifier import TorchVerifier
 from engine.errors import ModelNotFound
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
-from engine.verifier import Verifier
 
 ARITHMETIC_VERSION = 1
 """Of the stores' own products and sums: raised with any change of what they compute, by one bit."""
@@ -71,13 +69,3 @@ class TorchArchiveStores:
             if digest not in self._maps:
                 self._maps[digest] = load_projection(folder)
             return self._maps[digest]
-
-
-def stores_beside(verifier: Verifier) -> TorchArchiveStores | None:
-    """Stores in the verifier's own process, whose bytes count in its pool.
-
-    None for a verifier that is not torch's own: its pool has no torch tensors.
-    """
-    if not isinstance(verifier, TorchVerifier):
-        return None
-    return TorchArchiveStores(pool=verifier.pool)

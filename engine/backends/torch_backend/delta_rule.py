@@ -8,14 +8,17 @@ different formulas; here a token's bits do not depend on the block it came in.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
-from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
 
 from engine.backends.torch_backend.activation import PiecewiseActivation
 from engine.backends.torch_backend.recurrent_shape import RecurrentShape
+
+if TYPE_CHECKING:
+    from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
 
 NORM_EPSILON = 1e-6
 """Of the length that queries and keys are divided by."""

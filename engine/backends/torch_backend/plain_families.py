@@ -8,15 +8,13 @@ here; what another version adds keeps the library's own code.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Protocol
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.models.llama import modeling_llama as llama
-from transformers.models.mistral import modeling_mistral as mistral
-from transformers.models.qwen2 import modeling_qwen2 as qwen2
-from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 JOINT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers of the same input, whose products become one."""
@@ -68,45 +66,42 @@ class _Parts:
     mlp: type[nn.Module]
     norm: type[nn.Module]
     rotary: type[nn.Module]
-    head_norms: bool = False
+    head_norms: bool
+
+    @classmethod
+    def of(cls, library: ModuleType, prefix: str, *, head_norms: bool) -> _Parts:
+        """Those of the library's module, whose names begin with the family's."""
+        return cls(
+            getattr(library, f"{prefix}DecoderLayer"),
+            getattr(library, f"{prefix}Attention"),
+            getattr(library, f"{prefix}MLP"),
+            getattr(library, f"{prefix}RMSNorm"),
+            getattr(library, f"{prefix}RotaryEmbedding"),
+            head_norms,
+        )
 
 
-PLAIN: dict[type[PreTrainedModel], _Parts] = {
-    llama.LlamaForCausalLM: _Parts(
-        llama.LlamaDecoderLayer,
-        llama.LlamaAttention,
-        llama.LlamaMLP,
-        llama.LlamaRMSNorm,
-        llama.LlamaRotaryEmbedding,
-    ),
-    mistral.MistralForCausalLM: _Parts(
-        mistral.MistralDecoderLayer,
-        mistral.MistralAttention,
-        mistral.MistralMLP,
-        mistral.MistralRMSNorm,
-        mistral.MistralRotaryEmbedding,
-    ),
-    qwen2.Qwen2ForCausalLM: _Parts(
-        qwen2.Qwen2DecoderLayer,
-        qwen2.Qwen2Attention,
-        qwen2.Qwen2MLP,
-        qwen2.Qwen2RMSNorm,
-        qwen2.Qwen2RotaryEmbedding,
-    ),
-    qwen3.Qwen3ForCausalLM: _Parts(
-        qwen3.Qwen3DecoderLayer,
-        qwen3.Qwen3Attention,
-        qwen3.Qwen3MLP,
-        qwen3.Qwen3RMSNorm,
-        qwen3.Qwen3RotaryEmbedding,
-        head_norms=True,
-    ),
-}
+# The families' names in the library's modules, and whether their heads have norms.
+_FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+_WITH_HEAD_NORMS = ("qwen3",)
+
+
+def _parts(model: PreTrainedModel) -> _Parts | None:
+    """The parts of a model that is of a plain family by its class.
+
+    Its module is there, since the model is: no other family's is imported.
+    """
+    for name, prefix in _FAMILIES.items():
+        module = f"transformers.models.{name}.modeling_{name}"
+        library = sys.modules.get(module)
+        if library is not None and type(model) is getattr(library, f"{prefix}ForCausalLM"):
+            return _Parts.of(library, prefix, head_norms=name in _WITH_HEAD_NORMS)
+    return None
 
 
 def is_plain(model: PreTrainedModel) -> bool:
     """Whether `model`, as the library builds it, is one of a plain family, part by part."""
-    parts = PLAIN.get(type(model))
+    parts = _parts(model)
     if parts is None or type(model.model.rotary_emb) is not parts.rotary:
         return False
     body = {"embed_tokens", "layers", "norm", "rotary_emb"}

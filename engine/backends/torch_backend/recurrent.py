@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.delta_rule import DeltaRule
 from engine.backends.torch_backend.recurrent_shape import JOURNAL_TOKENS
+
+if TYPE_CHECKING:
+    from engine.backends.torch_backend.delta_rule import DeltaRule
 
 
 class RecurrentState:

@@ -6,19 +6,22 @@ tokens is `DeltaRule`, session by session.
 
 from __future__ import annotations
 
-from typing import Protocol
+import sys
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers.models.qwen3_5.modeling_qwen3_5 import (
-    Qwen3_5Attention,
-    Qwen3_5GatedDeltaNet,
-)
 
 from engine.backends.torch_backend.activation import PiecewiseGates
 from engine.backends.torch_backend.delta_rule import DeltaRule
 from engine.backends.torch_backend.recurrent import RecurrentState
 from engine.backends.torch_backend.recurrent_shape import RecurrentShape
+
+if TYPE_CHECKING:
+    from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet
+
+LIBRARY = "transformers.models.qwen3_5.modeling_qwen3_5"
+"""The library's module of these layers; there once a model of the family was built."""
 
 
 class RecurrentStep(Protocol):
@@ -61,10 +64,14 @@ def fix_recurrent(model: nn.Module, dtype: torch.dtype) -> None:
 
     The weights must be loaded already.
     """
+    library = sys.modules.get(LIBRARY)
+    if library is None:
+        return
+    mixing, attention = library.Qwen3_5GatedDeltaNet, library.Qwen3_5Attention
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, Qwen3_5GatedDeltaNet) and not isinstance(module, RecurrentMixing):
+            if isinstance(child, mixing) and not isinstance(module, RecurrentMixing):
                 shape = RecurrentShape.of(model.config, dtype)
                 setattr(module, name, RecurrentMixing(child, shape))
-            elif isinstance(child, Qwen3_5Attention) and not isinstance(module, PiecewiseGates):
+            elif isinstance(child, attention) and not isinstance(module, PiecewiseGates):
                 setattr(module, name, PiecewiseGates(child))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-import transformers
 
 from engine.positions import WIDE_BLOCK
+
+if TYPE_CHECKING:
+    import transformers
 
 JOURNAL_TOKENS = WIDE_BLOCK
 """The most tokens of one forward: what a state can be rolled back by."""

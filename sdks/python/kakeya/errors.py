@@ -57,8 +57,9 @@ KakeyaError
 
 Each has a `reason` in UPPER_SNAKE_CASE, a `code` (a canonical status such as
 "NOT_FOUND"), `metadata` for programs, `attempts` (how often the call was sent),
-and reads as the cause and how to mend it. A reason that this client does not
-know keeps its name and takes the class of its status code.
+and reads as the cause and how to mend it; where the cause stands alone, `mend` says
+how, and a traceback shows it below. A reason that this client does not know keeps
+its name and takes the class of its status code.
 """
 
 from __future__ import annotations
@@ -88,6 +89,13 @@ class KakeyaError(Exception):
         self.metadata = dict(metadata or {})
         self.retry_after_seconds = retry_after_seconds
         self.attempts = 1
+        if self.mend:
+            self.add_note(f"mend: {self.mend}")
+
+    @property
+    def mend(self) -> str:
+        """How to mend it, a few words; empty where the message says so itself."""
+        return self.metadata.get("mend", "")
 
 
 class RpcError(KakeyaError):

@@ -58,8 +58,9 @@
  *
  * Each has a `reason` in UPPER_SNAKE_CASE, a `code` (a canonical status such as
  * "NOT_FOUND"), `metadata` for programs, `attempts` (how often the call was sent),
- * and reads as the cause and how to mend it. A reason that this client does not
- * know keeps its name and takes the class of its status code.
+ * and reads as the cause and how to mend it; where the cause stands alone, `mend`
+ * says how. A reason that this client does not know keeps its name and takes the
+ * class of its status code.
  */
 
 /** What an error has besides its message. */
@@ -84,6 +85,8 @@ export class KakeyaError extends Error {
   readonly code: string;
   /** What the reason is about. */
   readonly metadata: Record<string, string>;
+  /** How to mend it, a few words; empty where the message says so itself. */
+  readonly mend: string;
   /** When to try again, in seconds; null when the node did not say. */
   readonly retryAfterSeconds: number | null;
   /** How often the call was sent. */
@@ -96,6 +99,7 @@ export class KakeyaError extends Error {
     this.reason = fields.reason || kind.defaultReason;
     this.code = fields.code || kind.defaultCode;
     this.metadata = { ...fields.metadata };
+    this.mend = this.metadata["mend"] ?? "";
     this.retryAfterSeconds = fields.retryAfterSeconds ?? null;
   }
 }

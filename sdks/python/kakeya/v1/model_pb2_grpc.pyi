@@ -3,7 +3,8 @@
 isort:skip_file
 The contract of Kakeya Fleet, version 1. Units are suffixes of field names.
 Every error of every service carries google.rpc.ErrorInfo with the domain
-"kakeya", a reason in UPPER_SNAKE_CASE and metadata.
+"kakeya", a reason in UPPER_SNAKE_CASE and metadata. Where the message tells the
+cause alone, metadata["mend"] says in a few words how to mend it.
 """
 
 from collections import abc as _abc

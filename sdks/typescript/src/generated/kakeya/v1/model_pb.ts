@@ -4,7 +4,8 @@
 
 // The contract of Kakeya Fleet, version 1. Units are suffixes of field names.
 // Every error of every service carries google.rpc.ErrorInfo with the domain
-// "kakeya", a reason in UPPER_SNAKE_CASE and metadata.
+// "kakeya", a reason in UPPER_SNAKE_CASE and metadata. Where the message tells the
+// cause alone, metadata["mend"] says in a few words how to mend it.
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";

@@ -1,0 +1,17 @@
+"""Evicted stores in a verifier's own process."""
+
+from __future__ import annotations
+
+from engine.backends.torch_backend.archive_stores import TorchArchiveStores
+from engine.backends.torch_backend.torch_verifier import TorchVerifier
+from engine.verifier import Verifier
+
+
+def stores_beside(verifier: Verifier) -> TorchArchiveStores | None:
+    """Stores in the verifier's own process, whose bytes count in its pool.
+
+    None for a verifier that is not torch's own: its pool has no torch tensors.
+    """
+    if not isinstance(verifier, TorchVerifier):
+        return None
+    return TorchArchiveStores(pool=verifier.pool)
