@@ -34,6 +34,13 @@ OTHER = {
 }
 
 
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_a_familys_classes_are_the_librarys_of_its_name(name: str) -> None:
+    family = FAMILIES[name]
+    assert getattr(transformers, name).config_class.__name__ == family.config
+    assert hasattr(transformers, family.text_model)
+
+
 @pytest.fixture(params=WRAPPED)
 def architecture(request: pytest.FixtureRequest) -> str:
     return str(request.param)

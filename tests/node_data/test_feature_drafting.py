@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from engine.speculation.breaker import BAD_BLOCKS_TO_OPEN
 from kakeya.v1 import runtime_pb2
 from node.links.feature_sender import FeatureStream
 from node.links.tensor_chunks import fill_chunk
@@ -221,7 +222,8 @@ async def test_a_link_that_is_ended_under_a_session_is_opened_again(client, prop
         table.close_all("killed")
         stream = await client.generate(session, 30)
         tokens += stream.token_ids
-        assert sum(faults_of(stream).values()) <= 1
+        # Blocks without a draft until it is open; one more in a row would open the breaker.
+        assert sum(faults_of(stream).values()) < BAD_BLOCKS_TO_OPEN
         drafted.append(stream.done.speculation.drafted_count)
     assert tokens == await alone(90)
     assert min(drafted) > 0

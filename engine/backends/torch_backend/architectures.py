@@ -89,7 +89,7 @@ def read_architecture(folder: Path) -> Architecture:
     """
     entries = _entries(folder / "config.json")
     family = _family(entries)
-    config_class = getattr(transformers, family.name).config_class
+    config_class = getattr(transformers, family.config)
     if entries.get("model_type") != config_class.model_type:
         raise ArchitectureUnsupported(
             f"{family.name} with model_type {entries.get('model_type')!r} instead of "

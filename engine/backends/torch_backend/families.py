@@ -13,13 +13,15 @@ RECURRENT = "linear_attention"
 class Family:
     """One architecture name of `config.json`.
 
-    `text_model` is the library's class of its text part. Stored names that
+    `config` and `text_model` are the library's classes of its config and of its
+    text part: their names, since to import a model's class takes seconds. Stored names that
     start with the first of a pair in `renamed` are the text model's under the
     second; those that start with one of `left_out` belong to other parts of the
     checkpoint. `kinds` are the layers that the library's code tells apart.
     """
 
     name: str
+    config: str
     text_model: str
     kinds: frozenset[str] = frozenset({FULL, SLIDING})
     renamed: tuple[tuple[str, str], ...] = ()
@@ -41,13 +43,14 @@ WITHIN_MODEL = ("model.language_model.", "model.")
 FAMILIES = {
     family.name: family
     for family in (
-        Family("LlamaForCausalLM", "LlamaForCausalLM", frozenset({FULL})),
-        Family("MistralForCausalLM", "MistralForCausalLM"),
-        Family("Qwen2ForCausalLM", "Qwen2ForCausalLM"),
-        Family("Qwen3ForCausalLM", "Qwen3ForCausalLM"),
-        Family("Gemma3ForCausalLM", "Gemma3ForCausalLM"),
+        Family("LlamaForCausalLM", "LlamaConfig", "LlamaForCausalLM", frozenset({FULL})),
+        Family("MistralForCausalLM", "MistralConfig", "MistralForCausalLM"),
+        Family("Qwen2ForCausalLM", "Qwen2Config", "Qwen2ForCausalLM"),
+        Family("Qwen3ForCausalLM", "Qwen3Config", "Qwen3ForCausalLM"),
+        Family("Gemma3ForCausalLM", "Gemma3TextConfig", "Gemma3ForCausalLM"),
         Family(
             "Gemma3ForConditionalGeneration",
+            "Gemma3Config",
             "Gemma3ForCausalLM",
             renamed=(
                 WITHIN_MODEL,
@@ -61,9 +64,10 @@ FAMILIES = {
                 "multi_modal_projector.",
             ),
         ),
-        Family("Gemma4ForCausalLM", "Gemma4ForCausalLM"),
+        Family("Gemma4ForCausalLM", "Gemma4TextConfig", "Gemma4ForCausalLM"),
         Family(
             "Gemma4ForConditionalGeneration",
+            "Gemma4Config",
             "Gemma4ForCausalLM",
             renamed=(WITHIN_MODEL,),
             left_out=(
@@ -75,6 +79,7 @@ FAMILIES = {
         ),
         Family(
             "Qwen3_5ForCausalLM",
+            "Qwen3_5TextConfig",
             "Qwen3_5ForCausalLM",
             frozenset({FULL, RECURRENT}),
             # A draft model of its own, stored beside the decoder.
@@ -82,6 +87,7 @@ FAMILIES = {
         ),
         Family(
             "Qwen3_5ForConditionalGeneration",
+            "Qwen3_5Config",
             "Qwen3_5ForCausalLM",
             frozenset({FULL, RECURRENT}),
             renamed=(WITHIN_MODEL,),
