@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import platform
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
@@ -294,11 +296,25 @@ def _imported(name: str, module: str) -> ModuleType:
             f"the back end {name} needs {', '.join(missing)}: {advice}", backend=name
         )
     try:
-        return importlib.import_module(module)
+        with _no_collection():
+            return importlib.import_module(module)
     except ImportError as error:
         raise ModelUnusable(
             f"the back end {name} is not installed whole ({error}): {advice}", backend=name
         ) from error
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the collector of cycles: looking for garbage is a fifth of a large import's time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _missing(name: str) -> list[str]:

@@ -6,6 +6,7 @@ and that Ctrl-C while modules load is answered here too.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ def main() -> None:
     if code == EXIT_INTERRUPTED:
         # The interpreter's own end waits for library threads; nothing is left to save.
         os._exit(code)
+    # Nor does it look for garbage among all that the libraries made, a second's work.
+    gc.freeze()
     sys.exit(code)
 
 
