@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 Event = Mapping[str, object]
 
@@ -55,6 +55,22 @@ class AgentOptions:
         return words
 
 
+def start_process(
+    command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes]
+) -> subprocess.Popen[str]:
+    """A process with its standard output in a pipe. Tests replace it by a faster start."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env=environment,
+        text=True,
+        # Ctrl-C is the parent's to handle: it decides when its agents end.
+        start_new_session=True,
+    )
+
+
 class AgentProcess:
     """One running agent. Starting waits until it is ready."""
 
@@ -63,16 +79,8 @@ class AgentProcess:
         options.state.mkdir(parents=True, exist_ok=True)
         self._log = options.state.with_suffix(".log")
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                options.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, **options.environment},
-                text=True,
-                # Ctrl-C is the parent's to handle: it decides when its agents end.
-                start_new_session=True,
-            )
+            environment = {**os.environ, **options.environment}
+            self._process = start_process(options.command(), environment, log)
         self._changed = threading.Condition()
         self._events: list[Event] = []
         self._ended = False

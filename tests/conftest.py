@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_agents() -> Iterator[None]:
+    """Agents of a `LocalFleet` start as copies of a process that has imported the libraries."""
+    warm = _module("starting", Path(__file__).parent / "warm").WarmStarts()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("node.agent_process.start_process", warm.start)
+        yield
+    warm.close()
 
 
 @pytest.fixture(scope="session")

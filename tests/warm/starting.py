@@ -1,0 +1,175 @@
+"""Starts agents as copies of a process that has imported the libraries already.
+
+They are processes like any other, with pids, signals and sockets of their own: a second
+instead of three to seven, of which a test suite has a hundred. An agent with other
+variables that libraries read while they are imported is started as people start it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from node.agent_process import start_process
+
+# Importing on a busy machine.
+PATIENCE_SECONDS = 120.0
+# Of variables that libraries read while they are imported, or that change the interpreter.
+READ_AT_IMPORT = (
+    *("OMP_", "MKL_", "TORCH", "PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_"),
+    *("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TOKENIZERS_", "GRPC_", "PROTOCOL_BUFFERS_"),
+    *("LD_", "MALLOC_", "MLX_"),
+)
+INTERPRETERS = "PYTHON"
+# What `fleet join` sets itself before it imports anything.
+AGENTS_OWN = {"OMP_WAIT_POLICY": "PASSIVE"}
+FLEET = [sys.executable, "-m", "node.cli"]
+
+
+class WarmProcess:
+    """A running copy, with what is used of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, stdout: IO[str]) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._ended = threading.Event()
+
+    def end(self, status: int) -> None:
+        """It ended, as its parent says."""
+        self.returncode = status
+        self._ended.set()
+
+    def poll(self) -> int | None:
+        """Its exit status, None while it runs."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Its exit status. Raises `subprocess.TimeoutExpired`."""
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired("fleet", timeout or 0.0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """A signal, unless it ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+class WarmStarts:
+    """The process that is copied, started with the first agent. A context manager that ends it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._template: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._environment: dict[str, str] = {}
+        self._started: list[int] = []
+        self._running: dict[int, WarmProcess] = {}
+        self._early: dict[int, int] = {}
+
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes]
+    ) -> WarmProcess | subprocess.Popen[str]:
+        """`fleet ...` with its standard output in a pipe, and `errors` as its standard error."""
+        with self._lock:
+            self._begin()
+            if list(command[: len(FLEET)]) != FLEET or _at_import(environment) != _at_import(
+                self._environment
+            ):
+                return start_process(command, environment, errors)
+            assert self._channel is not None
+            reading, writing = os.pipe()
+            request = {
+                "arguments": list(command[len(FLEET) :]),
+                "environment": dict(environment),
+                "folder": os.getcwd(),
+            }
+            try:
+                words = json.dumps(request).encode()
+                socket.send_fds(self._channel, [words], [writing, errors.fileno()])
+            finally:
+                os.close(writing)
+            pid = self._next_pid()
+            stdout = open(reading, encoding="utf-8")  # noqa: SIM115 whoever waits closes it
+            process = WarmProcess(pid, stdout)
+            with self._changed:
+                if pid in self._early:
+                    process.end(self._early.pop(pid))
+                else:
+                    self._running[pid] = process
+            return process
+
+    def _begin(self) -> None:
+        if self._template is not None:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._environment = {**AGENTS_OWN, **os.environ, "OMP_NUM_THREADS": "1"}
+        with theirs:
+            self._template = subprocess.Popen(
+                [
+                    sys.executable,
+                    str(Path(__file__).with_name("template.py")),
+                    str(theirs.fileno()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=self._environment,
+                cwd=Path(__file__).parents[2],
+                start_new_session=True,
+            )
+        self._channel = ours
+        threading.Thread(target=self._listen, args=(ours,), name="warm starts", daemon=True).start()
+        self._next_pid()
+
+    def _next_pid(self) -> int:
+        with self._changed:
+            if not self._changed.wait_for(lambda: bool(self._started), PATIENCE_SECONDS):
+                raise RuntimeError("the process that agents are copied from does not answer")
+            return self._started.pop(0)
+
+    def _listen(self, channel: socket.socket) -> None:
+        while words := channel.recv(4096):
+            told = json.loads(words)
+            with self._changed:
+                if "pid" in told:
+                    self._started.append(told["pid"])
+                elif (process := self._running.pop(told["ended"], None)) is not None:
+                    process.end(told["status"])
+                else:
+                    self._early[told["ended"]] = told["status"]
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Ends the process; agents that run go on."""
+        if self._channel is not None and self._template is not None:
+            self._channel.shutdown(socket.SHUT_WR)
+            self._template.wait(PATIENCE_SECONDS)
+            self._channel.close()
+
+
+def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
+    """What of an environment an import depends on."""
+    return {
+        name: value
+        for name, value in {**AGENTS_OWN, **environment}.items()
+        if name.startswith(READ_AT_IMPORT) or name.startswith(INTERPRETERS)
+    }

@@ -1,0 +1,62 @@
+"""A copy is a process as one that people start: events, signals, exit codes, words."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from node.agent_process import AgentProcess, AgentProcessFailed, LocalFleet
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalFleet]:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with LocalFleet("warm") as agents:
+        yield agents
+
+
+def is_copy(agent: AgentProcess) -> bool:
+    return not isinstance(agent._process, subprocess.Popen)
+
+
+def test_a_copy_serves_and_leaves_as_it_is_told(fleet: LocalFleet) -> None:
+    agent = fleet.start("mini-1", serve=["proposer=ngram"])
+    assert agent.ready["name"] == "mini-1"
+    assert is_copy(agent)
+    assert agent.pid != os.getpid()
+    assert os.getsid(agent.pid) == agent.pid
+    assert agent.stop() == 0
+    assert not psutil.pid_exists(agent.pid)
+
+
+def test_a_copy_that_is_killed_says_so_and_the_next_one_starts(fleet: LocalFleet) -> None:
+    agent = fleet.start("mini-1", serve=["proposer=ngram"])
+    assert agent.ready
+    agent.signal(signal.SIGSTOP)
+    agent.kill()
+    assert agent.wait() == -signal.SIGKILL
+    again = fleet.start("mini-1", serve=["proposer=ngram"])
+    assert again.ready["node_id"] == agent.node_id
+
+
+def test_a_copy_that_cannot_start_leaves_its_words_and_its_code(fleet: LocalFleet) -> None:
+    agent = fleet.start("mini-1", serve=["proposer=nobody"])
+    with pytest.raises(AgentProcessFailed, match="nobody"):
+        agent.wait_for("ready")
+    assert agent.wait() not in {0, None}
+
+
+def test_its_own_environment_counts_and_other_libraries_settings_are_no_copy(
+    fleet: LocalFleet,
+) -> None:
+    named = fleet.start("mini-1", serve=["proposer=ngram"], environment={"KAKEYA_LOG_FORMAT": "no"})
+    assert named.wait() == 3
+    assert "log_format" in str(named.events)
+    other = fleet.start("mini-2", serve=["proposer=ngram"], environment={"OMP_NUM_THREADS": "2"})
+    assert not is_copy(other)
+    assert other.ready
