@@ -127,5 +127,6 @@ $(STAMPS)/chromium:
 	@touch $@
 
 dashboard-test: setup dashboard $(STAMPS)/chromium ## the dashboard's tests, in a real browser
+	$(NODE_BIN)/prettier --check --log-level warn dashboard
 	@npm run --silent check -w dashboard
 	@$(RUN) npm run --silent test -w dashboard

@@ -5,7 +5,14 @@ import "./styles/base.css";
 import "./styles/shell.css";
 import "./styles/parts.css";
 import "./styles/topology.css";
-import "./styles/views.css";
+import "./styles/views/overview.css";
+import "./styles/views/tables.css";
+import "./styles/views/events.css";
+import "./styles/views/transfers.css";
+import "./styles/views/node.css";
+import "./styles/views/session.css";
+import "./styles/views/plan.css";
+import "./styles/views/playground.css";
 
 import { render } from "preact";
 
