@@ -24,11 +24,12 @@ from node.metrics import NodeMetrics
 from node.roles import Roles, RoleSettings
 from node.rpc.error_interceptor import ErrorInterceptor
 from node.rpc.listening import listen, make_server
-from node.running_node import NodeParts, RunningNode
+from node.running_node import RunningNode
 from node.sessions.observer import SessionObserver
 from node.state_directory import StateDirectory
 from node.tracing.starting import Traces, start_traces
 from node.watching.doings import Doings
+from node.wiring import NodeParts
 
 # Before a process that is asked to end while it loads ends.
 HURRY_SECONDS = 0.4

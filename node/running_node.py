@@ -4,77 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
-import grpc.aio
 import structlog
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_SERVICE
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 from fleet.card import Role
-from fleet.membership_settings import MembershipSettings
-from fleet.membership_state import Membership
-from fleet.registry import Registry
 from kakeya.v1 import capability_pb2_grpc
-from node.agent_events import AgentEvents
 from node.capability_service import SERVICE_NAME, CapabilityServicer
-from node.config import Config, is_loopback, join_address, split_address
+from node.config import is_loopback
 from node.errors import NodeError
-from node.http.server import HttpServer, ServingNode
+from node.http.server import ServingNode
 from node.links.roads.ring_probe import RingProbe
 from node.links.roads.road_builders import road_builders, wants_ring
-from node.machine import machine, memory_free_bytes
-from node.membership.card_maker import CardFacts, CardMaker
-from node.membership.discovery import Announcement, Discovery
+from node.machine import memory_free_bytes
+from node.membership.card_maker import CardMaker
 from node.membership.exchange_client import ExchangeClient
 from node.membership.fleet_changes import EventSink, FleetChanges
 from node.membership.fleet_watch import FleetWatch
 from node.membership.gossip import Clocks, Gossip, GossipParts
-from node.membership.identity import Identity, verifies
 from node.membership.known_fleet import KnownFleet
 from node.membership.network import addresses_of
 from node.membership.peer_memory import PeerMemory
 from node.membership.peers import Peers
-from node.metrics import NodeMetrics
-from node.node_report import NodeReport
 from node.role_spec import parse_role_specs
-from node.roles import Roles
 from node.rpc.grpc_settings import LEAVE_SECONDS, STOP_SECONDS
 from node.rpc.health import HEALTH_SERVICE, Health
-from node.state_directory import StateDirectory
-from node.watching.doings import Doings
 from node.watching.event_log import EventKind
 from node.watching.node_watch import NodeWatch
+from node.wiring import NodeParts, Wired, wire
 
 _log = structlog.get_logger(__name__)
 
 # The trial of a ring takes a core for half a second: not from those who wait for the node.
 PROBE_AFTER_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeParts:
-    """What the agent made and closes again; the server is bound.
-
-    The roles know what they will load, and `load` loads it.
-    """
-
-    config: Config
-    state: StateDirectory
-    identity: Identity
-    metrics: NodeMetrics
-    roles: Roles
-    server: grpc.aio.Server
-    doings: Doings
-    load: Callable[[], Coroutine[None, None, None]]
-    http: HttpServer | None = None
 
 
 class RunningNode:
@@ -83,6 +53,7 @@ class RunningNode:
     def __init__(
         self, parts: NodeParts, on_event: EventSink, leave: Callable[[float], None]
     ) -> None:
+        self._parts = parts
         self._config = parts.config
         self._on_event = on_event
         self._ask_to_leave = leave
@@ -93,7 +64,6 @@ class RunningNode:
         self._server = parts.server
         self._http = parts.http
         self._doings = parts.doings
-        self._load = parts.load
         self._gossip: Gossip | None = None
         self._loaded = asyncio.Event()
         self._watch = FleetWatch(parts.metrics)
@@ -120,71 +90,28 @@ class RunningNode:
         port: int,
         until: Callable[[], Awaitable[float]],
     ) -> None:
-        host, _ = self._config.bind_address
-        hosts = addresses_of(host)
-        addresses = tuple(join_address(each, port) for each in hosts)
-        card_maker = self._card_maker(incarnation, addresses)
-        membership = self._membership(card_maker)
-        known = KnownFleet(membership.registry, self._peers, time.monotonic)
-        http_address = self._http.address if self._http else ""
-        report = NodeReport(known, self._roles, http_address, time.time())
-        node_watch = NodeWatch(report, self._doings, self._metrics)
-        self._roles.session_watch.on_change = node_watch.changed
-        events = AgentEvents(
-            self._identity.node_id,
-            self._config.name,
-            self._config.fleet_name,
-            addresses[0],
-            http_address,
-        )
-        discovery = self._discovery(hosts, port)
+        wired = wire(self._parts, self._peers, incarnation, port)
         stack.push_async_callback(self._peers.close)
-        stack.push_async_callback(discovery.close)
+        stack.push_async_callback(wired.discovery.close)
         failure: Exception | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                gossip = Gossip(self._gossip_parts(membership, known, card_maker), tasks)
-                servicer = CapabilityServicer(
-                    gossip,
-                    known,
-                    self._watch,
-                    report,
-                    node_watch,
-                    self._metrics,
-                    self._ask_to_leave,
-                )
+                gossip = Gossip(self._gossip_parts(wired), tasks)
                 self._gossip = gossip
-                health = self._register(servicer, known, is_local=all(map(is_loopback, hosts)))
-                await self._server.start()
-                self._open_http(addresses[0], known)
-                self._announce(addresses[0], http_address, port)
-                works = (
-                    gossip.run(),
-                    self._roles.run(),
-                    discovery.run(gossip.found),
-                    self._follow_offers(card_maker, gossip, health),
-                    node_watch.run(),
-                    self._offer_ring(card_maker, gossip, addresses),
-                    self._memory.run(membership.registry, 2 * self._config.period_seconds),
-                )
-                background = [tasks.create_task(work) for work in works]
+                health = await self._open(wired, gossip)
+                background = [
+                    tasks.create_task(work) for work in self._works(wired, gossip, health)
+                ]
                 if self._roles.expected.takes_time:
-                    self._on_event(events.joined(self._config.serve))
+                    self._on_event(wired.events.joined(self._config.serve))
                 for address in dict.fromkeys((*self._config.peers, *self._memory.recall())):
                     gossip.found(address)
-
-                async def ready() -> None:
-                    self._offer(card_maker, gossip, health)
-                    await gossip.spread(self._config.period_seconds)
-                    self._loaded.set()
-                    mdns = discovery.fault or "on" if self._config.mdns else "off"
-                    self._on_event(events.ready(self._roles.offers(), mdns, self._state.path))
-                    node_watch.changed()
-
-                drain_seconds, failure = await self._stay(until, ready)
+                drain_seconds, failure = await self._stay(
+                    until, partial(self._ready, wired, gossip, health)
+                )
                 if failure is None:
-                    self._on_event(events.draining(drain_seconds))
-                await self._leave(health, gossip, node_watch, drain_seconds)
+                    self._on_event(wired.events.draining(drain_seconds))
+                await self._leave(health, gossip, wired.node_watch, drain_seconds)
                 for task in background:
                     task.cancel()
                 gossip.stop()
@@ -192,6 +119,45 @@ class RunningNode:
             raise _expected(group) from None
         if failure is not None:
             raise failure
+
+    async def _open(self, wired: Wired, gossip: Gossip) -> Health:
+        """Answers from now on, over gRPC and HTTP, and says so to local tools."""
+        servicer = CapabilityServicer(
+            gossip,
+            wired.known,
+            self._watch,
+            wired.report,
+            wired.node_watch,
+            self._metrics,
+            self._ask_to_leave,
+        )
+        is_local = all(map(is_loopback, wired.hosts))
+        health = self._register(servicer, wired.known, is_local=is_local)
+        await self._server.start()
+        self._open_http(wired.addresses[0], wired.known)
+        self._announce(wired.addresses[0], wired.events.http_address, wired.port)
+        return health
+
+    def _works(
+        self, wired: Wired, gossip: Gossip, health: Health
+    ) -> Iterator[Coroutine[None, None, None]]:
+        """What runs as long as the node does."""
+        yield gossip.run()
+        yield self._roles.run()
+        yield wired.discovery.run(gossip.found)
+        yield self._follow_offers(wired.card_maker, gossip, health)
+        yield wired.node_watch.run()
+        yield self._offer_ring(wired.card_maker, gossip, wired.addresses)
+        yield self._memory.run(wired.membership.registry, 2 * self._config.period_seconds)
+
+    async def _ready(self, wired: Wired, gossip: Gossip, health: Health) -> None:
+        """All is loaded: peers and people hear of it."""
+        self._offer(wired.card_maker, gossip, health)
+        await gossip.spread(self._config.period_seconds)
+        self._loaded.set()
+        mdns = wired.discovery.fault or "on" if self._config.mdns else "off"
+        self._on_event(wired.events.ready(self._roles.offers(), mdns, self._state.path))
+        wired.node_watch.changed()
 
     @property
     def is_loaded(self) -> bool:
@@ -219,7 +185,7 @@ class RunningNode:
 
     async def _is_ready(self, leaving: asyncio.Future[float]) -> bool:
         """Loads; False when the node is asked to leave before. Raises what loading does."""
-        loading = asyncio.ensure_future(self._load())
+        loading = asyncio.ensure_future(self._parts.load())
         try:
             both: set[asyncio.Future[Any]] = {loading, leaving}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -285,44 +251,16 @@ class RunningNode:
         else:
             gossip.announce(card_maker.offer_ring(usable[0]))
 
-    def _card_maker(self, incarnation: int, addresses: tuple[str, ...]) -> CardMaker:
-        facts = CardFacts(
-            name=self._config.name,
-            fleet_name=self._config.fleet_name,
-            boot_id=secrets.token_hex(16),
-            addresses=addresses,
-            machine=machine(),
-            memory_free_bytes=memory_free_bytes(),
-            models=self._roles.offers(),
-            archive=self._roles.archive_offer(),
-            loading=bool(self._roles.awaited()),
-            http_address=self._http_on_card(addresses),
-        )
-        return CardMaker(self._identity, self._state, facts, incarnation, time.time)
-
-    def _membership(self, card_maker: CardMaker) -> Membership:
-        period = self._config.period_seconds
-        registry = Registry(card_maker.current, verifies, now=time.monotonic())
-        settings = MembershipSettings(
-            period_seconds=period,
-            exchange_timeout_seconds=period / 2,
-            probe_timeout_seconds=period / 2,
-            dial_seconds=10 * period,
-        )
-        return Membership(registry, settings)
-
-    def _gossip_parts(
-        self, membership: Membership, known: KnownFleet, card_maker: CardMaker
-    ) -> GossipParts:
+    def _gossip_parts(self, wired: Wired) -> GossipParts:
         return GossipParts(
-            membership=membership,
+            membership=wired.membership,
             client=ExchangeClient(
                 self._config.fleet_name, self._peers, self._metrics, time.monotonic
             ),
             peers=self._peers,
-            known=known,
-            changes=FleetChanges(known, self._watch, self._on_event, self._doings.events),
-            card_maker=card_maker,
+            known=wired.known,
+            changes=FleetChanges(wired.known, self._watch, self._on_event, self._doings.events),
+            card_maker=wired.card_maker,
             metrics=self._metrics,
             clocks=Clocks(time.monotonic, time.time),
             rng=Random(),
@@ -342,21 +280,6 @@ class RunningNode:
                 views=known.nodes,
             )
         )
-
-    def _http_on_card(self, addresses: tuple[str, ...]) -> str:
-        """Where others find HTTP; a node that only its own machine reaches tells that one."""
-        bound = self._config.http_address
-        if self._http is None or bound is None:
-            return ""
-        stays_here = all(is_loopback(split_address("bind", each)[0]) for each in addresses)
-        return self._http.address if stays_here or not is_loopback(bound[0]) else ""
-
-    def _discovery(self, hosts: tuple[str, ...], port: int) -> Discovery:
-        announcement = Announcement(self._identity.node_id, self._config.fleet_name, hosts, port)
-        discovery = Discovery(announcement)
-        if self._config.mdns:
-            discovery.open()
-        return discovery
 
     def _register(
         self, servicer: CapabilityServicer, known: KnownFleet, *, is_local: bool
