@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 import signal
@@ -6,7 +5,6 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,24 +15,10 @@ from node.agent_process import LocalFleet
 # What several modules of this room share lies beside them.
 sys.path.append(str(Path(__file__).parent))
 
+from in_process import Finished
 from pty_screen import Process
 
 FLEET = [sys.executable, "-m", "node.cli"]
-
-
-@dataclass(frozen=True)
-class Finished:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-    @property
-    def lines(self):
-        return [json.loads(line) for line in self.out.splitlines()]
 
 
 class Terminal:

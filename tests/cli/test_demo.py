@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 
 import psutil
@@ -65,11 +66,28 @@ def test_everything_holds_and_nothing_is_left(demo, marked):
     assert living(marked["DEMO_MARK"]) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_in_the_middle_it_takes_its_agents_along(demo, marked, number):
+def two_are_ready(demo, mark):
     for line in demo.stdout:
         if "mini-2" in line:
-            break
+            return
+
+
+def one_is_loading(demo, mark):
+    """It has some of its libraries: by then the demonstration knows that it was started."""
+    until = time.monotonic() + 60
+    while not any(
+        "node.cli" in process.cmdline() and process.memory_info().rss > 50 << 20
+        for process in living(mark)
+    ):
+        assert time.monotonic() < until, "no agent was started"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("number", "came_about"), [(signal.SIGINT, two_are_ready), (signal.SIGTERM, one_is_loading)]
+)
+def test_stopped_in_the_middle_it_takes_its_agents_along(demo, marked, number, came_about):
+    came_about(demo, marked["DEMO_MARK"])
     demo.send_signal(number)
     _, err = demo.communicate(timeout=60)
     assert demo.returncode == 130

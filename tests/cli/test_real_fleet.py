@@ -8,6 +8,7 @@ import signal
 import time
 
 import pytest
+from in_process import run_here
 
 from fleet.hostfile import GroupBackend, Host, parse_hostfile
 from kakeya import Client
@@ -17,10 +18,11 @@ PROMPT = "abcabcabcabc"
 
 @pytest.fixture
 def ask(fleet, agents):
-    """Runs a command on the verifier's node."""
+    """Runs a command on the verifier's node, in this process."""
 
-    def run(name, *words, node=0, **more):
-        return fleet.run(name, "--node", agents[node].address, *words, **more)
+    def run(name, *words, node=0, stdin="", **more):
+        words = [name, "--node", agents[node].address, *words]
+        return run_here(words, fleet.environment | more, stdin)
 
     return run
 
@@ -43,8 +45,8 @@ def lone_agent(fleet, tmp_path):
         process.communicate()
 
 
-def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(ask, agents):
-    done = ask("status")
+def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(fleet, agents):
+    done = fleet.run("status", "--node", agents[0].address)
     assert done.code == 0
     assert done.err == ""
     title, head, first, second = done.out.splitlines()
@@ -204,9 +206,10 @@ def test_a_drawn_seed_is_told_so_that_the_stream_can_be_had_again(ask, toy):
     assert ask("generate", *base, "--seed", seed).out == first.out
 
 
-def test_a_prompt_can_come_from_stdin_and_the_tokenizer_from_elsewhere(ask, toy):
+def test_a_prompt_can_come_from_stdin_and_the_tokenizer_from_elsewhere(ask, fleet, agents, toy):
     direct = ask("generate", "--verifier", str(toy), PROMPT, "--max-tokens", "20")
-    piped = ask("generate", "--tokenizer", str(toy), "-", "--max-tokens", "20", stdin=PROMPT)
+    words = ["--node", agents[0].address, "--tokenizer", str(toy), "-", "--max-tokens", "20"]
+    piped = fleet.run("generate", *words, stdin=PROMPT)
     assert direct.code == piped.code == 0
     assert direct.out == piped.out
 
@@ -347,7 +350,7 @@ def test_a_hostfile_that_cannot_be_is_refused_in_one_sentence(ask, words, code, 
     assert done.err.count("\n") == 1
 
 
-def test_the_first_line_of_an_agent_is_ready_and_the_agents_needs_no_tensors(lone_agent):
+def test_an_agent_says_ready_first_needs_no_tensors_and_drains_at_ctrl_c(lone_agent, interrupt):
     process, ready = lone_agent()
     assert ready["event"] == "ready"
     assert re.fullmatch(r"[0-9a-f]{64}", ready["node_id"])
@@ -356,47 +359,45 @@ def test_the_first_line_of_an_agent_is_ready_and_the_agents_needs_no_tensors(lon
     if os.path.exists(maps):
         with open(maps) as libraries:
             assert "libtorch" not in libraries.read()
-
-
-def test_ctrl_c_drains_an_agent_and_it_says_that_it_left(lone_agent, interrupt):
-    process, ready = lone_agent()
     done, _ = interrupt(process)
     assert done.code == 0
     assert [event["event"] for event in done.lines] == ["draining", "left"]
     assert "Traceback" not in done.err
-    assert ready["event"] == "ready"
 
 
-def test_a_port_in_use_is_said_with_its_mend(fleet, lone_agent, tmp_path):
-    _, ready = lone_agent()
+def test_a_port_in_use_is_said_with_its_mend(fleet, agents, tmp_path):
+    address = agents[1].address
     state = str(tmp_path / "other")
-    done = fleet.run("join", "--state", state, "--bind", ready["address"], "--no-mdns")
+    done = fleet.run("join", "--state", state, "--bind", address, "--no-mdns")
     assert done.code == 3
-    assert ready["address"].rpartition(":")[2] in done.err
+    assert address.rpartition(":")[2] in done.err
     assert done.err.count("\n") == 1
 
 
-def test_two_agents_cannot_share_a_state(fleet, lone_agent, tmp_path):
-    lone_agent("solo")
-    done = fleet.run("join", "--state", str(tmp_path / "state-of-solo"), "--no-mdns")
+def test_two_agents_cannot_share_a_state(fleet, agents):
+    done = fleet.run("join", "--state", str(agents[1].options.state), "--no-mdns")
     assert done.code == 3
     assert "--state" in done.err
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "says", "in_process"),
     [
-        (["--serve", "verifier=no/such-model"], "no/such-model"),
-        (["--serve", "verifier=nowhere"], "'nowhere'"),
-        (["--serve", "poet=tiny"], "poet"),
-        (["--serve", "ngram"], "verifier=MODEL"),
-        (["--bind", "0.0.0.0:0"], "--insecure"),
-        (["--config", "/nope.toml"], "--config"),
-        (["--name", "a/b"], "name"),
+        (["--serve", "verifier=no/such-model"], "no/such-model", False),
+        (["--serve", "verifier=nowhere"], "'nowhere'", False),
+        (["--serve", "poet=tiny"], "poet", False),
+        (["--serve", "ngram"], "verifier=MODEL", False),
+        # Refused before anything of a node is there.
+        (["--bind", "0.0.0.0:0"], "--insecure", True),
+        (["--config", "/nope.toml"], "--config", True),
+        (["--name", "a/b"], "name", True),
     ],
 )
-def test_an_agent_that_cannot_start_says_why_in_one_sentence(fleet, tmp_path, words, says):
-    done = fleet.run("join", "--state", str(tmp_path / "s"), "--no-mdns", *words)
+def test_an_agent_that_cannot_start_says_why_in_one_sentence(
+    fleet, tmp_path, words, says, in_process
+):
+    words = ["join", "--state", str(tmp_path / "s"), "--no-mdns", *words]
+    done = run_here(words, fleet.environment) if in_process else fleet.run(*words)
     assert done.code in (2, 3)
     assert says in done.err
     assert "Traceback" not in done.err

@@ -30,6 +30,12 @@ def verifier(request: pytest.FixtureRequest, random_checkpoint: Callable[..., Pa
     return load_verifier(folder, backend=request.param)
 
 
+@pytest.fixture(scope="session")
+def specs() -> dict[str, CacheSpec]:
+    """All ways to keep keys and values, by name."""
+    return SPECS
+
+
 @pytest.fixture(scope="session", params=sorted(SPECS))
 def spec(request: pytest.FixtureRequest) -> CacheSpec:
     """Each way to keep keys and values."""

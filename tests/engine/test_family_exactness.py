@@ -38,39 +38,44 @@ SPECS = {
     "wide": CacheSpec(CacheKind.SINK_WINDOW, sink=5, window=40),
 }
 HISTORY = [(17 * index + index * index // 3) % 96 for index in range(20 * (3 + 13))]
-LONG = 100
+LONG = 92
 """Tokens past sink, window and sliding window, for what takes single steps."""
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def dtype(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
+BOTH = ("float32", "bfloat16")
+# Each family in both dtypes, and so each kind of layer in each cache: plain, sliding,
+# of shared keys, recurrent. Without sliding layers "wide" is another "narrow".
 CASES = [
-    (family, spec)
-    for family in sorted(FAMILIES)
-    for spec in sorted(SPECS)
-    # Without sliding layers it is another "narrow".
-    if spec != "wide" or family in ("Mistral", "Gemma 3", "Gemma 4")
+    (family, spec, dtype)
+    for family, narrow, full, wide in [
+        ("Llama", ["float32"], ["bfloat16"], []),
+        ("Mistral", BOTH, ["float32"], ["bfloat16"]),
+        ("Qwen2", ["bfloat16"], ["float32"], []),
+        ("Qwen3", ["float32"], ["bfloat16"], []),
+        ("Gemma 3", BOTH, ["bfloat16"], ["float32"]),
+        ("Gemma 4", BOTH, BOTH, ["bfloat16"]),
+        ("Qwen3.5", BOTH, BOTH, []),
+    ]
+    for spec, dtypes in [("narrow", narrow), ("full", full), ("wide", wide)]
+    for dtype in dtypes
 ]
 
 
-@pytest.fixture(scope="module", params=CASES, ids=[f"{family} {spec}" for family, spec in CASES])
-def case(request: pytest.FixtureRequest) -> tuple[str, str]:
-    family, spec = request.param
-    return family, spec
+@pytest.fixture(scope="module", params=CASES, ids=" ".join)
+def case(request: pytest.FixtureRequest) -> tuple[str, str, str]:
+    family, spec, dtype = request.param
+    return family, spec, dtype
 
 
 @pytest.fixture(scope="module")
-def verifier(case: tuple[str, str], random_checkpoint: Callable[..., Path], dtype: str) -> Verifier:
+def verifier(case: tuple[str, str, str], random_checkpoint: Callable[..., Path]) -> Verifier:
     architecture, config = FAMILIES[case[0]]
     path = random_checkpoint(architecture, **config)
-    return load_verifier(ModelFolder(path, "random"), dtype=dtype)
+    return load_verifier(ModelFolder(path, "random"), dtype=case[2])
 
 
 @pytest.fixture(scope="module")
-def spec(case: tuple[str, str]) -> CacheSpec:
+def spec(case: tuple[str, str, str]) -> CacheSpec:
     return SPECS[case[1]]
 
 
@@ -95,11 +100,11 @@ def run(
     return np.concatenate(rows)
 
 
-@pytest.mark.parametrize("size", [2, 16])
+@pytest.mark.parametrize("sizes", [(16,), (2, 16, 3, 5, 9)], ids=str)
 def test_blocks_are_single_steps(
-    verifier: Verifier, spec: CacheSpec, single_steps: np.ndarray, size: int
+    verifier: Verifier, spec: CacheSpec, single_steps: np.ndarray, sizes: tuple[int, ...]
 ) -> None:
-    got = run(verifier, verifier.allocate(spec), HISTORY[:LONG], [size])
+    got = run(verifier, verifier.allocate(spec), HISTORY[:LONG], sizes)
     assert got.tobytes() == single_steps.tobytes()
 
 
@@ -131,7 +136,7 @@ def test_chunked_history_is_one_shot(verifier: Verifier, spec: CacheSpec) -> Non
 def test_a_block_is_rolled_back_at_every_position(
     verifier: Verifier, spec: CacheSpec, single_steps: np.ndarray
 ) -> None:
-    start = 70
+    start = 68
     cache = verifier.allocate(spec)
     run(verifier, cache, HISTORY[:start], [16])
     for kept in range(17):
@@ -164,7 +169,7 @@ def test_a_fork_and_its_source_go_their_own_ways(
 def test_sessions_that_share_a_forward_are_as_alone(
     verifier: Verifier, spec: CacheSpec, single_steps: np.ndarray
 ) -> None:
-    starts = [0, 33, 90, 64]
+    starts = [0, 33, 82, 64]
     counts = [5, 1, 7, 2]
     caches = []
     for start in starts:
@@ -239,6 +244,7 @@ def three_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("dtype", BOTH)
 @pytest.mark.parametrize(
     "architecture", ["Gemma3ForCausalLM", "Gemma4ForCausalLM", "Qwen3_5ForCausalLM"]
 )
@@ -248,15 +254,17 @@ def test_threads_whose_shares_end_within_a_row_change_no_bits(
     # 16 rows of activations, attention gates and mixing gates of these sizes are divided
     # among threads at no multiple of a vector.
     sizes: dict[str, object] = {"intermediate_size": 5632, "num_attention_heads": 352}
+    sizes |= {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]}
     if architecture == "Qwen3_5ForCausalLM":
         sizes["linear_num_value_heads"] = 352
+        sizes["layer_types"] = ["linear_attention", "full_attention"]
     if architecture == "Gemma4ForCausalLM":
-        sizes["hidden_size_per_layer_input"] = 5632
+        sizes |= {"hidden_size_per_layer_input": 5632, "num_kv_shared_layers": 0}
     path = random_checkpoint(architecture, hidden_size=352, **sizes)
     verifier = load_verifier(ModelFolder(path, "wide"), dtype=dtype)
     narrow = SPECS["narrow"]
-    singles = run(verifier, verifier.allocate(narrow), HISTORY[:32], [1])
-    blocks = run(verifier, verifier.allocate(narrow), HISTORY[:32], [16])
+    singles = run(verifier, verifier.allocate(narrow), HISTORY[:16], [1])
+    blocks = run(verifier, verifier.allocate(narrow), HISTORY[:16], [16])
     assert blocks.tobytes() == singles.tobytes()
 
 

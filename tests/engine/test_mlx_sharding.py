@@ -196,16 +196,24 @@ def folders(
 
 
 @pytest.fixture(scope="module")
-def shared(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two ranks computed: NAME-CASE-RANK.npz. One pair of processes for all models."""
+def shared(
+    folders: dict[str, Path],
+    random_checkpoint: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """What two ranks computed: NAME-CASE-RANK.npz. One pair of processes for all models.
+
+    As the last, each rank loads a model of its own, without cases.
+    """
     root = tmp_path_factory.mktemp("ranks")
     group = Group(root, 2)
-    group.start(
-        [[str(path), dtype_of(name), str(root / name), CASES] for name, path in folders.items()],
-        0,
-        1,
-    )
-    assert group.wait() == [0, 0], group.logs()
+    jobs = [[str(path), dtype_of(name), str(root / name), CASES] for name, path in folders.items()]
+    for rank in (0, 1):
+        other = str(random_checkpoint(seed=rank))
+        group.start([*jobs, [other, "float32", str(root / "different"), {}]], rank)
+    assert set(group.wait()) <= {0, 3}, group.logs()
+    for name in folders:
+        assert not list(root.glob(f"{name}-?.error")), group.logs()
     return root
 
 
@@ -323,14 +331,7 @@ def test_an_environment_that_joins_nobody_is_named(
         sharding.load_shard(ModelFolder(random_checkpoint(), "m"), dtype="float32", rank=0, size=2)
 
 
-def test_ranks_of_different_weights_refuse_each_other(
-    random_checkpoint: Callable[..., Path], tmp_path: Path
-) -> None:
-    group = Group(tmp_path, 2)
-    for rank, seed in enumerate((0, 1)):
-        path = random_checkpoint(seed=seed)
-        group.start([[str(path), "float32", str(tmp_path / "out"), {}]], rank)
-    assert group.wait() == [3, 3], group.logs()
+def test_ranks_of_different_weights_refuse_each_other(shared: Path) -> None:
     for rank in (0, 1):
-        said = (tmp_path / f"out-{rank}.error").read_text()
+        said = (shared / f"different-{rank}.error").read_text()
         assert said.startswith(f"ModelUnusable: ranks {1 - rank} have other weights")

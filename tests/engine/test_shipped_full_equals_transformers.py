@@ -6,6 +6,7 @@ import inspect
 import json
 import statistics
 import textwrap
+from collections import defaultdict
 
 import pytest
 import torch
@@ -50,14 +51,24 @@ def test_full_equals_transformers_greedy_decoding() -> None:
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=PROMPT_TOKENS + TOKENS + 1)
     texts = prompts()
     assert len(texts) == PROMPTS
+    # Prompts of one length are decoded together, without padding.
+    by_length: dict[int, list[list[int]]] = defaultdict(list)
     for text in texts:
         ids = tokenizer(text).input_ids[:PROMPT_TOKENS]
-        expected = model.generate(
-            torch.tensor([ids]),
-            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+        by_length[len(ids)].append(ids)
+    decoded = []
+    for together in by_length.values():
+        output = model.generate(
+            torch.tensor(together),
+            attention_mask=torch.ones_like(torch.tensor(together)),
             max_new_tokens=TOKENS,
             do_sample=False,
-        )[0, len(ids) :].tolist()
+        )
+        decoded += [
+            (ids, row[len(ids) :].tolist()) for ids, row in zip(together, output, strict=True)
+        ]
+    assert len(decoded) == PROMPTS
+    for ids, expected in decoded:
         # The choice behind every prefix of the expected stream is its next token: by
         # induction that is the greedy stream, for a sixteenth of the forwards.
         cache = verifier.allocate(spec)
@@ -67,4 +78,4 @@ def test_full_equals_transformers_greedy_decoding() -> None:
             logits = verifier.forward(cache, history[start : start + 16], want_logits=True)
             assert logits is not None
             chosen += logits.argmax(axis=1).tolist()
-        assert chosen[len(ids) - 1 :] == expected, text
+        assert chosen[len(ids) - 1 :] == expected, tokenizer.decode(ids)

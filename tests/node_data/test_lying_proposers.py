@@ -30,14 +30,24 @@ LIES = {
 }
 
 
+@pytest.fixture(scope="module")
+def said_alone():
+    """The streams with speculation off, by sampling."""
+    return {}
+
+
 @pytest.fixture
-def expected(client):
-    """The stream with speculation off, greedy and seeded."""
+def expected(client, said_alone):
+    """The stream with speculation off, greedy and seeded, generated once in the module."""
 
     async def alone(**sampling):
-        session = await client.open()
-        await client.append(session, PROMPT)
-        return (await client.generate(session, TOKENS, **sampling)).token_ids
+        key = repr(sampling)
+        if key not in said_alone:
+            session = await client.open()
+            await client.append(session, PROMPT)
+            said_alone[key] = (await client.generate(session, TOKENS, **sampling)).token_ids
+            await client.close(session)
+        return said_alone[key]
 
     return alone
 

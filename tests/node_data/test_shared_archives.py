@@ -298,7 +298,7 @@ async def test_sessions_over_shared_archives_do_not_meet(caller: Any, archives: 
     """Appended to and decoded in turns, across a border, each as if it were alone."""
     await archives.start("first", f"archive={2 * CHUNK_BYTES >> 20}MiB", 1e-4)
     await archives.start("next", "archive=64MiB", 2e-4)
-    count = CHUNK_KEYS + WINDOW - 100
+    count = CHUNK_KEYS + WINDOW - 60
     prompts = [tokens(count), [(5 * token + 3) % 96 for token in tokens(count)]]
 
     names: list[list[str]] = []
@@ -309,7 +309,7 @@ async def test_sessions_over_shared_archives_do_not_meet(caller: Any, archives: 
             await caller.append(session_id, prompt[start : start + 997])
         found = []
         for piece in range(3):
-            found += await stream(caller, session_id, 50)
+            found += await stream(caller, session_id, 16)
             await caller.append(session_id, prompt[piece * 20 : piece * 20 + 20])
         found += await stream(caller, session_id)
         names.append([name for name, _ in where(await info_of(caller, session_id))])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine.positions import CHUNK_KEYS
@@ -18,6 +19,7 @@ from node.agent_process import AgentProcess, LocalFleet
 
 WINDOW_TOKENS = 512
 MAX_TOKENS = 60
+FREEZING_SECONDS = 10.0
 POSITION_BYTES = 256
 ONE_CHUNK = f"archive={CHUNK_KEYS * POSITION_BYTES >> 20}MiB"
 HISTORY = tuple(
@@ -75,7 +77,19 @@ async def restored(client: AsyncClient, kv_strategy: str = "restored") -> AsyncS
 def freeze(agent: AgentProcess) -> None:
     """Stops all threads of the process; until the last has, it may answer."""
     agent.signal(signal.SIGSTOP)
-    os.waitpid(agent.pid, os.WUNTRACED)
+    until = time.monotonic() + FREEZING_SECONDS
+    while states(agent.pid) != {psutil.STATUS_STOPPED}:
+        assert time.monotonic() < until, "it goes on"
+        time.sleep(0.001)
+
+
+def states(pid: int) -> set[str]:
+    """Of its threads, where the system tells them apart."""
+    tasks = Path(f"/proc/{pid}/task")
+    if not tasks.is_dir():
+        return {psutil.Process(pid).status()}
+    words = {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()}
+    return {psutil.STATUS_STOPPED if word == "T" else word for word in words}
 
 
 async def with_fault(

@@ -1,8 +1,10 @@
 """A proposer killed in mid-generation, as those see it who watch its verifier's node."""
 
 import asyncio
+from collections.abc import Iterator
 
 import grpc.aio
+import pytest
 
 from kakeya.v1 import (
     capability_pb2,
@@ -15,6 +17,14 @@ from node.agent_process import AgentProcess, LocalFleet
 
 KILLED_AFTER = 60
 TOLD_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_periods() -> Iterator[None]:
+    """A dead node is known within seven of them."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("KAKEYA_PERIOD_SECONDS", "0.5")
+        yield
 
 
 class Seen:
@@ -76,7 +86,7 @@ async def test_a_killed_proposer_is_seen_in_time_on_node_and_session(
             runtime_pb2.AppendTokensRequest(session_id=session, token_ids=prompt)
         )
         token_count, killed = 0, False
-        request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=1500)
+        request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=600)
         async for message in stub.Generate(request, timeout=60):
             token_count += len(message.tokens.token_ids)
             if token_count >= KILLED_AFTER and not killed:

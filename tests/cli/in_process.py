@@ -1,0 +1,42 @@
+"""Commands in the tests' own process: what they load is loaded once, not once a command."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
+from unittest.mock import patch
+
+import pytest
+
+from node.cli.main import run
+
+
+@dataclass(frozen=True)
+class Finished:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def run_here(words: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> Finished:
+    """Runs `fleet` with nothing but this environment, its streams no terminals."""
+    out, err = (TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with patch.dict(os.environ, environment, clear=True), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "stdin", TextIOWrapper(BytesIO(stdin.encode()), "utf-8"))
+        patched.setattr(sys, "stdout", out)
+        patched.setattr(sys, "stderr", err)
+        try:
+            code = run(words)
+        except SystemExit as ended:
+            code = ended.code
+    return Finished(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
