@@ -1,5 +1,7 @@
 """How fast the terminal answers: `fleet --help`, completion and `fleet status`, median of 20 runs.
 
+And how long `fleet join` takes until it is ready, and to leave, by what it serves, median of 5.
+
     python scripts/bench_cli.py --out benchmarks/cli.json
 
 The node that is asked is started here: one with an n-gram proposer. Each command is a process of
@@ -26,6 +28,8 @@ from bench_machine import machine, script_command
 from node.agent_process import LocalFleet
 
 ROUNDS = 20
+JOINS = 5
+SERVED = ("proposer=ngram", "archive=64MiB", "proposer=tiny-dflash", "verifier=tiny")
 IMPORTS_SHOWN = 12
 FLEET = [sys.executable, "-m", "node.cli"]
 # What a command may take at most, in seconds.
@@ -98,6 +102,27 @@ def measured(address: str) -> dict[str, dict[str, object]]:
     return found
 
 
+def joined(local: LocalFleet) -> dict[str, dict[str, float]]:
+    """Seconds of a node's start until it is ready, and until its process has ended again."""
+    found = {}
+    for role in SERVED:
+        ready, left = [], []
+        for round_number in range(JOINS):
+            started = time.perf_counter()
+            agent = local.start(f"join-{len(found)}-{round_number}", serve=[role])
+            assert agent.ready
+            ready.append(time.perf_counter() - started)
+            started = time.perf_counter()
+            agent.stop()
+            left.append(time.perf_counter() - started)
+        found[role] = {
+            "median_ready_seconds": round(statistics.median(ready), 3),
+            "median_leave_seconds": round(statistics.median(left), 3),
+        }
+        print(f"fleet join --serve {role:<20} {found[role]}", flush=True)
+    return found
+
+
 def main() -> int:
     """Measures, writes the file, and fails where a limit is passed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
@@ -108,6 +133,8 @@ def main() -> int:
         with local:
             agent = local.start("mini-1", serve=["proposer=ngram"])
             commands = measured(agent.address)
+            agent.stop()
+            joins = joined(local)
     result = {
         "command": script_command("bench_cli"),
         "machine": machine(),
@@ -115,6 +142,8 @@ def main() -> int:
         "running; the node that is asked runs beside and does nothing else.",
         "rounds": ROUNDS,
         "commands": commands,
+        "join_rounds": JOINS,
+        "joins": joins,
     }
     if options.out is not None:
         options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")

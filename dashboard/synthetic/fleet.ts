@@ -156,14 +156,11 @@ export class SyntheticFleet {
 
   #live(member: Member): void {
     const { node } = member;
-    const phase = this.#random.whole(0, 999);
-    this.#later(phase, () => {
-      this.#every(1000, () => {
-        if (member.liveness === Liveness.ALIVE) node.sampleSecond();
-      });
+    this.#beat(1000, () => {
+      if (member.liveness === Liveness.ALIVE) node.sampleSecond();
     });
     if (!this.#busy || !node.verifies) return;
-    this.#every(STEP_MS, () => {
+    this.#beat(STEP_MS, () => {
       if (member.liveness === Liveness.ALIVE) this.#work(node);
     });
     for (let count = node.random.whole(1, 2); count > 0; count -= 1) this.#open(node);
@@ -237,6 +234,20 @@ export class SyntheticFleet {
       );
       if (ended) this.#stop(timer);
     });
+  }
+
+  /** Again and again at a phase of its own: an interval's would drift into those of the others. */
+  #beat(milliseconds: number, act: () => void): void {
+    let due = performance.now() + this.#random.between(0, milliseconds);
+    const wait = (): void => {
+      this.#later(Math.max(0, due - performance.now()), () => {
+        // Beats that were missed are not caught up with.
+        while (due <= performance.now()) due += milliseconds;
+        wait();
+        act();
+      });
+    };
+    wait();
   }
 
   #every(milliseconds: number, act: () => void): NodeJS.Timeout {

@@ -3,7 +3,7 @@
 import { computed } from "@preact/signals";
 
 import { nodes } from "../state/fleet";
-import { second } from "./clock";
+import { listSecond } from "./clock";
 
 const livenessKey = computed(() =>
   nodes.value.map((node) => `${node.nodeId}${node.name}${node.liveness}`).join(),
@@ -19,7 +19,7 @@ const offerKey = computed(() =>
 
 /** The nodes, anew each second, and at once when one comes, goes, dies or is alive again. */
 export const nodesEachSecond = computed(() => {
-  void second.value;
+  void listSecond.value;
   void livenessKey.value;
   return nodes.peek();
 });

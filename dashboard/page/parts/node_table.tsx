@@ -3,7 +3,7 @@ import { memo } from "preact/compat";
 
 import { node, nodeIds, nodes } from "../state/fleet";
 import { State } from "./badges";
-import { second } from "./clock";
+import { listSecond, second } from "./clock";
 import { ago, bytes, bytesOf, modelName, percent, tokenRate } from "./format";
 import { memoryTone, Meter } from "./meter";
 import { href } from "./route";
@@ -15,7 +15,7 @@ const SPAN = 120;
 
 /** The top that all nodes' sparklines share, in steps, so that they seldom rescale together. */
 const sharedTop = computed(() => {
-  void second.value;
+  void listSecond.value;
   let most = 1;
   for (const each of nodes.peek()) {
     for (const sample of each.samples.slice(-SPAN)) most = Math.max(most, sample.tokensPerSecond);

@@ -1,7 +1,7 @@
 import type { RefObject } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
-const MILLISECONDS = 260;
+const MILLISECONDS = 160;
 const REST_MILLISECONDS = 50;
 
 /**

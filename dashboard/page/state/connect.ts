@@ -1,6 +1,6 @@
 import type { Message } from "../../shared/messages";
 import { apply, setConnectionState } from "./fleet";
-import { oncePerFrame } from "./frames";
+import { inFrames } from "./frames";
 
 /** Milliseconds before the stream is opened again, doubled with each failure. */
 const RETRY_MS = { first: 250, most: 5000 };
@@ -9,7 +9,7 @@ const SILENCE_MS = 15_000;
 
 /** Follows the process's stream until the returned function is called. */
 export function connect(): () => void {
-  const receive = oncePerFrame<Message>(apply);
+  const receive = inFrames<Message>(apply);
   let source: EventSource | undefined;
   let delay = RETRY_MS.first;
   let retry: ReturnType<typeof setTimeout> | undefined;

@@ -104,10 +104,14 @@ export function fleetNow(): number {
   return Date.now() - connectionState.peek().clockOffset;
 }
 
-/** Applies messages in their order, as one change of the signals. */
-export function apply(messages: readonly Message[]): void {
+/**
+ * Applies messages in their order, as one change of the signals. Lists of all rows
+ * change once it is `settled`: until then more of the same burst follows.
+ */
+export function apply(messages: readonly Message[], settled = true): void {
   batch(() => {
     for (const message of messages) applyOne(message);
+    if (!settled) return;
     nodeTable.publish();
     sessionTable.publish();
     transferTable.publish();

@@ -59,8 +59,9 @@ export class Table<Row> {
     if (!this.#touched) return;
     this.#touched = false;
     const present: [string, Row][] = [];
-    for (const [key, cell] of this.#rows) {
-      const row = cell.peek();
+    // From the order of last time, which is nearly always that of now.
+    for (const key of new Set([...this.#keys.peek(), ...this.#rows.keys()])) {
+      const row = this.#rows.get(key)?.peek();
       if (row !== undefined) present.push([key, row]);
     }
     present.sort(([, one], [, other]) => this.#order(one, other));

@@ -4,7 +4,7 @@ import { computed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 
 import { Chart } from "../parts/chart";
-import { second } from "../parts/clock";
+import { chartSecond } from "../parts/clock";
 import { CROWD } from "../parts/crowd";
 import { Empty } from "../parts/empty";
 import { EventList } from "../parts/event_list";
@@ -29,7 +29,7 @@ const CHART_SECONDS = 900;
 const SPARK_SECONDS = 180;
 
 const series = computed(() => {
-  void second.value;
+  void chartSecond.value;
   void nodeIds.value;
   return fleetSeries(nodes.peek(), CHART_SECONDS);
 });
