@@ -40,9 +40,10 @@ class ChatScreen:
         if self._as_json or not text:
             return
         shown = f"{_DRAFTED}{text}{_PLAIN}" if drafted and self._tints_drafted else text
+        # Said before it is written: Ctrl-C may come between the two.
+        self._at_line_start = text.endswith("\n")
         sys.stdout.write(shown)
         sys.stdout.flush()
-        self._at_line_start = text.endswith("\n")
 
     def end_answer(self) -> None:
         """What comes next begins on a line of its own."""

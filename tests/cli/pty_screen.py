@@ -12,6 +12,7 @@ import termios
 import threading
 import time
 
+import psutil
 import pyte
 
 # The terminal is the program's own, so that its keys and sizes become signals.
@@ -82,6 +83,18 @@ class Process:
     def interrupt(self):
         """Ctrl-C, as the terminal sends it."""
         self.type("\x03")
+
+    def interrupt_reading(self, *, seconds=15.0):
+        """Ctrl-C once the program waits for a key.
+
+        Python hears of one between a prompt and the read behind it with the next key only.
+        """
+        program = psutil.Process(self._process.pid)
+        until = time.monotonic() + seconds
+        while program.status() != psutil.STATUS_SLEEPING:
+            assert time.monotonic() < until, "it does not read"
+            time.sleep(0.01)
+        self.interrupt()
 
     def resize(self, columns, lines):
         with self._changed:

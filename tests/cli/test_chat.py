@@ -142,9 +142,9 @@ def test_ctrl_c_stops_the_answer_and_twice_at_the_prompt_the_chat(talk, agents):
     assert session.history_length < 1_000_000
     process.type("/undo\r")
     process.wait_for(r"taken back: 'abcabc'\n› *$")
-    process.interrupt()
+    process.interrupt_reading()
     process.wait_for(r"Ctrl-C again[^›]*^› *$")
-    process.interrupt()
+    process.interrupt_reading()
     assert process.end() == 0
     assert b"Traceback" not in process.raw
 

@@ -295,8 +295,8 @@ async def test_a_ring_child_that_is_lost_costs_no_token(
     async def strike() -> None:
         os.kill(child.pid, number)
 
-    await talk.say(100, at=30, strike=strike)
-    assert len(talk.generated) == 124
+    await talk.say(200, at=30, strike=strike)
+    assert len(talk.generated) == 224
     await talk.carried_by(Transport.RING, 1)
     # Neither of the first two processes carries on.
     psutil.wait_procs(children, timeout=PATIENCE_SECONDS)
@@ -336,10 +336,10 @@ async def struck(opened: Sequence[Talk], fault: Callable[[], None]) -> None:
             struck = True
             fault()
 
-    await asyncio.gather(*(talk.say(120, at=20, strike=strike) for talk in opened))
+    await asyncio.gather(*(talk.say(240, at=20, strike=strike) for talk in opened))
     assert not all(talk.drafted_soundly for talk in opened)
     for talk in opened:
-        assert len(talk.generated) == 144
+        assert len(talk.generated) == 264
 
 
 async def test_a_frozen_proposer_is_waited_for_no_longer_than_its_deadline(

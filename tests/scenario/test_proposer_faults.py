@@ -8,9 +8,9 @@ import pytest
 from kakeya import AsyncClient, Completion, DropReason, Speculation
 from node.agent_process import AgentProcess, LocalFleet
 
-MAX_TOKENS = 150
-"""Behind a prompt of 120, seven times sink and window together."""
-MIDDLE = MAX_TOKENS // 2
+MAX_TOKENS = 300
+"""Behind a prompt of 120, fifteen times sink and window together."""
+MIDDLE = MAX_TOKENS // 3
 
 
 async def proposer_for(

@@ -9,7 +9,7 @@ from kakeya.text import TextCodec
 from node.agent_process import AgentProcess, LocalFleet
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
-TOKENS = 60
+TOKENS = 200
 KV = {"sink_tokens": 4, "window_tokens": 16, "speculation": "off"}
 SAMPLED = {"temperature": 0.9, "top_k": 40, "top_log_probabilities": 1}
 SEED = 7

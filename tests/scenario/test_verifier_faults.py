@@ -14,7 +14,7 @@ from kakeya import (
 )
 from node.agent_process import LocalFleet
 
-MAX_TOKENS = 200
+MAX_TOKENS = 600
 
 
 async def test_a_frozen_verifier_is_a_named_deadline(

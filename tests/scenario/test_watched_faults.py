@@ -86,7 +86,7 @@ async def test_a_killed_proposer_is_seen_in_time_on_node_and_session(
             runtime_pb2.AppendTokensRequest(session_id=session, token_ids=prompt)
         )
         token_count, killed = 0, False
-        request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=600)
+        request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=1500)
         async for message in stub.Generate(request, timeout=60):
             token_count += len(message.tokens.token_ids)
             if token_count >= KILLED_AFTER and not killed:
