@@ -119,10 +119,10 @@ MENDS = _ADDED | _SAID
 """What mends each reason; a few words without a full stop."""
 
 
-def with_mend(reason: str, message: str) -> str:
-    """The message as one sentence that ends with its mend, where one is known."""
-    mend = _ADDED.get(reason)
-    if mend is None:
+def with_mend(reason: str, message: str, told: str = "") -> str:
+    """The message as one sentence that ends with its mend: the terminal's, or the one `told`."""
+    mend = _ADDED.get(reason, told)
+    if not mend:
         return sentence(message)
     return f"{message.strip().rstrip('.')}; {mend}."
 

@@ -50,7 +50,6 @@ STATUS: dict[type[DomainError], grpc.StatusCode] = {
     engine_errors.ArchitectureUnsupported: _Code.UNIMPLEMENTED,
     engine_errors.WeightsMismatch: _Code.FAILED_PRECONDITION,
     engine_errors.TrainedForAnother: _Code.FAILED_PRECONDITION,
-    engine_errors.TrainedForAnother: _Code.FAILED_PRECONDITION,
     engine_errors.OutOfMemory: _Code.RESOURCE_EXHAUSTED,
     engine_errors.SessionNotFound: _Code.NOT_FOUND,
     engine_errors.TokenOutOfVocabulary: _Code.INVALID_ARGUMENT,

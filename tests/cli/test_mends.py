@@ -43,3 +43,8 @@ def test_mends_are_a_few_words_that_fit_behind_a_message():
 def test_a_message_that_says_its_mend_gets_no_second_one():
     assert with_mend("NO_LOCAL_NODE", "none here: start one") == "none here: start one."
     assert with_mend("NOT_LOOPBACK", "refused").startswith("refused; run the command")
+
+
+def test_the_nodes_words_stand_for_a_reason_that_the_terminal_does_not_know():
+    assert with_mend("NEWER_REASON", "no room", "close sessions") == "no room; close sessions."
+    assert "--max-tokens" in with_mend("CONTEXT_EXCEEDED", "too long", "generate fewer tokens")

@@ -3,14 +3,19 @@
 fleet       an empty fleet; its agents are ended with the test
 verifier    an agent of a fleet of its own that serves `tiny`, shared by a module
 generate    tokens and end of one generation in a session of its own
+freeze      stops a process, and returns when all of it stands still
 
 Tensors travel over gRPC unless a test sets KAKEYA_LINKS: test_link_faults is about the rest.
 """
 
 import os
+import signal
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 
+import psutil
 import pytest
 
 from kakeya import AsyncClient, Completion, Speculation
@@ -18,6 +23,8 @@ from node.agent_process import AgentProcess, LocalFleet
 
 PROMPT = tuple(range(300, 340)) * 3
 """A history with repetitions, so that prompt lookup has something to draft."""
+
+FREEZING_SECONDS = 10.0
 
 Generate = Callable[..., Awaitable[Completion]]
 
@@ -80,3 +87,26 @@ def generate() -> Generate:
             return await session.generate(max_tokens, **sampled).collect()
 
     return run
+
+
+@pytest.fixture
+def freeze() -> Callable[[AgentProcess], None]:
+    """Stops all threads of an agent's process; until the last has, it may answer."""
+
+    def stop(agent: AgentProcess) -> None:
+        agent.signal(signal.SIGSTOP)
+        until = time.monotonic() + FREEZING_SECONDS
+        while _thread_states(agent.pid) != {psutil.STATUS_STOPPED}:
+            assert time.monotonic() < until, "it goes on"
+            time.sleep(0.001)
+
+    return stop
+
+
+def _thread_states(pid: int) -> set[str]:
+    """Of its threads, where the system tells them apart."""
+    tasks = Path(f"/proc/{pid}/task")
+    if not tasks.is_dir():
+        return {psutil.Process(pid).status()}
+    words = {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()}
+    return {psutil.STATUS_STOPPED if word == "T" else word for word in words}

@@ -2,13 +2,10 @@
 
 import os
 import signal
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
-import psutil
 import pytest
 
 from kakeya import AsyncClient, AsyncSession, Completion, Liveness, NoArchive, RestorerLost
@@ -17,7 +14,6 @@ from node.agent_process import AgentProcess, LocalFleet
 WINDOW_TOKENS = 64
 MAX_TOKENS = 80
 WAIT_SECONDS = 2.0
-FREEZING_SECONDS = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -77,24 +73,6 @@ async def restored_session(client: AsyncClient, archive: AgentProcess | None = N
     )
 
 
-def freeze(agent: AgentProcess) -> None:
-    """Stops all threads of the process; until the last has, it may answer."""
-    agent.signal(signal.SIGSTOP)
-    until = time.monotonic() + FREEZING_SECONDS
-    while states(agent.pid) != {psutil.STATUS_STOPPED}:
-        assert time.monotonic() < until, "it goes on"
-        time.sleep(0.001)
-
-
-def states(pid: int) -> set[str]:
-    """Of its threads, where the system tells them apart."""
-    tasks = Path(f"/proc/{pid}/task")
-    if not tasks.is_dir():
-        return {psutil.Process(pid).status()}
-    words = {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()}
-    return {psutil.STATUS_STOPPED if word == "T" else word for word in words}
-
-
 async def full_stream(client: AsyncClient, history: Sequence[int]) -> tuple[int, ...]:
     async with await client.create_session("tiny", kv_strategy="full", speculation="off") as full:
         await full.append(history)
@@ -125,6 +103,7 @@ async def test_the_stream_outlives_every_archive(
     restored_verifier: AgentProcess,
     client: AsyncClient,
     history: tuple[int, ...],
+    freeze: Callable[[AgentProcess], None],
 ) -> None:
     def start(name: str) -> AgentProcess:
         return restoring.start(name, serve=("archive=64MiB",), peers=(restored_verifier.address,))

@@ -3,14 +3,12 @@
 import asyncio
 import importlib.util
 import os
-import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 from engine.positions import CHUNK_KEYS
@@ -19,7 +17,6 @@ from node.agent_process import AgentProcess, LocalFleet
 
 WINDOW_TOKENS = 512
 MAX_TOKENS = 60
-FREEZING_SECONDS = 10.0
 POSITION_BYTES = 256
 ONE_CHUNK = f"archive={CHUNK_KEYS * POSITION_BYTES >> 20}MiB"
 HISTORY = tuple(
@@ -74,24 +71,6 @@ async def restored(client: AsyncClient, kv_strategy: str = "restored") -> AsyncS
     )
 
 
-def freeze(agent: AgentProcess) -> None:
-    """Stops all threads of the process; until the last has, it may answer."""
-    agent.signal(signal.SIGSTOP)
-    until = time.monotonic() + FREEZING_SECONDS
-    while states(agent.pid) != {psutil.STATUS_STOPPED}:
-        assert time.monotonic() < until, "it goes on"
-        time.sleep(0.001)
-
-
-def states(pid: int) -> set[str]:
-    """Of its threads, where the system tells them apart."""
-    tasks = Path(f"/proc/{pid}/task")
-    if not tasks.is_dir():
-        return {psutil.Process(pid).status()}
-    words = {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()}
-    return {psutil.STATUS_STOPPED if word == "T" else word for word in words}
-
-
 async def with_fault(
     session: AsyncSession, moment: int, fault: Callable[[], None]
 ) -> tuple[int, ...]:
@@ -116,7 +95,7 @@ async def names(session: AsyncSession) -> list[str]:
 
 @pytest.mark.timeout(300)
 async def test_a_shared_session_outlives_its_archives_and_then_all_of_them(
-    agents: LocalFleet, checkpoint: Path
+    agents: LocalFleet, checkpoint: Path, freeze: Callable[[AgentProcess], None]
 ) -> None:
     verifier = agents.start(
         "verifier",
