@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kakeya import AsyncClient, AsyncSession, Resumption, StopReason
+from kakeya import AsyncClient, AsyncSession, Resumption, StopReason, TransportError
 from kakeya.text import TextCodec
 from node.agent_process import AgentProcess, LocalFleet
 
@@ -68,6 +68,31 @@ async def test_two_verifiers_die_and_the_stream_is_the_same(
         assert [agent.running for agent in agents.values()].count(True) == 1
         check_told(session.resumptions, first.address, session.address, len(prompt))
         assert (await session.info()).history_length == len(whole)
+        await session.close()
+
+
+async def test_the_only_verifier_is_started_anew_and_the_stream_is_the_same(
+    fleet: LocalFleet, prompt: tuple[int, ...]
+) -> None:
+    alone = fleet.start("alone", serve=("verifier=tiny",))
+    async with AsyncClient(alone.address) as client:
+        async with await client.create_session("tiny", **KV) as calm:
+            await calm.append(prompt)
+            expected = (await calm.generate(TOKENS).collect()).token_ids
+        session = await client.create_session("tiny", resume=True, **KV)
+        await session.append(prompt)
+        with pytest.raises(TransportError) as caught:
+            await generate_while_killing(session, {alone.address: alone})
+        assert caught.value.metadata["resumption_reason"] == "NO_PLACEMENT"
+        received = session.history_length - len(prompt)
+        assert TOKENS // 3 <= received < TOKENS
+        again = fleet.start("alone", serve=("verifier=tiny",), bind=alone.address)
+        assert again.address == alone.address
+        await session.generate(TOKENS - received).collect()
+        assert session.history == prompt + expected
+        (resumption,) = session.resumptions
+        assert resumption.reason == "SESSION_NOT_FOUND"
+        assert resumption.from_address == resumption.to_address == alone.address
         await session.close()
 
 

@@ -110,8 +110,9 @@ class AsyncClient:
         With `resume` the session outlives its node: when that is lost (unreachable,
         silent, draining, its group broken), another live node that serves the same
         weights opens it with the same history, and the tokens go on as the same
-        stream; `AsyncSession.resumptions` tells of it. The fleet is looked at now, so
-        that the loss of the client's node does not end the session.
+        stream; `AsyncSession.resumptions` tells of it. A session that its node has
+        forgotten (evicted, or gone with a restart) is opened there again. The fleet is
+        looked at now, so that the loss of the client's node does not end the session.
 
         Raises ModelNotFound, ModelServedElsewhere, NoPlacement, BadRequest,
         OutOfKvMemory, KvStrategyUnsupported, NoArchive, ArchiveFull,

@@ -52,7 +52,9 @@ class AsyncSession:
 
     A session that was created with `resume` outlives its node: while it appends,
     generates or rewinds, the loss of the node takes it to another one, and the tokens
-    go on as if nothing had been.
+    go on as if nothing had been. So does one that its node evicted, or that is gone
+    because the node started anew: it is opened there again. Where nobody can go on,
+    the loss is raised, and the next call tries again.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class AsyncSession:
 
     @property
     def resumptions(self) -> tuple[Resumption, ...]:
-        """The times that another node took the session over, oldest first."""
+        """The times that the session was opened anew, oldest first."""
         return tuple(self._resumptions)
 
     async def append(
@@ -319,7 +321,7 @@ class AsyncSession:
                 await left.close(left.connection.timeouts.leave)
 
     async def _outliving(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Does the work, at another node when this one is lost."""
+        """Does the work, in the session opened anew when this one is lost."""
         for _ in range(MAX_RESUMPTIONS):
             try:
                 return await work()
@@ -334,18 +336,19 @@ class AsyncSession:
         if self._closed or self._place.connection.closed:
             raise lost
         try:
-            await self._move(lost.reason)
+            await self._move(lost.reason, forgotten=isinstance(lost, SessionNotFound))
         except KakeyaError as failure:
             lost.metadata["resumption_reason"] = failure.reason
             lost.metadata["resumption_failure"] = str(failure)
             lost.add_note(f"and no other node could go on: {failure}")
             raise lost from None
 
-    async def _move(self, reason: str) -> None:
+    async def _move(self, reason: str, *, forgotten: bool = False) -> None:
         clock = asyncio.get_running_loop().time
         start = clock()
         left = self._place
-        self._place = await succeed(left, self._opening, self._history.ids())
+        history = self._history.ids()
+        self._place = await succeed(left, self._opening, history, forgotten=forgotten)
         self._history.append(())
         self._resumptions.append(
             Resumption(
@@ -387,6 +390,8 @@ class AsyncSession:
     async def close(self) -> None:
         """Closes the session and frees its memory. Raises SessionNotFound the second time."""
         self._leave()
+        # An operation that this ends must not open the session again.
+        self._resumes = False
         await self._place.close(self._place.connection.timeouts.unary)
         self._closed = True
 

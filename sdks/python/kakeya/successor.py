@@ -1,9 +1,9 @@
-"""Another node for a session whose verifier was lost."""
+"""A session that was lost, opened anew: on another node, or on its own when that is back."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from kakeya.errors import (
     NoArchive,
     NodeNotFound,
     NoPlacement,
+    SessionNotFound,
     TransportError,
     UnexpectedError,
 )
@@ -27,8 +28,8 @@ from kakeya.plan_values import ModelOffer, Role
 from kakeya.roster import Roster
 from kakeya.v1 import runtime_pb2
 
-LOST = (TransportError, Draining, GroupLost)
-"""The session's node is gone, or going: another one must go on."""
+LOST = (TransportError, Draining, GroupLost, SessionNotFound)
+"""The session is gone, or its node is, or is going: it must be opened anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +40,29 @@ class Opening:
     roster: Roster
 
 
-async def succeed(lost: Place, opening: Opening, history: Sequence[int]) -> Place:
-    """The session at `lost`, opened anew on another live node, with the same history.
+async def succeed(
+    lost: Place, opening: Opening, history: Sequence[int], *, forgotten: bool = False
+) -> Place:
+    """The session at `lost`, opened anew on a live node, with the same history.
 
     The node must serve the same weights. Nodes that compute alike, by number format and
-    back end, come first, alive ones before suspects, then the nearest. Raises the error
-    of the last node that was tried, and NoPlacement when there is none to try.
+    back end, come first, alive ones before suspects, then the nearest. The node that had
+    the session is asked before all others when it has `forgotten` it, else not at all.
+    Raises the error of the last node that was tried, and NoPlacement when there is none
+    to try.
     """
     offer = wire.model_offer(lost.opened.model)
     nodes = await opening.roster.nodes(lost.connection.address)
-    gone = {lost.opened.plan.verifier.node_id} - {""}
     failure: KakeyaError = NoPlacement(
-        f"no other live node serves {offer.model_id} with the same weights: start a second "
-        "verifier, or wait for this one",
+        f"no {'' if forgotten else 'other '}live node serves {offer.model_id} with the same "
+        "weights: start a second verifier, or wait for this one",
         metadata={"weights_digest": offer.weights_digest},
     )
-    for node, there in _candidates(nodes, offer):
-        if node.address == lost.connection.address or node.node_id in gone:
+    candidates = _candidates(nodes, offer)
+    # Sorting is stable: the others keep their order.
+    candidates.sort(key=lambda pair: not _had_it(pair[0], lost))
+    for node, there in candidates:
+        if _had_it(node, lost) and not forgotten:
             continue
         try:
             return await _open_there(node.address, there.model_id, offer, opening, history)
@@ -64,9 +71,14 @@ async def succeed(lost: Place, opening: Opening, history: Sequence[int]) -> Plac
     raise failure
 
 
+def _had_it(node: NodeStatus, lost: Place) -> bool:
+    node_id = lost.opened.plan.verifier.node_id
+    return node.address == lost.connection.address or (node_id != "" and node.node_id == node_id)
+
+
 def _candidates(
     nodes: Sequence[NodeStatus], offer: ModelOffer
-) -> Iterator[tuple[NodeStatus, ModelOffer]]:
+) -> list[tuple[NodeStatus, ModelOffer]]:
     def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, float]:
         node, there = pair
         alike = (there.dtype, there.backend) == (offer.dtype, offer.backend)
@@ -82,7 +94,7 @@ def _candidates(
         and offer.weights_digest
         and there.weights_digest == offer.weights_digest
     ]
-    yield from sorted(serving, key=rank)
+    return sorted(serving, key=rank)
 
 
 async def _open_there(

@@ -209,11 +209,12 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A session that went over to another node, and lost nothing.
+    """A session that was opened anew, most often on another node, and lost nothing.
 
-    Addresses are host:port; `reason` is that of the error or stop reason, ASKED when
-    the application asked for it; `history_length` tokens were appended there, and the
-    session was there `seconds` after the loss was noticed.
+    Addresses are host:port, equal where its own node opened it again; `reason` is that
+    of the error or stop reason, ASKED when the application asked for it;
+    `history_length` tokens were appended there, and the session was there `seconds`
+    after the loss was noticed.
     """
 
     from_address: str

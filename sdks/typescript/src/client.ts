@@ -60,7 +60,10 @@ export interface SessionOptions extends RestorerOptions, CallOptions {
   readonly requestId?: string | undefined;
   /** Bounds a session of kvStrategy "full"; the model's context length unless given. */
   readonly maxHistoryTokens?: number | undefined;
-  /** Whether the session goes on elsewhere, by itself, when its verifier is lost. */
+  /**
+   * Whether the session goes on by itself: elsewhere when its verifier is lost, and there
+   * again when its node has forgotten it (evicted, or gone with a restart).
+   */
   readonly resume?: boolean | undefined;
 }
 

@@ -33,7 +33,7 @@ import { modelOffer, plan } from "./wire/plan.js";
  *
  * Holds the tokens that it appended and received as `history`, so that they can be
  * appended to a session elsewhere; with the option `resume` it does so itself when
- * its verifier is lost. `await using` closes the session at the end of a block;
+ * its verifier is lost, and there again when its node has forgotten it. `await using` closes the session at the end of a block;
  * there, a session that is gone already is not an error.
  *
  * A generation that was left early may have committed tokens on the node that
@@ -44,7 +44,7 @@ import { modelOffer, plan } from "./wire/plan.js";
 export class Session {
   #place: Place;
   readonly #opening: Opening;
-  readonly #resumes: boolean;
+  #resumes: boolean;
   readonly #history: History;
   readonly #resumptions: Resumption[] = [];
   // One operation at a time: positions are known only between operations.
@@ -94,7 +94,7 @@ export class Session {
     return this.#history.length;
   }
 
-  /** How often, why and where to the session went over to another node. */
+  /** How often, why and where the session was opened anew. */
   get resumptions(): readonly Resumption[] {
     return [...this.#resumptions];
   }
@@ -297,12 +297,12 @@ export class Session {
     return this.#turn.run(async () => {
       this.#checkIdle();
       const left = this.#place;
-      await this.#move("ASKED", options.signal);
+      await this.#move("ASKED", { signal: options.signal });
       await left.abandon();
     });
   }
 
-  /** Does the work, at another node when this one is lost. */
+  /** Does the work, in the session opened anew when this one is lost. */
   async #outliving(work: () => Promise<void>, signal?: AbortSignal): Promise<void> {
     for (let resumptions = 0; ; resumptions += 1) {
       try {
@@ -322,7 +322,7 @@ export class Session {
       throw lost;
     }
     try {
-      await this.#move(lost.reason, signal);
+      await this.#move(lost.reason, { forgotten: lost instanceof SessionNotFound, signal });
     } catch (error) {
       if (!(error instanceof KakeyaError)) {
         throw error;
@@ -333,10 +333,13 @@ export class Session {
     }
   }
 
-  async #move(reason: string, signal?: AbortSignal): Promise<void> {
+  async #move(
+    reason: string,
+    options: { forgotten?: boolean; signal?: AbortSignal | undefined },
+  ): Promise<void> {
     const startedAt = performance.now();
     const left = this.#place;
-    const place = await succeed(left, this.#opening, this.#history, signal);
+    const place = await succeed(left, this.#opening, this.#history, options);
     this.#place = place;
     this.#history.append([]);
     this.#resumptions.push({
@@ -372,6 +375,8 @@ export class Session {
   /** Closes the session and frees its memory. Throws SessionNotFound the second time. */
   async close(options: CallOptions = {}): Promise<void> {
     this.#running?.leave();
+    // An operation that this ends must not open the session again.
+    this.#resumes = false;
     await this.#place.close(this.#place.connection.timeouts.unary, options.signal);
     this.#closed = true;
   }

@@ -1,4 +1,4 @@
-/** Another node for a session whose verifier was lost. */
+/** A session that was lost, opened anew: on another node, or on its own that forgot it. */
 
 import { randomBytes } from "node:crypto";
 
@@ -14,6 +14,7 @@ import {
   NoArchive,
   NodeNotFound,
   NoPlacement,
+  SessionNotFound,
   TransportError,
   UnexpectedError,
 } from "./errors.js";
@@ -39,9 +40,9 @@ export interface Opening {
   readonly roster: Roster;
 }
 
-/** Whether the session's node is gone, or going, so that another must go on. */
+/** Whether the session is gone, or its node is, or is going: it must be opened anew. */
 export function isLost(error: unknown): error is KakeyaError {
-  return error instanceof TransportError || error instanceof Draining || error instanceof GroupLost;
+  return isOneOf(error, [TransportError, Draining, GroupLost, SessionNotFound]);
 }
 
 /** Makes the request; sent again when the network failed and it has a request id. */
@@ -65,31 +66,34 @@ export function requestId(): string {
 }
 
 /**
- * The session `lost`, opened anew on another live node, with the same history.
+ * The session `lost`, opened anew on a live node, with the same history.
  *
  * The node must serve the same weights. Nodes that compute alike, by number format
- * and back end, come first, alive ones before suspects, then the nearest. Throws
- * the error of the last node that was tried, and NoPlacement when there is none.
+ * and back end, come first, alive ones before suspects, then the nearest. The node
+ * that had the session is asked before all others when it has `forgotten` it, else
+ * not at all. Throws the error of the last node that was tried, and NoPlacement when
+ * there is none.
  */
 export async function succeed(
   lost: Place,
   opening: Opening,
   history: History,
-  signal?: AbortSignal,
+  { forgotten = false, signal }: { forgotten?: boolean; signal?: AbortSignal | undefined } = {},
 ): Promise<Place> {
   const offer = lost.opened.model ?? create(ModelOfferSchema);
   const { address } = lost.connection;
   const nodeId = lost.opened.plan?.verifier?.nodeId;
   const nodes = await opening.roster.nodes(address, signal);
   let failure: KakeyaError = new NoPlacement(
-    `no other live node serves ${offer.modelId} with the same weights: start a second ` +
-      "verifier, or wait for this one",
+    `no ${forgotten ? "" : "other "}live node serves ${offer.modelId} with the same weights: ` +
+      "start a second verifier, or wait for this one",
     { metadata: { weights_digest: offer.weightsDigest } },
   );
-  for (const { node, model } of candidates(nodes, offer)) {
-    if (node.address === address || (nodeId && node.nodeId === nodeId)) {
-      continue;
-    }
+  const hadIt = ({ node }: Candidate): boolean =>
+    node.address === address || (!!nodeId && node.nodeId === nodeId);
+  const able = candidates(nodes, offer);
+  const others = able.filter((candidate) => !hadIt(candidate));
+  for (const { node, model } of forgotten ? [...able.filter(hadIt), ...others] : others) {
     try {
       return await openThere(node.address, model.modelId, offer, opening, history, signal);
     } catch (error) {

@@ -167,11 +167,11 @@ export interface Completion {
   readonly alternatives: readonly (readonly Alternative[])[];
 }
 
-/** A session that went over to another node, and lost nothing. */
+/** A session that was opened anew, most often on another node, and lost nothing. */
 export interface Resumption {
   /** The node that was lost, host:port. */
   readonly fromAddress: string;
-  /** The node that goes on, host:port. */
+  /** The node that goes on, host:port; the same where its own node opened it again. */
   readonly toAddress: string;
   /** Why, as the error or stop reason says it. */
   readonly reason: string;
