@@ -81,7 +81,7 @@ def test_top_shows_a_session_that_generates_and_its_details(screen, agents, gene
     top.wait_for(r"^› long-one")
     top.press("enter")
     top.wait_for(r"^session +" + generating.session_id[:16])
-    top.wait_for(r"^accepted +\d+ of \d+ drafted")
+    top.wait_for(r"^accepted +[\d,]+ of [\d,]+ drafted")
     top.resize(120, 40)
     top.wait_for(r"draft \d+ % wire \d+ % verify \d+ %")
     top.press("\x1b")

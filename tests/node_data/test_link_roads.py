@@ -247,7 +247,9 @@ async def test_a_road_is_measured_under_traffic_that_never_pauses(linked, monkey
         assert change.cause is ChangeCause.FASTER
 
 
-async def test_a_slower_road_is_measured_and_left_by_both(linked):
+async def test_a_slower_road_is_measured_and_left_by_both(linked, monkeypatch):
+    # However long the trial takes here, no second one begins.
+    monkeypatch.setattr("node.links.promotion.FIRST_PAUSE_SECONDS", 60.0)
     async with linked(mode=LinkMode.AUTO, seconds=lambda _count: 0.02) as link:
         await trial(link)
         assert link.caller.state.kind is link.served.state.kind is RoadKind.GRPC

@@ -205,7 +205,8 @@ def test_what_keeps_a_rank_from_its_part_is_told_by_name(start, groups, model, e
 
 
 def test_ranks_that_are_never_ready_are_given_up(start):
-    started = start("late", start_seconds=2.0)
+    # Long enough for both to connect on a busy machine.
+    started = start("late", start_seconds=8.0)
     with pytest.raises(GroupNotStarted, match="the time was up before every rank had loaded"):
         started.group.ready.result(30)
 

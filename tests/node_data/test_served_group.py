@@ -83,7 +83,8 @@ async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(
         told = calls.refused(ended.value)
         assert (told.code, told.reason) == (grpc.StatusCode.UNAVAILABLE, "GROUP_LOST")
         assert told.retry_seconds
-        assert "rank 1" in told.text
+        # "rank 1 ended", or "lost with a rank" when the group was given up before the next step.
+        assert "rank" in told.text
         assert received[: len(whole)] == whole[: len(received)]
         await asyncio.wait_for(node.roles.offers_changed.wait(), 10)
         for session_id in (lost, idle):
