@@ -50,6 +50,9 @@ class RecentTokens:
     def left(self, session_id: str) -> None:
         """Says nothing of the model."""
 
+    def idle(self, session_id: str) -> None:
+        """Says nothing of the model."""
+
     def ended(self, session_id: str, outcome: Outcome) -> None:  # noqa: ARG002
         """Forgets the session."""
         self._models.pop(session_id, None)

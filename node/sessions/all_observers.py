@@ -51,6 +51,11 @@ class AllObservers:
         for observer in self._observers:
             observer.left(session_id)
 
+    def idle(self, session_id: str) -> None:
+        """See `SessionObserver.idle`."""
+        for observer in self._observers:
+            observer.idle(session_id)
+
     def ended(self, session_id: str, outcome: Outcome) -> None:
         """See `SessionObserver.ended`."""
         for observer in self._observers:

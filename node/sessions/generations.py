@@ -96,7 +96,7 @@ class Generations:
             if not is_ours:
                 yield self._too_late(session, spec, queue_seconds)
                 return
-            with session.served.store.hold(session.session_id, Activity.GENERATING) as record:
+            with self._desk.working(session, Activity.GENERATING) as record:
                 rebuilt = _rebuild_count(session)
                 observer, session_id, finished = self._observer, session.session_id, False
                 self._began()

@@ -49,5 +49,8 @@ class SessionObserver(Protocol):
     def left(self, session_id: str) -> None:
         """A generation was cancelled by its client, or failed."""
 
+    def idle(self, session_id: str) -> None:
+        """An append or a generation has given up its turn, however it ended."""
+
     def ended(self, session_id: str, outcome: Outcome) -> None:
         """The session is no more."""

@@ -89,8 +89,8 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         )
         token_ids = list(request.token_ids)
         async with session.turn:
-            store, worker = session.served.store, session.served.worker
-            with store.hold(session.session_id, Activity.APPENDING) as record:
+            worker = session.served.worker
+            with self._desk.working(session, Activity.APPENDING) as record:
                 try:
                     await session.pairing.conditioned()
                     length = await worker.run(partial(record.session.append, token_ids, expected))

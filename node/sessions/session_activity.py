@@ -30,6 +30,8 @@ class SessionActivity:
         self.stop_reason: StopReason | None = None
         self.drop_reason: DropReason | None = None
         """As it was when somebody looked last."""
+        self.told_idle = True
+        """Whether those who watch were last told that nothing runs on it."""
         self.generation_began_at = 0.0
         self._blocks: deque[tuple[int, BlockTiming]] = deque(maxlen=TIMELINE_BLOCKS)
         self._untold = 0

@@ -215,6 +215,18 @@ class SessionDesk:
                 evicted.release()
 
     @contextmanager
+    def working(self, session: OpenSession, activity: Activity) -> Iterator[SessionRecord]:
+        """Around what is done in the session's turn: keeps it from being evicted, and shows it.
+
+        Raises `SessionNotFound` or `GroupLost` when it has ended.
+        """
+        try:
+            with session.served.store.hold(session.session_id, activity) as record:
+                yield record
+        finally:
+            self._observer.idle(session.session_id)
+
+    @contextmanager
     def prefilling(self, session: OpenSession) -> Iterator[None]:
         """Around a step that computes keys and values of pending tokens: tells how many."""
         record = session.served.store.get(session.session_id)

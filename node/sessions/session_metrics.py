@@ -94,6 +94,9 @@ class SessionMetrics:
         self._token_times.pop(session_id, None)
         self._metrics.generations.labels(end=LEFT).inc()
 
+    def idle(self, session_id: str) -> None:
+        """Adds nothing to what was told before."""
+
     def ended(self, session_id: str, outcome: Outcome) -> None:
         """Counts a session's end and the length of its history."""
         history = self._histories.pop(session_id, None)

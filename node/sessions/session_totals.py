@@ -55,6 +55,9 @@ class SessionTotals:
     def left(self, session_id: str) -> None:
         """See `SessionObserver.left`."""
 
+    def idle(self, session_id: str) -> None:
+        """See `SessionObserver.idle`."""
+
     def ended(self, session_id: str, outcome: Outcome) -> None:  # noqa: ARG002
         """See `SessionObserver.ended`."""
         self._sessions.pop(session_id, None)

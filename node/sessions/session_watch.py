@@ -132,6 +132,13 @@ class SessionWatch:
             activity.over(None, None, self._clock())
             self._tell(session_id)
 
+    def idle(self, session_id: str) -> None:
+        """See `SessionObserver.idle`."""
+        activity = self._activities.get(session_id)
+        # Its end may have been told while its turn was not over.
+        if activity is not None and not activity.told_idle:
+            self._mark(session_id, LEAST_SECONDS)
+
     def ended(self, session_id: str, outcome: Outcome) -> None:
         """See `SessionObserver.ended`."""
         if self._activities.pop(session_id, None) is None:
@@ -156,7 +163,7 @@ class SessionWatch:
         for activity in self._activities.values():
             # The loop may hear of a session's end only after this.
             with suppress(SessionNotFound, GroupLost):
-                info = session_info(activity.session, now, rejections=False)
+                info = self._told_info(activity, now)
                 sessions.append(activity_to_wire(activity, info, activity.told_blocks(most), now))
         return wire.SessionsSnapshot(sessions=sessions)
 
@@ -226,9 +233,15 @@ class SessionWatch:
         if activity is None or not len(self._watchers):
             return
         with suppress(SessionNotFound, GroupLost):
-            info = session_info(activity.session, now, rejections=False)
+            info = self._told_info(activity, now)
             changed = activity_to_wire(activity, info, activity.new_blocks(), now)
             self._watchers.publish(wire.WatchSessionsResponse(changed=changed))
+
+    @staticmethod
+    def _told_info(activity: SessionActivity, now: float) -> wire.SessionInfo:
+        info = session_info(activity.session, now, rejections=False)
+        activity.told_idle = info.state == wire.SESSION_STATE_IDLE
+        return info
 
     def _publish_end(self, session_id: str, outcome: Outcome) -> None:
         if len(self._watchers):

@@ -90,6 +90,9 @@ class SessionTraces:
         """Hands the generation over as far as it came."""
         self._over(session_id, None)
 
+    def idle(self, session_id: str) -> None:
+        """Adds nothing to what was told before."""
+
     def ended(self, session_id: str, _outcome: Outcome) -> None:
         """Forgets the session."""
         self._sessions.pop(session_id, None)

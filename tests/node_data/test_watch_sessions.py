@@ -94,6 +94,26 @@ async def test_a_generation_is_told_block_by_block(client, proposer):
         assert end.outcome == wire.SESSION_OUTCOME_CLOSED
 
 
+async def test_what_is_over_is_told_idle_although_its_end_was_told_within_its_turn(
+    client, monkeypatch
+):
+    monkeypatch.setattr("node.sessions.session_watch.LEAST_SECONDS", 0.0)
+
+    def rests_at(length):
+        return lambda body: (
+            body.session.history_length == length and body.session.state == wire.SESSION_STATE_IDLE
+        )
+
+    async with Watch(client) as watch:
+        session = await client.open()
+        await client.append(session, PROMPT)
+        await watch.until(session, rests_at(len(PROMPT)), seconds=5.0)
+        for count in (1, 2, 3):
+            await client.generate(session, 5)
+            await watch.until(session, rests_at(len(PROMPT) + 5 * count), seconds=5.0)
+        await client.close(session)
+
+
 async def test_the_snapshot_has_the_latest_blocks_and_later_ones_come_once(client):
     session = await client.open()
     await client.append(session, PROMPT)
