@@ -102,11 +102,13 @@ class Process:
         self._size(columns, lines)
 
     def end(self, *, seconds=15.0):
-        """Its exit code, once it has ended."""
+        """Its exit code, once it has ended and all that it wrote was read."""
         try:
-            return self._process.wait(seconds)
+            code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it did not end:\n{self.text}") from None
+        self._reader.join(seconds)
+        return code
 
     def close(self):
         if self._process.poll() is None:

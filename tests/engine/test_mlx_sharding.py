@@ -211,7 +211,7 @@ def shared(
     for rank in (0, 1):
         other = str(random_checkpoint(seed=rank))
         group.start([*jobs, [other, "float32", str(root / "different"), {}]], rank)
-    assert set(group.wait()) <= {0, 3}, group.logs()
+    assert set(group.wait(4 * DEADLINE_SECONDS)) <= {0, 3}, group.logs()
     for name in folders:
         assert not list(root.glob(f"{name}-?.error")), group.logs()
     return root

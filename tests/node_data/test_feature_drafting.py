@@ -162,7 +162,7 @@ async def test_bad_vectors_cost_drafts_and_no_token(
     assert stream.token_ids == await alone(**sampling)
     counted = faults_of(stream)
     assert counted.keys() == {FEATURES}
-    assert 0 < counted[FEATURES] < stream.done.speculation.block_count
+    assert 0 < counted[FEATURES] < stream.done.speculation.verify_forward_count
     assert stream.done.speculation.drop_reason == runtime_pb2.DROP_REASON_UNSPECIFIED
     assert stream.done.speculation.drafted_count > TOKENS / 2
     after = proposer.metric("kakeya_tensors_refused_total", **refused)
@@ -201,7 +201,10 @@ async def test_vectors_that_are_always_bad_open_the_breaker(
     session = await paired(client)
     stream = await client.generate(session, TOKENS)
     assert stream.token_ids == await alone()
-    assert faults_of(stream) == {FEATURES: 3}
+    # On a busy machine the generation outlasts the breaker, which is tried once more.
+    counted = faults_of(stream)
+    assert counted.keys() == {FEATURES}
+    assert BAD_BLOCKS_TO_OPEN <= counted[FEATURES] < stream.done.speculation.verify_forward_count
     assert stream.done.speculation.drop_reason == FEATURES
     assert (await client.info(session)).drop_reason == FEATURES
     assert "drafting" in verifier.roles.open_breakers()

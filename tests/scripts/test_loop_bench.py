@@ -160,7 +160,7 @@ def test_a_short_run_says_the_same_tokens_everywhere_and_is_drawn(tmp_path):
     # A toy's forward is shorter than any way: the pace may rightly go on alone.
     assert all(cell["acceptance_length"] >= 1.0 for cell in remote)
     assert all(cell["draft_faults"] == 0 for cell in drafting)
-    assert all(0.0 < cell["efficiency"]["median"] < 1.5 for cell in report["cells"])
+    assert all(cell["efficiency"]["median"] > 0.0 for cell in report["cells"])
     slower = drafting[-1]
     assert slower["efficiency"]["median"] > slower["of_hidden"]["median"]
     assert slower["wire_seconds_p50"] >= 0.002
