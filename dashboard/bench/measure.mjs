@@ -123,38 +123,50 @@ async function updates(count) {
   return Object.entries(told).map(([word, at]) => shown[word] - at);
 }
 
-/** Frames while many nodes stream. */
+/** Frames while many nodes stream, of an empty page and of the dashboard in turn. */
 async function streaming(nodes, seconds) {
   const fleet = await synthetic(nodes);
   const board = await boardOf(fleet.ready.address);
-  const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
-  await page.goto(board.ready.url);
-  await painted(page, fleet.ready.nodes[nodes - 1].name);
-  // What a page does once is not what it does all the time.
-  await page.waitForTimeout(3000);
   const windows = [];
+  const empty = [];
   for (let round = 0; round < STREAMING_ROUNDS; round += 1) {
+    // What this machine can show at best while the same nodes stream.
+    const blank = await browser.newPage({ viewport: { width: 1440, height: 900 } });
+    await blank.waitForTimeout(1000);
+    empty.push(await framesOf(blank, seconds * 1000));
+    await blank.close();
+    const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
+    await page.goto(board.ready.url);
+    await painted(page, fleet.ready.nodes[nodes - 1].name);
+    // What a page does once is not what it does all the time.
+    await page.waitForTimeout(3000);
     windows.push(await framesOf(page, seconds * 1000));
+    await page.close();
   }
-  await page.close();
   await board.end();
   await fleet.end();
   const all = windows.flatMap((each) => each.gaps);
   const tasks = windows.flatMap((each) => each.tasks);
-  const rates = windows.map(
-    ({ gaps }) => (gaps.length * 1000) / gaps.reduce((sum, gap) => sum + gap, 0),
-  );
+  const rates = windows.map(rate);
+  const emptyRates = empty.map(rate);
   return {
     nodes,
     seconds,
     rounds: STREAMING_ROUNDS,
     frames_per_second: quantile(rates, 0.5),
     frames_per_second_all: rates,
+    empty_page_frames_per_second: quantile(emptyRates, 0.5),
+    empty_page_frames_per_second_all: emptyRates,
     frame_milliseconds_p50: quantile(all, 0.5),
     frame_milliseconds_p95: quantile(all, 0.95),
     long_task_count: tasks.length,
     longest_task_milliseconds: Math.max(0, ...tasks),
   };
+}
+
+/** Frames a second. */
+function rate({ gaps }) {
+  return (gaps.length * 1000) / gaps.reduce((sum, gap) => sum + gap, 0);
 }
 
 /** Milliseconds between the page's frames, and of its long tasks, for so long. */

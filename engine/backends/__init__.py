@@ -20,6 +20,7 @@ from engine.proposers.contract import Proposer
 from engine.restoration.keys_values_source import ChunkAttention
 from engine.restoration.shape import EvictedShape
 from engine.restoration.stores import EvictedStores
+from engine.thread_count import Threads
 from engine.verifier import Verifier
 from engine.weight_reading import told_of_weights
 
@@ -63,6 +64,9 @@ ARCHIVE_STORES = "engine.backends.torch_backend.archive_stores"
 STORES_BESIDE = "engine.backends.torch_backend.stores_beside"
 """It has `stores_beside`."""
 
+THREADS = "engine.backends.torch_backend.threads"
+"""It has `TorchThreads`."""
+
 FETCHED_ATTENTION = "engine.backends.torch_backend.fetched_attention"
 """It has `TorchFetchedAttention`."""
 
@@ -87,6 +91,10 @@ class _ArchiveStores(Protocol):
 
 class _StoresBeside(Protocol):
     def stores_beside(self, verifier: Verifier) -> EvictedStores | None: ...
+
+
+class _Threads(Protocol):
+    def TorchThreads(self) -> Threads: ...  # noqa: N802 - a class
 
 
 class _FetchedAttention(Protocol):
@@ -244,6 +252,13 @@ def archive_stores(budget_bytes: int) -> EvictedStores:
     """
     module = cast(_ArchiveStores, _imported("torch", ARCHIVE_STORES))
     return module.TorchArchiveStores(budget_bytes)
+
+
+def threads_of(verifier: Verifier) -> Threads | None:
+    """The threads that forwards of `verifier` take; None where its back end has no say in them."""
+    if verifier.info.backend != "torch":
+        return None
+    return cast(_Threads, _imported("torch", THREADS)).TorchThreads()
 
 
 def stores_beside(verifier: Verifier) -> EvictedStores | None:

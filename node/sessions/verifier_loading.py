@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from engine.backends import load_verifier, stores_beside
+import structlog
+
+from engine.backends import load_verifier, stores_beside, threads_of
 from engine.calibration import measure_steps
 from engine.exactness import settle
 from engine.model_folder import Progress, resolve
 from engine.session_store import EndReason, SessionStore
+from engine.thread_count import settle_threads
 from engine.verifier import Verifier
 from fleet.card import ModelKind, ModelOffer, Role, StepCost
 from node.sessions.served_verifier import ServedVerifier
 from node.sessions.session_desk import new_session_id
 from node.sessions.worker import ModelWorker
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +57,30 @@ async def load_served_verifier(
     try:
         load = partial(load_verifier, folder, dtype=dtype, backend=backend, reading=reading)
         verifier = await worker.run(load)
+        await worker.run(partial(_choose_threads, verifier, store.clock))
         served = await serve_verifier(verifier, worker, store)
         stores = await worker.run(partial(stores_beside, verifier))
         return replace(served, stores=stores, source=str(folder.path))
     except BaseException:
         await worker.close()
         raise
+
+
+def _choose_threads(verifier: Verifier, clock: Callable[[], float]) -> None:
+    threads = threads_of(verifier)
+    if threads is None or "OMP_NUM_THREADS" in os.environ:
+        # What a person set stays.
+        return
+    most = threads.count
+    chosen = settle_threads(verifier, threads, clock)
+    if chosen < most:
+        _log.info(
+            "fewer_threads",
+            model=verifier.info.model_id,
+            threads=chosen,
+            cores=most,
+            reason="as fast, and the other cores stay free",
+        )
 
 
 async def serve_verifier(
