@@ -6,8 +6,8 @@ Measured in real Chromium, headless and drawn by the processor, by
 `dashboard/bench/measure.mjs`: seconds from the start of `fleet dashboard` to the
 first node's name on the screen; milliseconds from an event on a node to the frame
 that shows it; frames a second while many synthetic nodes stream, of the page and
-of an empty page in turn; bytes of the page's JavaScript. The nodes are synthetic: they speak the contract, compute
-nothing, and share this machine with the browser.
+of an empty page in turn; bytes of the page's JavaScript. The nodes are synthetic:
+they speak the contract, compute nothing, and share this machine with the browser.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What HTTP costs beside the SDK: time to the first token, and tokens a second.
+"""What HTTP costs beside the SDK, and a thread a core: first token, tokens a second.
 
     python -m scripts.bench_http --rounds 10 --out benchmarks/http.json
 
-One agent in a process of its own serves the verifier. Each prompt is answered by
-each side in turn, in an order shuffled anew every round: a session of the SDK,
-HTTP's stream read by the standard library, and HTTP's stream read by OpenAI's
-client. All open a session, read the prompt, write greedily, and close; all write the
-same text, or the run fails.
+An agent in a process of its own serves the verifier with as many threads as it chose,
+another (`sdk_all_threads`) with a thread a core, as OMP_NUM_THREADS tells it. Each
+prompt is answered by each side in turn, in an order shuffled anew every round: a
+session of the SDK, HTTP's stream read by the standard library, HTTP's stream read by
+OpenAI's client, and a session of the SDK at the other agent. All open a session, read
+the prompt, write greedily, and close; all write the same text, or the run fails.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import http.client
 import json
 import math
+import os
 import random
 import statistics
 import time
@@ -26,7 +28,7 @@ import openai
 
 from kakeya import Client
 from kakeya.text import TextCodec
-from node.agent_process import LocalFleet
+from node.agent_process import AgentProcess, LocalFleet
 from scripts.bench_machine import command, machine, write_report
 
 PROMPTS = (
@@ -136,17 +138,21 @@ def measure(side: Answer, prompt: str, into: Measured) -> str:
     return "".join(pieces)
 
 
-def run(arguments: argparse.Namespace, address: str, http_address: str) -> dict[str, Measured]:
+def run(
+    arguments: argparse.Namespace, agent: AgentProcess, all_threads: AgentProcess
+) -> dict[str, Measured]:
     """All rounds; raises SystemExit when two sides disagree."""
     order = random.Random(arguments.seed)
     model = arguments.verifier
-    with Client(address) as client:
+    http_address = str(agent.ready["http_address"])
+    with Client(agent.address) as client, Client(all_threads.address) as other:
         codec = client.text(model)
         fields = asked(model, arguments.tokens, codec.stop_token_ids)
         sides: dict[str, Answer] = {
             "sdk": by_sdk(client, codec, model, arguments.tokens),
             "http": by_http(http_address, fields),
             "openai": by_openai(http_address, fields),
+            "sdk_all_threads": by_sdk(other, codec, model, arguments.tokens),
         }
         measured = {name: Measured() for name in sides}
         # The first answers open connections and fetch the tokenizer.
@@ -174,8 +180,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/http.json"))
     arguments = parser.parse_args()
     with LocalFleet("bench-http") as fleet:
-        agent = fleet.start("one", serve=[f"verifier={arguments.verifier}"])
-        measured = run(arguments, agent.address, str(agent.ready["http_address"]))
+        serve = [f"verifier={arguments.verifier}"]
+        every = {"OMP_NUM_THREADS": str(os.cpu_count() or 1)}
+        agents = fleet.start("one", serve=serve), fleet.start("two", serve=serve, environment=every)
+        measured = run(arguments, *agents)
     report = {
         "command": command("bench_http"),
         "machine": machine(),
