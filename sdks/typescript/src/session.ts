@@ -33,8 +33,9 @@ import { modelOffer, plan } from "./wire/plan.js";
  *
  * Holds the tokens that it appended and received as `history`, so that they can be
  * appended to a session elsewhere; with the option `resume` it does so itself when
- * its verifier is lost, and there again when its node has forgotten it. `await using` closes the session at the end of a block;
- * there, a session that is gone already is not an error.
+ * its verifier is lost, and there again when its node has forgotten it. `await using`
+ * closes the session at the end of a block; there, a session that is gone already is
+ * not an error.
  *
  * A generation that was left early may have committed tokens on the node that
  * never arrived here. The next append or generation then rewinds the session to
