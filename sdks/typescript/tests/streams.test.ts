@@ -67,13 +67,13 @@ const ways: Record<string, (opened: Session) => Promise<void>> = {
 
 describe("leaving a generation cancels it on the node", () => {
   test.each(Object.entries(ways))("%s", async (_, leave) => {
-    // The node waits after two blocks, so that nothing but a cancellation ends its work.
-    await nodes.node.set({ silent_after: 2 });
+    // The node waits after its block, so that nothing but a cancellation ends its work.
+    await nodes.node.set({ silent_after: 1 });
     const opened = await session();
     await leave(opened);
     expect(await nodes.node.cancelled(0)).toBe(true);
     const { streams } = await nodes.node.report();
-    expect(streams).toEqual([{ sent: 8, cancelled: true }]);
+    expect(streams).toEqual([{ sent: 4, cancelled: true }]);
   });
 });
 
