@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import ModuleType
@@ -203,12 +202,10 @@ async def test_without_an_archive_the_session_waits_then_fails_by_name_and_lives
     assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "RESTORER_LOST")
     assert error.retry_seconds
     assert (await info_of(caller, session.session_id)).restorer.lost
-    began = time.monotonic()
+    # Had it waited as long as an archive is waited for, it would be told that none came.
     stream = await caller.generate(session.session_id, MAX_TOKENS, deadline_seconds=0.2)
     assert stream.done.stop_reason == runtime_pb2.STOP_REASON_DEADLINE
     assert stream.token_ids == []
-    # Well before the second that an archive is waited for.
-    assert time.monotonic() - began < 0.8
     await around.start("lonely", "archive=64MiB")
     assert (await caller.generate(session.session_id, MAX_TOKENS)).token_ids == full
     assert not (await info_of(caller, session.session_id)).restorer.lost
