@@ -74,7 +74,7 @@ def test_watching_prints_at_once_and_ctrl_c_ends_it_at_once(fleet, agents, inter
     done, seconds = interrupt(process)
     assert done.code == 0
     assert done.err.strip() == ""
-    assert seconds < 2.0
+    assert seconds < 0.5
 
 
 def test_a_node_that_joins_and_leaves_is_seen_by_a_watch(fleet, agents, lone_agent, interrupt):
@@ -243,7 +243,7 @@ def test_ctrl_c_in_mid_answer_is_at_once_and_stops_the_work_on_the_node(
     done, seconds = interrupt(process)
     assert done.code == 130
     assert "Traceback" not in done.err
-    assert seconds < 2.0
+    assert seconds < 0.5
     deadline = time.monotonic() + 10
     with Client(agents[0].address) as client:
         while client.fleet.node().load.generating_count:

@@ -310,7 +310,7 @@ async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client):
     await first.read()
     began = asyncio.get_running_loop().time()
     stream = await client.generate(session, 10, deadline_seconds=0.05, temperature=1.0, seed=5)
-    assert asyncio.get_running_loop().time() - began < 5.0
+    assert asyncio.get_running_loop().time() - began < 1.0
     assert first.done() is False, "the first one was over before its time"
     assert stream.done.stop_reason == runtime_pb2.STOP_REASON_DEADLINE
     assert stream.token_ids == []
