@@ -222,6 +222,7 @@ class CapabilityCard(_message.Message):
     ARCHIVE_FIELD_NUMBER: _builtins.int
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     LOADING_FIELD_NUMBER: _builtins.int
+    HOST_ID_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """SHA-256 of public_key, hexadecimal."""
     name: _builtins.str
@@ -262,6 +263,11 @@ class CapabilityCard(_message.Message):
     """
     loading: _builtins.bool
     """Whether it still downloads or loads models: more offers follow."""
+    host_id: _builtins.str
+    """Names the machine as long as it runs: nodes with the same one share its
+    memory. A digest, of which nothing else can be learned; empty from nodes that do
+    not tell.
+    """
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where the node answers, host:port, best first."""
@@ -303,10 +309,11 @@ class CapabilityCard(_message.Message):
         archive: Global___ArchiveOffer | None = ...,
         http_address: _builtins.str = ...,
         loading: _builtins.bool = ...,
+        host_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "archive", b"archive"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "archive", b"archive", "boot_id", b"boot_id", "fleet_name", b"fleet_name", "http_address", b"http_address", "incarnation", b"incarnation", "loading", b"loading", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator", b"accelerator", "addresses", b"addresses", "announced_at_unix", b"announced_at_unix", "archive", b"archive", "boot_id", b"boot_id", "fleet_name", b"fleet_name", "host_id", b"host_id", "http_address", b"http_address", "incarnation", b"incarnation", "loading", b"loading", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "name", b"name", "node_id", b"node_id", "platform", b"platform", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "public_key", b"public_key", "ring_address", b"ring_address", "sequence", b"sequence", "software_version", b"software_version", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -807,6 +814,50 @@ class TensorLinkStatus(_message.Message):
 Global___TensorLinkStatus: _TypeAlias = TensorLinkStatus  # noqa: Y015
 
 @_typing.final
+class SeedFault(_message.Message):
+    """A seed peer that this node was told of and cannot join."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    MEND_FIELD_NUMBER: _builtins.int
+    SINCE_SECONDS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_COUNT_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """host:port, as it was given."""
+    reason: _builtins.str
+    """Why, in UPPER_SNAKE_CASE: UNREACHABLE, NOT_A_NODE, FLEET_MISMATCH,
+    PROTOCOL_SKEW, or the reason of another error.
+    """
+    message: _builtins.str
+    """A sentence for people."""
+    mend: _builtins.str
+    """A sentence that says what mends it; empty when nothing is known to."""
+    since_seconds: _builtins.float
+    """Seconds since it was first tried in vain."""
+    attempt_count: _builtins.int
+    """How often it was tried in vain since."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        mend: _builtins.str = ...,
+        since_seconds: _builtins.float = ...,
+        attempt_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempt_count", b"attempt_count", "mend", b"mend", "message", b"message", "reason", b"reason", "since_seconds", b"since_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SeedFault: _TypeAlias = SeedFault  # noqa: Y015
+
+@_typing.final
 class GetNodeResponse(_message.Message):
     """A node as it sees itself."""
 
@@ -821,6 +872,7 @@ class GetNodeResponse(_message.Message):
     TENSOR_LINKS_FIELD_NUMBER: _builtins.int
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     STARTED_AT_UNIX_FIELD_NUMBER: _builtins.int
+    SEED_FAULTS_FIELD_NUMBER: _builtins.int
     metrics_address: _builtins.str
     """Where /metrics is served, host:port; empty when it is not."""
     draining: _builtins.bool
@@ -851,6 +903,10 @@ class GetNodeResponse(_message.Message):
     def tensor_links(self) -> _containers.RepeatedCompositeFieldContainer[Global___TensorLinkStatus]:
         """Tensor links that are open, either way."""
 
+    @_builtins.property
+    def seed_faults(self) -> _containers.RepeatedCompositeFieldContainer[Global___SeedFault]:
+        """Seed peers that do not answer as nodes of this fleet."""
+
     def __init__(
         self,
         *,
@@ -863,10 +919,11 @@ class GetNodeResponse(_message.Message):
         tensor_links: _abc.Iterable[Global___TensorLinkStatus] | None = ...,
         http_address: _builtins.str = ...,
         started_at_unix: _builtins.float = ...,
+        seed_faults: _abc.Iterable[Global___SeedFault] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["card", b"card", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptances", b"acceptances", "card", b"card", "draining", b"draining", "http_address", b"http_address", "links", b"links", "load", b"load", "metrics_address", b"metrics_address", "started_at_unix", b"started_at_unix", "tensor_links", b"tensor_links"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptances", b"acceptances", "card", b"card", "draining", b"draining", "http_address", b"http_address", "links", b"links", "load", b"load", "metrics_address", b"metrics_address", "seed_faults", b"seed_faults", "started_at_unix", b"started_at_unix", "tensor_links", b"tensor_links"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -139,6 +139,7 @@ class ModelOffer(_message.Message):
     BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     HISTORY_LAYER_COUNT_FIELD_NUMBER: _builtins.int
     RANK_COUNT_FIELD_NUMBER: _builtins.int
+    THREAD_COUNT_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """The name that requests use: "tiny", a hub id, or the folder's name."""
     role: Global___Role.ValueType
@@ -203,6 +204,11 @@ class ModelOffer(_message.Message):
     """Ranks that compute a verifier together; its K/V bytes are those of one of
     them. 0 for a model of one process.
     """
+    thread_count: _builtins.int
+    """Threads that share one forward of a verifier. exact was checked with as
+    many, and other numbers may round otherwise: a session resumes first where
+    they are equal. 0 for proposers, and from nodes that do not tell.
+    """
     @_builtins.property
     def step_costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepCost]:
         """Measured steps, by rising token_count."""
@@ -236,10 +242,11 @@ class ModelOffer(_message.Message):
         block_size: _builtins.int = ...,
         history_layer_count: _builtins.int = ...,
         rank_count: _builtins.int = ...,
+        thread_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "backend", b"backend", "block_size", b"block_size", "context_length", b"context_length", "dtype", b"dtype", "encoder_digest", b"encoder_digest", "exact", b"exact", "feature_width", b"feature_width", "history_layer_count", b"history_layer_count", "kind", b"kind", "kv_bytes_per_token", b"kv_bytes_per_token", "kv_fixed_bytes", b"kv_fixed_bytes", "model_id", b"model_id", "quantization", b"quantization", "rank_count", b"rank_count", "role", b"role", "step_costs", b"step_costs", "tapped_layers", b"tapped_layers", "target_weights_digest", b"target_weights_digest", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size", "weights_digest", b"weights_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "backend", b"backend", "block_size", b"block_size", "context_length", b"context_length", "dtype", b"dtype", "encoder_digest", b"encoder_digest", "exact", b"exact", "feature_width", b"feature_width", "history_layer_count", b"history_layer_count", "kind", b"kind", "kv_bytes_per_token", b"kv_bytes_per_token", "kv_fixed_bytes", b"kv_fixed_bytes", "model_id", b"model_id", "quantization", b"quantization", "rank_count", b"rank_count", "role", b"role", "step_costs", b"step_costs", "tapped_layers", b"tapped_layers", "target_weights_digest", b"target_weights_digest", "thread_count", b"thread_count", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size", "weights_digest", b"weights_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,9 @@ class _KvStrategy:
 class _KvStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KvStrategy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     KV_STRATEGY_UNSPECIFIED: _KvStrategy.ValueType  # 0
-    """The server's default: sink_window."""
+    """The server's choice: restored where a live archive has room and the verifier
+    can use it, else sink_window.
+    """
     KV_STRATEGY_FULL: _KvStrategy.ValueType  # 1
     """Every position stays resident."""
     KV_STRATEGY_SINK_WINDOW: _KvStrategy.ValueType  # 2
@@ -38,7 +40,9 @@ class KvStrategy(_KvStrategy, metaclass=_KvStrategyEnumTypeWrapper):
     """How the verifier keeps keys and values."""
 
 KV_STRATEGY_UNSPECIFIED: KvStrategy.ValueType  # 0
-"""The server's default: sink_window."""
+"""The server's choice: restored where a live archive has room and the verifier
+can use it, else sink_window.
+"""
 KV_STRATEGY_FULL: KvStrategy.ValueType  # 1
 """Every position stays resident."""
 KV_STRATEGY_SINK_WINDOW: KvStrategy.ValueType  # 2
@@ -442,8 +446,17 @@ class Plan(_message.Message):
     EXACT_FIELD_NUMBER: _builtins.int
     ARCHIVE_FIELD_NUMBER: _builtins.int
     ARCHIVES_FIELD_NUMBER: _builtins.int
+    ACCEPTANCE_RATE_LOW_FIELD_NUMBER: _builtins.int
+    ACCEPTANCE_RATE_HIGH_FIELD_NUMBER: _builtins.int
+    PREDICTED_TOKENS_PER_SECOND_LOW_FIELD_NUMBER: _builtins.int
+    PREDICTED_TOKENS_PER_SECOND_HIGH_FIELD_NUMBER: _builtins.int
+    EXPLORING_FIELD_NUMBER: _builtins.int
+    KV_STRATEGY_FIELD_NUMBER: _builtins.int
     transport: Global___Transport.ValueType
-    """Road between the two; unspecified when the verifier decodes alone."""
+    """Road that tensors between the two will take, where the proposer takes any
+    and both ends offer it, else that of its drafts; unspecified when the verifier
+    decodes alone.
+    """
     block_size: _builtins.int
     """Drafted tokens a block; 0 when the verifier decodes alone."""
     predicted_tokens_per_second: _builtins.float
@@ -465,6 +478,24 @@ class Plan(_message.Message):
     machine, or decodes alone. False only when the request names the proposer
     of a verifier that is not exact; a reason says so then.
     """
+    acceptance_rate_low: _builtins.float
+    """Range of acceptance_rate that the streams measured so far, or the
+    assumption, allow: about four of five streams lie in it. Both 0 when the
+    verifier decodes alone.
+    """
+    acceptance_rate_high: _builtins.float
+    """The upper end of the same."""
+    predicted_tokens_per_second_low: _builtins.float
+    """predicted_tokens_per_second at acceptance_rate_low."""
+    predicted_tokens_per_second_high: _builtins.float
+    """predicted_tokens_per_second at acceptance_rate_high."""
+    exploring: _builtins.bool
+    """Whether the proposer is tried to learn its speed with this stream; the
+    session goes on alone, or with another one, after a bounded number of
+    tokens if it does not pay.
+    """
+    kv_strategy: Global___KvStrategy.ValueType
+    """How keys and values will be kept, whether the request said so or not."""
     @_builtins.property
     def verifier(self) -> Global___Placement:
         """Where the session will be."""
@@ -513,10 +544,16 @@ class Plan(_message.Message):
         exact: _builtins.bool = ...,
         archive: Global___Placement | None = ...,
         archives: _abc.Iterable[Global___ArchiveRange] | None = ...,
+        acceptance_rate_low: _builtins.float = ...,
+        acceptance_rate_high: _builtins.float = ...,
+        predicted_tokens_per_second_low: _builtins.float = ...,
+        predicted_tokens_per_second_high: _builtins.float = ...,
+        exploring: _builtins.bool = ...,
+        kv_strategy: Global___KvStrategy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "proposer", b"proposer", "verifier", b"verifier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "archive", b"archive", "archives", b"archives", "block_size", b"block_size", "exact", b"exact", "kv_bytes", b"kv_bytes", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "verifier", b"verifier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "acceptance_rate_high", b"acceptance_rate_high", "acceptance_rate_low", b"acceptance_rate_low", "archive", b"archive", "archives", b"archives", "block_size", b"block_size", "exact", b"exact", "exploring", b"exploring", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "predicted_tokens_per_second_high", b"predicted_tokens_per_second_high", "predicted_tokens_per_second_low", b"predicted_tokens_per_second_low", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "verifier", b"verifier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

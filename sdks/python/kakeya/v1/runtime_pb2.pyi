@@ -244,10 +244,14 @@ class CreateSessionRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     MAX_HISTORY_TOKENS_FIELD_NUMBER: _builtins.int
     RESTORER_FIELD_NUMBER: _builtins.int
+    INITIAL_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Verifier model."""
     kv_strategy: _placement_pb2.KvStrategy.ValueType
-    """How keys and values are kept; sink_window when not given."""
+    """How keys and values are kept. When not given: restored where a live archive
+    has room and the verifier can use it, else sink_window; the plan says which
+    and why.
+    """
     sink_tokens: _builtins.int
     """Positions at the start that stay resident; the default is 4."""
     window_tokens: _builtins.int
@@ -276,6 +280,12 @@ class CreateSessionRequest(_message.Message):
         given. Refused with another kv_strategy.
         """
 
+    @_builtins.property
+    def initial_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The first tokens of the history, oldest first: appended and computed as
+        AppendTokens does, before the answer.
+        """
+
     def __init__(
         self,
         *,
@@ -289,10 +299,11 @@ class CreateSessionRequest(_message.Message):
         request_id: _builtins.str = ...,
         max_history_tokens: _builtins.int = ...,
         restorer: _placement_pb2.Restorer | None = ...,
+        initial_token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "restorer", b"restorer", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "window_tokens", b"window_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "client_label", b"client_label", "kv_strategy", b"kv_strategy", "max_history_tokens", b"max_history_tokens", "model_id", b"model_id", "request_id", b"request_id", "restorer", b"restorer", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "stop_token_ids", b"stop_token_ids", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens", "_window_tokens", b"_window_tokens", "client_label", b"client_label", "initial_token_ids", b"initial_token_ids", "kv_strategy", b"kv_strategy", "max_history_tokens", b"max_history_tokens", "model_id", b"model_id", "request_id", b"request_id", "restorer", b"restorer", "sink_tokens", b"sink_tokens", "speculation", b"speculation", "stop_token_ids", b"stop_token_ids", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__sink_tokens: _TypeAlias = _typing.Literal["sink_tokens"]  # noqa: Y015
     _WhichOneofArgType__sink_tokens: _TypeAlias = _typing.Literal["_sink_tokens", b"_sink_tokens"]  # noqa: Y015
@@ -315,10 +326,21 @@ class CreateSessionResponse(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     VOCABULARY_SIZE_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
+    KV_STRATEGY_FIELD_NUMBER: _builtins.int
+    HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
+    PREFILL_SECONDS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Names the session in every later call."""
     vocabulary_size: _builtins.int
     """Ids are 0 to vocabulary_size - 1."""
+    kv_strategy: _placement_pb2.KvStrategy.ValueType
+    """How keys and values are kept, whether the request said so or not.
+    Unspecified from nodes that do not tell.
+    """
+    history_length: _builtins.int
+    """Tokens in the history: those of initial_token_ids."""
+    prefill_seconds: _builtins.float
+    """What computing their keys and values took, in seconds."""
     @_builtins.property
     def model(self) -> _model_pb2.ModelOffer:
         """The verifier model, as the node's card offers it."""
@@ -334,10 +356,13 @@ class CreateSessionResponse(_message.Message):
         model: _model_pb2.ModelOffer | None = ...,
         vocabulary_size: _builtins.int = ...,
         plan: _placement_pb2.Plan | None = ...,
+        kv_strategy: _placement_pb2.KvStrategy.ValueType = ...,
+        history_length: _builtins.int = ...,
+        prefill_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "plan", b"plan", "session_id", b"session_id", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_length", b"history_length", "kv_strategy", b"kv_strategy", "model", b"model", "plan", b"plan", "prefill_seconds", b"prefill_seconds", "session_id", b"session_id", "vocabulary_size", b"vocabulary_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -386,16 +411,22 @@ class AppendTokensResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HISTORY_LENGTH_FIELD_NUMBER: _builtins.int
+    PREFILL_SECONDS_FIELD_NUMBER: _builtins.int
     history_length: _builtins.int
     """Tokens in the history."""
+    prefill_seconds: _builtins.float
+    """What computing the appended tokens' keys and values took, in seconds, waits
+    for other sessions' turns included.
+    """
     def __init__(
         self,
         *,
         history_length: _builtins.int = ...,
+        prefill_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_length", b"history_length"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_length", b"history_length", "prefill_seconds", b"prefill_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -779,7 +810,9 @@ class GenerateTimings(_message.Message):
     queue_seconds: _builtins.float
     """Waiting for the session's earlier operations, in seconds."""
     prefill_seconds: _builtins.float
-    """Keys and values of tokens not computed yet, in seconds."""
+    """Keys and values of tokens that were not computed yet, in seconds; those of an
+    append are computed, and told, by AppendTokens.
+    """
     first_token_seconds: _builtins.float
     """From the request to the first committed token, in seconds; 0 without one."""
     total_seconds: _builtins.float
@@ -815,6 +848,7 @@ class GenerateDone(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     RESTORER_REBUILD_COUNT_FIELD_NUMBER: _builtins.int
     LINK_CHANGES_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     stop_reason: Global___StopReason.ValueType
     """Why it ended."""
     generated_token_count: _builtins.int
@@ -826,6 +860,11 @@ class GenerateDone(_message.Message):
     restorer_rebuild_count: _builtins.int
     """How often what was evicted was lost during the generation and made anew
     from the history, on the same archive or another.
+    """
+    forgotten_token_count: _builtins.int
+    """Positions of the history that no query sees any more, at the generation's
+    end: evicted, and not restored. With kv_strategy sink_window, what the
+    history has beyond sink and window; else 0.
     """
     @_builtins.property
     def timings(self) -> Global___GenerateTimings:
@@ -857,10 +896,11 @@ class GenerateDone(_message.Message):
         seed: _builtins.int = ...,
         restorer_rebuild_count: _builtins.int = ...,
         link_changes: _abc.Iterable[Global___LinkChange] | None = ...,
+        forgotten_token_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["speculation", b"speculation", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated_token_count", b"generated_token_count", "history_length", b"history_length", "link_changes", b"link_changes", "restorer_rebuild_count", b"restorer_rebuild_count", "seed", b"seed", "speculation", b"speculation", "stop_reason", b"stop_reason", "timeline", b"timeline", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forgotten_token_count", b"forgotten_token_count", "generated_token_count", b"generated_token_count", "history_length", b"history_length", "link_changes", b"link_changes", "restorer_rebuild_count", b"restorer_rebuild_count", "seed", b"seed", "speculation", b"speculation", "stop_reason", b"stop_reason", "timeline", b"timeline", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1008,6 +1048,40 @@ class RestorerInfo(_message.Message):
 Global___RestorerInfo: _TypeAlias = RestorerInfo  # noqa: Y015
 
 @_typing.final
+class InvariantCount(_message.Message):
+    """How often a promise of a session was checked, and found broken."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INVARIANT_FIELD_NUMBER: _builtins.int
+    CHECK_COUNT_FIELD_NUMBER: _builtins.int
+    VIOLATION_COUNT_FIELD_NUMBER: _builtins.int
+    invariant: _builtins.str
+    """Its name: history_cache_agreement, bounded_kv_memory, contiguous_commit or
+    finite_logits.
+    """
+    check_count: _builtins.int
+    """Checks since the session was opened."""
+    violation_count: _builtins.int
+    """Those that failed. The first one ends the session, so that a session that
+    answers has 0.
+    """
+    def __init__(
+        self,
+        *,
+        invariant: _builtins.str = ...,
+        check_count: _builtins.int = ...,
+        violation_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_count", b"check_count", "invariant", b"invariant", "violation_count", b"violation_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InvariantCount: _TypeAlias = InvariantCount  # noqa: Y015
+
+@_typing.final
 class SessionInfo(_message.Message):
     """The state of a session."""
 
@@ -1030,6 +1104,8 @@ class SessionInfo(_message.Message):
     DROP_REASON_FIELD_NUMBER: _builtins.int
     FORWARD_COUNT_FIELD_NUMBER: _builtins.int
     RESTORER_FIELD_NUMBER: _builtins.int
+    INVARIANTS_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     model_id: _builtins.str
@@ -1062,6 +1138,8 @@ class SessionInfo(_message.Message):
     """Why it decodes alone now; unspecified when it does not."""
     forward_count: _builtins.int
     """Forward passes of the verifier since it was opened, prefill included."""
+    forgotten_token_count: _builtins.int
+    """Positions of the history that no query sees any more; see GenerateDone."""
     @_builtins.property
     def plan(self) -> _placement_pb2.Plan:
         """The pair that serves it."""
@@ -1069,6 +1147,10 @@ class SessionInfo(_message.Message):
     @_builtins.property
     def restorer(self) -> Global___RestorerInfo:
         """What it has evicted; not set unless kv_strategy is restored."""
+
+    @_builtins.property
+    def invariants(self) -> _containers.RepeatedCompositeFieldContainer[Global___InvariantCount]:
+        """What was checked, by name. Empty from nodes that do not tell."""
 
     def __init__(
         self,
@@ -1090,10 +1172,12 @@ class SessionInfo(_message.Message):
         drop_reason: Global___DropReason.ValueType = ...,
         forward_count: _builtins.int = ...,
         restorer: Global___RestorerInfo | None = ...,
+        invariants: _abc.Iterable[Global___InvariantCount] | None = ...,
+        forgotten_token_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "restorer", b"restorer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "client_label", b"client_label", "drop_reason", b"drop_reason", "forward_count", b"forward_count", "history_length", b"history_length", "idle_seconds", b"idle_seconds", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "model_id", b"model_id", "plan", b"plan", "resident_token_count", b"resident_token_count", "restorer", b"restorer", "session_id", b"session_id", "sink_tokens", b"sink_tokens", "state", b"state", "ttl_seconds", b"ttl_seconds", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "client_label", b"client_label", "drop_reason", b"drop_reason", "forgotten_token_count", b"forgotten_token_count", "forward_count", b"forward_count", "history_length", b"history_length", "idle_seconds", b"idle_seconds", "invariants", b"invariants", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "model_id", b"model_id", "plan", b"plan", "resident_token_count", b"resident_token_count", "restorer", b"restorer", "session_id", b"session_id", "sink_tokens", b"sink_tokens", "state", b"state", "ttl_seconds", b"ttl_seconds", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -89,7 +89,7 @@ class RuntimeServiceServicer(object):
     """
 
     def CreateSession(self, request, context):
-        """Opens a session with an empty history. Errors: NOT_FOUND
+        """Opens a session, with initial_token_ids as its history. Errors: NOT_FOUND
         (MODEL_NOT_FOUND: no live node serves the model), FAILED_PRECONDITION
         (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask there;
         NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
@@ -98,6 +98,7 @@ class RuntimeServiceServicer(object):
         UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
         (NO_ARCHIVE: no live node has an archive with room; TRAINED_FOR_ANOTHER,
         RESTORER_MISMATCH: the learned map is another verifier's, or another one).
+        With initial_token_ids also those of AppendTokens; no session stays open then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

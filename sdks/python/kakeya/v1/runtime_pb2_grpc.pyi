@@ -36,7 +36,7 @@ class RuntimeServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RuntimeServiceAsyncStub: ...
     CreateSession: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.CreateSessionRequest, _runtime_pb2.CreateSessionResponse]
-    """Opens a session with an empty history. Errors: NOT_FOUND
+    """Opens a session, with initial_token_ids as its history. Errors: NOT_FOUND
     (MODEL_NOT_FOUND: no live node serves the model), FAILED_PRECONDITION
     (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask there;
     NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
@@ -45,6 +45,7 @@ class RuntimeServiceStub:
     UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
     (NO_ARCHIVE: no live node has an archive with room; TRAINED_FOR_ANOTHER,
     RESTORER_MISMATCH: the learned map is another verifier's, or another one).
+    With initial_token_ids also those of AppendTokens; no session stays open then.
     """
     AppendTokens: _grpc.UnaryUnaryMultiCallable[_runtime_pb2.AppendTokensRequest, _runtime_pb2.AppendTokensResponse]
     """Appends tokens to the history and computes their keys and values. Errors:
@@ -102,7 +103,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSession: _aio.UnaryUnaryMultiCallable[_runtime_pb2.CreateSessionRequest, _runtime_pb2.CreateSessionResponse]  # type: ignore[assignment]
-    """Opens a session with an empty history. Errors: NOT_FOUND
+    """Opens a session, with initial_token_ids as its history. Errors: NOT_FOUND
     (MODEL_NOT_FOUND: no live node serves the model), FAILED_PRECONDITION
     (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask there;
     NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
@@ -111,6 +112,7 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
     (NO_ARCHIVE: no live node has an archive with room; TRAINED_FOR_ANOTHER,
     RESTORER_MISMATCH: the learned map is another verifier's, or another one).
+    With initial_token_ids also those of AppendTokens; no session stays open then.
     """
     AppendTokens: _aio.UnaryUnaryMultiCallable[_runtime_pb2.AppendTokensRequest, _runtime_pb2.AppendTokensResponse]  # type: ignore[assignment]
     """Appends tokens to the history and computes their keys and values. Errors:
@@ -171,7 +173,7 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _runtime_pb2.CreateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_runtime_pb2.CreateSessionResponse, _abc.Awaitable[_runtime_pb2.CreateSessionResponse]]:
-        """Opens a session with an empty history. Errors: NOT_FOUND
+        """Opens a session, with initial_token_ids as its history. Errors: NOT_FOUND
         (MODEL_NOT_FOUND: no live node serves the model), FAILED_PRECONDITION
         (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask there;
         NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
@@ -180,6 +182,7 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
         (NO_ARCHIVE: no live node has an archive with room; TRAINED_FOR_ANOTHER,
         RESTORER_MISMATCH: the learned map is another verifier's, or another one).
+        With initial_token_ids also those of AppendTokens; no session stays open then.
         """
 
     @_abc_1.abstractmethod

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/capability.proto.
  */
 export const file_kakeya_v1_capability: GenFile = /*@__PURE__*/
-  fileDesc("ChprYWtleWEvdjEvY2FwYWJpbGl0eS5wcm90bxIJa2FrZXlhLnYxIikKC0FjY2VsZXJhdG9yEgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCSJcCgxBcmNoaXZlT2ZmZXISFgoOY2FwYWNpdHlfYnl0ZXMYASABKAQSEgoKZnJlZV9ieXRlcxgCIAEoBBIMCgRwb3J0GAMgASgNEhIKCmFyaXRobWV0aWMYBCABKAkinAQKDkNhcGFiaWxpdHlDYXJkEg8KB25vZGVfaWQYASABKAkSDAoEbmFtZRgCIAEoCRISCgpmbGVldF9uYW1lGAMgASgJEg8KB2Jvb3RfaWQYBCABKAkSEwoLaW5jYXJuYXRpb24YBSABKAQSEAoIc2VxdWVuY2UYBiABKA0SEgoKcHVibGljX2tleRgHIAEoDBIRCglhZGRyZXNzZXMYCCADKAkSEAoIcGxhdGZvcm0YCSABKAkSKwoLYWNjZWxlcmF0b3IYCiABKAsyFi5rYWtleWEudjEuQWNjZWxlcmF0b3ISGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAsgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAwgASgEEhgKEHNvZnR3YXJlX3ZlcnNpb24YDSABKAkSFAoMcHJvdG9jb2xfbWluGA4gASgNEhQKDHByb3RvY29sX21heBgPIAEoDRIlCgZtb2RlbHMYECADKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIUCgxyaW5nX2FkZHJlc3MYESABKAkSGQoRYW5ub3VuY2VkX2F0X3VuaXgYEiABKAESEwoLdHRsX3NlY29uZHMYEyABKAESKAoHYXJjaGl2ZRgUIAEoCzIXLmtha2V5YS52MS5BcmNoaXZlT2ZmZXISFAoMaHR0cF9hZGRyZXNzGBUgASgJEg8KB2xvYWRpbmcYFiABKAgiLQoKU2lnbmVkQ2FyZBIMCgRjYXJkGAEgASgMEhEKCXNpZ25hdHVyZRgCIAEoDCJoCgZSdW1vdXISDwoHbm9kZV9pZBgBIAEoCRITCgtpbmNhcm5hdGlvbhgCIAEoBBIlCghsaXZlbmVzcxgDIAEoDjITLmtha2V5YS52MS5MaXZlbmVzcxIRCglzaWduYXR1cmUYBCABKAwingEKC0RpZ2VzdEVudHJ5EhAKCG5vZGVfa2V5GAEgASgGEhMKC2luY2FybmF0aW9uGAIgASgEEhAKCHNlcXVlbmNlGAMgASgNEhEKCWNhcmRfaGFzaBgEIAEoBxIcChRsaXZlbmVzc19pbmNhcm5hdGlvbhgFIAEoBBIlCghsaXZlbmVzcxgGIAEoDjITLmtha2V5YS52MS5MaXZlbmVzcyLsAQobRXhjaGFuZ2VDYXBhYmlsaXRpZXNSZXF1ZXN0EhYKDnNlbmRlcl9ub2RlX2lkGAEgASgJEhIKCmZsZWV0X25hbWUYAiABKAkSFAoMcHJvdG9jb2xfbWluGAMgASgNEhQKDHByb3RvY29sX21heBgEIAEoDRIRCglyb290X2hhc2gYBSABKAwSJAoFY2FyZHMYBiADKAsyFS5rYWtleWEudjEuU2lnbmVkQ2FyZBIiCgdydW1vdXJzGAcgAygLMhEua2FrZXlhLnYxLlJ1bW91chIYChB3YW50ZWRfbm9kZV9rZXlzGAggAygGIuQBChxFeGNoYW5nZUNhcGFiaWxpdGllc1Jlc3BvbnNlEhYKDnNlbmRlcl9ub2RlX2lkGAEgASgJEhEKCXJvb3RfaGFzaBgCIAEoDBIkCgVjYXJkcxgDIAMoCzIVLmtha2V5YS52MS5TaWduZWRDYXJkEiIKB3J1bW91cnMYBCADKAsyES5rYWtleWEudjEuUnVtb3VyEiYKBmRpZ2VzdBgFIAMoCzIWLmtha2V5YS52MS5EaWdlc3RFbnRyeRInCgdza2lwcGVkGAYgAygLMhYua2FrZXlhLnYxLlNraXBwZWRDYXJkIiwKC1NraXBwZWRDYXJkEg0KBWluZGV4GAEgASgNEg4KBnJlYXNvbhgCIAEoCSI8ChBQcm9iZVBlZXJSZXF1ZXN0Eg8KB25vZGVfaWQYASABKAkSFwoPdGltZW91dF9zZWNvbmRzGAIgASgBIkIKEVByb2JlUGVlclJlc3BvbnNlEhEKCXJlYWNoYWJsZRgBIAEoCBIaChJyb3VuZF90cmlwX3NlY29uZHMYAiABKAEiEAoOR2V0Tm9kZVJlcXVlc3QiawoIUGVlckxpbmsSDwoHbm9kZV9pZBgBIAEoCRIaChJyb3VuZF90cmlwX3NlY29uZHMYAiABKAESFAoMYnJlYWtlcl9vcGVuGAMgASgIEhwKFGFyY2hpdmVfd2FpdF9zZWNvbmRzGAQgASgBIukBCghOb2RlTG9hZBIVCg1zZXNzaW9uX2NvdW50GAEgASgNEhgKEGdlbmVyYXRpbmdfY291bnQYAiABKA0SGgoSZHJhZnRfc3RyZWFtX2NvdW50GAMgASgNEhAKCGt2X2J5dGVzGAQgASgEEhcKD2t2X2J1ZGdldF9ieXRlcxgFIAEoBBIZChFtZW1vcnlfZnJlZV9ieXRlcxgGIAEoBBIVCg1hcmNoaXZlX2NvdW50GAcgASgNEhUKDWFyY2hpdmVfYnl0ZXMYCCABKAQSHAoUYXJjaGl2ZV9idWRnZXRfYnl0ZXMYCSABKAQiegoSTWVhc3VyZWRBY2NlcHRhbmNlEhkKEXZlcmlmaWVyX21vZGVsX2lkGAEgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAIgASgJEhcKD2FjY2VwdGFuY2VfcmF0ZRgDIAEoARIVCg1kcmFmdGVkX2NvdW50GAQgASgEIqoCChBUZW5zb3JMaW5rU3RhdHVzEhQKDHBlZXJfbm9kZV9pZBgBIAEoCRInCgdwdXJwb3NlGAIgASgOMhYua2FrZXlhLnYxLkxpbmtQdXJwb3NlEicKCXRyYW5zcG9ydBgDIAEoDjIULmtha2V5YS52MS5UcmFuc3BvcnQSEgoKZ2VuZXJhdGlvbhgEIAEoDRIYChBieXRlc19wZXJfc2Vjb25kGAUgASgBEg4KBnJlYXNvbhgGIAEoCRIbChNjaGFuZ2VkX3NlY29uZHNfYWdvGAcgASgBEhEKCWlzX2NhbGxlchgIIAEoCBIUCgx0ZW5zb3JfY291bnQYCSABKAQSEgoKYnl0ZV9jb3VudBgKIAEoBBIWCg5kZW1vdGlvbl9jb3VudBgLIAEoDSLCAgoPR2V0Tm9kZVJlc3BvbnNlEicKBGNhcmQYASABKAsyGS5rYWtleWEudjEuQ2FwYWJpbGl0eUNhcmQSIgoFbGlua3MYAiADKAsyEy5rYWtleWEudjEuUGVlckxpbmsSIQoEbG9hZBgDIAEoCzITLmtha2V5YS52MS5Ob2RlTG9hZBIyCgthY2NlcHRhbmNlcxgEIAMoCzIdLmtha2V5YS52MS5NZWFzdXJlZEFjY2VwdGFuY2USFwoPbWV0cmljc19hZGRyZXNzGAUgASgJEhAKCGRyYWluaW5nGAYgASgIEjEKDHRlbnNvcl9saW5rcxgHIAMoCzIbLmtha2V5YS52MS5UZW5zb3JMaW5rU3RhdHVzEhQKDGh0dHBfYWRkcmVzcxgIIAEoCRIXCg9zdGFydGVkX2F0X3VuaXgYCSABKAEiEwoRV2F0Y2hGbGVldFJlcXVlc3QingEKCk5vZGVTdGF0dXMSJwoEY2FyZBgBIAEoCzIZLmtha2V5YS52MS5DYXBhYmlsaXR5Q2FyZBIlCghsaXZlbmVzcxgCIAEoDjITLmtha2V5YS52MS5MaXZlbmVzcxITCgthZ2Vfc2Vjb25kcxgDIAEoARIaChJyb3VuZF90cmlwX3NlY29uZHMYBCABKAESDwoHaXNfc2VsZhgFIAEoCCJJCg1GbGVldFNuYXBzaG90EiQKBW5vZGVzGAEgAygLMhUua2FrZXlhLnYxLk5vZGVTdGF0dXMSEgoKZmxlZXRfbmFtZRgCIAEoCSKPAQoSV2F0Y2hGbGVldFJlc3BvbnNlEiwKCHNuYXBzaG90GAEgASgLMhgua2FrZXlhLnYxLkZsZWV0U25hcHNob3RIABIoCgdjaGFuZ2VkGAIgASgLMhUua2FrZXlhLnYxLk5vZGVTdGF0dXNIABIZCg9yZW1vdmVkX25vZGVfaWQYAyABKAlIAEIGCgRraW5kIiUKDExlYXZlUmVxdWVzdBIVCg1kcmFpbl9zZWNvbmRzGAEgASgBIiAKDUxlYXZlUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCSIrChBXYXRjaE5vZGVSZXF1ZXN0EhcKD2hpc3Rvcnlfc2Vjb25kcxgBIAEoASLzAgoKTm9kZVNhbXBsZRIPCgdhdF91bml4GAEgASgBEhkKEXRva2Vuc19wZXJfc2Vjb25kGAIgASgBEiEKGXByZWZpbGxfdG9rZW5zX3Blcl9zZWNvbmQYAyABKAESFQoNc2Vzc2lvbl9jb3VudBgEIAEoDRIYChBnZW5lcmF0aW5nX2NvdW50GAUgASgNEhoKEmRyYWZ0X3N0cmVhbV9jb3VudBgGIAEoDRIQCghrdl9ieXRlcxgHIAEoBBIZChFtZW1vcnlfZnJlZV9ieXRlcxgIIAEoBBIVCg1hcmNoaXZlX2J5dGVzGAkgASgEEhUKDWRyYWZ0ZWRfY291bnQYCiABKA0SFgoOYWNjZXB0ZWRfY291bnQYCyABKA0SHAoUdmVyaWZ5X2ZvcndhcmRfY291bnQYDCABKA0SGQoRZHJhZnRzX3Blcl9zZWNvbmQYDSABKAESHQoVbGlua19ieXRlc19wZXJfc2Vjb25kGA4gASgBIrIBCglOb2RlRXZlbnQSDgoGbnVtYmVyGAEgASgEEg8KB2F0X3VuaXgYAiABKAESKgoIc2V2ZXJpdHkYAyABKA4yGC5rYWtleWEudjEuRXZlbnRTZXZlcml0eRIMCgRraW5kGAQgASgJEg8KB21lc3NhZ2UYBSABKAkSDAoEbWVuZBgGIAEoCRIXCg9zdWJqZWN0X25vZGVfaWQYByABKAkSEgoKc2Vzc2lvbl9pZBgIIAEoCSKHAgoIVHJhbnNmZXISEwoLdHJhbnNmZXJfaWQYASABKAkSJQoEa2luZBgCIAEoDjIXLmtha2V5YS52MS5UcmFuc2ZlcktpbmQSEAoIbW9kZWxfaWQYAyABKAkSJwoFc3RhdGUYBCABKA4yGC5rYWtleWEudjEuVHJhbnNmZXJTdGF0ZRISCgpkb25lX2J5dGVzGAUgASgEEhMKC3RvdGFsX2J5dGVzGAYgASgEEhgKEGJ5dGVzX3Blcl9zZWNvbmQYByABKAESGQoRcmVtYWluaW5nX3NlY29uZHMYCCABKAESFwoPc3RhcnRlZF9hdF91bml4GAkgASgBEg0KBWVycm9yGAogASgJIsUBCgtOb2RlSGlzdG9yeRIoCgRub2RlGAEgASgLMhoua2FrZXlhLnYxLkdldE5vZGVSZXNwb25zZRIWCg5zYW1wbGVfc2Vjb25kcxgCIAEoARImCgdzYW1wbGVzGAMgAygLMhUua2FrZXlhLnYxLk5vZGVTYW1wbGUSJAoGZXZlbnRzGAQgAygLMhQua2FrZXlhLnYxLk5vZGVFdmVudBImCgl0cmFuc2ZlcnMYBSADKAsyEy5rYWtleWEudjEuVHJhbnNmZXIi6wEKEVdhdGNoTm9kZVJlc3BvbnNlEikKB2hpc3RvcnkYASABKAsyFi5rYWtleWEudjEuTm9kZUhpc3RvcnlIABInCgZzYW1wbGUYAiABKAsyFS5rYWtleWEudjEuTm9kZVNhbXBsZUgAEiUKBWV2ZW50GAMgASgLMhQua2FrZXlhLnYxLk5vZGVFdmVudEgAEicKCHRyYW5zZmVyGAQgASgLMhMua2FrZXlhLnYxLlRyYW5zZmVySAASKgoEbm9kZRgFIAEoCzIaLmtha2V5YS52MS5HZXROb2RlUmVzcG9uc2VIAEIGCgRraW5kKnQKCExpdmVuZXNzEhgKFExJVkVORVNTX1VOU1BFQ0lGSUVEEAASEgoOTElWRU5FU1NfQUxJVkUQARIUChBMSVZFTkVTU19TVVNQRUNUEAISEQoNTElWRU5FU1NfREVBRBADEhEKDUxJVkVORVNTX0xFRlQQBCp+Cg1FdmVudFNldmVyaXR5Eh4KGkVWRU5UX1NFVkVSSVRZX1VOU1BFQ0lGSUVEEAASFwoTRVZFTlRfU0VWRVJJVFlfSU5GTxABEhoKFkVWRU5UX1NFVkVSSVRZX1dBUk5JTkcQAhIYChRFVkVOVF9TRVZFUklUWV9FUlJPUhADKmEKDFRyYW5zZmVyS2luZBIdChlUUkFOU0ZFUl9LSU5EX1VOU1BFQ0lGSUVEEAASGgoWVFJBTlNGRVJfS0lORF9ET1dOTE9BRBABEhYKElRSQU5TRkVSX0tJTkRfTE9BRBACKn8KDVRyYW5zZmVyU3RhdGUSHgoaVFJBTlNGRVJfU1RBVEVfVU5TUEVDSUZJRUQQABIaChZUUkFOU0ZFUl9TVEFURV9SVU5OSU5HEAESFwoTVFJBTlNGRVJfU1RBVEVfRE9ORRACEhkKFVRSQU5TRkVSX1NUQVRFX0ZBSUxFRBADMtkDChFDYXBhYmlsaXR5U2VydmljZRJnChRFeGNoYW5nZUNhcGFiaWxpdGllcxImLmtha2V5YS52MS5FeGNoYW5nZUNhcGFiaWxpdGllc1JlcXVlc3QaJy5rYWtleWEudjEuRXhjaGFuZ2VDYXBhYmlsaXRpZXNSZXNwb25zZRJGCglQcm9iZVBlZXISGy5rYWtleWEudjEuUHJvYmVQZWVyUmVxdWVzdBocLmtha2V5YS52MS5Qcm9iZVBlZXJSZXNwb25zZRJACgdHZXROb2RlEhkua2FrZXlhLnYxLkdldE5vZGVSZXF1ZXN0Ghoua2FrZXlhLnYxLkdldE5vZGVSZXNwb25zZRJLCgpXYXRjaEZsZWV0Ehwua2FrZXlhLnYxLldhdGNoRmxlZXRSZXF1ZXN0Gh0ua2FrZXlhLnYxLldhdGNoRmxlZXRSZXNwb25zZTABEkgKCVdhdGNoTm9kZRIbLmtha2V5YS52MS5XYXRjaE5vZGVSZXF1ZXN0Ghwua2FrZXlhLnYxLldhdGNoTm9kZVJlc3BvbnNlMAESOgoFTGVhdmUSFy5rYWtleWEudjEuTGVhdmVSZXF1ZXN0Ghgua2FrZXlhLnYxLkxlYXZlUmVzcG9uc2ViBnByb3RvMw", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
+  fileDesc("ChprYWtleWEvdjEvY2FwYWJpbGl0eS5wcm90bxIJa2FrZXlhLnYxIikKC0FjY2VsZXJhdG9yEgwKBGtpbmQYASABKAkSDAoEbmFtZRgCIAEoCSJcCgxBcmNoaXZlT2ZmZXISFgoOY2FwYWNpdHlfYnl0ZXMYASABKAQSEgoKZnJlZV9ieXRlcxgCIAEoBBIMCgRwb3J0GAMgASgNEhIKCmFyaXRobWV0aWMYBCABKAkirQQKDkNhcGFiaWxpdHlDYXJkEg8KB25vZGVfaWQYASABKAkSDAoEbmFtZRgCIAEoCRISCgpmbGVldF9uYW1lGAMgASgJEg8KB2Jvb3RfaWQYBCABKAkSEwoLaW5jYXJuYXRpb24YBSABKAQSEAoIc2VxdWVuY2UYBiABKA0SEgoKcHVibGljX2tleRgHIAEoDBIRCglhZGRyZXNzZXMYCCADKAkSEAoIcGxhdGZvcm0YCSABKAkSKwoLYWNjZWxlcmF0b3IYCiABKAsyFi5rYWtleWEudjEuQWNjZWxlcmF0b3ISGgoSbWVtb3J5X3RvdGFsX2J5dGVzGAsgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAwgASgEEhgKEHNvZnR3YXJlX3ZlcnNpb24YDSABKAkSFAoMcHJvdG9jb2xfbWluGA4gASgNEhQKDHByb3RvY29sX21heBgPIAEoDRIlCgZtb2RlbHMYECADKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIUCgxyaW5nX2FkZHJlc3MYESABKAkSGQoRYW5ub3VuY2VkX2F0X3VuaXgYEiABKAESEwoLdHRsX3NlY29uZHMYEyABKAESKAoHYXJjaGl2ZRgUIAEoCzIXLmtha2V5YS52MS5BcmNoaXZlT2ZmZXISFAoMaHR0cF9hZGRyZXNzGBUgASgJEg8KB2xvYWRpbmcYFiABKAgSDwoHaG9zdF9pZBgXIAEoCSItCgpTaWduZWRDYXJkEgwKBGNhcmQYASABKAwSEQoJc2lnbmF0dXJlGAIgASgMImgKBlJ1bW91chIPCgdub2RlX2lkGAEgASgJEhMKC2luY2FybmF0aW9uGAIgASgEEiUKCGxpdmVuZXNzGAMgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzEhEKCXNpZ25hdHVyZRgEIAEoDCKeAQoLRGlnZXN0RW50cnkSEAoIbm9kZV9rZXkYASABKAYSEwoLaW5jYXJuYXRpb24YAiABKAQSEAoIc2VxdWVuY2UYAyABKA0SEQoJY2FyZF9oYXNoGAQgASgHEhwKFGxpdmVuZXNzX2luY2FybmF0aW9uGAUgASgEEiUKCGxpdmVuZXNzGAYgASgOMhMua2FrZXlhLnYxLkxpdmVuZXNzIuwBChtFeGNoYW5nZUNhcGFiaWxpdGllc1JlcXVlc3QSFgoOc2VuZGVyX25vZGVfaWQYASABKAkSEgoKZmxlZXRfbmFtZRgCIAEoCRIUCgxwcm90b2NvbF9taW4YAyABKA0SFAoMcHJvdG9jb2xfbWF4GAQgASgNEhEKCXJvb3RfaGFzaBgFIAEoDBIkCgVjYXJkcxgGIAMoCzIVLmtha2V5YS52MS5TaWduZWRDYXJkEiIKB3J1bW91cnMYByADKAsyES5rYWtleWEudjEuUnVtb3VyEhgKEHdhbnRlZF9ub2RlX2tleXMYCCADKAYi5AEKHEV4Y2hhbmdlQ2FwYWJpbGl0aWVzUmVzcG9uc2USFgoOc2VuZGVyX25vZGVfaWQYASABKAkSEQoJcm9vdF9oYXNoGAIgASgMEiQKBWNhcmRzGAMgAygLMhUua2FrZXlhLnYxLlNpZ25lZENhcmQSIgoHcnVtb3VycxgEIAMoCzIRLmtha2V5YS52MS5SdW1vdXISJgoGZGlnZXN0GAUgAygLMhYua2FrZXlhLnYxLkRpZ2VzdEVudHJ5EicKB3NraXBwZWQYBiADKAsyFi5rYWtleWEudjEuU2tpcHBlZENhcmQiLAoLU2tpcHBlZENhcmQSDQoFaW5kZXgYASABKA0SDgoGcmVhc29uGAIgASgJIjwKEFByb2JlUGVlclJlcXVlc3QSDwoHbm9kZV9pZBgBIAEoCRIXCg90aW1lb3V0X3NlY29uZHMYAiABKAEiQgoRUHJvYmVQZWVyUmVzcG9uc2USEQoJcmVhY2hhYmxlGAEgASgIEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgCIAEoASIQCg5HZXROb2RlUmVxdWVzdCJrCghQZWVyTGluaxIPCgdub2RlX2lkGAEgASgJEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgCIAEoARIUCgxicmVha2VyX29wZW4YAyABKAgSHAoUYXJjaGl2ZV93YWl0X3NlY29uZHMYBCABKAEi6QEKCE5vZGVMb2FkEhUKDXNlc3Npb25fY291bnQYASABKA0SGAoQZ2VuZXJhdGluZ19jb3VudBgCIAEoDRIaChJkcmFmdF9zdHJlYW1fY291bnQYAyABKA0SEAoIa3ZfYnl0ZXMYBCABKAQSFwoPa3ZfYnVkZ2V0X2J5dGVzGAUgASgEEhkKEW1lbW9yeV9mcmVlX2J5dGVzGAYgASgEEhUKDWFyY2hpdmVfY291bnQYByABKA0SFQoNYXJjaGl2ZV9ieXRlcxgIIAEoBBIcChRhcmNoaXZlX2J1ZGdldF9ieXRlcxgJIAEoBCJ6ChJNZWFzdXJlZEFjY2VwdGFuY2USGQoRdmVyaWZpZXJfbW9kZWxfaWQYASABKAkSGQoRcHJvcG9zZXJfbW9kZWxfaWQYAiABKAkSFwoPYWNjZXB0YW5jZV9yYXRlGAMgASgBEhUKDWRyYWZ0ZWRfY291bnQYBCABKAQiqgIKEFRlbnNvckxpbmtTdGF0dXMSFAoMcGVlcl9ub2RlX2lkGAEgASgJEicKB3B1cnBvc2UYAiABKA4yFi5rYWtleWEudjEuTGlua1B1cnBvc2USJwoJdHJhbnNwb3J0GAMgASgOMhQua2FrZXlhLnYxLlRyYW5zcG9ydBISCgpnZW5lcmF0aW9uGAQgASgNEhgKEGJ5dGVzX3Blcl9zZWNvbmQYBSABKAESDgoGcmVhc29uGAYgASgJEhsKE2NoYW5nZWRfc2Vjb25kc19hZ28YByABKAESEQoJaXNfY2FsbGVyGAggASgIEhQKDHRlbnNvcl9jb3VudBgJIAEoBBISCgpieXRlX2NvdW50GAogASgEEhYKDmRlbW90aW9uX2NvdW50GAsgASgNInkKCVNlZWRGYXVsdBIPCgdhZGRyZXNzGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIPCgdtZXNzYWdlGAMgASgJEgwKBG1lbmQYBCABKAkSFQoNc2luY2Vfc2Vjb25kcxgFIAEoARIVCg1hdHRlbXB0X2NvdW50GAYgASgNIu0CCg9HZXROb2RlUmVzcG9uc2USJwoEY2FyZBgBIAEoCzIZLmtha2V5YS52MS5DYXBhYmlsaXR5Q2FyZBIiCgVsaW5rcxgCIAMoCzITLmtha2V5YS52MS5QZWVyTGluaxIhCgRsb2FkGAMgASgLMhMua2FrZXlhLnYxLk5vZGVMb2FkEjIKC2FjY2VwdGFuY2VzGAQgAygLMh0ua2FrZXlhLnYxLk1lYXN1cmVkQWNjZXB0YW5jZRIXCg9tZXRyaWNzX2FkZHJlc3MYBSABKAkSEAoIZHJhaW5pbmcYBiABKAgSMQoMdGVuc29yX2xpbmtzGAcgAygLMhsua2FrZXlhLnYxLlRlbnNvckxpbmtTdGF0dXMSFAoMaHR0cF9hZGRyZXNzGAggASgJEhcKD3N0YXJ0ZWRfYXRfdW5peBgJIAEoARIpCgtzZWVkX2ZhdWx0cxgKIAMoCzIULmtha2V5YS52MS5TZWVkRmF1bHQiEwoRV2F0Y2hGbGVldFJlcXVlc3QingEKCk5vZGVTdGF0dXMSJwoEY2FyZBgBIAEoCzIZLmtha2V5YS52MS5DYXBhYmlsaXR5Q2FyZBIlCghsaXZlbmVzcxgCIAEoDjITLmtha2V5YS52MS5MaXZlbmVzcxITCgthZ2Vfc2Vjb25kcxgDIAEoARIaChJyb3VuZF90cmlwX3NlY29uZHMYBCABKAESDwoHaXNfc2VsZhgFIAEoCCJJCg1GbGVldFNuYXBzaG90EiQKBW5vZGVzGAEgAygLMhUua2FrZXlhLnYxLk5vZGVTdGF0dXMSEgoKZmxlZXRfbmFtZRgCIAEoCSKPAQoSV2F0Y2hGbGVldFJlc3BvbnNlEiwKCHNuYXBzaG90GAEgASgLMhgua2FrZXlhLnYxLkZsZWV0U25hcHNob3RIABIoCgdjaGFuZ2VkGAIgASgLMhUua2FrZXlhLnYxLk5vZGVTdGF0dXNIABIZCg9yZW1vdmVkX25vZGVfaWQYAyABKAlIAEIGCgRraW5kIiUKDExlYXZlUmVxdWVzdBIVCg1kcmFpbl9zZWNvbmRzGAEgASgBIiAKDUxlYXZlUmVzcG9uc2USDwoHbm9kZV9pZBgBIAEoCSIrChBXYXRjaE5vZGVSZXF1ZXN0EhcKD2hpc3Rvcnlfc2Vjb25kcxgBIAEoASLzAgoKTm9kZVNhbXBsZRIPCgdhdF91bml4GAEgASgBEhkKEXRva2Vuc19wZXJfc2Vjb25kGAIgASgBEiEKGXByZWZpbGxfdG9rZW5zX3Blcl9zZWNvbmQYAyABKAESFQoNc2Vzc2lvbl9jb3VudBgEIAEoDRIYChBnZW5lcmF0aW5nX2NvdW50GAUgASgNEhoKEmRyYWZ0X3N0cmVhbV9jb3VudBgGIAEoDRIQCghrdl9ieXRlcxgHIAEoBBIZChFtZW1vcnlfZnJlZV9ieXRlcxgIIAEoBBIVCg1hcmNoaXZlX2J5dGVzGAkgASgEEhUKDWRyYWZ0ZWRfY291bnQYCiABKA0SFgoOYWNjZXB0ZWRfY291bnQYCyABKA0SHAoUdmVyaWZ5X2ZvcndhcmRfY291bnQYDCABKA0SGQoRZHJhZnRzX3Blcl9zZWNvbmQYDSABKAESHQoVbGlua19ieXRlc19wZXJfc2Vjb25kGA4gASgBIrIBCglOb2RlRXZlbnQSDgoGbnVtYmVyGAEgASgEEg8KB2F0X3VuaXgYAiABKAESKgoIc2V2ZXJpdHkYAyABKA4yGC5rYWtleWEudjEuRXZlbnRTZXZlcml0eRIMCgRraW5kGAQgASgJEg8KB21lc3NhZ2UYBSABKAkSDAoEbWVuZBgGIAEoCRIXCg9zdWJqZWN0X25vZGVfaWQYByABKAkSEgoKc2Vzc2lvbl9pZBgIIAEoCSKHAgoIVHJhbnNmZXISEwoLdHJhbnNmZXJfaWQYASABKAkSJQoEa2luZBgCIAEoDjIXLmtha2V5YS52MS5UcmFuc2ZlcktpbmQSEAoIbW9kZWxfaWQYAyABKAkSJwoFc3RhdGUYBCABKA4yGC5rYWtleWEudjEuVHJhbnNmZXJTdGF0ZRISCgpkb25lX2J5dGVzGAUgASgEEhMKC3RvdGFsX2J5dGVzGAYgASgEEhgKEGJ5dGVzX3Blcl9zZWNvbmQYByABKAESGQoRcmVtYWluaW5nX3NlY29uZHMYCCABKAESFwoPc3RhcnRlZF9hdF91bml4GAkgASgBEg0KBWVycm9yGAogASgJIsUBCgtOb2RlSGlzdG9yeRIoCgRub2RlGAEgASgLMhoua2FrZXlhLnYxLkdldE5vZGVSZXNwb25zZRIWCg5zYW1wbGVfc2Vjb25kcxgCIAEoARImCgdzYW1wbGVzGAMgAygLMhUua2FrZXlhLnYxLk5vZGVTYW1wbGUSJAoGZXZlbnRzGAQgAygLMhQua2FrZXlhLnYxLk5vZGVFdmVudBImCgl0cmFuc2ZlcnMYBSADKAsyEy5rYWtleWEudjEuVHJhbnNmZXIi6wEKEVdhdGNoTm9kZVJlc3BvbnNlEikKB2hpc3RvcnkYASABKAsyFi5rYWtleWEudjEuTm9kZUhpc3RvcnlIABInCgZzYW1wbGUYAiABKAsyFS5rYWtleWEudjEuTm9kZVNhbXBsZUgAEiUKBWV2ZW50GAMgASgLMhQua2FrZXlhLnYxLk5vZGVFdmVudEgAEicKCHRyYW5zZmVyGAQgASgLMhMua2FrZXlhLnYxLlRyYW5zZmVySAASKgoEbm9kZRgFIAEoCzIaLmtha2V5YS52MS5HZXROb2RlUmVzcG9uc2VIAEIGCgRraW5kKnQKCExpdmVuZXNzEhgKFExJVkVORVNTX1VOU1BFQ0lGSUVEEAASEgoOTElWRU5FU1NfQUxJVkUQARIUChBMSVZFTkVTU19TVVNQRUNUEAISEQoNTElWRU5FU1NfREVBRBADEhEKDUxJVkVORVNTX0xFRlQQBCp+Cg1FdmVudFNldmVyaXR5Eh4KGkVWRU5UX1NFVkVSSVRZX1VOU1BFQ0lGSUVEEAASFwoTRVZFTlRfU0VWRVJJVFlfSU5GTxABEhoKFkVWRU5UX1NFVkVSSVRZX1dBUk5JTkcQAhIYChRFVkVOVF9TRVZFUklUWV9FUlJPUhADKmEKDFRyYW5zZmVyS2luZBIdChlUUkFOU0ZFUl9LSU5EX1VOU1BFQ0lGSUVEEAASGgoWVFJBTlNGRVJfS0lORF9ET1dOTE9BRBABEhYKElRSQU5TRkVSX0tJTkRfTE9BRBACKn8KDVRyYW5zZmVyU3RhdGUSHgoaVFJBTlNGRVJfU1RBVEVfVU5TUEVDSUZJRUQQABIaChZUUkFOU0ZFUl9TVEFURV9SVU5OSU5HEAESFwoTVFJBTlNGRVJfU1RBVEVfRE9ORRACEhkKFVRSQU5TRkVSX1NUQVRFX0ZBSUxFRBADMtkDChFDYXBhYmlsaXR5U2VydmljZRJnChRFeGNoYW5nZUNhcGFiaWxpdGllcxImLmtha2V5YS52MS5FeGNoYW5nZUNhcGFiaWxpdGllc1JlcXVlc3QaJy5rYWtleWEudjEuRXhjaGFuZ2VDYXBhYmlsaXRpZXNSZXNwb25zZRJGCglQcm9iZVBlZXISGy5rYWtleWEudjEuUHJvYmVQZWVyUmVxdWVzdBocLmtha2V5YS52MS5Qcm9iZVBlZXJSZXNwb25zZRJACgdHZXROb2RlEhkua2FrZXlhLnYxLkdldE5vZGVSZXF1ZXN0Ghoua2FrZXlhLnYxLkdldE5vZGVSZXNwb25zZRJLCgpXYXRjaEZsZWV0Ehwua2FrZXlhLnYxLldhdGNoRmxlZXRSZXF1ZXN0Gh0ua2FrZXlhLnYxLldhdGNoRmxlZXRSZXNwb25zZTABEkgKCVdhdGNoTm9kZRIbLmtha2V5YS52MS5XYXRjaE5vZGVSZXF1ZXN0Ghwua2FrZXlhLnYxLldhdGNoTm9kZVJlc3BvbnNlMAESOgoFTGVhdmUSFy5rYWtleWEudjEuTGVhdmVSZXF1ZXN0Ghgua2FrZXlhLnYxLkxlYXZlUmVzcG9uc2ViBnByb3RvMw", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
 
 /**
  * Processor and its vendor API, as the node found it.
@@ -249,6 +249,15 @@ export type CapabilityCard = Message<"kakeya.v1.CapabilityCard"> & {
    * @generated from field: bool loading = 22;
    */
   loading: boolean;
+
+  /**
+   * Names the machine as long as it runs: nodes with the same one share its
+   * memory. A digest, of which nothing else can be learned; empty from nodes that do
+   * not tell.
+   *
+   * @generated from field: string host_id = 23;
+   */
+  hostId: string;
 };
 
 /**
@@ -866,6 +875,63 @@ export const TensorLinkStatusSchema: GenMessage<TensorLinkStatus> = /*@__PURE__*
   messageDesc(file_kakeya_v1_capability, 15);
 
 /**
+ * A seed peer that this node was told of and cannot join.
+ *
+ * @generated from message kakeya.v1.SeedFault
+ */
+export type SeedFault = Message<"kakeya.v1.SeedFault"> & {
+  /**
+   * host:port, as it was given.
+   *
+   * @generated from field: string address = 1;
+   */
+  address: string;
+
+  /**
+   * Why, in UPPER_SNAKE_CASE: UNREACHABLE, NOT_A_NODE, FLEET_MISMATCH,
+   * PROTOCOL_SKEW, or the reason of another error.
+   *
+   * @generated from field: string reason = 2;
+   */
+  reason: string;
+
+  /**
+   * A sentence for people.
+   *
+   * @generated from field: string message = 3;
+   */
+  message: string;
+
+  /**
+   * A sentence that says what mends it; empty when nothing is known to.
+   *
+   * @generated from field: string mend = 4;
+   */
+  mend: string;
+
+  /**
+   * Seconds since it was first tried in vain.
+   *
+   * @generated from field: double since_seconds = 5;
+   */
+  sinceSeconds: number;
+
+  /**
+   * How often it was tried in vain since.
+   *
+   * @generated from field: uint32 attempt_count = 6;
+   */
+  attemptCount: number;
+};
+
+/**
+ * Describes the message kakeya.v1.SeedFault.
+ * Use `create(SeedFaultSchema)` to create a new message.
+ */
+export const SeedFaultSchema: GenMessage<SeedFault> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_capability, 16);
+
+/**
  * A node as it sees itself.
  *
  * @generated from message kakeya.v1.GetNodeResponse
@@ -934,6 +1000,13 @@ export type GetNodeResponse = Message<"kakeya.v1.GetNodeResponse"> & {
    * @generated from field: double started_at_unix = 9;
    */
   startedAtUnix: number;
+
+  /**
+   * Seed peers that do not answer as nodes of this fleet.
+   *
+   * @generated from field: repeated kakeya.v1.SeedFault seed_faults = 10;
+   */
+  seedFaults: SeedFault[];
 };
 
 /**
@@ -941,7 +1014,7 @@ export type GetNodeResponse = Message<"kakeya.v1.GetNodeResponse"> & {
  * Use `create(GetNodeResponseSchema)` to create a new message.
  */
 export const GetNodeResponseSchema: GenMessage<GetNodeResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 16);
+  messageDesc(file_kakeya_v1_capability, 17);
 
 /**
  * Asks for the fleet.
@@ -956,7 +1029,7 @@ export type WatchFleetRequest = Message<"kakeya.v1.WatchFleetRequest"> & {
  * Use `create(WatchFleetRequestSchema)` to create a new message.
  */
 export const WatchFleetRequestSchema: GenMessage<WatchFleetRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 17);
+  messageDesc(file_kakeya_v1_capability, 18);
 
 /**
  * One node, as the answering node knows it.
@@ -1005,7 +1078,7 @@ export type NodeStatus = Message<"kakeya.v1.NodeStatus"> & {
  * Use `create(NodeStatusSchema)` to create a new message.
  */
 export const NodeStatusSchema: GenMessage<NodeStatus> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 18);
+  messageDesc(file_kakeya_v1_capability, 19);
 
 /**
  * All nodes that are known.
@@ -1033,7 +1106,7 @@ export type FleetSnapshot = Message<"kakeya.v1.FleetSnapshot"> & {
  * Use `create(FleetSnapshotSchema)` to create a new message.
  */
 export const FleetSnapshotSchema: GenMessage<FleetSnapshot> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 19);
+  messageDesc(file_kakeya_v1_capability, 20);
 
 /**
  * One message of a watch.
@@ -1078,7 +1151,7 @@ export type WatchFleetResponse = Message<"kakeya.v1.WatchFleetResponse"> & {
  * Use `create(WatchFleetResponseSchema)` to create a new message.
  */
 export const WatchFleetResponseSchema: GenMessage<WatchFleetResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 20);
+  messageDesc(file_kakeya_v1_capability, 21);
 
 /**
  * Asks a node to leave.
@@ -1099,7 +1172,7 @@ export type LeaveRequest = Message<"kakeya.v1.LeaveRequest"> & {
  * Use `create(LeaveRequestSchema)` to create a new message.
  */
 export const LeaveRequestSchema: GenMessage<LeaveRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 21);
+  messageDesc(file_kakeya_v1_capability, 22);
 
 /**
  * The node is draining and will leave.
@@ -1120,7 +1193,7 @@ export type LeaveResponse = Message<"kakeya.v1.LeaveResponse"> & {
  * Use `create(LeaveResponseSchema)` to create a new message.
  */
 export const LeaveResponseSchema: GenMessage<LeaveResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 22);
+  messageDesc(file_kakeya_v1_capability, 23);
 
 /**
  * Asks for a node's doings.
@@ -1141,7 +1214,7 @@ export type WatchNodeRequest = Message<"kakeya.v1.WatchNodeRequest"> & {
  * Use `create(WatchNodeRequestSchema)` to create a new message.
  */
 export const WatchNodeRequestSchema: GenMessage<WatchNodeRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 23);
+  messageDesc(file_kakeya_v1_capability, 24);
 
 /**
  * What a node did in one second, and what it held at its end. Rates are means
@@ -1254,7 +1327,7 @@ export type NodeSample = Message<"kakeya.v1.NodeSample"> & {
  * Use `create(NodeSampleSchema)` to create a new message.
  */
 export const NodeSampleSchema: GenMessage<NodeSample> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 24);
+  messageDesc(file_kakeya_v1_capability, 25);
 
 /**
  * Something that happened on a node, or that it saw.
@@ -1324,7 +1397,7 @@ export type NodeEvent = Message<"kakeya.v1.NodeEvent"> & {
  * Use `create(NodeEventSchema)` to create a new message.
  */
 export const NodeEventSchema: GenMessage<NodeEvent> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 25);
+  messageDesc(file_kakeya_v1_capability, 26);
 
 /**
  * A download or a load, with its progress.
@@ -1408,7 +1481,7 @@ export type Transfer = Message<"kakeya.v1.Transfer"> & {
  * Use `create(TransferSchema)` to create a new message.
  */
 export const TransferSchema: GenMessage<Transfer> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 26);
+  messageDesc(file_kakeya_v1_capability, 27);
 
 /**
  * What a watcher gets first.
@@ -1457,7 +1530,7 @@ export type NodeHistory = Message<"kakeya.v1.NodeHistory"> & {
  * Use `create(NodeHistorySchema)` to create a new message.
  */
 export const NodeHistorySchema: GenMessage<NodeHistory> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 27);
+  messageDesc(file_kakeya_v1_capability, 28);
 
 /**
  * One message of a watch.
@@ -1518,7 +1591,7 @@ export type WatchNodeResponse = Message<"kakeya.v1.WatchNodeResponse"> & {
  * Use `create(WatchNodeResponseSchema)` to create a new message.
  */
 export const WatchNodeResponseSchema: GenMessage<WatchNodeResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_capability, 28);
+  messageDesc(file_kakeya_v1_capability, 29);
 
 /**
  * Liveness of a node, in the order of their ranks.

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/runtime.proto.
  */
 export const file_kakeya_v1_runtime: GenFile = /*@__PURE__*/
-  fileDesc("ChdrYWtleWEvdjEvcnVudGltZS5wcm90bxIJa2FrZXlhLnYxIoABCgtTcGVjdWxhdGlvbhIoCgRtb2RlGAEgASgOMhoua2FrZXlhLnYxLlNwZWN1bGF0aW9uTW9kZRIYChBwcm9wb3Nlcl9ub2RlX2lkGAIgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAMgASgJEhIKCmJsb2NrX3NpemUYBCABKA0i3gIKFENyZWF0ZVNlc3Npb25SZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEioKC2t2X3N0cmF0ZWd5GAIgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSGAoLc2lua190b2tlbnMYAyABKA1IAIgBARIaCg13aW5kb3dfdG9rZW5zGAQgASgNSAGIAQESFgoOc3RvcF90b2tlbl9pZHMYBSADKA0SKwoLc3BlY3VsYXRpb24YBiABKAsyFi5rYWtleWEudjEuU3BlY3VsYXRpb24SFAoMY2xpZW50X2xhYmVsGAcgASgJEhIKCnJlcXVlc3RfaWQYCCABKAkSGgoSbWF4X2hpc3RvcnlfdG9rZW5zGAkgASgNEiUKCHJlc3RvcmVyGAogASgLMhMua2FrZXlhLnYxLlJlc3RvcmVyQg4KDF9zaW5rX3Rva2Vuc0IQCg5fd2luZG93X3Rva2VucyKJAQoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSJAoFbW9kZWwYAiABKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIXCg92b2NhYnVsYXJ5X3NpemUYAyABKA0SHQoEcGxhbhgEIAEoCzIPLmtha2V5YS52MS5QbGFuIn4KE0FwcGVuZFRva2Vuc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCgl0b2tlbl9pZHMYAiADKA0SJAoXZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgYAyABKARIAIgBAUIaChhfZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgiLgoUQXBwZW5kVG9rZW5zUmVzcG9uc2USFgoOaGlzdG9yeV9sZW5ndGgYASABKAQilAMKD0dlbmVyYXRlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCm1heF90b2tlbnMYAiABKA0SEwoLdGVtcGVyYXR1cmUYAyABKAISDQoFdG9wX3AYBCABKAISDQoFdG9wX2sYBSABKA0SEQoEc2VlZBgGIAEoBEgAiAEBEhgKEGRlYWRsaW5lX3NlY29uZHMYByABKAESDQoFbWluX3AYCCABKAISGgoScmVwZXRpdGlvbl9wZW5hbHR5GAkgASgCEj0KCmxvZ2l0X2JpYXMYCiADKAsyKS5rYWtleWEudjEuR2VuZXJhdGVSZXF1ZXN0LkxvZ2l0Qmlhc0VudHJ5EiIKFXRvcF9sb2dfcHJvYmFiaWxpdGllcxgLIAEoDUgBiAEBEhYKDnN0b3BfdG9rZW5faWRzGAwgAygNGjAKDkxvZ2l0Qmlhc0VudHJ5EgsKA2tleRgBIAEoDRINCgV2YWx1ZRgCIAEoAjoCOAFCBwoFX3NlZWRCGAoWX3RvcF9sb2dfcHJvYmFiaWxpdGllcyJBChFUb2tlbkFsdGVybmF0aXZlcxIRCgl0b2tlbl9pZHMYASADKA0SGQoRbG9nX3Byb2JhYmlsaXRpZXMYAiADKAEinwEKD0NvbW1pdHRlZFRva2VucxIRCgl0b2tlbl9pZHMYASADKA0SEwoLZmlyc3RfaW5kZXgYAiABKAQSFQoNZHJhZnRlZF9jb3VudBgDIAEoDRIZChFsb2dfcHJvYmFiaWxpdGllcxgEIAMoARIyCgxhbHRlcm5hdGl2ZXMYBSADKAsyHC5rYWtleWEudjEuVG9rZW5BbHRlcm5hdGl2ZXMiQgoKRHJhZnRGYXVsdBIlCgZyZWFzb24YASABKA4yFS5rYWtleWEudjEuRHJvcFJlYXNvbhINCgVjb3VudBgCIAEoDSKOAgoLQmxvY2tUaW1pbmcSEwoLZmlyc3RfaW5kZXgYASABKAQSFQoNZHJhZnRlZF9jb3VudBgCIAEoDRIWCg5hY2NlcHRlZF9jb3VudBgDIAEoDRIVCg1kcmFmdF9zZWNvbmRzGAQgASgBEhQKDHdpcmVfc2Vjb25kcxgFIAEoARIUCgx3YWl0X3NlY29uZHMYBiABKAESFgoOdmVyaWZ5X3NlY29uZHMYByABKAESFQoNZHJhZnRlZF9haGVhZBgIIAEoCBIVCg1zdGFydF9zZWNvbmRzGAkgASgBEhkKEWdlbmVyYXRpb25fbnVtYmVyGAogASgNEhcKD2NvbW1pdHRlZF9jb3VudBgLIAEoDSKPAwoVU3BlY3VsYXRpb25TdGF0aXN0aWNzEhMKC2Jsb2NrX2NvdW50GAEgASgNEhUKDWRyYWZ0ZWRfY291bnQYAiABKA0SFgoOYWNjZXB0ZWRfY291bnQYAyABKA0SHAoUdmVyaWZ5X2ZvcndhcmRfY291bnQYBCABKA0SGQoRYWNjZXB0YW5jZV9sZW5ndGgYBSABKAESHgoWcm91bmRfdHJpcF9zZWNvbmRzX3A1MBgGIAEoARIeChZyb3VuZF90cmlwX3NlY29uZHNfcDk5GAcgASgBEiUKBmZhdWx0cxgIIAMoCzIVLmtha2V5YS52MS5EcmFmdEZhdWx0EioKC2Ryb3BfcmVhc29uGAkgASgOMhUua2FrZXlhLnYxLkRyb3BSZWFzb24SFwoPYWhlYWRfaGl0X2NvdW50GAogASgNEhgKEGFoZWFkX21pc3NfY291bnQYCyABKA0SGAoQcHJvcG9zZXJfbm9kZV9pZBgMIAEoCRIZChFwcm9wb3Nlcl9tb2RlbF9pZBgNIAEoCSJ1Cg9HZW5lcmF0ZVRpbWluZ3MSFQoNcXVldWVfc2Vjb25kcxgBIAEoARIXCg9wcmVmaWxsX3NlY29uZHMYAiABKAESGwoTZmlyc3RfdG9rZW5fc2Vjb25kcxgDIAEoARIVCg10b3RhbF9zZWNvbmRzGAQgASgBItoCCgxHZW5lcmF0ZURvbmUSKgoLc3RvcF9yZWFzb24YASABKA4yFS5rYWtleWEudjEuU3RvcFJlYXNvbhIdChVnZW5lcmF0ZWRfdG9rZW5fY291bnQYAiABKA0SFgoOaGlzdG9yeV9sZW5ndGgYAyABKAQSKwoHdGltaW5ncxgEIAEoCzIaLmtha2V5YS52MS5HZW5lcmF0ZVRpbWluZ3MSNQoLc3BlY3VsYXRpb24YBSABKAsyIC5rYWtleWEudjEuU3BlY3VsYXRpb25TdGF0aXN0aWNzEigKCHRpbWVsaW5lGAYgAygLMhYua2FrZXlhLnYxLkJsb2NrVGltaW5nEgwKBHNlZWQYByABKAQSHgoWcmVzdG9yZXJfcmVidWlsZF9jb3VudBgIIAEoDRIrCgxsaW5rX2NoYW5nZXMYCSADKAsyFS5rYWtleWEudjEuTGlua0NoYW5nZSKvAQoKTGlua0NoYW5nZRIVCg1zdGFydF9zZWNvbmRzGAEgASgBEicKB3B1cnBvc2UYAiABKA4yFi5rYWtleWEudjEuTGlua1B1cnBvc2USJwoJdHJhbnNwb3J0GAMgASgOMhQua2FrZXlhLnYxLlRyYW5zcG9ydBISCgpnZW5lcmF0aW9uGAQgASgNEg4KBnJlYXNvbhgFIAEoCRIUCgxwZWVyX25vZGVfaWQYBiABKAkicQoQR2VuZXJhdGVSZXNwb25zZRIsCgZ0b2tlbnMYASABKAsyGi5rYWtleWEudjEuQ29tbWl0dGVkVG9rZW5zSAASJwoEZG9uZRgCIAEoCzIXLmtha2V5YS52MS5HZW5lcmF0ZURvbmVIAEIGCgRraW5kIu8BCgxSZXN0b3JlckluZm8SJQoIcmVzdG9yZXIYASABKAsyEy5rYWtleWEudjEuUmVzdG9yZXISDgoGZGlnZXN0GAIgASgJEhEKCW5vZGVfbmFtZRgDIAEoCRIbChNldmljdGVkX3Rva2VuX2NvdW50GAQgASgEEhUKDWV2aWN0ZWRfYnl0ZXMYBSABKAQSFQoNcmVidWlsZF9jb3VudBgGIAEoDRIMCgRsb3N0GAcgASgIEikKCGFyY2hpdmVzGAggAygLMhcua2FrZXlhLnYxLkFyY2hpdmVSYW5nZRIRCglvd25fYnl0ZXMYCSABKAQi3gMKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEAoIbW9kZWxfaWQYAiABKAkSFAoMY2xpZW50X2xhYmVsGAMgASgJEhYKDmhpc3RvcnlfbGVuZ3RoGAQgASgEEhAKCGt2X2J5dGVzGAUgASgEEhwKFHJlc2lkZW50X3Rva2VuX2NvdW50GAYgASgEEioKC2t2X3N0cmF0ZWd5GAcgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSEwoLc2lua190b2tlbnMYCCABKA0SFQoNd2luZG93X3Rva2VucxgJIAEoDRImCgVzdGF0ZRgKIAEoDjIXLmtha2V5YS52MS5TZXNzaW9uU3RhdGUSFAoMaWRsZV9zZWNvbmRzGAsgASgBEhMKC3R0bF9zZWNvbmRzGAwgASgBEhMKC2FnZV9zZWNvbmRzGA0gASgBEh0KBHBsYW4YDiABKAsyDy5rYWtleWEudjEuUGxhbhIqCgtkcm9wX3JlYXNvbhgPIAEoDjIVLmtha2V5YS52MS5Ecm9wUmVhc29uEhUKDWZvcndhcmRfY291bnQYECABKAQSKQoIcmVzdG9yZXIYESABKAsyFy5rYWtleWEudjEuUmVzdG9yZXJJbmZvIisKFUdldFNlc3Npb25JbmZvUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIkEKFkdldFNlc3Npb25JbmZvUmVzcG9uc2USJwoHc2Vzc2lvbhgBIAEoCzIWLmtha2V5YS52MS5TZXNzaW9uSW5mbyI8ChNMaXN0U2Vzc2lvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJIlkKFExpc3RTZXNzaW9uc1Jlc3BvbnNlEigKCHNlc3Npb25zGAEgAygLMhYua2FrZXlhLnYxLlNlc3Npb25JbmZvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIpChNDbG9zZVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiLgoUQ2xvc2VTZXNzaW9uUmVzcG9uc2USFgoOaGlzdG9yeV9sZW5ndGgYASABKAQiWAoSRm9ya1Nlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGwoOaGlzdG9yeV9sZW5ndGgYAiABKARIAIgBAUIRCg9faGlzdG9yeV9sZW5ndGgiQQoTRm9ya1Nlc3Npb25SZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEhYKDmhpc3RvcnlfbGVuZ3RoGAIgASgEIisKFFdhdGNoU2Vzc2lvbnNSZXF1ZXN0EhMKC2Jsb2NrX2NvdW50GAEgASgNIu8DCg9TZXNzaW9uQWN0aXZpdHkSJwoHc2Vzc2lvbhgBIAEoCzIWLmtha2V5YS52MS5TZXNzaW9uSW5mbxImCgZibG9ja3MYAiADKAsyFi5rYWtleWEudjEuQmxvY2tUaW1pbmcSGQoRdG9rZW5zX3Blcl9zZWNvbmQYAyABKAESGAoQZ2VuZXJhdGlvbl9jb3VudBgEIAEoDRIdChVnZW5lcmF0ZWRfdG9rZW5fY291bnQYBSABKAQSHQoVcHJlZmlsbGVkX3Rva2VuX2NvdW50GAYgASgEEhcKD3ByZWZpbGxfc2Vjb25kcxgHIAEoARIVCg1kcmFmdGVkX2NvdW50GAggASgEEhYKDmFjY2VwdGVkX2NvdW50GAkgASgEEhwKFHZlcmlmeV9mb3J3YXJkX2NvdW50GAogASgEEhUKDWRyYWZ0X3NlY29uZHMYCyABKAESFAoMd2lyZV9zZWNvbmRzGAwgASgBEhQKDHdhaXRfc2Vjb25kcxgNIAEoARIWCg52ZXJpZnlfc2Vjb25kcxgOIAEoARIrCgxsaW5rX2NoYW5nZXMYDyADKAsyFS5rYWtleWEudjEuTGlua0NoYW5nZRIqCgtzdG9wX3JlYXNvbhgQIAEoDjIVLmtha2V5YS52MS5TdG9wUmVhc29uIkAKEFNlc3Npb25zU25hcHNob3QSLAoIc2Vzc2lvbnMYASADKAsyGi5rYWtleWEudjEuU2Vzc2lvbkFjdGl2aXR5Ik4KDEVuZGVkU2Vzc2lvbhISCgpzZXNzaW9uX2lkGAEgASgJEioKB291dGNvbWUYAiABKA4yGS5rYWtleWEudjEuU2Vzc2lvbk91dGNvbWUiqQEKFVdhdGNoU2Vzc2lvbnNSZXNwb25zZRIvCghzbmFwc2hvdBgBIAEoCzIbLmtha2V5YS52MS5TZXNzaW9uc1NuYXBzaG90SAASLQoHY2hhbmdlZBgCIAEoCzIaLmtha2V5YS52MS5TZXNzaW9uQWN0aXZpdHlIABIoCgVlbmRlZBgDIAEoCzIXLmtha2V5YS52MS5FbmRlZFNlc3Npb25IAEIGCgRraW5kIicKE0dldFRva2VuaXplclJlcXVlc3QSEAoIbW9kZWxfaWQYASABKAkiQQoNVG9rZW5pemVyRmlsZRIMCgRuYW1lGAEgASgJEhIKCmJ5dGVfY291bnQYAiABKAQSDgoGc2hhMjU2GAMgASgJIlQKD1Rva2VuaXplckhlYWRlchIYChB0b2tlbml6ZXJfZGlnZXN0GAEgASgJEicKBWZpbGVzGAIgAygLMhgua2FrZXlhLnYxLlRva2VuaXplckZpbGUiXQoUR2V0VG9rZW5pemVyUmVzcG9uc2USLAoGaGVhZGVyGAEgASgLMhoua2FrZXlhLnYxLlRva2VuaXplckhlYWRlckgAEg8KBWNodW5rGAIgASgMSABCBgoEa2luZCqEAQoPU3BlY3VsYXRpb25Nb2RlEiAKHFNQRUNVTEFUSU9OX01PREVfVU5TUEVDSUZJRUQQABIZChVTUEVDVUxBVElPTl9NT0RFX0FVVE8QARIYChRTUEVDVUxBVElPTl9NT0RFX09GRhACEhoKFlNQRUNVTEFUSU9OX01PREVfRklYRUQQAyqzAQoKU3RvcFJlYXNvbhIbChdTVE9QX1JFQVNPTl9VTlNQRUNJRklFRBAAEhoKFlNUT1BfUkVBU09OX01BWF9UT0tFTlMQARIaChZTVE9QX1JFQVNPTl9TVE9QX1RPS0VOEAISGAoUU1RPUF9SRUFTT05fREVBRExJTkUQAxIcChhTVE9QX1JFQVNPTl9DT05URVhUX0ZVTEwQBBIYChRTVE9QX1JFQVNPTl9EUkFJTklORxAFKvUBCgpEcm9wUmVhc29uEhsKF0RST1BfUkVBU09OX1VOU1BFQ0lGSUVEEAASGwoXRFJPUF9SRUFTT05fVU5SRUFDSEFCTEUQARIYChREUk9QX1JFQVNPTl9ERUFETElORRACEhwKGERST1BfUkVBU09OX1dST05HX0xFTkdUSBADEiEKHURST1BfUkVBU09OX09VVF9PRl9WT0NBQlVMQVJZEAQSFQoRRFJPUF9SRUFTT05fU1RBTEUQBRIhCh1EUk9QX1JFQVNPTl9TTE9XRVJfVEhBTl9BTE9ORRAGEhgKFERST1BfUkVBU09OX0ZFQVRVUkVTEAcqgAEKDFNlc3Npb25TdGF0ZRIdChlTRVNTSU9OX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSU0VTU0lPTl9TVEFURV9JRExFEAESGwoXU0VTU0lPTl9TVEFURV9BUFBFTkRJTkcQAhIcChhTRVNTSU9OX1NUQVRFX0dFTkVSQVRJTkcQAyrPAQoOU2Vzc2lvbk91dGNvbWUSHwobU0VTU0lPTl9PVVRDT01FX1VOU1BFQ0lGSUVEEAASGgoWU0VTU0lPTl9PVVRDT01FX0NMT1NFRBABEhsKF1NFU1NJT05fT1VUQ09NRV9FVklDVEVEEAISJgoiU0VTU0lPTl9PVVRDT01FX0lOVkFSSUFOVF9WSU9MQVRFRBADEh4KGlNFU1NJT05fT1VUQ09NRV9HUk9VUF9MT1NUEAQSGwoXU0VTU0lPTl9PVVRDT01FX0RSQUlORUQQBTLsBQoOUnVudGltZVNlcnZpY2USUgoNQ3JlYXRlU2Vzc2lvbhIfLmtha2V5YS52MS5DcmVhdGVTZXNzaW9uUmVxdWVzdBogLmtha2V5YS52MS5DcmVhdGVTZXNzaW9uUmVzcG9uc2USTwoMQXBwZW5kVG9rZW5zEh4ua2FrZXlhLnYxLkFwcGVuZFRva2Vuc1JlcXVlc3QaHy5rYWtleWEudjEuQXBwZW5kVG9rZW5zUmVzcG9uc2USRQoIR2VuZXJhdGUSGi5rYWtleWEudjEuR2VuZXJhdGVSZXF1ZXN0Ghsua2FrZXlhLnYxLkdlbmVyYXRlUmVzcG9uc2UwARJVCg5HZXRTZXNzaW9uSW5mbxIgLmtha2V5YS52MS5HZXRTZXNzaW9uSW5mb1JlcXVlc3QaIS5rYWtleWEudjEuR2V0U2Vzc2lvbkluZm9SZXNwb25zZRJPCgxMaXN0U2Vzc2lvbnMSHi5rYWtleWEudjEuTGlzdFNlc3Npb25zUmVxdWVzdBofLmtha2V5YS52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZRJPCgxDbG9zZVNlc3Npb24SHi5rYWtleWEudjEuQ2xvc2VTZXNzaW9uUmVxdWVzdBofLmtha2V5YS52MS5DbG9zZVNlc3Npb25SZXNwb25zZRJMCgtGb3JrU2Vzc2lvbhIdLmtha2V5YS52MS5Gb3JrU2Vzc2lvblJlcXVlc3QaHi5rYWtleWEudjEuRm9ya1Nlc3Npb25SZXNwb25zZRJUCg1XYXRjaFNlc3Npb25zEh8ua2FrZXlhLnYxLldhdGNoU2Vzc2lvbnNSZXF1ZXN0GiAua2FrZXlhLnYxLldhdGNoU2Vzc2lvbnNSZXNwb25zZTABElEKDEdldFRva2VuaXplchIeLmtha2V5YS52MS5HZXRUb2tlbml6ZXJSZXF1ZXN0Gh8ua2FrZXlhLnYxLkdldFRva2VuaXplclJlc3BvbnNlMAFiBnByb3RvMw", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
+  fileDesc("ChdrYWtleWEvdjEvcnVudGltZS5wcm90bxIJa2FrZXlhLnYxIoABCgtTcGVjdWxhdGlvbhIoCgRtb2RlGAEgASgOMhoua2FrZXlhLnYxLlNwZWN1bGF0aW9uTW9kZRIYChBwcm9wb3Nlcl9ub2RlX2lkGAIgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAMgASgJEhIKCmJsb2NrX3NpemUYBCABKA0i+QIKFENyZWF0ZVNlc3Npb25SZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEioKC2t2X3N0cmF0ZWd5GAIgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSGAoLc2lua190b2tlbnMYAyABKA1IAIgBARIaCg13aW5kb3dfdG9rZW5zGAQgASgNSAGIAQESFgoOc3RvcF90b2tlbl9pZHMYBSADKA0SKwoLc3BlY3VsYXRpb24YBiABKAsyFi5rYWtleWEudjEuU3BlY3VsYXRpb24SFAoMY2xpZW50X2xhYmVsGAcgASgJEhIKCnJlcXVlc3RfaWQYCCABKAkSGgoSbWF4X2hpc3RvcnlfdG9rZW5zGAkgASgNEiUKCHJlc3RvcmVyGAogASgLMhMua2FrZXlhLnYxLlJlc3RvcmVyEhkKEWluaXRpYWxfdG9rZW5faWRzGAsgAygNQg4KDF9zaW5rX3Rva2Vuc0IQCg5fd2luZG93X3Rva2VucyLmAQoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSJAoFbW9kZWwYAiABKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIXCg92b2NhYnVsYXJ5X3NpemUYAyABKA0SHQoEcGxhbhgEIAEoCzIPLmtha2V5YS52MS5QbGFuEioKC2t2X3N0cmF0ZWd5GAUgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSFgoOaGlzdG9yeV9sZW5ndGgYBiABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAcgASgBIn4KE0FwcGVuZFRva2Vuc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCgl0b2tlbl9pZHMYAiADKA0SJAoXZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgYAyABKARIAIgBAUIaChhfZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgiRwoUQXBwZW5kVG9rZW5zUmVzcG9uc2USFgoOaGlzdG9yeV9sZW5ndGgYASABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAIgASgBIpQDCg9HZW5lcmF0ZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgptYXhfdG9rZW5zGAIgASgNEhMKC3RlbXBlcmF0dXJlGAMgASgCEg0KBXRvcF9wGAQgASgCEg0KBXRvcF9rGAUgASgNEhEKBHNlZWQYBiABKARIAIgBARIYChBkZWFkbGluZV9zZWNvbmRzGAcgASgBEg0KBW1pbl9wGAggASgCEhoKEnJlcGV0aXRpb25fcGVuYWx0eRgJIAEoAhI9Cgpsb2dpdF9iaWFzGAogAygLMikua2FrZXlhLnYxLkdlbmVyYXRlUmVxdWVzdC5Mb2dpdEJpYXNFbnRyeRIiChV0b3BfbG9nX3Byb2JhYmlsaXRpZXMYCyABKA1IAYgBARIWCg5zdG9wX3Rva2VuX2lkcxgMIAMoDRowCg5Mb2dpdEJpYXNFbnRyeRILCgNrZXkYASABKA0SDQoFdmFsdWUYAiABKAI6AjgBQgcKBV9zZWVkQhgKFl90b3BfbG9nX3Byb2JhYmlsaXRpZXMiQQoRVG9rZW5BbHRlcm5hdGl2ZXMSEQoJdG9rZW5faWRzGAEgAygNEhkKEWxvZ19wcm9iYWJpbGl0aWVzGAIgAygBIp8BCg9Db21taXR0ZWRUb2tlbnMSEQoJdG9rZW5faWRzGAEgAygNEhMKC2ZpcnN0X2luZGV4GAIgASgEEhUKDWRyYWZ0ZWRfY291bnQYAyABKA0SGQoRbG9nX3Byb2JhYmlsaXRpZXMYBCADKAESMgoMYWx0ZXJuYXRpdmVzGAUgAygLMhwua2FrZXlhLnYxLlRva2VuQWx0ZXJuYXRpdmVzIkIKCkRyYWZ0RmF1bHQSJQoGcmVhc29uGAEgASgOMhUua2FrZXlhLnYxLkRyb3BSZWFzb24SDQoFY291bnQYAiABKA0ijgIKC0Jsb2NrVGltaW5nEhMKC2ZpcnN0X2luZGV4GAEgASgEEhUKDWRyYWZ0ZWRfY291bnQYAiABKA0SFgoOYWNjZXB0ZWRfY291bnQYAyABKA0SFQoNZHJhZnRfc2Vjb25kcxgEIAEoARIUCgx3aXJlX3NlY29uZHMYBSABKAESFAoMd2FpdF9zZWNvbmRzGAYgASgBEhYKDnZlcmlmeV9zZWNvbmRzGAcgASgBEhUKDWRyYWZ0ZWRfYWhlYWQYCCABKAgSFQoNc3RhcnRfc2Vjb25kcxgJIAEoARIZChFnZW5lcmF0aW9uX251bWJlchgKIAEoDRIXCg9jb21taXR0ZWRfY291bnQYCyABKA0ijwMKFVNwZWN1bGF0aW9uU3RhdGlzdGljcxITCgtibG9ja19jb3VudBgBIAEoDRIVCg1kcmFmdGVkX2NvdW50GAIgASgNEhYKDmFjY2VwdGVkX2NvdW50GAMgASgNEhwKFHZlcmlmeV9mb3J3YXJkX2NvdW50GAQgASgNEhkKEWFjY2VwdGFuY2VfbGVuZ3RoGAUgASgBEh4KFnJvdW5kX3RyaXBfc2Vjb25kc19wNTAYBiABKAESHgoWcm91bmRfdHJpcF9zZWNvbmRzX3A5ORgHIAEoARIlCgZmYXVsdHMYCCADKAsyFS5rYWtleWEudjEuRHJhZnRGYXVsdBIqCgtkcm9wX3JlYXNvbhgJIAEoDjIVLmtha2V5YS52MS5Ecm9wUmVhc29uEhcKD2FoZWFkX2hpdF9jb3VudBgKIAEoDRIYChBhaGVhZF9taXNzX2NvdW50GAsgASgNEhgKEHByb3Bvc2VyX25vZGVfaWQYDCABKAkSGQoRcHJvcG9zZXJfbW9kZWxfaWQYDSABKAkidQoPR2VuZXJhdGVUaW1pbmdzEhUKDXF1ZXVlX3NlY29uZHMYASABKAESFwoPcHJlZmlsbF9zZWNvbmRzGAIgASgBEhsKE2ZpcnN0X3Rva2VuX3NlY29uZHMYAyABKAESFQoNdG90YWxfc2Vjb25kcxgEIAEoASL5AgoMR2VuZXJhdGVEb25lEioKC3N0b3BfcmVhc29uGAEgASgOMhUua2FrZXlhLnYxLlN0b3BSZWFzb24SHQoVZ2VuZXJhdGVkX3Rva2VuX2NvdW50GAIgASgNEhYKDmhpc3RvcnlfbGVuZ3RoGAMgASgEEisKB3RpbWluZ3MYBCABKAsyGi5rYWtleWEudjEuR2VuZXJhdGVUaW1pbmdzEjUKC3NwZWN1bGF0aW9uGAUgASgLMiAua2FrZXlhLnYxLlNwZWN1bGF0aW9uU3RhdGlzdGljcxIoCgh0aW1lbGluZRgGIAMoCzIWLmtha2V5YS52MS5CbG9ja1RpbWluZxIMCgRzZWVkGAcgASgEEh4KFnJlc3RvcmVyX3JlYnVpbGRfY291bnQYCCABKA0SKwoMbGlua19jaGFuZ2VzGAkgAygLMhUua2FrZXlhLnYxLkxpbmtDaGFuZ2USHQoVZm9yZ290dGVuX3Rva2VuX2NvdW50GAogASgEIq8BCgpMaW5rQ2hhbmdlEhUKDXN0YXJ0X3NlY29uZHMYASABKAESJwoHcHVycG9zZRgCIAEoDjIWLmtha2V5YS52MS5MaW5rUHVycG9zZRInCgl0cmFuc3BvcnQYAyABKA4yFC5rYWtleWEudjEuVHJhbnNwb3J0EhIKCmdlbmVyYXRpb24YBCABKA0SDgoGcmVhc29uGAUgASgJEhQKDHBlZXJfbm9kZV9pZBgGIAEoCSJxChBHZW5lcmF0ZVJlc3BvbnNlEiwKBnRva2VucxgBIAEoCzIaLmtha2V5YS52MS5Db21taXR0ZWRUb2tlbnNIABInCgRkb25lGAIgASgLMhcua2FrZXlhLnYxLkdlbmVyYXRlRG9uZUgAQgYKBGtpbmQi7wEKDFJlc3RvcmVySW5mbxIlCghyZXN0b3JlchgBIAEoCzITLmtha2V5YS52MS5SZXN0b3JlchIOCgZkaWdlc3QYAiABKAkSEQoJbm9kZV9uYW1lGAMgASgJEhsKE2V2aWN0ZWRfdG9rZW5fY291bnQYBCABKAQSFQoNZXZpY3RlZF9ieXRlcxgFIAEoBBIVCg1yZWJ1aWxkX2NvdW50GAYgASgNEgwKBGxvc3QYByABKAgSKQoIYXJjaGl2ZXMYCCADKAsyFy5rYWtleWEudjEuQXJjaGl2ZVJhbmdlEhEKCW93bl9ieXRlcxgJIAEoBCJRCg5JbnZhcmlhbnRDb3VudBIRCglpbnZhcmlhbnQYASABKAkSEwoLY2hlY2tfY291bnQYAiABKAQSFwoPdmlvbGF0aW9uX2NvdW50GAMgASgEIqwECgtTZXNzaW9uSW5mbxISCgpzZXNzaW9uX2lkGAEgASgJEhAKCG1vZGVsX2lkGAIgASgJEhQKDGNsaWVudF9sYWJlbBgDIAEoCRIWCg5oaXN0b3J5X2xlbmd0aBgEIAEoBBIQCghrdl9ieXRlcxgFIAEoBBIcChRyZXNpZGVudF90b2tlbl9jb3VudBgGIAEoBBIqCgtrdl9zdHJhdGVneRgHIAEoDjIVLmtha2V5YS52MS5LdlN0cmF0ZWd5EhMKC3NpbmtfdG9rZW5zGAggASgNEhUKDXdpbmRvd190b2tlbnMYCSABKA0SJgoFc3RhdGUYCiABKA4yFy5rYWtleWEudjEuU2Vzc2lvblN0YXRlEhQKDGlkbGVfc2Vjb25kcxgLIAEoARITCgt0dGxfc2Vjb25kcxgMIAEoARITCgthZ2Vfc2Vjb25kcxgNIAEoARIdCgRwbGFuGA4gASgLMg8ua2FrZXlhLnYxLlBsYW4SKgoLZHJvcF9yZWFzb24YDyABKA4yFS5rYWtleWEudjEuRHJvcFJlYXNvbhIVCg1mb3J3YXJkX2NvdW50GBAgASgEEikKCHJlc3RvcmVyGBEgASgLMhcua2FrZXlhLnYxLlJlc3RvcmVySW5mbxItCgppbnZhcmlhbnRzGBIgAygLMhkua2FrZXlhLnYxLkludmFyaWFudENvdW50Eh0KFWZvcmdvdHRlbl90b2tlbl9jb3VudBgTIAEoBCIrChVHZXRTZXNzaW9uSW5mb1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJBChZHZXRTZXNzaW9uSW5mb1Jlc3BvbnNlEicKB3Nlc3Npb24YASABKAsyFi5rYWtleWEudjEuU2Vzc2lvbkluZm8iPAoTTGlzdFNlc3Npb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCSJZChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIoCghzZXNzaW9ucxgBIAMoCzIWLmtha2V5YS52MS5TZXNzaW9uSW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiKQoTQ2xvc2VTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIi4KFENsb3NlU2Vzc2lvblJlc3BvbnNlEhYKDmhpc3RvcnlfbGVuZ3RoGAEgASgEIlgKEkZvcmtTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhsKDmhpc3RvcnlfbGVuZ3RoGAIgASgESACIAQFCEQoPX2hpc3RvcnlfbGVuZ3RoIkEKE0ZvcmtTZXNzaW9uUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIWCg5oaXN0b3J5X2xlbmd0aBgCIAEoBCIrChRXYXRjaFNlc3Npb25zUmVxdWVzdBITCgtibG9ja19jb3VudBgBIAEoDSLvAwoPU2Vzc2lvbkFjdGl2aXR5EicKB3Nlc3Npb24YASABKAsyFi5rYWtleWEudjEuU2Vzc2lvbkluZm8SJgoGYmxvY2tzGAIgAygLMhYua2FrZXlhLnYxLkJsb2NrVGltaW5nEhkKEXRva2Vuc19wZXJfc2Vjb25kGAMgASgBEhgKEGdlbmVyYXRpb25fY291bnQYBCABKA0SHQoVZ2VuZXJhdGVkX3Rva2VuX2NvdW50GAUgASgEEh0KFXByZWZpbGxlZF90b2tlbl9jb3VudBgGIAEoBBIXCg9wcmVmaWxsX3NlY29uZHMYByABKAESFQoNZHJhZnRlZF9jb3VudBgIIAEoBBIWCg5hY2NlcHRlZF9jb3VudBgJIAEoBBIcChR2ZXJpZnlfZm9yd2FyZF9jb3VudBgKIAEoBBIVCg1kcmFmdF9zZWNvbmRzGAsgASgBEhQKDHdpcmVfc2Vjb25kcxgMIAEoARIUCgx3YWl0X3NlY29uZHMYDSABKAESFgoOdmVyaWZ5X3NlY29uZHMYDiABKAESKwoMbGlua19jaGFuZ2VzGA8gAygLMhUua2FrZXlhLnYxLkxpbmtDaGFuZ2USKgoLc3RvcF9yZWFzb24YECABKA4yFS5rYWtleWEudjEuU3RvcFJlYXNvbiJAChBTZXNzaW9uc1NuYXBzaG90EiwKCHNlc3Npb25zGAEgAygLMhoua2FrZXlhLnYxLlNlc3Npb25BY3Rpdml0eSJOCgxFbmRlZFNlc3Npb24SEgoKc2Vzc2lvbl9pZBgBIAEoCRIqCgdvdXRjb21lGAIgASgOMhkua2FrZXlhLnYxLlNlc3Npb25PdXRjb21lIqkBChVXYXRjaFNlc3Npb25zUmVzcG9uc2USLwoIc25hcHNob3QYASABKAsyGy5rYWtleWEudjEuU2Vzc2lvbnNTbmFwc2hvdEgAEi0KB2NoYW5nZWQYAiABKAsyGi5rYWtleWEudjEuU2Vzc2lvbkFjdGl2aXR5SAASKAoFZW5kZWQYAyABKAsyFy5rYWtleWEudjEuRW5kZWRTZXNzaW9uSABCBgoEa2luZCInChNHZXRUb2tlbml6ZXJSZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJIkEKDVRva2VuaXplckZpbGUSDAoEbmFtZRgBIAEoCRISCgpieXRlX2NvdW50GAIgASgEEg4KBnNoYTI1NhgDIAEoCSJUCg9Ub2tlbml6ZXJIZWFkZXISGAoQdG9rZW5pemVyX2RpZ2VzdBgBIAEoCRInCgVmaWxlcxgCIAMoCzIYLmtha2V5YS52MS5Ub2tlbml6ZXJGaWxlIl0KFEdldFRva2VuaXplclJlc3BvbnNlEiwKBmhlYWRlchgBIAEoCzIaLmtha2V5YS52MS5Ub2tlbml6ZXJIZWFkZXJIABIPCgVjaHVuaxgCIAEoDEgAQgYKBGtpbmQqhAEKD1NwZWN1bGF0aW9uTW9kZRIgChxTUEVDVUxBVElPTl9NT0RFX1VOU1BFQ0lGSUVEEAASGQoVU1BFQ1VMQVRJT05fTU9ERV9BVVRPEAESGAoUU1BFQ1VMQVRJT05fTU9ERV9PRkYQAhIaChZTUEVDVUxBVElPTl9NT0RFX0ZJWEVEEAMqswEKClN0b3BSZWFzb24SGwoXU1RPUF9SRUFTT05fVU5TUEVDSUZJRUQQABIaChZTVE9QX1JFQVNPTl9NQVhfVE9LRU5TEAESGgoWU1RPUF9SRUFTT05fU1RPUF9UT0tFThACEhgKFFNUT1BfUkVBU09OX0RFQURMSU5FEAMSHAoYU1RPUF9SRUFTT05fQ09OVEVYVF9GVUxMEAQSGAoUU1RPUF9SRUFTT05fRFJBSU5JTkcQBSr1AQoKRHJvcFJlYXNvbhIbChdEUk9QX1JFQVNPTl9VTlNQRUNJRklFRBAAEhsKF0RST1BfUkVBU09OX1VOUkVBQ0hBQkxFEAESGAoURFJPUF9SRUFTT05fREVBRExJTkUQAhIcChhEUk9QX1JFQVNPTl9XUk9OR19MRU5HVEgQAxIhCh1EUk9QX1JFQVNPTl9PVVRfT0ZfVk9DQUJVTEFSWRAEEhUKEURST1BfUkVBU09OX1NUQUxFEAUSIQodRFJPUF9SRUFTT05fU0xPV0VSX1RIQU5fQUxPTkUQBhIYChREUk9QX1JFQVNPTl9GRUFUVVJFUxAHKoABCgxTZXNzaW9uU3RhdGUSHQoZU0VTU0lPTl9TVEFURV9VTlNQRUNJRklFRBAAEhYKElNFU1NJT05fU1RBVEVfSURMRRABEhsKF1NFU1NJT05fU1RBVEVfQVBQRU5ESU5HEAISHAoYU0VTU0lPTl9TVEFURV9HRU5FUkFUSU5HEAMqzwEKDlNlc3Npb25PdXRjb21lEh8KG1NFU1NJT05fT1VUQ09NRV9VTlNQRUNJRklFRBAAEhoKFlNFU1NJT05fT1VUQ09NRV9DTE9TRUQQARIbChdTRVNTSU9OX09VVENPTUVfRVZJQ1RFRBACEiYKIlNFU1NJT05fT1VUQ09NRV9JTlZBUklBTlRfVklPTEFURUQQAxIeChpTRVNTSU9OX09VVENPTUVfR1JPVVBfTE9TVBAEEhsKF1NFU1NJT05fT1VUQ09NRV9EUkFJTkVEEAUy7AUKDlJ1bnRpbWVTZXJ2aWNlElIKDUNyZWF0ZVNlc3Npb24SHy5rYWtleWEudjEuQ3JlYXRlU2Vzc2lvblJlcXVlc3QaIC5rYWtleWEudjEuQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEk8KDEFwcGVuZFRva2VucxIeLmtha2V5YS52MS5BcHBlbmRUb2tlbnNSZXF1ZXN0Gh8ua2FrZXlhLnYxLkFwcGVuZFRva2Vuc1Jlc3BvbnNlEkUKCEdlbmVyYXRlEhoua2FrZXlhLnYxLkdlbmVyYXRlUmVxdWVzdBobLmtha2V5YS52MS5HZW5lcmF0ZVJlc3BvbnNlMAESVQoOR2V0U2Vzc2lvbkluZm8SIC5rYWtleWEudjEuR2V0U2Vzc2lvbkluZm9SZXF1ZXN0GiEua2FrZXlhLnYxLkdldFNlc3Npb25JbmZvUmVzcG9uc2USTwoMTGlzdFNlc3Npb25zEh4ua2FrZXlhLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaHy5rYWtleWEudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USTwoMQ2xvc2VTZXNzaW9uEh4ua2FrZXlhLnYxLkNsb3NlU2Vzc2lvblJlcXVlc3QaHy5rYWtleWEudjEuQ2xvc2VTZXNzaW9uUmVzcG9uc2USTAoLRm9ya1Nlc3Npb24SHS5rYWtleWEudjEuRm9ya1Nlc3Npb25SZXF1ZXN0Gh4ua2FrZXlhLnYxLkZvcmtTZXNzaW9uUmVzcG9uc2USVAoNV2F0Y2hTZXNzaW9ucxIfLmtha2V5YS52MS5XYXRjaFNlc3Npb25zUmVxdWVzdBogLmtha2V5YS52MS5XYXRjaFNlc3Npb25zUmVzcG9uc2UwARJRCgxHZXRUb2tlbml6ZXISHi5rYWtleWEudjEuR2V0VG9rZW5pemVyUmVxdWVzdBofLmtha2V5YS52MS5HZXRUb2tlbml6ZXJSZXNwb25zZTABYgZwcm90bzM", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
 
 /**
  * Speculation of a session.
@@ -74,7 +74,9 @@ export type CreateSessionRequest = Message<"kakeya.v1.CreateSessionRequest"> & {
   modelId: string;
 
   /**
-   * How keys and values are kept; sink_window when not given.
+   * How keys and values are kept. When not given: restored where a live archive
+   * has room and the verifier can use it, else sink_window; the plan says which
+   * and why.
    *
    * @generated from field: kakeya.v1.KvStrategy kv_strategy = 2;
    */
@@ -138,6 +140,14 @@ export type CreateSessionRequest = Message<"kakeya.v1.CreateSessionRequest"> & {
    * @generated from field: kakeya.v1.Restorer restorer = 10;
    */
   restorer?: Restorer | undefined;
+
+  /**
+   * The first tokens of the history, oldest first: appended and computed as
+   * AppendTokens does, before the answer.
+   *
+   * @generated from field: repeated uint32 initial_token_ids = 11;
+   */
+  initialTokenIds: number[];
 };
 
 /**
@@ -180,6 +190,28 @@ export type CreateSessionResponse = Message<"kakeya.v1.CreateSessionResponse"> &
    * @generated from field: kakeya.v1.Plan plan = 4;
    */
   plan?: Plan | undefined;
+
+  /**
+   * How keys and values are kept, whether the request said so or not.
+   * Unspecified from nodes that do not tell.
+   *
+   * @generated from field: kakeya.v1.KvStrategy kv_strategy = 5;
+   */
+  kvStrategy: KvStrategy;
+
+  /**
+   * Tokens in the history: those of initial_token_ids.
+   *
+   * @generated from field: uint64 history_length = 6;
+   */
+  historyLength: bigint;
+
+  /**
+   * What computing their keys and values took, in seconds.
+   *
+   * @generated from field: double prefill_seconds = 7;
+   */
+  prefillSeconds: number;
 };
 
 /**
@@ -237,6 +269,14 @@ export type AppendTokensResponse = Message<"kakeya.v1.AppendTokensResponse"> & {
    * @generated from field: uint64 history_length = 1;
    */
   historyLength: bigint;
+
+  /**
+   * What computing the appended tokens' keys and values took, in seconds, waits
+   * for other sessions' turns included.
+   *
+   * @generated from field: double prefill_seconds = 2;
+   */
+  prefillSeconds: number;
 };
 
 /**
@@ -678,7 +718,8 @@ export type GenerateTimings = Message<"kakeya.v1.GenerateTimings"> & {
   queueSeconds: number;
 
   /**
-   * Keys and values of tokens not computed yet, in seconds.
+   * Keys and values of tokens that were not computed yet, in seconds; those of an
+   * append are computed, and told, by AppendTokens.
    *
    * @generated from field: double prefill_seconds = 2;
    */
@@ -776,6 +817,15 @@ export type GenerateDone = Message<"kakeya.v1.GenerateDone"> & {
    * @generated from field: repeated kakeya.v1.LinkChange link_changes = 9;
    */
   linkChanges: LinkChange[];
+
+  /**
+   * Positions of the history that no query sees any more, at the generation's
+   * end: evicted, and not restored. With kv_strategy sink_window, what the
+   * history has beyond sink and window; else 0.
+   *
+   * @generated from field: uint64 forgotten_token_count = 10;
+   */
+  forgottenTokenCount: bigint;
 };
 
 /**
@@ -962,6 +1012,43 @@ export const RestorerInfoSchema: GenMessage<RestorerInfo> = /*@__PURE__*/
   messageDesc(file_kakeya_v1_runtime, 15);
 
 /**
+ * How often a promise of a session was checked, and found broken.
+ *
+ * @generated from message kakeya.v1.InvariantCount
+ */
+export type InvariantCount = Message<"kakeya.v1.InvariantCount"> & {
+  /**
+   * Its name: history_cache_agreement, bounded_kv_memory, contiguous_commit or
+   * finite_logits.
+   *
+   * @generated from field: string invariant = 1;
+   */
+  invariant: string;
+
+  /**
+   * Checks since the session was opened.
+   *
+   * @generated from field: uint64 check_count = 2;
+   */
+  checkCount: bigint;
+
+  /**
+   * Those that failed. The first one ends the session, so that a session that
+   * answers has 0.
+   *
+   * @generated from field: uint64 violation_count = 3;
+   */
+  violationCount: bigint;
+};
+
+/**
+ * Describes the message kakeya.v1.InvariantCount.
+ * Use `create(InvariantCountSchema)` to create a new message.
+ */
+export const InvariantCountSchema: GenMessage<InvariantCount> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_runtime, 16);
+
+/**
  * The state of a session.
  *
  * @generated from message kakeya.v1.SessionInfo
@@ -1086,6 +1173,20 @@ export type SessionInfo = Message<"kakeya.v1.SessionInfo"> & {
    * @generated from field: kakeya.v1.RestorerInfo restorer = 17;
    */
   restorer?: RestorerInfo | undefined;
+
+  /**
+   * What was checked, by name. Empty from nodes that do not tell.
+   *
+   * @generated from field: repeated kakeya.v1.InvariantCount invariants = 18;
+   */
+  invariants: InvariantCount[];
+
+  /**
+   * Positions of the history that no query sees any more; see GenerateDone.
+   *
+   * @generated from field: uint64 forgotten_token_count = 19;
+   */
+  forgottenTokenCount: bigint;
 };
 
 /**
@@ -1093,7 +1194,7 @@ export type SessionInfo = Message<"kakeya.v1.SessionInfo"> & {
  * Use `create(SessionInfoSchema)` to create a new message.
  */
 export const SessionInfoSchema: GenMessage<SessionInfo> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 16);
+  messageDesc(file_kakeya_v1_runtime, 17);
 
 /**
  * Asks for one session.
@@ -1114,7 +1215,7 @@ export type GetSessionInfoRequest = Message<"kakeya.v1.GetSessionInfoRequest"> &
  * Use `create(GetSessionInfoRequestSchema)` to create a new message.
  */
 export const GetSessionInfoRequestSchema: GenMessage<GetSessionInfoRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 17);
+  messageDesc(file_kakeya_v1_runtime, 18);
 
 /**
  * One session.
@@ -1135,7 +1236,7 @@ export type GetSessionInfoResponse = Message<"kakeya.v1.GetSessionInfoResponse">
  * Use `create(GetSessionInfoResponseSchema)` to create a new message.
  */
 export const GetSessionInfoResponseSchema: GenMessage<GetSessionInfoResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 18);
+  messageDesc(file_kakeya_v1_runtime, 19);
 
 /**
  * Asks for a page of sessions.
@@ -1163,7 +1264,7 @@ export type ListSessionsRequest = Message<"kakeya.v1.ListSessionsRequest"> & {
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 19);
+  messageDesc(file_kakeya_v1_runtime, 20);
 
 /**
  * A page of sessions, oldest first.
@@ -1191,7 +1292,7 @@ export type ListSessionsResponse = Message<"kakeya.v1.ListSessionsResponse"> & {
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 20);
+  messageDesc(file_kakeya_v1_runtime, 21);
 
 /**
  * Closes a session.
@@ -1212,7 +1313,7 @@ export type CloseSessionRequest = Message<"kakeya.v1.CloseSessionRequest"> & {
  * Use `create(CloseSessionRequestSchema)` to create a new message.
  */
 export const CloseSessionRequestSchema: GenMessage<CloseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 21);
+  messageDesc(file_kakeya_v1_runtime, 22);
 
 /**
  * A closed session.
@@ -1233,7 +1334,7 @@ export type CloseSessionResponse = Message<"kakeya.v1.CloseSessionResponse"> & {
  * Use `create(CloseSessionResponseSchema)` to create a new message.
  */
 export const CloseSessionResponseSchema: GenMessage<CloseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 22);
+  messageDesc(file_kakeya_v1_runtime, 23);
 
 /**
  * Forks a session.
@@ -1261,7 +1362,7 @@ export type ForkSessionRequest = Message<"kakeya.v1.ForkSessionRequest"> & {
  * Use `create(ForkSessionRequestSchema)` to create a new message.
  */
 export const ForkSessionRequestSchema: GenMessage<ForkSessionRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 23);
+  messageDesc(file_kakeya_v1_runtime, 24);
 
 /**
  * The new session.
@@ -1289,7 +1390,7 @@ export type ForkSessionResponse = Message<"kakeya.v1.ForkSessionResponse"> & {
  * Use `create(ForkSessionResponseSchema)` to create a new message.
  */
 export const ForkSessionResponseSchema: GenMessage<ForkSessionResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 24);
+  messageDesc(file_kakeya_v1_runtime, 25);
 
 /**
  * Asks for the doings of a node's sessions.
@@ -1310,7 +1411,7 @@ export type WatchSessionsRequest = Message<"kakeya.v1.WatchSessionsRequest"> & {
  * Use `create(WatchSessionsRequestSchema)` to create a new message.
  */
 export const WatchSessionsRequestSchema: GenMessage<WatchSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 25);
+  messageDesc(file_kakeya_v1_runtime, 26);
 
 /**
  * What a session did since it was opened, and its latest blocks.
@@ -1436,7 +1537,7 @@ export type SessionActivity = Message<"kakeya.v1.SessionActivity"> & {
  * Use `create(SessionActivitySchema)` to create a new message.
  */
 export const SessionActivitySchema: GenMessage<SessionActivity> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 26);
+  messageDesc(file_kakeya_v1_runtime, 27);
 
 /**
  * All sessions of a node.
@@ -1457,7 +1558,7 @@ export type SessionsSnapshot = Message<"kakeya.v1.SessionsSnapshot"> & {
  * Use `create(SessionsSnapshotSchema)` to create a new message.
  */
 export const SessionsSnapshotSchema: GenMessage<SessionsSnapshot> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 27);
+  messageDesc(file_kakeya_v1_runtime, 28);
 
 /**
  * A session that is no more.
@@ -1485,7 +1586,7 @@ export type EndedSession = Message<"kakeya.v1.EndedSession"> & {
  * Use `create(EndedSessionSchema)` to create a new message.
  */
 export const EndedSessionSchema: GenMessage<EndedSession> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 28);
+  messageDesc(file_kakeya_v1_runtime, 29);
 
 /**
  * One message of a watch.
@@ -1530,7 +1631,7 @@ export type WatchSessionsResponse = Message<"kakeya.v1.WatchSessionsResponse"> &
  * Use `create(WatchSessionsResponseSchema)` to create a new message.
  */
 export const WatchSessionsResponseSchema: GenMessage<WatchSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 29);
+  messageDesc(file_kakeya_v1_runtime, 30);
 
 /**
  * Asks for a tokenizer.
@@ -1551,7 +1652,7 @@ export type GetTokenizerRequest = Message<"kakeya.v1.GetTokenizerRequest"> & {
  * Use `create(GetTokenizerRequestSchema)` to create a new message.
  */
 export const GetTokenizerRequestSchema: GenMessage<GetTokenizerRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 30);
+  messageDesc(file_kakeya_v1_runtime, 31);
 
 /**
  * A file of a tokenizer.
@@ -1588,7 +1689,7 @@ export type TokenizerFile = Message<"kakeya.v1.TokenizerFile"> & {
  * Use `create(TokenizerFileSchema)` to create a new message.
  */
 export const TokenizerFileSchema: GenMessage<TokenizerFile> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 31);
+  messageDesc(file_kakeya_v1_runtime, 32);
 
 /**
  * What comes first of a tokenizer.
@@ -1616,7 +1717,7 @@ export type TokenizerHeader = Message<"kakeya.v1.TokenizerHeader"> & {
  * Use `create(TokenizerHeaderSchema)` to create a new message.
  */
 export const TokenizerHeaderSchema: GenMessage<TokenizerHeader> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 32);
+  messageDesc(file_kakeya_v1_runtime, 33);
 
 /**
  * One message of a tokenizer.
@@ -1653,7 +1754,7 @@ export type GetTokenizerResponse = Message<"kakeya.v1.GetTokenizerResponse"> & {
  * Use `create(GetTokenizerResponseSchema)` to create a new message.
  */
 export const GetTokenizerResponseSchema: GenMessage<GetTokenizerResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 33);
+  messageDesc(file_kakeya_v1_runtime, 34);
 
 /**
  * Whether and with whom a session speculates.
@@ -1924,7 +2025,7 @@ export const SessionOutcomeSchema: GenEnum<SessionOutcome> = /*@__PURE__*/
  */
 export const RuntimeService: GenService<{
   /**
-   * Opens a session with an empty history. Errors: NOT_FOUND
+   * Opens a session, with initial_token_ids as its history. Errors: NOT_FOUND
    * (MODEL_NOT_FOUND: no live node serves the model), FAILED_PRECONDITION
    * (MODEL_SERVED_ELSEWHERE, with "address" in the metadata: ask there;
    * NO_PLACEMENT: the named proposer cannot be paired), INVALID_ARGUMENT
@@ -1933,6 +2034,7 @@ export const RuntimeService: GenService<{
    * UNAVAILABLE (DRAINING). With kv_strategy restored also FAILED_PRECONDITION
    * (NO_ARCHIVE: no live node has an archive with room; TRAINED_FOR_ANOTHER,
    * RESTORER_MISMATCH: the learned map is another verifier's, or another one).
+   * With initial_token_ids also those of AppendTokens; no session stays open then.
    *
    * @generated from rpc kakeya.v1.RuntimeService.CreateSession
    */
