@@ -168,5 +168,14 @@ export function plan(message: PlanMessage): Plan {
     exact: message.exact,
     archive: message.archive ? placement(message.archive) : null,
     archives: message.archives.map(archiveRange),
+    acceptanceRateLow: message.acceptanceRateLow,
+    acceptanceRateHigh: message.acceptanceRateHigh,
+    predictedTokensPerSecondLow: message.predictedTokensPerSecondLow,
+    predictedTokensPerSecondHigh: message.predictedTokensPerSecondHigh,
+    exploring: message.exploring,
+    trials: message.trials.map((each) => ({
+      proposer: placement(each.proposer),
+      predictedTokensPerSecondHigh: each.predictedTokensPerSecondHigh,
+    })),
   };
 }
