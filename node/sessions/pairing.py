@@ -74,7 +74,7 @@ class Pairing:
             return self._plan
         told = self._told
         if told is None or told[:2] != (rival.key, roster.is_trying):
-            told = (rival.key, roster.is_trying, self._told_of(rival.key, roster.is_trying))
+            told = (rival.key, roster.is_trying, self._told_of(roster, rival.key))
             self._told = told
         return told[2]
 
@@ -241,8 +241,8 @@ class Pairing:
                 return placement
         return planned
 
-    def _told_of(self, key: ProposerKey, is_trying: bool) -> Plan:  # noqa: FBT001
-        """The plan with another proposer than the one that was planned."""
+    def _told_of(self, roster: Roster, key: ProposerKey) -> Plan:
+        """The plan with the one that drafts now, which is not as it was planned."""
         planned = self._plan
         request = replace(self._request, proposer_node_id=key[0], proposer_model=key[1])
         try:
@@ -252,11 +252,10 @@ class Pairing:
             return planned
         if named.proposer is None:
             return planned
-        is_planned = named.proposer == planned.proposer
         name = f"{named.proposer.model_id} on {named.proposer.node_name}"
         reason = (
             f"{name} is on trial on this stream, for a bounded number of tokens."
-            if is_trying
+            if roster.is_trying
             else f"{name} was measured to be faster on this stream than what was planned."
         )
         return replace(
@@ -270,6 +269,6 @@ class Pairing:
             exact=planned.exact,
             archive=planned.archive,
             archives=planned.archives,
-            exploring=is_trying and not is_planned,
+            exploring=roster.is_trying,
             trials=planned.trials,
         )

@@ -46,10 +46,11 @@ async def test_a_session_that_began_alone_tries_a_remote_proposer_past_its_windo
     assert counts.drafted_count == statistics.drafted_count
 
 
-async def test_a_plan_says_who_is_on_trial(verifier, proposer, calls):
+async def test_a_plan_says_who_is_on_trial(verifier, proposer, calls, monkeypatch):
     caller = calls.Caller(verifier.channel)
     there = Placement("proposer", "proposer", proposer.address, "ngram")
     session, pairing = await opened(verifier, caller, Trial(there, 1e9))
+    monkeypatch.setattr(pairing, "_replan", lambda: None)
     before = (await caller.info(session)).plan
     assert (before.HasField("proposer"), before.exploring) == (False, False)
     assert [trial.proposer.model_id for trial in before.trials] == ["ngram"]
