@@ -102,7 +102,8 @@ class Roster:
                 # One that is shut out is not resting.
                 if index != self.current or (state.pace.dropped and state.breaker.closed):
                     state.pace = state.pace.after_alone_block(verify_seconds, other_seconds)
-        self._take(*self._contest.after_block(self._paces(), failed=failed))
+        if len(self._rivals) > 1 or self._contest.leader is None:
+            self._take(*self._contest.after_block(self._paces(), failed=failed))
 
     def _paces(self) -> Paces:
         return tuple(rival.state.pace for rival in self._rivals)

@@ -194,7 +194,8 @@ class Pairing:
             return self._around.planner.plan_here(self._request)
         except (ModelNotFound, NoPlacement) as error:
             if inherited is not None:
-                return inherited
+                # The fork tries for itself.
+                return replace(inherited, exploring=False)
             if isinstance(error, NoPlacement):
                 raise
             # The verifier is here: what nobody serves is the named proposer.
