@@ -116,6 +116,7 @@ export function modelOffer(message: ModelOfferMessage): ModelOffer {
     blockSize: message.blockSize,
     historyLayerCount: message.historyLayerCount,
     rankCount: message.rankCount,
+    threadCount: message.threadCount,
   };
 }
 
