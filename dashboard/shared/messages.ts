@@ -210,13 +210,20 @@ export interface SessionView {
   blocks: BlockView[];
 }
 
+/** Through whom the fleet is watched. */
+export interface GatewayView {
+  /** The node that tells of the fleet, or did last, host:port; empty before one did. */
+  address: string;
+  /** Empty while the fleet is watched; otherwise "a node at 127.0.0.1:7600" and the like. */
+  waitingFor: string;
+  /** Why it is waited for; empty while the fleet is watched, and before a node was asked. */
+  fault: string;
+}
+
 /** The whole fleet, as the page holds it. */
 export interface FleetView {
   fleetName: string;
-  /** The node that was named to `fleet dashboard`, or another that answers in its place. */
-  gatewayAddress: string;
-  /** Empty while the fleet is watched; otherwise why not, with the mend. */
-  fault: string;
+  gateway: GatewayView;
   nodes: NodeView[];
   sessions: SessionView[];
   /** Latest last; at most 512. */
@@ -237,7 +244,7 @@ export type Message =
   /** The session without its blocks, and those that are new. */
   | { type: "session"; session: Omit<SessionView, "blocks">; blocks: BlockView[] }
   | { type: "session-ended"; nodeId: string; sessionId: string; outcome: string }
-  | { type: "fault"; gatewayAddress: string; fault: string };
+  | { type: "gateway"; gateway: GatewayView };
 
 /** `POST /plan`: what to plan, and what is answered. Errors: `Problem` with status 4xx or 5xx. */
 export interface PlanQuestion {

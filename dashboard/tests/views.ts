@@ -141,8 +141,7 @@ export function sessionView(nodeId: string, sessionId: string): SessionView {
 export function fleetView(nodeIds: readonly string[]): FleetView {
   return {
     fleetName: "test",
-    gatewayAddress: "127.0.0.1:1",
-    fault: "",
+    gateway: { address: "127.0.0.1:1", waitingFor: "", fault: "" },
     nodes: nodeIds.map(nodeView),
     sessions: [],
     events: [],

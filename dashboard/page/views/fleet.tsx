@@ -42,7 +42,7 @@ export function FleetView() {
         <Panel title="Nodes">
           <Empty title="No nodes yet" command="fleet join">
             {connection.value.state === "live"
-              ? "Start one on this machine or on any other of this network; it appears here by itself."
+              ? `Waiting for ${connection.value.gateway.waitingFor}: start one, and it appears here by itself.`
               : "Waiting for the dashboard's process."}
           </Empty>
         </Panel>
