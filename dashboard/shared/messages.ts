@@ -124,6 +124,8 @@ export interface NodeView {
   roundTripSeconds: number;
   platform: string;
   accelerator: string;
+  /** Names the machine, whose memory its nodes share; the node's own id where it does not tell. */
+  hostId: string;
   /** macbook, mac-mini, mac-studio, linux or computer: the shape that is drawn. */
   shape: string;
   softwareVersion: string;

@@ -22,6 +22,7 @@ export function nodeView(nodeId: string): NodeView {
     roundTripSeconds: 0,
     platform: "linux/x86_64",
     accelerator: "cpu",
+    hostId: nodeId,
     shape: "linux",
     softwareVersion: "0.1.0",
     protocolMin: 1,

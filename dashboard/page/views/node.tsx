@@ -7,6 +7,7 @@ import { CopyButton } from "../parts/copy";
 import { Chart, type Line } from "../parts/chart";
 import { second } from "../parts/clock";
 import { Empty } from "../parts/empty";
+import { eventLines } from "../parts/event_lines";
 import { EventList, NodeLink } from "../parts/event_list";
 import {
   ago,
@@ -62,8 +63,8 @@ export function NodePage({ nodeId }: { nodeId: string }) {
   const down = isDown(view);
   const own = sessionKeys.value.filter((key) => key.startsWith(`${nodeId}/`));
   const moving = transfers.value.filter((transfer) => transfer.nodeId === nodeId);
-  const heard = events.value.filter(
-    (event) => event.nodeId === nodeId || event.subjectNodeId === nodeId,
+  const heard = eventLines(
+    events.value.filter((event) => event.nodeId === nodeId || event.subjectNodeId === nodeId),
   );
   return (
     <>

@@ -49,6 +49,8 @@ export interface Card {
   readonly archive: ArchiveOffer | null;
   /** host:port of /v1, /health and /metrics; empty when no other machine could reach it. */
   readonly httpAddress: string;
+  /** Names the machine: nodes with the same one share its memory; empty when it does not tell. */
+  readonly hostId: string;
 }
 
 /** One node, as the answering node knows it. */

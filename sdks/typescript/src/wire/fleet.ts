@@ -54,6 +54,7 @@ export function card(message: CapabilityCard): Card {
     ttlSeconds: message.ttlSeconds,
     archive: message.archive ? archiveOffer(message.archive) : null,
     httpAddress: message.httpAddress,
+    hostId: message.hostId,
   };
 }
 
