@@ -177,5 +177,14 @@ export function plan(message: PlanMessage): Plan {
     archive: message.archive ? placement(message.archive) : null,
     archives: message.archives.map(archiveRange),
     kvStrategy: kvStrategy(message.kvStrategy),
+    acceptanceRateLow: message.acceptanceRateLow,
+    acceptanceRateHigh: message.acceptanceRateHigh,
+    predictedTokensPerSecondLow: message.predictedTokensPerSecondLow,
+    predictedTokensPerSecondHigh: message.predictedTokensPerSecondHigh,
+    exploring: message.exploring,
+    trials: message.trials.map((each) => ({
+      proposer: placement(each.proposer),
+      predictedTokensPerSecondHigh: each.predictedTokensPerSecondHigh,
+    })),
   };
 }
