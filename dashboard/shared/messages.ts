@@ -78,6 +78,9 @@ export interface AcceptanceView {
   verifierModelId: string;
   proposerModelId: string;
   rate: number;
+  /** Four of five sessions lie between this and `rateHigh`. */
+  rateLow: number;
+  rateHigh: number;
   draftedCount: number;
 }
 
@@ -272,7 +275,14 @@ export interface PlanView {
   predictedAloneTokensPerSecond: number;
   roundTripSeconds: number;
   acceptanceRate: number;
+  /** Both 0 alone, and from nodes that do not tell. */
+  acceptanceRateLow: number;
+  acceptanceRateHigh: number;
   acceptanceMeasured: boolean;
+  predictedTokensPerSecondLow: number;
+  predictedTokensPerSecondHigh: number;
+  /** What a session tries on its own stream. */
+  trials: (PlacementView & { predictedTokensPerSecondHigh: number })[];
   kvBytes: number;
   exact: boolean;
   reasons: string[];

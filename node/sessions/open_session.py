@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 from engine.errors import RestorerLost
+from engine.speculation.loops import LoopWatch
 from fleet.plan import Plan
 from fleet.quantities import bytes_text
 from node.archive.session_restorers import SessionRestorer
@@ -23,7 +24,8 @@ MOST_REBUILDS = 3
 class OpenSession:
     """A session as this node serves it; `ordinal` orders all sessions by age.
 
-    `turn` is held by the one operation that runs. `rebuild_count` caches in a row
+    `turn` is held by the one operation that runs, `loops` knows whether what it
+    generates repeats itself. `rebuild_count` caches in a row
     were made anew for the first `rebuilt_length` tokens.
     """
 
@@ -34,6 +36,7 @@ class OpenSession:
     pairing: Pairing
     restorer: SessionRestorer | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    loops: LoopWatch = field(default_factory=LoopWatch)
     rebuilt_length: int = 0
     rebuild_count: int = 0
 

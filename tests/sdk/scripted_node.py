@@ -168,6 +168,9 @@ class ScriptedNode(
         self.ends_without_done = False
         self.skips_position = False
         self.session_fields = runtime_pb2.SessionInfo()
+        # What the answers to CreateSession and AppendTokens say besides.
+        self.opened = runtime_pb2.CreateSessionResponse()
+        self.appended = runtime_pb2.AppendTokensResponse()
         self.fleet_events = [fleet_of(self)]
         self.node_events: list[capability_pb2.WatchNodeResponse] = []
         self.session_events: list[runtime_pb2.WatchSessionsResponse] = []
@@ -235,9 +238,11 @@ class ScriptedNode(
         plan = placement_pb2.Plan()
         plan.CopyFrom(PLAN)
         plan.verifier.node_id, plan.verifier.node_name = self.node_id, self.name
-        return runtime_pb2.CreateSessionResponse(
+        response = runtime_pb2.CreateSessionResponse(
             session_id=session_id, model=self.model, vocabulary_size=VOCABULARY_SIZE, plan=plan
         )
+        response.MergeFrom(self.opened)
+        return response
 
     async def AppendTokens(self, request, context):  # noqa: N802
         refusal = await self._enter("AppendTokens", request, context)
@@ -254,7 +259,9 @@ class ScriptedNode(
             await self._abort(Refusal(code, "other length", "HISTORY_LENGTH_MISMATCH"), context)
         history.extend(request.token_ids)
         await self._leave(refusal, context)
-        return runtime_pb2.AppendTokensResponse(history_length=len(history))
+        response = runtime_pb2.AppendTokensResponse(history_length=len(history))
+        response.MergeFrom(self.appended)
+        return response
 
     async def Generate(self, request, context):  # noqa: N802
         refusal = await self._enter("Generate", request, context)

@@ -311,7 +311,11 @@ function Acceptances({ view }: { view: NodeView }) {
             <span class="link-rate">{percent(each.rate)}</span>
           </div>
           <Meter share={each.rate} label={`${percent(each.rate)} accepted`} />
-          <p class="quiet small">{count(each.draftedCount)} drafted tokens</p>
+          <p class="quiet small">
+            {count(each.draftedCount)} drafted tokens
+            {each.rateHigh > 0 &&
+              ` · ${percent(each.rateLow)} to ${percent(each.rateHigh)} in four of five sessions`}
+          </p>
         </li>
       ))}
     </ul>

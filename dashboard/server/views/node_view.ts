@@ -128,6 +128,8 @@ function ofNode(node: Node | null, card: Card | null, offset: number): NodePart 
       verifierModelId: pair.verifierModelId,
       proposerModelId: pair.proposerModelId,
       rate: pair.acceptanceRate,
+      rateLow: pair.acceptanceRateLow,
+      rateHigh: pair.acceptanceRateHigh,
       draftedCount: pair.draftedCount,
     })),
   };

@@ -109,6 +109,7 @@ from kakeya.plan_values import (
     Role,
     StepCost,
     Transport,
+    Trial,
 )
 from kakeya.session import AsyncSession
 from kakeya.sync import Client, Fleet, Generation, Session, Watch
@@ -120,6 +121,7 @@ from kakeya.values import (
     DraftFault,
     DropReason,
     GenerationDone,
+    InvariantCount,
     LinkChange,
     RestorerInfo,
     Resumption,
@@ -173,6 +175,7 @@ __all__ = [
     "GroupLost",
     "HistoryLengthMismatch",
     "InvalidArgument",
+    "InvariantCount",
     "InvariantViolated",
     "KakeyaError",
     "KeyExposed",
@@ -251,6 +254,7 @@ __all__ = [
     "TransferState",
     "Transport",
     "TransportError",
+    "Trial",
     "Unavailable",
     "UnexpectedError",
     "Unimplemented",

@@ -30,10 +30,11 @@ class Place:
     opened: runtime_pb2.CreateSessionResponse
     session_id: str
 
-    async def append(self, token_ids: Sequence[int], history_length: int, pending: int) -> None:
+    async def append(self, token_ids: Sequence[int], history_length: int, pending: int) -> float:
         """Appends at most MAX_APPEND_TOKENS ids to a history of `history_length`.
 
-        `pending` more are left to compute. Sent again when the network failed.
+        `pending` more are left to compute. Sent again when the network failed. Returns
+        the seconds that the node took to compute their keys and values.
         """
         try:
             request = runtime_pb2.AppendTokensRequest(
@@ -45,9 +46,10 @@ class Place:
             raise TokenOutOfVocabulary(f"a token id is not in the vocabulary: {error}") from None
         timeouts = self.connection.timeouts
         timeout = timeouts.append_base + (len(token_ids) + pending) * timeouts.append_per_token
-        await self.connection.unary(
+        response = await self.connection.unary(
             self.connection.runtime.AppendTokens, request, timeout, idempotent=True
         )
+        return response.prefill_seconds
 
     def generate(self, request: runtime_pb2.GenerateRequest, timeout: float) -> GenerateCall:
         """Sends a generation's request for this session."""

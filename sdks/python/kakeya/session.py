@@ -31,7 +31,7 @@ from kakeya.generation_source import (
 )
 from kakeya.history import History
 from kakeya.place import MAX_APPEND_TOKENS, GenerateCall, Place
-from kakeya.plan_values import ModelOffer, Plan
+from kakeya.plan_values import KvStrategy, ModelOffer, Plan
 from kakeya.streams import MessageSource, MessageStream
 from kakeya.successor import LOST, Opening, succeed
 from kakeya.v1 import runtime_pb2
@@ -70,6 +70,7 @@ class AsyncSession:
         self._resumes = resumes
         self._resumptions: list[Resumption] = []
         self._history = History(history)
+        self._prefill_seconds = place.opened.prefill_seconds
         self._stream: weakref.ref[MessageSource[runtime_pb2.GenerateResponse]] | None = None
         # One operation at a time: positions are known only between operations.
         self._turn = asyncio.Lock()
@@ -99,6 +100,20 @@ class AsyncSession:
     def plan(self) -> Plan:
         """The pair that serves the session, with reasons."""
         return wire.plan(self._place.opened.plan)
+
+    @property
+    def kv_strategy(self) -> KvStrategy | None:
+        """How keys and values are kept, asked for or not; None when the node does not tell."""
+        return wire.kv_strategy(self._place.opened.kv_strategy)
+
+    @property
+    def prefill_seconds(self) -> float:
+        """What computing the last appended ids took on the node, waits for turns included.
+
+        Before the first append, that of the ids that the session was opened with; 0
+        from nodes that do not tell.
+        """
+        return self._prefill_seconds
 
     @property
     def history(self) -> tuple[int, ...]:
@@ -134,6 +149,7 @@ class AsyncSession:
                     f"the history held here has {len(self._history)} tokens, "
                     f"not {expected_history_length}; append what is missing"
                 )
+            self._prefill_seconds = 0.0
             for start in range(0, len(token_ids) or 1, MAX_APPEND_TOKENS):
                 piece = token_ids[start : start + MAX_APPEND_TOKENS]
                 await self._outliving(partial(self._append_piece, piece))
@@ -160,7 +176,8 @@ class AsyncSession:
         self._history.append(token_ids)
 
     async def _send_append(self, token_ids: Sequence[int]) -> None:
-        await self._place.append(token_ids, len(self._history), self._history.pending)
+        length, pending = len(self._history), self._history.pending
+        self._prefill_seconds += await self._place.append(token_ids, length, pending)
 
     def generate(  # noqa: PLR0913 - the fields of the request, all optional but one
         self,

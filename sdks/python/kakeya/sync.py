@@ -165,6 +165,16 @@ class Session:
         return self._inner.plan
 
     @property
+    def kv_strategy(self) -> KvStrategy | None:
+        """How keys and values are kept, asked for or not; None when the node does not tell."""
+        return self._inner.kv_strategy
+
+    @property
+    def prefill_seconds(self) -> float:
+        """What computing the last appended ids took: see `AsyncSession.prefill_seconds`."""
+        return self._inner.prefill_seconds
+
+    @property
     def history(self) -> tuple[int, ...]:
         """All ids that were appended and received, oldest first."""
         return self._inner.history

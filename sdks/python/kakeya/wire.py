@@ -25,6 +25,7 @@ from kakeya.plan_values import (
     Role,
     StepCost,
     Transport,
+    Trial,
 )
 from kakeya.v1 import model_pb2, placement_pb2, runtime_pb2, tensor_pb2
 from kakeya.values import (
@@ -33,6 +34,7 @@ from kakeya.values import (
     DraftFault,
     DropReason,
     GenerationDone,
+    InvariantCount,
     LinkChange,
     RestorerInfo,
     SessionInfo,
@@ -71,6 +73,13 @@ _KV_STRATEGIES = {
     KvStrategy.SINK_WINDOW: placement_pb2.KV_STRATEGY_SINK_WINDOW,
     KvStrategy.RESTORED: placement_pb2.KV_STRATEGY_RESTORED,
 }
+
+
+def kv_strategy(number: int) -> KvStrategy | None:
+    """How keys and values are kept; None when the node does not tell."""
+    if number == placement_pb2.KV_STRATEGY_UNSPECIFIED:
+        return None
+    return enum_value(KvStrategy, placement_pb2.KvStrategy.DESCRIPTOR, number)
 
 
 def kv_strategy_number(strategy: KvStrategy | str) -> placement_pb2.KvStrategy.ValueType:
@@ -191,6 +200,16 @@ def plan(message: placement_pb2.Plan) -> Plan:
         exact=message.exact,
         archive=_placement(message.archive) if message.HasField("archive") else None,
         archives=tuple(_archive_range(each) for each in message.archives),
+        kv_strategy=kv_strategy(message.kv_strategy),
+        acceptance_rate_low=message.acceptance_rate_low,
+        acceptance_rate_high=message.acceptance_rate_high,
+        predicted_tokens_per_second_low=message.predicted_tokens_per_second_low,
+        predicted_tokens_per_second_high=message.predicted_tokens_per_second_high,
+        exploring=message.exploring,
+        trials=tuple(
+            Trial(_placement(each.proposer), each.predicted_tokens_per_second_high)
+            for each in message.trials
+        ),
     )
 
 
@@ -295,6 +314,7 @@ def generation_done(message: runtime_pb2.GenerateDone) -> GenerationDone:
         seed=message.seed,
         restorer_rebuild_count=message.restorer_rebuild_count,
         link_changes=tuple(link_change(change) for change in message.link_changes),
+        forgotten_token_count=message.forgotten_token_count,
     )
 
 
@@ -320,6 +340,11 @@ def session_info(message: runtime_pb2.SessionInfo) -> SessionInfo:
         drop_reason=_drop_reason(message.drop_reason),
         forward_count=message.forward_count,
         restorer=_restorer_info(message.restorer) if message.HasField("restorer") else None,
+        invariants=tuple(
+            InvariantCount(each.invariant, each.check_count, each.violation_count)
+            for each in message.invariants
+        ),
+        forgotten_token_count=message.forgotten_token_count,
     )
 
 
@@ -336,6 +361,7 @@ def _restorer_info(message: runtime_pb2.RestorerInfo) -> RestorerInfo:
         lost=message.lost,
         attend=_attend(message.restorer),
         archives=tuple(_archive_range(each) for each in message.archives),
+        own_bytes=message.own_bytes,
     )
 
 
