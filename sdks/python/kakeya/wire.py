@@ -155,6 +155,7 @@ def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
         block_size=message.block_size,
         history_layer_count=message.history_layer_count,
         rank_count=message.rank_count,
+        thread_count=message.thread_count,
     )
 
 

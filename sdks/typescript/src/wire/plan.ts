@@ -124,6 +124,7 @@ export function modelOffer(message: ModelOfferMessage): ModelOffer {
     blockSize: message.blockSize,
     historyLayerCount: message.historyLayerCount,
     rankCount: message.rankCount,
+    threadCount: message.threadCount,
   };
 }
 
