@@ -53,6 +53,8 @@ PLAN = placement_pb2.Plan(
 )
 
 
+# What a node says that computing one token took.
+PREFILL_SECONDS = 0.5
 # What a node draws when a sampled generation comes without a seed.
 DRAWN_SEED = 77
 
@@ -160,6 +162,8 @@ class ScriptedNode(
         # Tokens that commit on the node when a generation is cancelled, unsent.
         self.commits_on_cancel = 0
         self.block_size = 4
+        # Whether it is of a version that takes a session's first tokens, and tells of them.
+        self.takes_first_tokens = True
         # The stream stays silent after so many blocks; -1 never.
         self.silent_after = -1
         # The generation ends after so many tokens, as `done` says; -1 never.
@@ -230,14 +234,26 @@ class ScriptedNode(
         session_id = self.by_request.get(request.request_id) or f"s{next(self.session_numbers)}"
         if request.request_id:
             self.by_request[request.request_id] = session_id
-        self.sessions.setdefault(session_id, [])
+        history = self.sessions.setdefault(session_id, [])
+        first = list(request.initial_token_ids) if self.takes_first_tokens else []
+        if first and not history:
+            if max(first) >= VOCABULARY_SIZE:
+                del self.sessions[session_id]
+                code = grpc.StatusCode.INVALID_ARGUMENT
+                await self._abort(Refusal(code, "too large", "TOKEN_OUT_OF_VOCABULARY"), context)
+            history.extend(first)
         await self._leave(refusal, context)
         plan = placement_pb2.Plan()
         plan.CopyFrom(PLAN)
         plan.verifier.node_id, plan.verifier.node_name = self.node_id, self.name
-        return runtime_pb2.CreateSessionResponse(
+        opened = runtime_pb2.CreateSessionResponse(
             session_id=session_id, model=self.model, vocabulary_size=VOCABULARY_SIZE, plan=plan
         )
+        if self.takes_first_tokens:
+            opened.kv_strategy = request.kv_strategy or placement_pb2.KV_STRATEGY_SINK_WINDOW
+            opened.history_length = len(history)
+            opened.prefill_seconds = len(first) * PREFILL_SECONDS
+        return opened
 
     async def AppendTokens(self, request, context):  # noqa: N802
         refusal = await self._enter("AppendTokens", request, context)
@@ -254,7 +270,10 @@ class ScriptedNode(
             await self._abort(Refusal(code, "other length", "HISTORY_LENGTH_MISMATCH"), context)
         history.extend(request.token_ids)
         await self._leave(refusal, context)
-        return runtime_pb2.AppendTokensResponse(history_length=len(history))
+        seconds = len(request.token_ids) * PREFILL_SECONDS if self.takes_first_tokens else 0.0
+        return runtime_pb2.AppendTokensResponse(
+            history_length=len(history), prefill_seconds=seconds
+        )
 
     async def Generate(self, request, context):  # noqa: N802
         refusal = await self._enter("Generate", request, context)
