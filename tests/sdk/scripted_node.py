@@ -53,8 +53,6 @@ PLAN = placement_pb2.Plan(
 )
 
 
-# What a node says that computing one token took.
-PREFILL_SECONDS = 0.5
 # What a node draws when a sampled generation comes without a seed.
 DRAWN_SEED = 77
 
@@ -162,7 +160,7 @@ class ScriptedNode(
         # Tokens that commit on the node when a generation is cancelled, unsent.
         self.commits_on_cancel = 0
         self.block_size = 4
-        # Whether it is of a version that takes a session's first tokens, and tells of them.
+        # Whether it is of a version that takes a session's first tokens.
         self.takes_first_tokens = True
         # The stream stays silent after so many blocks; -1 never.
         self.silent_after = -1
@@ -172,6 +170,9 @@ class ScriptedNode(
         self.ends_without_done = False
         self.skips_position = False
         self.session_fields = runtime_pb2.SessionInfo()
+        # What the answers to CreateSession and AppendTokens say besides.
+        self.opened = runtime_pb2.CreateSessionResponse()
+        self.appended = runtime_pb2.AppendTokensResponse()
         self.fleet_events = [fleet_of(self)]
         self.node_events: list[capability_pb2.WatchNodeResponse] = []
         self.session_events: list[runtime_pb2.WatchSessionsResponse] = []
@@ -246,14 +247,13 @@ class ScriptedNode(
         plan = placement_pb2.Plan()
         plan.CopyFrom(PLAN)
         plan.verifier.node_id, plan.verifier.node_name = self.node_id, self.name
-        opened = runtime_pb2.CreateSessionResponse(
+        response = runtime_pb2.CreateSessionResponse(
             session_id=session_id, model=self.model, vocabulary_size=VOCABULARY_SIZE, plan=plan
         )
         if self.takes_first_tokens:
-            opened.kv_strategy = request.kv_strategy or placement_pb2.KV_STRATEGY_SINK_WINDOW
-            opened.history_length = len(history)
-            opened.prefill_seconds = len(first) * PREFILL_SECONDS
-        return opened
+            response.history_length = len(history)
+        response.MergeFrom(self.opened)
+        return response
 
     async def AppendTokens(self, request, context):  # noqa: N802
         refusal = await self._enter("AppendTokens", request, context)
@@ -270,10 +270,9 @@ class ScriptedNode(
             await self._abort(Refusal(code, "other length", "HISTORY_LENGTH_MISMATCH"), context)
         history.extend(request.token_ids)
         await self._leave(refusal, context)
-        seconds = len(request.token_ids) * PREFILL_SECONDS if self.takes_first_tokens else 0.0
-        return runtime_pb2.AppendTokensResponse(
-            history_length=len(history), prefill_seconds=seconds
-        )
+        response = runtime_pb2.AppendTokensResponse(history_length=len(history))
+        response.MergeFrom(self.appended)
+        return response
 
     async def Generate(self, request, context):  # noqa: N802
         refusal = await self._enter("Generate", request, context)

@@ -34,11 +34,12 @@ def counts(node):
 @pytest.mark.parametrize("first", [True, False], ids=["takes-first-tokens", "older"])
 async def test_what_one_request_cannot_take_is_appended(node, first):
     node.takes_first_tokens = first
+    node.opened.prefill_seconds, node.appended.prefill_seconds = 4.0 if first else 0.0, 0.5
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", tokens=LONG)
         assert node.sessions[session.session_id] == LONG == list(session.history)
         assert counts(node) == [MAX_APPEND_TOKENS] * (2 if first else 3) + [3]
-        assert session.prefill_seconds == (0.5 * len(LONG) if first else 0.0)
+        assert session.prefill_seconds == (4.0 + 2 * 0.5 if first else 3 * 0.5)
         assert await session.append([7]) == len(LONG) + 1
 
 
@@ -46,14 +47,15 @@ async def test_what_one_request_cannot_take_is_appended(node, first):
 async def test_a_lost_session_is_opened_again_with_its_whole_history(pair, first):
     node, other = pair
     other.takes_first_tokens = first
+    node.opened.prefill_seconds = other.opened.prefill_seconds = 4.0
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", tokens=LONG, resume=True)
         node.refuse("Generate", Code.UNAVAILABLE, reason="DRAINING")
         completion = await session.generate(4).collect()
         assert other.sessions[session.session_id] == [*LONG, *completion.token_ids]
         assert counts(other) == [MAX_APPEND_TOKENS] * (2 if first else 3) + [3]
-        # The prompt was computed once for the answer; `resumptions` tell of the rest.
-        assert session.prefill_seconds == 0.5 * len(LONG)
+        # Of the prompt; `resumptions` tell what going over took.
+        assert session.prefill_seconds == 4.0
 
 
 async def test_the_node_may_be_lost_while_the_rest_is_appended(pair):
@@ -80,14 +82,16 @@ async def test_a_request_id_of_a_session_that_went_on_is_not_taken_for_a_new_one
             await client.create_session("tiny", tokens=[1], request_id="r")
 
 
-async def test_an_opening_with_tokens_has_the_time_of_an_append(node, scripted):
+async def test_an_opening_with_tokens_has_the_time_of_an_append(scripted):
     release = asyncio.Event()
 
-    async def slow(request, context):
-        await release.wait()
-        return await scripted.ScriptedNode.CreateSession(node, request, context)
+    class Slow(scripted.ScriptedNode):
+        async def CreateSession(self, request, context):  # noqa: N802
+            await release.wait()
+            return await super().CreateSession(request, context)
 
-    node.CreateSession = slow
+    node = Slow()
+    await node.start()
     timeouts = kakeya.Timeouts(unary=0.1, append_base=60.0)
     async with AsyncClient(node.address, timeouts=timeouts) as client:
         opening = asyncio.ensure_future(client.create_session("tiny", tokens=[1]))
@@ -97,6 +101,7 @@ async def test_an_opening_with_tokens_has_the_time_of_an_append(node, scripted):
         assert not opening.done()
         release.set()
         assert (await opening).history == (1,)
+    await node.stop()
 
 
 def test_a_client_lives_as_long_as_what_came_of_it(threaded_node):

@@ -105,7 +105,7 @@ async def test_defaults_leave_windows_to_the_node_and_speculate(node):
         session = await client.create_session("tiny")
         await client.create_session("tiny", speculation="off", request_id="")
         first, second = node.requests["CreateSession"]
-        assert first.kv_strategy == placement_pb2.KV_STRATEGY_SINK_WINDOW
+        assert first.kv_strategy == placement_pb2.KV_STRATEGY_UNSPECIFIED
         assert not first.HasField("sink_tokens")
         assert not first.HasField("window_tokens")
         assert first.speculation.mode == runtime_pb2.SPECULATION_MODE_AUTO

@@ -100,7 +100,7 @@ async def open_session(
         timeouts.append(first_count) if first_count else timeouts.unary,
         idempotent=bool(request.request_id),
     )
-    if opened.history_length > first_count:
+    if first_count and opened.history_length > first_count:
         raise HistoryLengthMismatch(
             f"the session of this request id has {opened.history_length} tokens already, "
             f"{first_count} were given; open it under another request id"

@@ -199,6 +199,8 @@ class Plan:
     kv_strategy "restored" evicts; None when it needs none, or none can be had;
     `archives` are all that the planned context needs, by rising positions, empty
     when all together lack the room. Predicted speeds are those with them.
+    `kv_strategy` is how keys and values will be kept, whether the request said so or
+    not; None when the node does not tell.
     """
 
     verifier: Placement
@@ -216,3 +218,4 @@ class Plan:
     exact: bool
     archive: Placement | None = None
     archives: tuple[ArchiveRange, ...] = ()
+    kv_strategy: KvStrategy | None = None

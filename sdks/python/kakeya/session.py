@@ -101,10 +101,10 @@ class AsyncSession:
         return wire.plan(self._place.opened.plan)
 
     @property
-    def kv_strategy(self) -> KvStrategy:
-        """How the node keeps keys and values, whether it was asked for or the node's choice.
+    def kv_strategy(self) -> KvStrategy | None:
+        """How keys and values are kept, asked for or not.
 
-        UNKNOWN where nothing was asked for and the node does not tell.
+        None when nothing was asked for and the node does not tell.
         """
         return wire.kv_strategy(self._place.opened.kv_strategy or self._opening.request.kv_strategy)
 

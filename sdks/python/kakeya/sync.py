@@ -165,7 +165,7 @@ class Session:
         return self._inner.plan
 
     @property
-    def kv_strategy(self) -> KvStrategy:
+    def kv_strategy(self) -> KvStrategy | None:
         """See `AsyncSession.kv_strategy`."""
         return self._inner.kv_strategy
 

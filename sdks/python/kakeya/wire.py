@@ -33,6 +33,7 @@ from kakeya.values import (
     DraftFault,
     DropReason,
     GenerationDone,
+    InvariantCount,
     LinkChange,
     RestorerInfo,
     SessionInfo,
@@ -73,6 +74,13 @@ _KV_STRATEGIES = {
 }
 
 
+def kv_strategy(number: int) -> KvStrategy | None:
+    """How keys and values are kept; None when the node does not tell."""
+    if number == placement_pb2.KV_STRATEGY_UNSPECIFIED:
+        return None
+    return enum_value(KvStrategy, placement_pb2.KvStrategy.DESCRIPTOR, number)
+
+
 def kv_strategy_number(strategy: KvStrategy | str | None) -> placement_pb2.KvStrategy.ValueType:
     """The wire's number of a strategy, None for the node's choice.
 
@@ -84,11 +92,6 @@ def kv_strategy_number(strategy: KvStrategy | str | None) -> placement_pb2.KvStr
         if strategy == known:
             return number
     raise _no_choice("kv_strategy", _KV_STRATEGIES, strategy)
-
-
-def kv_strategy(number: int) -> KvStrategy:
-    """How keys and values are kept; UNKNOWN where a node does not tell."""
-    return enum_value(KvStrategy, placement_pb2.KvStrategy.DESCRIPTOR, number)
 
 
 def _no_choice(field: str, known: Iterable[str], given: object) -> BadRequest:
@@ -207,6 +210,7 @@ def plan(message: placement_pb2.Plan) -> Plan:
         exact=message.exact,
         archive=_placement(message.archive) if message.HasField("archive") else None,
         archives=tuple(_archive_range(each) for each in message.archives),
+        kv_strategy=kv_strategy(message.kv_strategy),
     )
 
 
@@ -311,6 +315,7 @@ def generation_done(message: runtime_pb2.GenerateDone) -> GenerationDone:
         seed=message.seed,
         restorer_rebuild_count=message.restorer_rebuild_count,
         link_changes=tuple(link_change(change) for change in message.link_changes),
+        forgotten_token_count=message.forgotten_token_count,
     )
 
 
@@ -323,7 +328,9 @@ def session_info(message: runtime_pb2.SessionInfo) -> SessionInfo:
         history_length=message.history_length,
         kv_bytes=message.kv_bytes,
         resident_token_count=message.resident_token_count,
-        kv_strategy=kv_strategy(message.kv_strategy),
+        kv_strategy=enum_value(
+            KvStrategy, placement_pb2.KvStrategy.DESCRIPTOR, message.kv_strategy
+        ),
         sink_tokens=message.sink_tokens,
         window_tokens=message.window_tokens,
         state=enum_value(SessionState, runtime_pb2.SessionState.DESCRIPTOR, message.state),
@@ -334,6 +341,11 @@ def session_info(message: runtime_pb2.SessionInfo) -> SessionInfo:
         drop_reason=_drop_reason(message.drop_reason),
         forward_count=message.forward_count,
         restorer=_restorer_info(message.restorer) if message.HasField("restorer") else None,
+        invariants=tuple(
+            InvariantCount(each.invariant, each.check_count, each.violation_count)
+            for each in message.invariants
+        ),
+        forgotten_token_count=message.forgotten_token_count,
     )
 
 
@@ -350,6 +362,7 @@ def _restorer_info(message: runtime_pb2.RestorerInfo) -> RestorerInfo:
         lost=message.lost,
         attend=_attend(message.restorer),
         archives=tuple(_archive_range(each) for each in message.archives),
+        own_bytes=message.own_bytes,
     )
 
 

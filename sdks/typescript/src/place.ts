@@ -34,14 +34,15 @@ export class Place {
 
   /**
    * Appends at most MAX_APPEND_TOKENS ids to a history of `length`; sent again when
-   * the network failed. `pending` ids before them may have to be computed, too.
+   * the network failed. `pending` ids before them may have to be computed, too. Gives
+   * the seconds that the node took to compute their keys and values.
    */
   async append(
     tokenIds: readonly number[],
     length: number,
     pending: number,
     signal?: AbortSignal,
-  ): Promise<void> {
+  ): Promise<number> {
     const wrong = tokenIds.find((id) => !Number.isInteger(id) || id < 0 || id > LARGEST_ID);
     if (wrong !== undefined) {
       throw new TokenOutOfVocabulary(`a token id is not in the vocabulary: ${wrong}`);
@@ -53,10 +54,11 @@ export class Place {
       expectedHistoryLength: BigInt(length),
     });
     const timeout = timeouts.appendBase + (tokenIds.length + pending) * timeouts.appendPerToken;
-    await this.connection.unary((terms) => runtime.appendTokens(request, terms), timeout, {
+    const send = this.connection.unary((terms) => runtime.appendTokens(request, terms), timeout, {
       idempotent: true,
       signal,
     });
+    return (await send).prefillSeconds;
   }
 
   /** The session as its node sees it. */

@@ -24,9 +24,9 @@ import { MAX_APPEND_TOKENS, type Place } from "./place.js";
 import { MessageStream, type MessageSource } from "./streams.js";
 import { isLost, succeed, type Opening } from "./successor.js";
 import { Turn } from "./turn.js";
-import type { ModelOffer, Plan } from "./values/plan.js";
+import type { KvStrategy, ModelOffer, Plan } from "./values/plan.js";
 import type { Resumption, SessionInfo } from "./values/session.js";
-import { modelOffer, plan } from "./wire/plan.js";
+import { kvStrategy, modelOffer, plan } from "./wire/plan.js";
 
 /**
  * A session on a verifier. Made by `Client.createSession`.
@@ -48,6 +48,7 @@ export class Session {
   #resumes: boolean;
   readonly #history: History;
   readonly #resumptions: Resumption[] = [];
+  #prefillSeconds: number;
   // One operation at a time: positions are known only between operations.
   readonly #turn = new Turn();
   #running: MessageSource<GenerateResponse> | undefined;
@@ -58,6 +59,7 @@ export class Session {
     this.#opening = opening;
     this.#resumes = resumes;
     this.#history = new History(history);
+    this.#prefillSeconds = place.opened.prefillSeconds;
   }
 
   /** Names the session on its node. A rewind or a resumption changes it. */
@@ -83,6 +85,20 @@ export class Session {
   /** The pair that serves the session, with reasons. */
   get plan(): Plan {
     return plan(this.#place.opened.plan ?? create(PlanSchema));
+  }
+
+  /** How keys and values are kept, asked for or not; null when the node does not tell. */
+  get kvStrategy(): KvStrategy | null {
+    return kvStrategy(this.#place.opened.kvStrategy);
+  }
+
+  /**
+   * What computing the last appended ids took on the node, in seconds, waits for turns
+   * included. Before the first append, that of the ids that the session was opened
+   * with; 0 from nodes that do not tell.
+   */
+  get prefillSeconds(): number {
+    return this.#prefillSeconds;
   }
 
   /** All ids that were appended and received, oldest first. */
@@ -122,6 +138,7 @@ export class Session {
             `not ${expectedHistoryLength}; append what is missing`,
         );
       }
+      this.#prefillSeconds = 0;
       for (let start = 0; start < (tokenIds.length || 1); start += MAX_APPEND_TOKENS) {
         await this.#appendPiece(tokenIds.slice(start, start + MAX_APPEND_TOKENS), signal);
       }
@@ -145,7 +162,10 @@ export class Session {
 
   async #appendHere(tokenIds: readonly number[], signal?: AbortSignal): Promise<void> {
     const { length } = this.#history;
-    const send = () => this.#place.append(tokenIds, length, this.#history.pending, signal);
+    const send = async () => {
+      const { pending } = this.#history;
+      this.#prefillSeconds += await this.#place.append(tokenIds, length, pending, signal);
+    };
     try {
       await send();
     } catch (error) {

@@ -165,4 +165,6 @@ export interface Plan {
   readonly archive: Placement | null;
   /** All that the planned context needs; empty when all together lack the room. */
   readonly archives: readonly ArchiveRange[];
+  /** How keys and values will be kept, asked for or not; null when the node does not tell. */
+  readonly kvStrategy: KvStrategy | null;
 }

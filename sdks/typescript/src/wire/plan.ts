@@ -21,7 +21,7 @@ import {
   RestorerSchema,
   Transport as WireTransport,
   TransportSchema,
-  type KvStrategy as WireKvStrategy,
+  KvStrategy as WireKvStrategy,
 } from "../generated/kakeya/v1/placement_pb.js";
 import {
   ATTEND_PLACES,
@@ -33,6 +33,7 @@ import {
   TRANSPORTS,
   type ArchiveRange,
   type AttendAt,
+  type KvStrategy,
   type ModelOffer,
   type Placement,
   type Plan,
@@ -51,6 +52,13 @@ export interface RestorerOptions {
   readonly restorerNodeId?: string | undefined;
   /** Where queries attend to evicted positions; "archive" unless given. */
   readonly attend?: AttendAt | undefined;
+}
+
+/** How keys and values are kept; null when the node does not tell. */
+export function kvStrategy(number: WireKvStrategy): KvStrategy | null {
+  return number === WireKvStrategy.UNSPECIFIED
+    ? null
+    : enumName(KvStrategySchema, number, KV_STRATEGIES);
 }
 
 /** The wire's number of a strategy; throws BadRequest for one that does not exist. */
@@ -168,5 +176,6 @@ export function plan(message: PlanMessage): Plan {
     exact: message.exact,
     archive: message.archive ? placement(message.archive) : null,
     archives: message.archives.map(archiveRange),
+    kvStrategy: kvStrategy(message.kvStrategy),
   };
 }
