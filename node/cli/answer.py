@@ -91,7 +91,7 @@ async def answer(
         attend=question.kv.attend,
         stop_token_ids=tokenizer.stop_token_ids if question.stop_at_eos else (),
         speculation=speculation,
-        label=LABEL,
+        client_label=LABEL,
     )
     async with session:
         check_same(tokenizer, session.model.tokenizer_digest, question.model)

@@ -57,7 +57,7 @@ def told_as_failures() -> Iterator[None]:
 
 def failure_of(error: KakeyaError) -> CommandFailed:
     """An error of the fleet as people are told of it."""
-    message = with_mend(error.reason, str(error), error.mend)
+    message = with_mend(error.reason, error.problem, error.mend)
     return CommandFailed(error.reason, message, metadata=error.metadata)
 
 

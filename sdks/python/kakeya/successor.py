@@ -104,13 +104,13 @@ async def _open_there(
     address: str, model_id: str, offer: ModelOffer, opening: Opening, history: Sequence[int]
 ) -> Place:
     connection = opening.roster.connection(address)
-    place = await _open_as_far_as_possible(connection, opening.request, model_id)
+    place = await _open_as_far_as_possible(connection, opening.request, model_id, history)
     try:
         if place.opened.model.weights_digest != offer.weights_digest:
             raise UnexpectedError(
                 f"{address} serves {model_id} with other weights than its card says"
             )
-        for start in range(0, len(history), MAX_APPEND_TOKENS):
+        for start in range(place.opened.history_length, len(history), MAX_APPEND_TOKENS):
             await place.append(history[start : start + MAX_APPEND_TOKENS], start, 0)
     except KakeyaError:
         with suppress(KakeyaError):
@@ -120,7 +120,10 @@ async def _open_there(
 
 
 async def _open_as_far_as_possible(
-    connection: Connection, asked: runtime_pb2.CreateSessionRequest, model_id: str
+    connection: Connection,
+    asked: runtime_pb2.CreateSessionRequest,
+    model_id: str,
+    history: Sequence[int],
 ) -> Place:
     """Opens what was asked for, but for named helpers that are lost too.
 
@@ -133,7 +136,7 @@ async def _open_as_far_as_possible(
     while True:
         request.request_id = secrets.token_hex(16)
         try:
-            return await open_session(connection, request)
+            return await open_session(connection, request, history)
         except (NoPlacement, ModelNotFound, NodeNotFound):
             if request.speculation.proposer_node_id:
                 request.speculation.proposer_node_id = ""
