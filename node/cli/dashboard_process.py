@@ -13,6 +13,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from node.cli.failure import CommandFailed
+from node.cli.interrupt import interrupts_raised
 
 LOWEST_NODE = 20
 VERSION_SECONDS = 10.0
@@ -111,7 +112,8 @@ class DashboardProcess:
         """Returns on Ctrl-C or SIGTERM. Raises CommandFailed when the process ends by itself."""
         before = signal.signal(signal.SIGTERM, self._end_told)
         try:
-            self._child.wait()
+            with interrupts_raised():
+                self._child.wait()
         except KeyboardInterrupt:
             return
         finally:
