@@ -107,9 +107,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     from node.cli.answer import Question
     from node.cli.connection import ask
     from node.cli.models import verifier_model
+    from node.cli.prompts import read_input
     from node.cli.tokenizer import tokenizer_of
 
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = read_input() if prompt == "-" else prompt
     view = View(as_json=as_json, timeline=timeline)
 
     async def run(client: AsyncClient) -> int:

@@ -72,11 +72,11 @@ def terminal(stream: TextIO) -> Console | None:
     """
     if not (shows_pictures(stream) or os.environ.get("FORCE_COLOR")):
         return None
-    from rich.console import Console
+    from node.cli.screen_console import ScreenConsole
 
     # A terminal's width is looked up anew each time: it can change.
     width = None if stream.isatty() else screen_size(stream)[0]
-    return Console(file=stream, highlight=False, width=width)
+    return ScreenConsole(file=stream, highlight=False, width=width)
 
 
 def has_colours(stream: TextIO) -> bool:
