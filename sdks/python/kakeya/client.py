@@ -73,7 +73,7 @@ class AsyncClient:
         self,
         model: str,
         *,
-        kv_strategy: KvStrategy | str = KvStrategy.SINK_WINDOW,
+        kv_strategy: KvStrategy | str | None = None,
         sink_tokens: int | None = None,
         window_tokens: int | None = None,
         stop_token_ids: Sequence[int] = (),
@@ -90,7 +90,9 @@ class AsyncClient:
         """Opens a session with an empty history on a node that serves `model`.
 
         A node that does not serve the model names one that does; the client
-        follows once. `sink_tokens` and `window_tokens` are positions that stay
+        follows once. `kv_strategy` None is the node's choice: "restored" where a
+        live archive has room and the verifier can use it, else "sink_window";
+        `AsyncSession.kv_strategy` tells which, the plan why. `sink_tokens` and `window_tokens` are positions that stay
         resident (the node's defaults: 4 and 1,024); `max_history_tokens` bounds
         a session of kv_strategy "full", 0 for the model's context length.
         `speculation` is "auto" (the planner pairs a proposer when it pays),

@@ -72,7 +72,7 @@ class AsyncFleet:
         proposer_node_id: str = "",
         verifier_node_id: str = "",
         context_tokens: int = 0,
-        kv_strategy: KvStrategy | str = KvStrategy.SINK_WINDOW,
+        kv_strategy: KvStrategy | str | None = None,
         sink_tokens: int = 0,
         window_tokens: int = 0,
         block_size: int = 0,

@@ -81,8 +81,13 @@ def kv_strategy(number: int) -> KvStrategy | None:
     return enum_value(KvStrategy, placement_pb2.KvStrategy.DESCRIPTOR, number)
 
 
-def kv_strategy_number(strategy: KvStrategy | str) -> placement_pb2.KvStrategy.ValueType:
-    """The wire's number of a strategy; raises BadRequest for one that does not exist."""
+def kv_strategy_number(strategy: KvStrategy | str | None) -> placement_pb2.KvStrategy.ValueType:
+    """The wire's number of a strategy, None leaving it to the node.
+
+    Raises BadRequest for one that does not exist.
+    """
+    if strategy is None:
+        return placement_pb2.KV_STRATEGY_UNSPECIFIED
     for known, number in _KV_STRATEGIES.items():
         if strategy == known:
             return number

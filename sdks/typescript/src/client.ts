@@ -44,7 +44,10 @@ export interface ClientOptions {
  * map makes them of a smaller vector each), or "identity", a check of the plumbing.
  */
 export interface SessionOptions extends RestorerOptions, CallOptions {
-  /** "sink_window" unless given. */
+  /**
+   * Unless given the node's choice: "restored" where a live archive has room and the
+   * verifier can use it, else "sink_window". `Session.kvStrategy` tells which.
+   */
   readonly kvStrategy?: KvStrategy | undefined;
   /** Positions at the start that stay resident; the node's default, 4, unless given. */
   readonly sinkTokens?: number | undefined;
@@ -203,7 +206,7 @@ function sessionRequest(model: string, options: SessionOptions): CreateSessionRe
   const restored = restorer(options);
   return build(CreateSessionRequestSchema, {
     modelId: model,
-    kvStrategy: kvStrategyNumber(options.kvStrategy ?? "sink_window"),
+    kvStrategy: kvStrategyNumber(options.kvStrategy),
     ...(sinkTokens === undefined ? {} : { sinkTokens }),
     ...(windowTokens === undefined ? {} : { windowTokens }),
     stopTokenIds: [...(options.stopTokenIds ?? [])],

@@ -120,7 +120,7 @@ export class Fleet {
       proposerNodeId: options.proposerNodeId ?? "",
       verifierNodeId: options.verifierNodeId ?? "",
       contextTokens: options.contextTokens ?? 0,
-      kvStrategy: kvStrategyNumber(options.kvStrategy ?? "sink_window"),
+      kvStrategy: kvStrategyNumber(options.kvStrategy),
       sinkTokens: options.sinkTokens ?? 0,
       windowTokens: options.windowTokens ?? 0,
       blockSize: options.blockSize ?? 0,

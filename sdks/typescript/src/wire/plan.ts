@@ -61,8 +61,14 @@ export function kvStrategy(number: WireKvStrategy): KvStrategy | null {
     : enumName(KvStrategySchema, number, KV_STRATEGIES);
 }
 
-/** The wire's number of a strategy; throws BadRequest for one that does not exist. */
-export function kvStrategyNumber(strategy: string): WireKvStrategy {
+/**
+ * The wire's number of a strategy, undefined leaving it to the node; throws BadRequest for
+ * one that does not exist.
+ */
+export function kvStrategyNumber(strategy: string | undefined): WireKvStrategy {
+  if (strategy === undefined) {
+    return WireKvStrategy.UNSPECIFIED;
+  }
   return enumNumber(KvStrategySchema, strategy, KV_STRATEGIES, "kvStrategy");
 }
 
