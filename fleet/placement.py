@@ -8,7 +8,8 @@ the verifier alone, then the lower node ids. A proposer that the request names
 is used although it is predicted to be slower than the verifier alone, and
 although the verifier is not exact; no other proposer drafts for such a verifier.
 Speeds of a `restored` request are those with its archives. What it leaves open of
-keys and values is chosen for each verifier before.
+keys and values is chosen for each verifier before. What is predicted chooses
+who begins; proposers that could be faster are named, for the session to try.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fleet.kv_choice import KvChoice, choose_kv_strategy
 from fleet.kv_memory import kv_bytes
 from fleet.node_view import MeasuredAcceptance, Measurements, NodeView
 from fleet.pairing_rules import Objection, proposer_objection, verifier_objection
-from fleet.placement_reasons import pair_text, plan_reasons
+from fleet.placement_reasons import pair_text, plan_reasons, trial_reasons
 from fleet.plan import (
     KvStrategy,
     Placement,
@@ -32,9 +33,11 @@ from fleet.plan import (
     PlanRequest,
     Rejection,
     RejectionReason,
-    Transport,
+    Trial,
 )
+from fleet.plan_transport import transport_of, transport_reasons
 from fleet.predicted_pair import PredictedPair, Server, predict, predict_alone
+from fleet.trials import worth_trying
 
 __all__ = ["MeasuredAcceptance", "Measurements", "NodeView", "plan"]
 
@@ -133,26 +136,42 @@ def _decide(
     rejections = [*rejections, *(_slower(pair, chosen) for pair in others)]
     needed = kv_bytes(best.verifier.offer, request)
     free = _free_bytes(best.verifier, measured)
+    tried = worth_trying(request, chosen, others)
     told = (best.kept.reason,) if best.kept.reason else ()
-    reasons = (*plan_reasons(request, chosen, needed, free), *told, *archives.reasons)
+    reasons = (
+        *plan_reasons(request, chosen, needed, free),
+        *told,
+        *trial_reasons(tried),
+        *transport_reasons(chosen),
+        *archives.reasons,
+    )
     if archives.archive is not None and planned_tokens(request, best.verifier):
         reasons += (_full_reason(request, best, measured),)
     return Plan(
         verifier=_placement(chosen.verifier),
         proposer=_placement(chosen.proposer) if chosen.proposer else None,
-        transport=_transport(chosen),
+        transport=transport_of(chosen),
         block_size=chosen.block_size,
         predicted_tokens_per_second=chosen.tokens_per_second,
         predicted_alone_tokens_per_second=chosen.alone_tokens_per_second,
         round_trip_seconds=chosen.round_trip_seconds,
-        acceptance_rate=chosen.acceptance_rate,
-        acceptance_measured=chosen.acceptance_measured,
+        acceptance_rate=chosen.acceptance.rate,
+        acceptance_measured=chosen.acceptance.is_measured,
         kv_bytes=needed,
         reasons=reasons,
         rejections=tuple(rejections),
         exact=chosen.is_exact,
         archive=archives.archive,
         archives=archives.ranges,
+        acceptance_rate_low=chosen.acceptance.low,
+        acceptance_rate_high=chosen.acceptance.high,
+        predicted_tokens_per_second_low=chosen.tokens_per_second_low,
+        predicted_tokens_per_second_high=chosen.tokens_per_second_high,
+        trials=tuple(
+            Trial(_placement(pair.proposer), pair.tokens_per_second_high)
+            for pair in tried
+            if pair.proposer is not None
+        ),
         kv_strategy=best.kept.strategy,
     )
 
@@ -206,14 +225,6 @@ def _placement(server: Server) -> Placement:
     card = server.card
     address = card.addresses[0] if card.addresses else ""
     return Placement(card.node_id, card.name, address, server.offer.model_id)
-
-
-def _transport(pair: PredictedPair) -> Transport | None:
-    """Drafts are ids only: the ring has nothing to carry for them."""
-    if pair.proposer is None:
-        return None
-    is_local = pair.proposer.card.node_id == pair.verifier.card.node_id
-    return Transport.LOCAL if is_local else Transport.GRPC
 
 
 def _servers(nodes: Iterable[NodeView], role: Role) -> list[tuple[NodeView, Server]]:

@@ -119,6 +119,18 @@ def plan_to_wire(plan: Plan) -> wire.Plan:
             )
             for each in plan.archives
         ],
+        acceptance_rate_low=plan.acceptance_rate_low,
+        acceptance_rate_high=plan.acceptance_rate_high,
+        predicted_tokens_per_second_low=plan.predicted_tokens_per_second_low,
+        predicted_tokens_per_second_high=plan.predicted_tokens_per_second_high,
+        exploring=plan.exploring,
+        trials=[
+            wire.Trial(
+                proposer=placement_to_wire(each.proposer),
+                predicted_tokens_per_second_high=each.predicted_tokens_per_second_high,
+            )
+            for each in plan.trials
+        ],
         kv_strategy=kv_strategy_to_wire(plan.kv_strategy),
     )
 

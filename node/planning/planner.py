@@ -155,11 +155,11 @@ def _take(node_id: str, answer: capability_pb2.GetNodeResponse, collected: _Coll
             collected.open_breakers.add((node_id, link.node_id))
     for line in answer.acceptances:
         pair = (line.verifier_model_id, line.proposer_model_id)
-        if not 0.0 <= line.acceptance_rate <= 1.0:
+        theirs = _acceptance(line)
+        if theirs is None:
             continue
-        theirs = MeasuredAcceptance(line.acceptance_rate, line.drafted_count)
         known = collected.acceptances.get(pair)
-        if known is None or known.drafted_count < theirs.drafted_count:
+        if known is None or known.session_count < theirs.session_count:
             collected.acceptances[pair] = theirs
     if answer.HasField("load"):
         load = answer.load
@@ -167,6 +167,14 @@ def _take(node_id: str, answer: capability_pb2.GetNodeResponse, collected: _Coll
         if load.archive_budget_bytes:
             free = load.archive_budget_bytes - load.archive_bytes
             collected.archive_free_bytes[node_id] = max(0, free)
+
+
+def _acceptance(line: capability_pb2.MeasuredAcceptance) -> MeasuredAcceptance | None:
+    """What a node says of a pair; None for figures that cannot be."""
+    rate, low, high = line.acceptance_rate, line.acceptance_rate_low, line.acceptance_rate_high
+    if not 0.0 <= low <= rate <= high <= 1.0 or not 0.0 <= line.session_count < math.inf:
+        return None
+    return MeasuredAcceptance(rate, line.drafted_count, low, high, line.session_count)
 
 
 def _is_asked(card: Card, request: PlanRequest) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 from engine.errors import RestorerLost
+from engine.speculation.loops import LoopWatch
 from fleet.plan import Plan
 from fleet.quantities import bytes_text
 from node.archive.session_restorers import SessionRestorer
@@ -26,7 +27,8 @@ class OpenSession:
     `asked` is what its client said, `spec` the same with what the node decided, for
     `kv_reason`, empty when nothing was. `opening_seconds` is what computing the first
     tokens took that it was opened with, None before that is done, and without any.
-    `turn` is held by the one operation that runs. `rebuild_count` caches in a row
+    `turn` is held by the one operation that runs, `loops` knows whether what it
+    generates repeats itself. `rebuild_count` caches in a row
     were made anew for the first `rebuilt_length` tokens.
     """
 
@@ -40,6 +42,7 @@ class OpenSession:
     kv_reason: str = ""
     opening_seconds: float | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    loops: LoopWatch = field(default_factory=LoopWatch)
     rebuilt_length: int = 0
     rebuild_count: int = 0
 

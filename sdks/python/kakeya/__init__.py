@@ -23,6 +23,7 @@ from kakeya.client import AsyncClient, SpeculationChoice
 from kakeya.credentials import Tls
 from kakeya.errors import (
     ArchiveFull,
+    BadMessage,
     BadPageToken,
     BadRequest,
     Cancelled,
@@ -74,6 +75,7 @@ from kakeya.errors import (
     Unavailable,
     UnexpectedError,
     Unimplemented,
+    UnsupportedContent,
     UsageError,
     WatcherTooSlow,
 )
@@ -109,6 +111,7 @@ from kakeya.plan_values import (
     Role,
     StepCost,
     Transport,
+    Trial,
 )
 from kakeya.session import AsyncSession
 from kakeya.sync import Client, Fleet, Generation, Session, Watch
@@ -145,6 +148,7 @@ __all__ = [
     "AsyncSession",
     "AsyncWatch",
     "AttendAt",
+    "BadMessage",
     "BadPageToken",
     "BadRequest",
     "BlockTiming",
@@ -253,9 +257,11 @@ __all__ = [
     "TransferState",
     "Transport",
     "TransportError",
+    "Trial",
     "Unavailable",
     "UnexpectedError",
     "Unimplemented",
+    "UnsupportedContent",
     "UsageError",
     "Watch",
     "WatcherTooSlow",

@@ -62,14 +62,13 @@ export function kvStrategy(number: WireKvStrategy): KvStrategy | null {
 }
 
 /**
- * The wire's number of a strategy, undefined leaving it to the node; throws BadRequest for
- * one that does not exist.
+ * The wire's number of a strategy, undefined for the node's choice; throws BadRequest
+ * for one that does not exist.
  */
 export function kvStrategyNumber(strategy: string | undefined): WireKvStrategy {
-  if (strategy === undefined) {
-    return WireKvStrategy.UNSPECIFIED;
-  }
-  return enumNumber(KvStrategySchema, strategy, KV_STRATEGIES, "kvStrategy");
+  return strategy === undefined
+    ? WireKvStrategy.UNSPECIFIED
+    : enumNumber(KvStrategySchema, strategy, KV_STRATEGIES, "kvStrategy");
 }
 
 /**
@@ -130,6 +129,7 @@ export function modelOffer(message: ModelOfferMessage): ModelOffer {
     blockSize: message.blockSize,
     historyLayerCount: message.historyLayerCount,
     rankCount: message.rankCount,
+    threadCount: message.threadCount,
   };
 }
 
@@ -183,5 +183,14 @@ export function plan(message: PlanMessage): Plan {
     archive: message.archive ? placement(message.archive) : null,
     archives: message.archives.map(archiveRange),
     kvStrategy: kvStrategy(message.kvStrategy),
+    acceptanceRateLow: message.acceptanceRateLow,
+    acceptanceRateHigh: message.acceptanceRateHigh,
+    predictedTokensPerSecondLow: message.predictedTokensPerSecondLow,
+    predictedTokensPerSecondHigh: message.predictedTokensPerSecondHigh,
+    exploring: message.exploring,
+    trials: message.trials.map((each) => ({
+      proposer: placement(each.proposer),
+      predictedTokensPerSecondHigh: each.predictedTokensPerSecondHigh,
+    })),
   };
 }
