@@ -80,7 +80,7 @@ async def test_the_same_request_id_appends_once(client):
     assert (await client.info(session)).history_length == len(PROMPT)
     await client.generate(session, 3)
     again = await opened(client, PROMPT, request_id="first")
-    assert (again.session_id, again.history_length) == (session, len(PROMPT))
+    assert (again.session_id, again.history_length) == (session, len(PROMPT) + 3)
     assert again.prefill_seconds == many[0].prefill_seconds
     assert (await client.info(session)).history_length == len(PROMPT) + 3
     other = await client.refusal("CreateSession", request(PROMPT[1:], request_id="first"))
