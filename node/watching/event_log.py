@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
     INFO = "info"
     WARNING = "warning"
-    """Speed was lost, or is about to be."""
+    """Speed or context was lost, or is about to be."""
     ERROR = "error"
     """Something failed that people asked for."""
 
@@ -35,6 +35,7 @@ class EventKind(StrEnum):
     BREAKER_OPENED = "BREAKER_OPENED"
     BREAKER_CLOSED = "BREAKER_CLOSED"
     SESSION_EVICTED = "SESSION_EVICTED"
+    HISTORY_TRUNCATED = "HISTORY_TRUNCATED"
     INVARIANT_VIOLATED = "INVARIANT_VIOLATED"
     ARCHIVE_LOST = "ARCHIVE_LOST"
     ARCHIVE_REBUILT = "ARCHIVE_REBUILT"
@@ -81,6 +82,11 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         _WARNING,
         "Open a new session and append its history; a larger kv_budget_bytes or"
         " session_ttl_seconds keeps sessions longer.",
+    ),
+    EventKind.HISTORY_TRUNCATED: (
+        _WARNING,
+        "Open it with a larger --window, with --kv restored and an archive (fleet join --serve"
+        " archive=AMOUNT), or with --kv full, where all of its history matters.",
     ),
     EventKind.INVARIANT_VIOLATED: (
         _ERROR,
