@@ -90,6 +90,9 @@ class NodeReport:
                 proposer_model_id=proposer,
                 acceptance_rate=measured.acceptance_rate,
                 drafted_count=measured.drafted_count,
+                acceptance_rate_low=measured.low,
+                acceptance_rate_high=measured.high,
+                session_count=measured.session_count,
             )
             for (verifier, proposer), measured in self._roles.acceptances()
         ]

@@ -131,6 +131,9 @@ export class SyntheticNode {
               proposerModelId: "qwen3-8b-dflash",
               acceptanceRate: 0.72,
               draftedCount: 41_000n,
+              acceptanceRateLow: 0.58,
+              acceptanceRateHigh: 0.84,
+              sessionCount: 23,
             },
           ]
         : [],

@@ -109,7 +109,8 @@ class Interruption:
     def take(self, _number: int, _frame: FrameType | None) -> None:
         """The signal handler."""
         if self._loop is None or self._cancel is None:
-            raise KeyboardInterrupt
+            self._end()
+            return
         self.came = True
         last_resort = Timer(GOODBYE_SECONDS, self._end)
         last_resort.daemon = True

@@ -248,11 +248,26 @@ async def test_a_candidate_that_fails_to_append_is_closed(pair):
         assert not other.sessions
 
 
-async def test_those_that_compute_alike_come_first(pair, scripted):
+@pytest.mark.parametrize(
+    ("had", "nearest", "alike"),
+    [
+        ({"backend": "mlx"}, {"backend": "torch"}, {"backend": "mlx"}),
+        ({"thread_count": 1}, {"thread_count": 2}, {"thread_count": 1}),
+        # As many threads are worth less than the same number format.
+        (
+            {"thread_count": 1, "dtype": "float32"},
+            {"thread_count": 1, "dtype": "bfloat16"},
+            {"thread_count": 2, "dtype": "float32"},
+        ),
+    ],
+    ids=["back end", "threads", "format before threads"],
+)
+async def test_those_that_compute_alike_come_first(pair, scripted, had, nearest, alike):
     node, other = pair
-    node.model.backend, other.model.backend = "mlx", "torch"
     third = scripted.ScriptedNode("mini-3", "cc")
-    third.model.backend = "mlx"
+    for each, fields in ((node, had), (other, nearest), (third, alike)):
+        for name, value in fields.items():
+            setattr(each.model, name, value)
     await third.start()
     scripted.join(node, other, third)
     async with AsyncClient(node.address) as client:

@@ -111,6 +111,7 @@ from kakeya.plan_values import (
     Role,
     StepCost,
     Transport,
+    Trial,
 )
 from kakeya.session import AsyncSession
 from kakeya.sync import Client, Fleet, Generation, Session, Watch
@@ -256,6 +257,7 @@ __all__ = [
     "TransferState",
     "Transport",
     "TransportError",
+    "Trial",
     "Unavailable",
     "UnexpectedError",
     "Unimplemented",

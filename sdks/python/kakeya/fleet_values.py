@@ -164,13 +164,19 @@ class MeasuredAcceptance:
     """Acceptance that a verifier measured with a proposer.
 
     `acceptance_rate` (0 to 1) is the share of drafted tokens that were
-    accepted given that all before them in the block were.
+    accepted given that all before them in the block were: the mean over
+    `session_count` sessions, of which four of five lie in `acceptance_rate_low` to
+    `acceptance_rate_high`. 0 sessions say nothing: all text repeated itself, or the
+    node does not tell.
     """
 
     verifier_model_id: str
     proposer_model_id: str
     acceptance_rate: float
     drafted_count: int
+    acceptance_rate_low: float = 0.0
+    acceptance_rate_high: float = 0.0
+    session_count: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,9 @@ def node(message: capability_pb2.GetNodeResponse) -> Node:
                 item.proposer_model_id,
                 item.acceptance_rate,
                 item.drafted_count,
+                item.acceptance_rate_low,
+                item.acceptance_rate_high,
+                item.session_count,
             )
             for item in message.acceptances
         ),

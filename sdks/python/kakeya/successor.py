@@ -45,8 +45,9 @@ async def succeed(
 ) -> Place:
     """The session at `lost`, opened anew on a live node, with the same history.
 
-    The node must serve the same weights. Nodes that compute alike, by number format and
-    back end, come first, alive ones before suspects, then the nearest. The node that had
+    The node must serve the same weights. Nodes that compute alike, by number format,
+    back end and threads of a forward, come first, then those alike but for the threads,
+    alive ones before suspects, then the nearest. The node that had
     the session is asked before all others when it has `forgotten` it, else not at all.
     Raises the error of the last node that was tried, and NoPlacement when there is none
     to try.
@@ -79,11 +80,13 @@ def _had_it(node: NodeStatus, lost: Place) -> bool:
 def _candidates(
     nodes: Sequence[NodeStatus], offer: ModelOffer
 ) -> list[tuple[NodeStatus, ModelOffer]]:
-    def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, float]:
+    def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, bool, float]:
         node, there = pair
-        alike = (there.dtype, there.backend) == (offer.dtype, offer.backend)
+        other_numbers = (there.dtype, there.backend) != (offer.dtype, offer.backend)
+        # Seldom of influence on a bit: never worth another number format.
+        other_threads = there.thread_count != offer.thread_count
         suspect = node.liveness is not Liveness.ALIVE
-        return not alike, suspect, node.round_trip_seconds or 0.0
+        return other_numbers, other_threads, suspect, node.round_trip_seconds or 0.0
 
     serving = [
         (node, there)

@@ -25,6 +25,7 @@ from kakeya.plan_values import (
     Role,
     StepCost,
     Transport,
+    Trial,
 )
 from kakeya.v1 import model_pb2, placement_pb2, runtime_pb2, tensor_pb2
 from kakeya.values import (
@@ -165,6 +166,7 @@ def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
         block_size=message.block_size,
         history_layer_count=message.history_layer_count,
         rank_count=message.rank_count,
+        thread_count=message.thread_count,
     )
 
 
@@ -211,6 +213,15 @@ def plan(message: placement_pb2.Plan) -> Plan:
         archive=_placement(message.archive) if message.HasField("archive") else None,
         archives=tuple(_archive_range(each) for each in message.archives),
         kv_strategy=kv_strategy(message.kv_strategy),
+        acceptance_rate_low=message.acceptance_rate_low,
+        acceptance_rate_high=message.acceptance_rate_high,
+        predicted_tokens_per_second_low=message.predicted_tokens_per_second_low,
+        predicted_tokens_per_second_high=message.predicted_tokens_per_second_high,
+        exploring=message.exploring,
+        trials=tuple(
+            Trial(_placement(each.proposer), each.predicted_tokens_per_second_high)
+            for each in message.trials
+        ),
     )
 
 

@@ -85,9 +85,9 @@ export function requestId(): string {
 /**
  * The session `lost`, opened anew on a live node, with the same history.
  *
- * The node must serve the same weights. Nodes that compute alike, by number format
- * and back end, come first, alive ones before suspects, then the nearest. The node
- * that had the session is asked before all others when it has `forgotten` it, else
+ * The node must serve the same weights. Nodes that compute alike, by number format,
+ * back end and threads of a forward, come first, then those alike but for the threads,
+ * alive ones before suspects, then the nearest. The node that had the session is asked before all others when it has `forgotten` it, else
  * not at all. Throws the error of the last node that was tried, and NoPlacement when
  * there is none.
  */
@@ -131,6 +131,8 @@ interface Candidate {
 function candidates(nodes: readonly NodeStatus[], offer: ModelOfferMessage): readonly Candidate[] {
   const rank = ({ node, model }: Candidate): readonly number[] => [
     Number(model.dtype !== offer.dtype || model.backend !== offer.backend),
+    // Seldom of influence on a bit: never worth another number format.
+    Number(model.threadCount !== offer.threadCount),
     Number(node.liveness !== "alive"),
     node.roundTripSeconds ?? 0,
   ];

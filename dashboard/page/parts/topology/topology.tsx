@@ -8,7 +8,8 @@ import type { NodeView } from "../../../shared/messages";
 import { node, nodeIds, nodes, sessions } from "../../state/fleet";
 import { second } from "../clock";
 import { CROWD } from "../crowd";
-import { ago, bytes, plural, tokenRate, tokenRateShort } from "../format";
+import { doingsOf } from "../doings";
+import { ago, bytes, plural } from "../format";
 import { href } from "../route";
 import { hasRole, isArchive, isDown, nodeState, usedBytes, usedShare } from "../states";
 import type { Box } from "./curve";
@@ -176,7 +177,7 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
   const view = node(nodeId).value;
   if (view === undefined) return null;
   const down = isDown(view);
-  const rate = view.samples.at(-1)?.tokensPerSecond ?? 0;
+  const doings = doingsOf(view);
   const left = box.x - size.width / 2;
   const top = box.y - size.height / 2;
   const classes = ["machine"];
@@ -216,10 +217,11 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
             {down ? (
               <b class="machine-dead">{view.liveness}</b>
             ) : (
-              <>
-                <b>{tokenRateShort(rate)}</b>
-                <small>tok/s</small>
-              </>
+              doings.map(({ role, short, unit }) => (
+                <span key={role} class={role}>
+                  <b>{short}</b> <small>{unit}</small>
+                </span>
+              ))
             )}
           </span>
         </span>
@@ -256,7 +258,7 @@ function description(view: NodeView): string {
   if (hasRole(view, "proposer")) parts.push("proposer");
   if (isArchive(view)) parts.push("archive");
   if (!isDown(view)) {
-    parts.push(`${tokenRate(view.samples.at(-1)?.tokensPerSecond ?? 0)} tokens a second`);
+    parts.push(...doingsOf(view).map(({ words }) => words));
     parts.push(`${bytes(usedBytes(view))} of ${bytes(view.memoryTotalBytes)} memory in use`);
   }
   return parts.join(", ");

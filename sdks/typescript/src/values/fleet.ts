@@ -49,6 +49,8 @@ export interface Card {
   readonly archive: ArchiveOffer | null;
   /** host:port of /v1, /health and /metrics; empty when no other machine could reach it. */
   readonly httpAddress: string;
+  /** Names the machine: nodes with the same one share its memory; empty when it does not tell. */
+  readonly hostId: string;
 }
 
 /** One node, as the answering node knows it. */
@@ -122,9 +124,17 @@ export interface NodeLoad {
 export interface MeasuredAcceptance {
   readonly verifierModelId: string;
   readonly proposerModelId: string;
-  /** Share of drafted tokens accepted given that all before them in the block were, 0 to 1. */
+  /**
+   * Share of drafted tokens accepted given that all before them in the block were, 0 to 1:
+   * the mean over sessions.
+   */
   readonly acceptanceRate: number;
   readonly draftedCount: number;
+  /** Four of five sessions lie between this and `acceptanceRateHigh`. */
+  readonly acceptanceRateLow: number;
+  readonly acceptanceRateHigh: number;
+  /** 0 says nothing: all text repeated itself, or the node does not tell. */
+  readonly sessionCount: number;
 }
 
 /** An open tensor link, as one of its ends sees it. */

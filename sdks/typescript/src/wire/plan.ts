@@ -129,6 +129,7 @@ export function modelOffer(message: ModelOfferMessage): ModelOffer {
     blockSize: message.blockSize,
     historyLayerCount: message.historyLayerCount,
     rankCount: message.rankCount,
+    threadCount: message.threadCount,
   };
 }
 
@@ -182,5 +183,14 @@ export function plan(message: PlanMessage): Plan {
     archive: message.archive ? placement(message.archive) : null,
     archives: message.archives.map(archiveRange),
     kvStrategy: kvStrategy(message.kvStrategy),
+    acceptanceRateLow: message.acceptanceRateLow,
+    acceptanceRateHigh: message.acceptanceRateHigh,
+    predictedTokensPerSecondLow: message.predictedTokensPerSecondLow,
+    predictedTokensPerSecondHigh: message.predictedTokensPerSecondHigh,
+    exploring: message.exploring,
+    trials: message.trials.map((each) => ({
+      proposer: placement(each.proposer),
+      predictedTokensPerSecondHigh: each.predictedTokensPerSecondHigh,
+    })),
   };
 }
