@@ -142,7 +142,7 @@ def split_address(key: str, address: str) -> tuple[str, int]:
     if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise BadConfig(
             f"{key} = {address!r} is no address",
-            "write HOST:PORT, such as 127.0.0.1:7100",
+            "write HOST:PORT, such as 127.0.0.1:7600",
             key=key,
         )
     return host, int(port)
