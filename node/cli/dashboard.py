@@ -31,12 +31,12 @@ def command(port: int, node: str | None, *, no_open: bool, as_json: bool) -> int
     Serves the page on this machine, to nobody else, until Ctrl-C. The page changes
     nothing but the sessions of its own playground.
     """
-    from node.cli.connection import find_local_node
+    from node.cli.asked_node import asked_address
     from node.cli.dashboard_process import DashboardProcess, find_program
     from node.cli.output import note, say, write_json
 
     program = find_program()
-    address = node or find_local_node()
+    address = asked_address(node)
     with DashboardProcess(program, address, port) as process:
         url = process.ready()
         if as_json:

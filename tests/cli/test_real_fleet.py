@@ -50,10 +50,13 @@ def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(fleet,
     assert done.code == 0
     assert done.err == ""
     title, head, first, second = done.out.splitlines()
-    assert title == 'fleet "cli-tests": 2 nodes, 2 alive'
+    # Both run on this machine: its memory is there once.
+    assert re.fullmatch(
+        r'fleet "cli-tests": 2 nodes, 2 alive, \d.* / \d.* GiB in use on 1 machine', title
+    )
     assert re.match(r"mini-1 \*  verifier=toy +\d.* GiB +alive, here ", first)
     assert re.match(
-        r"mini-2    proposer=ngram +\d.* GiB +alive, \d+\.\d s ago +(\d.* (ms|us)|-) ", second
+        r"mini-2    proposer=ngram +with mini-1 +alive, \d+\.\d s ago +(\d.* (ms|us)|-) ", second
     )
     assert first.index("verifier=toy") == second.index("proposer=ngram") == head.index("serves")
     assert first.endswith(f" {agents[0].address}")
@@ -61,8 +64,13 @@ def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(fleet,
 
 
 def test_status_as_json_has_every_fact_of_the_cards(ask, agents):
-    nodes = {node["node_id"]: node for node in ask("status", "--json").json["nodes"]}
+    told = ask("status", "--json").json
+    nodes = {node["node_id"]: node for node in told["nodes"]}
     assert set(nodes) == {agent.node_id for agent in agents}
+    (host,) = told["memory"]
+    assert {node_id for node_id, _ in host["nodes"]} == set(nodes)
+    assert 0 < host["free_bytes"] < host["total_bytes"]
+    assert told["seed_faults"] == []
     card = nodes[agents[0].node_id]["card"]
     assert card["models"][0]["model_id"] == "toy"
     assert card["models"][0]["role"] == "verifier"

@@ -90,6 +90,7 @@ from kakeya.fleet_values import (
     NodeRemoved,
     NodeStatus,
     PeerLink,
+    SeedFault,
     TensorLink,
 )
 from kakeya.fleet_view import AsyncFleet
@@ -219,6 +220,7 @@ __all__ = [
     "Resumption",
     "Role",
     "RpcError",
+    "SeedFault",
     "Session",
     "SessionActivity",
     "SessionBusy",
