@@ -63,6 +63,14 @@ def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(fleet,
     assert "\x1b" not in done.out
 
 
+def test_a_node_elsewhere_in_the_fleet_is_asked_by_its_name(fleet, agents):
+    here = {"KAKEYA_STATE": str(agents[0].options.state)}
+    assert "mini-2 *" in fleet.run("status", "--node", "mini-2", **here).out
+    done = fleet.run("status", "--node", "mini-3", **here)
+    assert done.code == 3
+    assert "'mini-3'; there are: mini-1, mini-2" in done.err
+
+
 def test_status_as_json_has_every_fact_of_the_cards(ask, agents):
     told = ask("status", "--json").json
     nodes = {node["node_id"]: node for node in told["nodes"]}
@@ -369,7 +377,7 @@ def test_an_agent_says_ready_first_needs_no_tensors_and_drains_at_ctrl_c(lone_ag
             assert "libtorch" not in libraries.read()
     done, _ = interrupt(process)
     assert done.code == 0
-    assert [event["event"] for event in done.lines] == ["draining", "left"]
+    assert [event["event"] for event in done.lines][-2:] == ["draining", "left"]
     assert "Traceback" not in done.err
 
 
@@ -453,3 +461,26 @@ def test_leave_of_a_local_agent_waits_until_its_process_is_gone(fleet):
     finally:
         process.kill()
         process.communicate()
+
+
+def test_until_a_node_answers_others_hear_that_it_starts(fleet, tmp_path):
+    record = tmp_path / "state" / "kakeya" / "slow" / "agent.json"
+    process = fleet.start(
+        "join", "--json", "--name", "slow", "--no-mdns", "--serve", "proposer=ngram"
+    )
+    try:
+        while not record.exists():
+            time.sleep(0.005)
+            assert process.poll() is None
+        # As long as anyone wants to look: it imports what it needs.
+        process.send_signal(signal.SIGSTOP)
+        done = fleet.run("status", "--json")
+        assert done.json["error"]["reason"] == "NODE_STARTING"
+        assert done.json["error"]["metadata"] == {"node": "slow", "pid": str(process.pid)}
+        process.send_signal(signal.SIGCONT)
+        assert json.loads(process.stdout.readline())["event"] == "ready"
+        assert fleet.run("status").code == 0
+    finally:
+        process.kill()
+        process.communicate()
+    assert fleet.run("status", "--json").json["error"]["reason"] == "NO_LOCAL_NODE"

@@ -94,7 +94,7 @@ async def test_a_terminal_is_told_every_minute_and_the_events_once(free_port):
     assert kinds == [EventKind.SEED_FAULT, EventKind.SEED_JOINED]
 
 
-async def test_a_node_tells_of_a_port_of_http_and_of_another_fleet(start_agent):
+async def test_a_node_tells_of_a_port_of_http_and_of_another_fleet(start_agent, caplog):
     other = await start_agent("other", fleet_name="other")
     http = other.ready["http_address"]
     agent = await start_agent("a", peers=[other.address, http])
@@ -110,6 +110,8 @@ async def test_a_node_tells_of_a_port_of_http_and_of_another_fleet(start_agent):
         http: "NOT_A_NODE",
     }
     assert all(fault.attempt_count > 0 for fault in faults.values())
+    # The node whose HTTP is called is not at fault, and fills its terminal with nothing.
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_a_peer_that_comes_to_the_fleet_is_told_once_and_is_no_fault_any_more(start_agent):
