@@ -1,5 +1,20 @@
 /** What a node is, and what it does in each of its roles. */
 
+import { computed } from "@preact/signals";
+
+import type { NodeView } from "../../shared/messages";
+import { second } from "../parts/clock";
+import { CopyButton } from "../parts/copy";
+import { doingsOf, draftAcceptances } from "../parts/doings";
+import { NodeLink } from "../parts/event_list";
+import { bytes, bytesOf, duration, percent, span } from "../parts/format";
+import { neighbours } from "../parts/hosts";
+import { memoryTone, Meter } from "../parts/meter";
+import { hasRole, isDown, nodeState, usedBytes, usedShare, type RoleName } from "../parts/states";
+import { Device } from "../parts/topology/device";
+import { nodes, sessions } from "../state/fleet";
+import { Figure } from "./session";
+
 /** The protocol versions that most of the fleet speaks at best. */
 const usualProtocol = computed(() => {
   const votes = new Map<number, number>();
@@ -153,4 +168,3 @@ function Fact({ name, children }: { name: string; children: preact.ComponentChil
     </div>
   );
 }
-
