@@ -140,6 +140,11 @@ class RecomputingVerifier:
         """Restricts the verifier."""
         self._verifier.use_row_counts(row_counts)
 
+    @property
+    def thread_count(self) -> int:
+        """Those of the verifier."""
+        return self._verifier.thread_count
+
     def shallow(self) -> RecomputingVerifier:
         """That of the verifier."""
         return RecomputingVerifier(self._verifier.shallow())

@@ -3,7 +3,8 @@
 The K/V and the logits of a position are a function of the history alone, bit
 for bit: of its tokens, not of the blocks they came in, nor of the sessions that
 share a forward. `Verifier.row_counts` is how a back end keeps that promise, and
-`engine.exactness` finds the counts for which it does on this machine.
+`engine.exactness` finds the counts for which it does on this machine, with the
+threads that will serve.
 """
 
 from __future__ import annotations
@@ -101,6 +102,15 @@ class Verifier(Protocol):
 
     def use_row_counts(self, row_counts: Sequence[int]) -> None:
         """Restricts forwards to these, some of the counts it was loaded with."""
+        ...
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that share a forward of the calling thread; 0 where the back end cannot tell.
+
+        Other numbers may round otherwise: one that serves keeps to those that it was
+        found exact with.
+        """
         ...
 
     def shallow(self) -> Verifier:

@@ -67,6 +67,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from node.cli.chat_screen import ChatScreen
     from node.cli.chat_session import AnswerLimits
     from node.cli.connection import find_local_node, told_as_failures
+    from node.cli.interrupt import interrupts_raised
     from node.cli.output import has_colours
 
     screen = ChatScreen(
@@ -80,5 +81,5 @@ def command(  # noqa: PLR0913 - one parameter an option
         kv=kv,
         limits=AnswerLimits(sampling, max_tokens),
     )
-    with told_as_failures():
+    with told_as_failures(), interrupts_raised():
         return chat(node or find_local_node(), options, screen)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from node.cli.chat_lines import joined
+from node.cli.prompts import not_text
 
 PROMPT = "› "
 GOES_ON = "… "
@@ -75,13 +76,15 @@ class Typist:
         return joined(lines)
 
     def _line(self, prompt: str) -> str | None:
-        if not self._is_terminal:
+        try:
+            if self._is_terminal:
+                return input(self._shown(prompt))
             line = sys.stdin.readline()
             return line.rstrip("\n") if line else None
-        try:
-            return input(self._shown(prompt))
         except EOFError:
             return None
+        except UnicodeDecodeError as error:
+            raise not_text(error) from error
 
     def _shown(self, prompt: str) -> str:
         if not self._has_colours or not prompt:

@@ -98,7 +98,7 @@ def _open(
         restorer_node_id=archive_node_id,
         attend=kv.attend,
         stop_token_ids=codec.stop_token_ids,
-        label=LABEL,
+        client_label=LABEL,
         resume=True,
     )
 

@@ -57,7 +57,7 @@ def told_as_failures() -> Iterator[None]:
 
 def failure_of(error: KakeyaError) -> CommandFailed:
     """An error of the fleet as people are told of it."""
-    message = with_mend(error.reason, str(error), error.mend)
+    message = with_mend(error.reason, error.problem, error.mend)
     return CommandFailed(error.reason, message, metadata=error.metadata)
 
 
@@ -109,7 +109,8 @@ class Interruption:
     def take(self, _number: int, _frame: FrameType | None) -> None:
         """The signal handler."""
         if self._loop is None or self._cancel is None:
-            raise KeyboardInterrupt
+            self._end()
+            return
         self.came = True
         last_resort = Timer(GOODBYE_SECONDS, self._end)
         last_resort.daemon = True

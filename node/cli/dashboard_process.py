@@ -18,6 +18,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from node.cli.failure import CommandFailed
+from node.cli.interrupt import interrupts_raised
 
 LOWEST_NODE = 20
 VERSION_SECONDS = 10.0
@@ -136,13 +137,14 @@ class DashboardProcess:
         """
         before = signal.signal(signal.SIGTERM, self._end_told)
         try:
-            while not self._told_to_end:
-                look()
-                with suppress(queue.Empty):
-                    line = self._lines.get(timeout=LOOK_SECONDS)
-                    if not line:
-                        break
-                    heard(json.loads(line))
+            with interrupts_raised():
+                while not self._told_to_end:
+                    look()
+                    with suppress(queue.Empty):
+                        line = self._lines.get(timeout=LOOK_SECONDS)
+                        if not line:
+                            break
+                        heard(json.loads(line))
         except KeyboardInterrupt:
             return
         finally:

@@ -10,16 +10,16 @@ from node.cli.tables import Cell, Column, Row, memory_bar
 
 COLUMNS = (
     Column("node"),
-    Column("serves"),
-    Column("memory in use"),
-    Column("liveness"),
-    Column("round trip", right=True),
-    Column("address"),
+    Column("serves", folds=1),
+    Column("memory in use", folds=2),
+    Column("liveness", folds=6),
+    Column("round trip", right=True, folds=5),
+    Column("address", folds=7),
 )
 
 LOAD_COLUMNS = (
-    Column("sessions", right=True),
-    Column("K/V", right=True),
+    Column("sessions", right=True, folds=4),
+    Column("K/V", right=True, folds=3),
 )
 
 _STYLES = {

@@ -86,6 +86,7 @@ _SAID = {
     "NO_PLACEMENT": "`fleet plan` tells why each node was rejected",
     "OUT_OF_MEMORY": "serve a smaller model, or one by several machines with --group",
     "OUT_OF_RANGE": "correct the value that the message names",
+    "OUTPUT_LOST": "free the disk, or print elsewhere",
     "PERMISSION_DENIED": "run the command on the node's own machine",
     "PORT_IN_USE": "give another --bind, or port 0 for any free one",
     "PROTOCOL_SKEW": "update the older of the two nodes",

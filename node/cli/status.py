@@ -88,23 +88,17 @@ def _watch(address: str | None, *, as_json: bool) -> int:
 
 def _print(snapshot: FleetSnapshot, *, as_json: bool) -> None:
     from node.cli.fleet_table import COLUMNS, heading, rows
-    from node.cli.output import fields_of, say, terminal, write_json
-    from node.cli.tables import plain_table, rich_table
+    from node.cli.output import fields_of, print_table, write_json
 
     if as_json:
         write_json(fields_of(snapshot))
         return
-    console = terminal(sys.stdout)
-    if console is None:
-        say(f"{heading(snapshot)}\n{plain_table(COLUMNS, rows(snapshot.nodes))}")
-    else:
-        console.print(rich_table(COLUMNS, rows(snapshot.nodes), title=heading(snapshot)))
+    print_table(COLUMNS, rows(snapshot.nodes), stream=sys.stdout, title=heading(snapshot))
 
 
 async def _show_links(client: AsyncClient, *, as_json: bool) -> int:
     from node.cli.link_table import COLUMNS, heading, rows
-    from node.cli.output import fields_of, say, terminal, write_json
-    from node.cli.tables import plain_table, rich_table
+    from node.cli.output import fields_of, print_table, say, write_json
 
     asked = await client.fleet.node()
     if as_json:
@@ -113,11 +107,8 @@ async def _show_links(client: AsyncClient, *, as_json: bool) -> int:
         return ExitCode.OK
     names = {node.node_id: node.name for node in await client.fleet.nodes()}
     lines = rows(asked.tensor_links, names)
-    console = terminal(sys.stdout)
-    if not lines:
-        say(heading(asked))
-    elif console is None:
-        say(f"{heading(asked)}\n{plain_table(COLUMNS, lines)}")
+    if lines:
+        print_table(COLUMNS, lines, stream=sys.stdout, title=heading(asked))
     else:
-        console.print(rich_table(COLUMNS, lines, title=heading(asked)))
+        say(heading(asked))
     return ExitCode.OK

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kakeya import AsyncClient, FleetSnapshot, KakeyaError, Liveness, NodeChanged, Timeouts
 from node.cli.fleet_table import COLUMNS, LOAD_COLUMNS, heading, load_cells, rows
 from node.cli.output import fields_of, say, write_json
-from node.cli.tables import plain_table, rich_table
+from node.cli.tables import ScreenTable, plain_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -159,4 +159,4 @@ class Picture:
             (row,) = rows([node], waited_seconds=now - told)
             lines.append([*row[:3], *load_cells(own), *row[3:]])
         columns = [*COLUMNS[:3], *LOAD_COLUMNS, *COLUMNS[3:]]
-        return rich_table(columns, lines, title=f"{heading(fleet)}   (q ends)")
+        return ScreenTable(columns, lines, f"{heading(fleet)}   (q ends)")

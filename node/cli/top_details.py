@@ -156,7 +156,7 @@ def _timeline(session: SessionDoings, width: int) -> list[Text]:
         return []
     latest = session.blocks[-1].generation_number
     blocks = [block for block in session.blocks if block.generation_number == latest]
-    drawn = draw_timeline(blocks, width=max(10, width - 52), row_count=_TIMELINE_ROWS)
+    drawn = draw_timeline(blocks, width=max(10, min(120, width - 52)), row_count=_TIMELINE_ROWS)
     lines = []
     for row in drawn.splitlines():
         text = Text(row)

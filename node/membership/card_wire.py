@@ -187,6 +187,7 @@ def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
         block_size=offer.block_size,
         history_layer_count=offer.history_layer_count,
         rank_count=offer.rank_count,
+        thread_count=offer.thread_count,
     )
 
 
@@ -215,6 +216,7 @@ def offer_from_wire(wire: model_pb2.ModelOffer) -> ModelOffer:
         block_size=wire.block_size,
         history_layer_count=wire.history_layer_count,
         rank_count=wire.rank_count,
+        thread_count=wire.thread_count,
     )
 
 

@@ -257,6 +257,7 @@ class HashVerifier:
         )
         self.pool = SlabPool(_clean)
         self.row_counts = ROW_COUNTS
+        self.thread_count = 1
         self.forward_count = 0
         self.batches: deque[tuple[int, ...]] = deque(maxlen=4096)
 

@@ -249,6 +249,18 @@ def test_ranks_of_different_models_or_processors():
     assert verifier.row_counts == (16, 64)
 
 
+def test_threads_of_the_ranks_are_told_where_they_are_equal():
+    def told(*counts):
+        models = [hashing.HashVerifier() for _ in counts]
+        for model, count in zip(models, counts, strict=True):
+            model.thread_count = count
+        verifier, _ = local.group_of(models)
+        return verifier.thread_count, settle(verifier).thread_count
+
+    assert told(3, 3) == (3, 3)
+    assert told(3, 2) == (0, 0)
+
+
 def sessions_of(verifier, budget_bytes):
     clock = itertools.count()
     ids = itertools.count()

@@ -43,6 +43,7 @@ OFFER = ModelOffer(
     block_size=15,
     history_layer_count=3,
     rank_count=2,
+    thread_count=5,
 )
 
 

@@ -160,6 +160,8 @@ class ScriptedNode(
         # Tokens that commit on the node when a generation is cancelled, unsent.
         self.commits_on_cancel = 0
         self.block_size = 4
+        # Whether it is of a version that takes a session's first tokens.
+        self.takes_first_tokens = True
         # The stream stays silent after so many blocks; -1 never.
         self.silent_after = -1
         # The generation ends after so many tokens, as `done` says; -1 never.
@@ -233,7 +235,14 @@ class ScriptedNode(
         session_id = self.by_request.get(request.request_id) or f"s{next(self.session_numbers)}"
         if request.request_id:
             self.by_request[request.request_id] = session_id
-        self.sessions.setdefault(session_id, [])
+        history = self.sessions.setdefault(session_id, [])
+        first = list(request.initial_token_ids) if self.takes_first_tokens else []
+        if first and not history:
+            if max(first) >= VOCABULARY_SIZE:
+                del self.sessions[session_id]
+                code = grpc.StatusCode.INVALID_ARGUMENT
+                await self._abort(Refusal(code, "too large", "TOKEN_OUT_OF_VOCABULARY"), context)
+            history.extend(first)
         await self._leave(refusal, context)
         plan = placement_pb2.Plan()
         plan.CopyFrom(PLAN)
@@ -241,6 +250,8 @@ class ScriptedNode(
         response = runtime_pb2.CreateSessionResponse(
             session_id=session_id, model=self.model, vocabulary_size=VOCABULARY_SIZE, plan=plan
         )
+        if self.takes_first_tokens:
+            response.history_length = len(history)
         response.MergeFrom(self.opened)
         return response
 

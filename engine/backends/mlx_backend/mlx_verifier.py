@@ -80,6 +80,11 @@ class MlxVerifier:
             )
         self._row_counts = chosen
 
+    @property
+    def thread_count(self) -> int:
+        """0: MLX does not say what shares a forward, and lets nobody choose."""
+        return 0
+
     def shallow(self) -> MlxVerifier:
         """The shortest prefix of the layers that has every kind of them."""
         depth = self._layout.shallow_depth

@@ -80,6 +80,11 @@ class TorchVerifier:
             )
         self._row_counts = chosen
 
+    @property
+    def thread_count(self) -> int:
+        """Threads that share a forward of the calling thread."""
+        return torch.get_num_threads()
+
     def shallow(self) -> TorchVerifier:
         """The shortest prefix of the layers that has every kind of them."""
         depth = self._layout.shallow_depth

@@ -23,6 +23,7 @@ from kakeya.client import AsyncClient, SpeculationChoice
 from kakeya.credentials import Tls
 from kakeya.errors import (
     ArchiveFull,
+    BadMessage,
     BadPageToken,
     BadRequest,
     Cancelled,
@@ -74,6 +75,7 @@ from kakeya.errors import (
     Unavailable,
     UnexpectedError,
     Unimplemented,
+    UnsupportedContent,
     UsageError,
     WatcherTooSlow,
 )
@@ -146,6 +148,7 @@ __all__ = [
     "AsyncSession",
     "AsyncWatch",
     "AttendAt",
+    "BadMessage",
     "BadPageToken",
     "BadRequest",
     "BlockTiming",
@@ -258,6 +261,7 @@ __all__ = [
     "Unavailable",
     "UnexpectedError",
     "Unimplemented",
+    "UnsupportedContent",
     "UsageError",
     "Watch",
     "WatcherTooSlow",

@@ -45,8 +45,9 @@ async def succeed(
 ) -> Place:
     """The session at `lost`, opened anew on a live node, with the same history.
 
-    The node must serve the same weights. Nodes that compute alike, by number format and
-    back end, come first, alive ones before suspects, then the nearest. The node that had
+    The node must serve the same weights. Nodes that compute alike, by number format,
+    back end and threads of a forward, come first, then those alike but for the threads,
+    alive ones before suspects, then the nearest. The node that had
     the session is asked before all others when it has `forgotten` it, else not at all.
     Raises the error of the last node that was tried, and NoPlacement when there is none
     to try.
@@ -79,11 +80,13 @@ def _had_it(node: NodeStatus, lost: Place) -> bool:
 def _candidates(
     nodes: Sequence[NodeStatus], offer: ModelOffer
 ) -> list[tuple[NodeStatus, ModelOffer]]:
-    def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, float]:
+    def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, bool, float]:
         node, there = pair
-        alike = (there.dtype, there.backend) == (offer.dtype, offer.backend)
+        other_numbers = (there.dtype, there.backend) != (offer.dtype, offer.backend)
+        # Seldom of influence on a bit: never worth another number format.
+        other_threads = there.thread_count != offer.thread_count
         suspect = node.liveness is not Liveness.ALIVE
-        return not alike, suspect, node.round_trip_seconds or 0.0
+        return other_numbers, other_threads, suspect, node.round_trip_seconds or 0.0
 
     serving = [
         (node, there)
@@ -101,13 +104,13 @@ async def _open_there(
     address: str, model_id: str, offer: ModelOffer, opening: Opening, history: Sequence[int]
 ) -> Place:
     connection = opening.roster.connection(address)
-    place = await _open_as_far_as_possible(connection, opening.request, model_id)
+    place = await _open_as_far_as_possible(connection, opening.request, model_id, history)
     try:
         if place.opened.model.weights_digest != offer.weights_digest:
             raise UnexpectedError(
                 f"{address} serves {model_id} with other weights than its card says"
             )
-        for start in range(0, len(history), MAX_APPEND_TOKENS):
+        for start in range(place.opened.history_length, len(history), MAX_APPEND_TOKENS):
             await place.append(history[start : start + MAX_APPEND_TOKENS], start, 0)
     except KakeyaError:
         with suppress(KakeyaError):
@@ -117,7 +120,10 @@ async def _open_there(
 
 
 async def _open_as_far_as_possible(
-    connection: Connection, asked: runtime_pb2.CreateSessionRequest, model_id: str
+    connection: Connection,
+    asked: runtime_pb2.CreateSessionRequest,
+    model_id: str,
+    history: Sequence[int],
 ) -> Place:
     """Opens what was asked for, but for named helpers that are lost too.
 
@@ -130,7 +136,7 @@ async def _open_as_far_as_possible(
     while True:
         request.request_id = secrets.token_hex(16)
         try:
-            return await open_session(connection, request)
+            return await open_session(connection, request, history)
         except (NoPlacement, ModelNotFound, NodeNotFound):
             if request.speculation.proposer_node_id:
                 request.speculation.proposer_node_id = ""

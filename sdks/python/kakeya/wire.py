@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TypeVar
 
@@ -82,12 +82,23 @@ def kv_strategy(number: int) -> KvStrategy | None:
     return enum_value(KvStrategy, placement_pb2.KvStrategy.DESCRIPTOR, number)
 
 
-def kv_strategy_number(strategy: KvStrategy | str) -> placement_pb2.KvStrategy.ValueType:
-    """The wire's number of a strategy; raises BadRequest for one that does not exist."""
+def kv_strategy_number(strategy: KvStrategy | str | None) -> placement_pb2.KvStrategy.ValueType:
+    """The wire's number of a strategy, None for the node's choice.
+
+    Raises BadRequest for one that does not exist.
+    """
+    if strategy is None:
+        return placement_pb2.KV_STRATEGY_UNSPECIFIED
     for known, number in _KV_STRATEGIES.items():
         if strategy == known:
             return number
-    raise BadRequest(f"kv_strategy is one of {', '.join(_KV_STRATEGIES)}, not {strategy!r}")
+    raise _no_choice("kv_strategy", _KV_STRATEGIES, strategy)
+
+
+def _no_choice(field: str, known: Iterable[str], given: object) -> BadRequest:
+    return BadRequest(
+        f"{field} is one of {', '.join(known)}, not {given!r}", metadata={"field": field}
+    )
 
 
 _RESTORER_KINDS = {
@@ -116,7 +127,7 @@ def restorer(
     if kind is None and not model_id and not node_id and attend is None:
         return None
     if attend is not None and attend not in _ATTENDING:
-        raise BadRequest(f"attend is one of {', '.join(_ATTENDING)}, not {attend!r}")
+        raise _no_choice("attend", _ATTENDING, attend)
     for known, number in _RESTORER_KINDS.items():
         if kind in (None, known):
             return placement_pb2.Restorer(
@@ -127,7 +138,7 @@ def restorer(
                 if attend is not None
                 else placement_pb2.RESTORER_ATTEND_UNSPECIFIED,
             )
-    raise BadRequest(f"restorer is one of {', '.join(_RESTORER_KINDS)}, not {kind!r}")
+    raise _no_choice("restorer", _RESTORER_KINDS, kind)
 
 
 def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
@@ -155,6 +166,7 @@ def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
         block_size=message.block_size,
         history_layer_count=message.history_layer_count,
         rank_count=message.rank_count,
+        thread_count=message.thread_count,
     )
 
 

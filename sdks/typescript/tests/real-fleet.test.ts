@@ -123,7 +123,7 @@ test("the agent example holds a session for a hundred turns, and no more K/V", a
 
 test("sessions and nodes are watched as they work", async () => {
   const signal = AbortSignal.timeout(20_000);
-  await using session = await client.createSession("tiny", { ...SESSION, label: "watched" });
+  await using session = await client.createSession("tiny", { ...SESSION, clientLabel: "watched" });
   await session.append(ids);
   const generated = session.generate({ maxTokens: 64 }).completion();
   for await (const event of client.watchSessions({ signal })) {

@@ -107,6 +107,8 @@ export interface ModelOffer {
   readonly historyLayerCount: number;
   /** Ranks that compute a verifier together, its bytes being those of one; 0 for one process. */
   readonly rankCount: number;
+  /** Threads that share one forward of a verifier, for which `exact` was found; 0 if not told. */
+  readonly threadCount: number;
 }
 
 /** One model on one node. */

@@ -61,9 +61,14 @@ export function kvStrategy(number: WireKvStrategy): KvStrategy | null {
     : enumName(KvStrategySchema, number, KV_STRATEGIES);
 }
 
-/** The wire's number of a strategy; throws BadRequest for one that does not exist. */
-export function kvStrategyNumber(strategy: string): WireKvStrategy {
-  return enumNumber(KvStrategySchema, strategy, KV_STRATEGIES, "kvStrategy");
+/**
+ * The wire's number of a strategy, undefined for the node's choice; throws BadRequest
+ * for one that does not exist.
+ */
+export function kvStrategyNumber(strategy: string | undefined): WireKvStrategy {
+  return strategy === undefined
+    ? WireKvStrategy.UNSPECIFIED
+    : enumNumber(KvStrategySchema, strategy, KV_STRATEGIES, "kvStrategy");
 }
 
 /**
@@ -124,6 +129,7 @@ export function modelOffer(message: ModelOfferMessage): ModelOffer {
     blockSize: message.blockSize,
     historyLayerCount: message.historyLayerCount,
     rankCount: message.rankCount,
+    threadCount: message.threadCount,
   };
 }
 
