@@ -51,7 +51,7 @@ NODE_COLUMNS = (
     TopColumn("", 1),
     TopColumn("NODE", 9, 2, most=24),
     TopColumn("STATE", 7),
-    TopColumn("WORK", 8, 3, most=30, right=True),
+    TopColumn("WORK", 8, 6, most=30, right=True),
     TopColumn("RECENTLY", 10, 6, most=120),
     TopColumn("MEMORY", 10, 3, most=36),
     TopColumn("K/V", 8, right=True),

@@ -90,18 +90,22 @@ export function NodePage({ nodeId }: { nodeId: string }) {
             <Panel title="Links" note="open tensor links" flush>
               <Links view={view} />
             </Panel>
-            <Panel title="Acceptance" note="as its verifiers measured it" flush>
-              <Acceptances view={view} />
-            </Panel>
+            {hasRole(view, "verifier") && (
+              <Panel title="Acceptance" note="as its verifiers measured it" flush>
+                <Acceptances view={view} />
+              </Panel>
+            )}
           </div>
         </div>
-        <Panel title={plural(own.length, "session")} flush>
-          {own.length === 0 ? (
-            <Empty title="No session is open here" />
-          ) : (
-            <SessionTable keys={own} />
-          )}
-        </Panel>
+        {(own.length > 0 || hasRole(view, "verifier")) && (
+          <Panel title={plural(own.length, "session")} flush>
+            {own.length === 0 ? (
+              <Empty title="No session is open here" />
+            ) : (
+              <SessionTable keys={own} />
+            )}
+          </Panel>
+        )}
         <Panel title="Events and faults" flush>
           {heard.length === 0 ? (
             <Empty title="Nothing happened here yet" />

@@ -60,22 +60,7 @@ export function Facts({ view }: { view: NodeView }) {
               label={`Memory, ${percent(usedShare(view))}`}
             />
           </div>
-          <div class="key-figure">
-            <h2>K/V</h2>
-            <p class="figure-value">
-              {bytes(view.kvBytes)}{" "}
-              {view.kvBudgetBytes > 0 && <small>/ {bytes(view.kvBudgetBytes)}</small>}
-            </p>
-            <Meter
-              share={view.kvBudgetBytes > 0 ? view.kvBytes / view.kvBudgetBytes : 0}
-              label="K/V of its budget"
-            />
-          </div>
-          <Figure
-            label="Sessions"
-            value={`${view.generatingCount}`}
-            unit={`generating / ${view.sessionCount} open`}
-          />
+          {hasRole(view, "verifier") && <HeldFigures view={view} />}
         </div>
         <dl class="facts">
           <Fact name="Address">
@@ -127,6 +112,30 @@ export function Facts({ view }: { view: NodeView }) {
         </dl>
       </div>
     </section>
+  );
+}
+
+/** What a verifier holds for its sessions. */
+function HeldFigures({ view }: { view: NodeView }) {
+  return (
+    <>
+      <div class="key-figure">
+        <h2>K/V</h2>
+        <p class="figure-value">
+          {bytes(view.kvBytes)}{" "}
+          {view.kvBudgetBytes > 0 && <small>/ {bytes(view.kvBudgetBytes)}</small>}
+        </p>
+        <Meter
+          share={view.kvBudgetBytes > 0 ? view.kvBytes / view.kvBudgetBytes : 0}
+          label="K/V of its budget"
+        />
+      </div>
+      <Figure
+        label="Sessions"
+        value={`${view.generatingCount}`}
+        unit={`generating / ${view.sessionCount} open`}
+      />
+    </>
   );
 }
 
