@@ -51,6 +51,16 @@ class CacheSpec:
     restorer: RestorerSpec | None = None
     grows: bool = False
 
+    def forgotten_count(self, length: int) -> int:
+        """Of the first `length` positions, those that the next query and all later ones miss.
+
+        The query at `length - 1` sees `sink` and `window` positions of a `sink_window`
+        cache; the others lose nothing.
+        """
+        if self.kind is not CacheKind.SINK_WINDOW:
+            return 0
+        return max(0, length - self.sink - self.window)
+
 
 @dataclass(frozen=True, slots=True)
 class KvViews(Generic[Array]):

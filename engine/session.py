@@ -21,11 +21,7 @@ from engine.errors import InvariantViolated, OutOfKvMemory
 from engine.features import FeatureEncoder
 from engine.fed import Fed
 from engine.history import History
-from engine.invariants import (
-    FINITE_LOGITS,
-    check_agreement,
-    check_contiguous,
-)
+from engine.invariants import FINITE_LOGITS, CheckedInvariants, InvariantCount
 from engine.restoration.contract import EvictedStore
 from engine.sampling import SamplingParameters
 from engine.session_cache import SessionCache
@@ -59,6 +55,7 @@ class Session:
         self._computed = 0
         self._forward_count = 0
         self._features: SessionFeatures | None = None
+        self._invariants = CheckedInvariants()
 
     @classmethod
     def allocate(
@@ -119,6 +116,16 @@ class Session:
     def resident(self) -> int:
         """Positions whose K/V are resident; 0 once ended. Any thread may ask."""
         return self._cache.resident
+
+    @property
+    def forgotten_count(self) -> int:
+        """Positions that no query sees any more, among those computed. Any thread may ask."""
+        return self._spec.forgotten_count(len(self._history) - self.pending)
+
+    @property
+    def invariants(self) -> tuple[InvariantCount, ...]:
+        """How often each promise was checked since the start. Any thread may ask."""
+        return self._invariants.counts
 
     @property
     def evicted(self) -> EvictedStore | None:
@@ -231,9 +238,10 @@ class Session:
         """
         with self._outcome() as fed:
             draft = fed.token_ids[1:]
-            if output.logits is None or len(output.logits) != len(fed.token_ids):
-                raise InvariantViolated("a forward returned no logits", invariant=FINITE_LOGITS)
-            choices = decide(output.logits, draft, parameters, self._history)
+            with self._invariants.checking(FINITE_LOGITS):
+                if output.logits is None or len(output.logits) != len(fed.token_ids):
+                    raise InvariantViolated("a forward returned no logits", invariant=FINITE_LOGITS)
+                choices = decide(output.logits, draft, parameters, self._history)
             kept, stopped = until_stop(choices, stop_ids)
             committed = tuple(choice.token_id for choice in kept)
             self._commit(fed, committed)
@@ -391,7 +399,7 @@ class Session:
 
     def _commit(self, fed: Fed, committed: tuple[int, ...]) -> None:
         self._history.extend(committed)
-        check_contiguous(self._history, fed.history_length, committed)
+        self._invariants.commit(self._history, fed.history_length, committed)
         self._computed = fed.history_length + len(committed) - 1
         fed.cache.truncate(self._computed)
         self._check(fed.cache)
@@ -403,8 +411,9 @@ class Session:
 
     def _check(self, cache: KvCache) -> None:
         try:
-            check_agreement(cache, self._computed, len(self._history))
-            self._memory.check(cache)
+            self._invariants.cache(
+                cache, self._computed, len(self._history), self._memory.bounds(cache)
+            )
         except InvariantViolated as error:
             raise self._ended(error) from None
 

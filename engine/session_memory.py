@@ -1,9 +1,9 @@
-"""The memory that a session may take, and whether its cache keeps to it."""
+"""The memory that a session may take."""
 
 from __future__ import annotations
 
 from engine.cache import KvCache
-from engine.invariants import ByteBounds, check_memory, grown_bounds
+from engine.invariants import ByteBounds, grown_bounds
 from engine.verifier import Verifier
 
 
@@ -29,10 +29,8 @@ class SessionMemory:
         """`count` positions are about to be computed."""
         self._reached = max(self._reached, cache.length + count)
 
-    def check(self, cache: KvCache) -> None:
-        """Raises `InvariantViolated` when the cache's tensors take other bytes than they may."""
+    def bounds(self, cache: KvCache) -> ByteBounds:
+        """What the cache's tensors may take."""
         if cache.spec.grows:
-            bounds = grown_bounds(self._verifier.info, cache.length, self._reached)
-        else:
-            bounds = ByteBounds(self._allocated_bytes, self._allocated_bytes)
-        check_memory(cache, bounds)
+            return grown_bounds(self._verifier.info, cache.length, self._reached)
+        return ByteBounds(self._allocated_bytes, self._allocated_bytes)

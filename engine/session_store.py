@@ -222,6 +222,13 @@ class SessionStore:
             )
         return record
 
+    def created(self, request_id: str) -> SessionRecord | None:
+        """The living session that `request_id` opened within ten minutes; None without one."""
+        with self._lock:
+            session_id = self._requests.found(request_id, self._clock())
+            record = self._records.get(session_id or "")
+            return record if record is not None and not record.session.end_reason else None
+
     def renew(self, session_id: str, evicted: EvictedStore | None = None) -> None:
         """Begins a session's cache anew over `evicted`: see `engine.session.Session.renew`.
 
@@ -349,9 +356,8 @@ class SessionStore:
     def _created_by(
         self, request_id: str, spec: CacheSpec, options: SessionOptions
     ) -> SessionRecord | None:
-        session_id = self._requests.opened(request_id, (spec, options), self._clock())
-        record = self._records.get(session_id or "")
-        return record if record is not None and not record.session.end_reason else None
+        self._requests.check(request_id, (spec, options), self._clock())
+        return self.created(request_id)
 
     def _evictable(self, now: float) -> list[SessionRecord]:
         """Sessions that may be evicted for another, the least recently used first."""

@@ -189,6 +189,17 @@ class ArchiveRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """A proposer that a session tries on its own stream.
+
+    At the upper end of its acceptance it gives `predicted_tokens_per_second_high`.
+    """
+
+    proposer: Placement
+    predicted_tokens_per_second_high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What the planner decided.
 
@@ -201,6 +212,12 @@ class Plan:
     kv_strategy "restored" evicts; None when it needs none, or none can be had;
     `archives` are all that the planned context needs, by rising positions, empty
     when all together lack the room. Predicted speeds are those with them.
+    `kv_strategy` is how keys and values will be kept, whether the request said so or
+    not; None when the node does not tell.
+    In about four of five sessions the acceptance lies in `acceptance_rate_low` to
+    `acceptance_rate_high` (both 0 alone), at which the speeds named alike are predicted.
+    `trials` are the proposers that a session tries because they could be faster;
+    `exploring` while `proposer` is one of them, on trial in a session that runs.
     """
 
     verifier: Placement
@@ -218,3 +235,10 @@ class Plan:
     exact: bool
     archive: Placement | None = None
     archives: tuple[ArchiveRange, ...] = ()
+    kv_strategy: KvStrategy | None = None
+    acceptance_rate_low: float = 0.0
+    acceptance_rate_high: float = 0.0
+    predicted_tokens_per_second_low: float = 0.0
+    predicted_tokens_per_second_high: float = 0.0
+    exploring: bool = False
+    trials: tuple[Trial, ...] = ()

@@ -138,6 +138,13 @@ export interface ArchiveRange {
   readonly endPosition: number;
 }
 
+/** A proposer that a session tries on its own stream. */
+export interface Trial {
+  readonly proposer: Placement;
+  /** At the upper end of its acceptance. */
+  readonly predictedTokensPerSecondHigh: number;
+}
+
 /** What the planner decided. Predicted speeds are those with the archives. */
 export interface Plan {
   readonly verifier: Placement;
@@ -167,4 +174,17 @@ export interface Plan {
   readonly archive: Placement | null;
   /** All that the planned context needs; empty when all together lack the room. */
   readonly archives: readonly ArchiveRange[];
+  /** How keys and values will be kept, asked for or not; null when the node does not tell. */
+  readonly kvStrategy: KvStrategy | null;
+  /** About four of five sessions lie between this and `acceptanceRateHigh`; both 0 alone. */
+  readonly acceptanceRateLow: number;
+  readonly acceptanceRateHigh: number;
+  /** At `acceptanceRateLow`. */
+  readonly predictedTokensPerSecondLow: number;
+  /** At `acceptanceRateHigh`. */
+  readonly predictedTokensPerSecondHigh: number;
+  /** Whether the proposer is one of the trials, on trial in a session that runs. */
+  readonly exploring: boolean;
+  /** Proposers that a session tries because they could be faster. */
+  readonly trials: readonly Trial[];
 }
