@@ -196,6 +196,10 @@ export interface SessionView {
   /** Nodes whose archives keep what it evicted. */
   archiveNodeIds: string[];
   evictedTokenCount: number;
+  /** Positions of the history that no query sees any more. */
+  forgottenTokenCount: number;
+  /** Promises of the session that its node checks, and how often it did. */
+  invariants: { name: string; checkCount: number; violationCount: number }[];
   rebuildCount: number;
   tokensPerSecond: number;
   generationCount: number;
@@ -334,6 +338,7 @@ export type PlaygroundMessage =
       draftedCount: number;
       acceptedCount: number;
       dropReason: string;
+      forgottenTokenCount: number;
       blocks: BlockView[];
     }
   | { type: "resumed"; nodeId: string; reason: string }

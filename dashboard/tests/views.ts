@@ -120,6 +120,8 @@ export function sessionView(nodeId: string, sessionId: string): SessionView {
     planReasons: [],
     archiveNodeIds: [],
     evictedTokenCount: 0,
+    forgottenTokenCount: 0,
+    invariants: [],
     rebuildCount: 0,
     tokensPerSecond: 10,
     generationCount: 1,

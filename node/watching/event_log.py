@@ -28,6 +28,9 @@ class EventKind(StrEnum):
     PEER_SUSPECT = "PEER_SUSPECT"
     PEER_DEAD = "PEER_DEAD"
     PEER_LEFT = "PEER_LEFT"
+    SEED_FAULT = "SEED_FAULT"
+    SEED_JOINED = "SEED_JOINED"
+    SAME_NAME = "SAME_NAME"
     LINK_PROMOTED = "LINK_PROMOTED"
     LINK_DEMOTED = "LINK_DEMOTED"
     PROPOSER_DROPPED = "PROPOSER_DROPPED"
@@ -60,6 +63,9 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         "Wake that machine, or start its agent again with the same fleet join.",
     ),
     EventKind.PEER_LEFT: (_INFO, ""),
+    EventKind.SEED_FAULT: (_WARNING, "Start the node there, or give --peer another address."),
+    EventKind.SEED_JOINED: (_INFO, ""),
+    EventKind.SAME_NAME: (_WARNING, "Join again with another --name."),
     EventKind.LINK_PROMOTED: (_INFO, ""),
     EventKind.LINK_DEMOTED: (
         _WARNING,

@@ -160,6 +160,7 @@ class ScriptedNode(
         # Tokens that commit on the node when a generation is cancelled, unsent.
         self.commits_on_cancel = 0
         self.block_size = 4
+        self.vocabulary_size = VOCABULARY_SIZE
         # Whether it is of a version that takes a session's first tokens.
         self.takes_first_tokens = True
         # The stream stays silent after so many blocks; -1 never.
@@ -238,7 +239,7 @@ class ScriptedNode(
         history = self.sessions.setdefault(session_id, [])
         first = list(request.initial_token_ids) if self.takes_first_tokens else []
         if first and not history:
-            if max(first) >= VOCABULARY_SIZE:
+            if max(first) >= self.vocabulary_size:
                 del self.sessions[session_id]
                 code = grpc.StatusCode.INVALID_ARGUMENT
                 await self._abort(Refusal(code, "too large", "TOKEN_OUT_OF_VOCABULARY"), context)
@@ -248,7 +249,7 @@ class ScriptedNode(
         plan.CopyFrom(PLAN)
         plan.verifier.node_id, plan.verifier.node_name = self.node_id, self.name
         response = runtime_pb2.CreateSessionResponse(
-            session_id=session_id, model=self.model, vocabulary_size=VOCABULARY_SIZE, plan=plan
+            session_id=session_id, model=self.model, vocabulary_size=self.vocabulary_size, plan=plan
         )
         if self.takes_first_tokens:
             response.history_length = len(history)
@@ -261,7 +262,7 @@ class ScriptedNode(
         code = grpc.StatusCode.INVALID_ARGUMENT
         if not request.token_ids:
             await self._abort(Refusal(code, "no tokens", "EMPTY_APPEND"), context)
-        if max(request.token_ids) >= VOCABULARY_SIZE:
+        if max(request.token_ids) >= self.vocabulary_size:
             await self._abort(Refusal(code, "too large", "TOKEN_OUT_OF_VOCABULARY"), context)
         if request.HasField("expected_history_length") and (
             request.expected_history_length != len(history)

@@ -173,6 +173,8 @@ class MlxVerifier:
             raise BadParameters("two feeds of one forward are of the same cache")
         for feed, cache in zip(feeds, caches, strict=True):
             self._check_feed(feed, cache)
+        for feed, cache in zip(feeds, caches, strict=True):
+            cache.grow(len(feed.token_ids))
         return caches
 
     def _check_feed(self, feed: Feed, cache: MlxKvCache) -> None:

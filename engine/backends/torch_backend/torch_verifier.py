@@ -206,6 +206,8 @@ class TorchVerifier:
                     f"taps {feed.taps} are not among the {self._info.layer_count} layers"
                 )
             cache.check_room(len(feed.token_ids))
+        for feed, cache in zip(feeds, caches, strict=True):
+            cache.grow(len(feed.token_ids))
         return caches
 
 

@@ -92,6 +92,7 @@ from kakeya.fleet_values import (
     NodeRemoved,
     NodeStatus,
     PeerLink,
+    SeedFault,
     TensorLink,
 )
 from kakeya.fleet_view import AsyncFleet
@@ -225,6 +226,7 @@ __all__ = [
     "Resumption",
     "Role",
     "RpcError",
+    "SeedFault",
     "Session",
     "SessionActivity",
     "SessionBusy",

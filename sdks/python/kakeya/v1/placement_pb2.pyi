@@ -30,7 +30,9 @@ class _KvStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KvStrategy
     can use it, else sink_window.
     """
     KV_STRATEGY_FULL: _KvStrategy.ValueType  # 1
-    """Every position stays resident."""
+    """Every position stays resident: memory follows the history, or is taken at
+    once for the longest one where the session was opened with a bound.
+    """
     KV_STRATEGY_SINK_WINDOW: _KvStrategy.ValueType  # 2
     """The first sink_tokens and the last window_tokens stay resident."""
     KV_STRATEGY_RESTORED: _KvStrategy.ValueType  # 3
@@ -44,7 +46,9 @@ KV_STRATEGY_UNSPECIFIED: KvStrategy.ValueType  # 0
 can use it, else sink_window.
 """
 KV_STRATEGY_FULL: KvStrategy.ValueType  # 1
-"""Every position stays resident."""
+"""Every position stays resident: memory follows the history, or is taken at
+once for the longest one where the session was opened with a bound.
+"""
 KV_STRATEGY_SINK_WINDOW: KvStrategy.ValueType  # 2
 """The first sink_tokens and the last window_tokens stay resident."""
 KV_STRATEGY_RESTORED: KvStrategy.ValueType  # 3

@@ -522,7 +522,8 @@ export enum KvStrategy {
   UNSPECIFIED = 0,
 
   /**
-   * Every position stays resident.
+   * Every position stays resident: memory follows the history, or is taken at
+   * once for the longest one where the session was opened with a bound.
    *
    * @generated from enum value: KV_STRATEGY_FULL = 1;
    */
