@@ -164,8 +164,12 @@ class StateDirectory:
                 path=str(self.path),
                 pid=holder,
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise unwritable(path, error) from error
         return descriptor
 
     def _last_incarnation(self, path: Path) -> int:
@@ -209,6 +213,9 @@ def write_durable(path: Path, content: bytes) -> None:
         temporary.replace(path)
         sync_directory(path.parent)
     except OSError as error:
+        # What a full disk took of it is given back.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise unwritable(path, error) from error
 
 

@@ -152,10 +152,11 @@ def _run_node(config: Config, state: StateDirectory, *, as_json: bool) -> int:
 
     from node.agent import run_agent
     from node.cli.agent_view import view_for
+    from node.cli.lasting_view import LastingView
     from node.watching.doings import Doings
 
     doings = Doings()
-    view = view_for(as_json=as_json, transfers=doings.transfers.statuses)
+    view = LastingView(view_for(as_json=as_json, transfers=doings.transfers.statuses))
     if not as_json and config.log_level == "info":
         # The view says in words what the log says at that level.
         config = dataclasses.replace(config, log_level="warning")
