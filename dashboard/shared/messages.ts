@@ -84,6 +84,11 @@ export interface AcceptanceView {
   draftedCount: number;
 }
 
+/** A seed peer, host:port as it was given, that a node cannot join. */
+export interface SeedFaultView extends Problem {
+  address: string;
+}
+
 /** A download of a model, or a load into memory. */
 export interface TransferView {
   nodeId: string;
@@ -150,6 +155,8 @@ export interface NodeView {
   ways: WayView[];
   links: LinkView[];
   acceptances: AcceptanceView[];
+  /** Seed peers that it was told of and cannot join. */
+  seedFaults: SeedFaultView[];
   /** At most 900, oldest first, one a second; empty before the node told any. */
   samples: Sample[];
 }
