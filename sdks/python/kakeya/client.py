@@ -100,7 +100,7 @@ class AsyncClient:
 
         With kv_strategy "restored" evicted positions stay within reach:
         `restorer` is "archive" (the default: another node keeps them, exact),
-        "projection" (a learned map makes them of a smaller vector each; of the
+        "projection" (a learned map makes them there, of a smaller vector each; of the
         drafter `restorer_model`, or that which is shipped for the verifier), or
         "identity", a check of the plumbing. `restorer_node_id` names the
         archive's node; empty for the nearest with room. `attend` is "archive" (the
