@@ -24,11 +24,16 @@ class NodeView:
 class MeasuredAcceptance:
     """Share of drafted tokens accepted, given that all before them in the block were.
 
-    `acceptance_rate` is in 0 to 1; `drafted_count` tokens are behind it.
+    `acceptance_rate` is in 0 to 1, the mean over `session_count` sessions, of which
+    four of five lie in `low` to `high`; `drafted_count` tokens are behind it. A session
+    with few tokens counts as a part of one, so that 0 says nothing at all.
     """
 
     acceptance_rate: float
     drafted_count: int
+    low: float
+    high: float
+    session_count: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ chosen, or rejected with the numbers that decided. The fastest wins; of equals
 the verifier alone, then the lower node ids. A proposer that the request names
 is used although it is predicted to be slower than the verifier alone, and
 although the verifier is not exact; no other proposer drafts for such a verifier.
-Speeds of a `restored` request are those with its archives.
+Speeds of a `restored` request are those with its archives. What it leaves open of
+keys and values is chosen for each verifier before. What is predicted chooses
+who begins; proposers that could be faster are named, for the session to try.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from fleet.archive_placement import ArchivePlacement, place_archives, planned_to
 from fleet.archive_reasons import full_reason
 from fleet.card import Role
 from fleet.errors import ModelNotFound, NoPlacement
+from fleet.kv_choice import KvChoice, choose_kv_strategy
 from fleet.kv_memory import kv_bytes
 from fleet.node_view import MeasuredAcceptance, Measurements, NodeView
 from fleet.pairing_rules import Objection, proposer_objection, verifier_objection
-from fleet.placement_reasons import pair_text, plan_reasons
+from fleet.placement_reasons import pair_text, plan_reasons, trial_reasons
 from fleet.plan import (
     KvStrategy,
     Placement,
@@ -30,9 +33,11 @@ from fleet.plan import (
     PlanRequest,
     Rejection,
     RejectionReason,
-    Transport,
+    Trial,
 )
+from fleet.plan_transport import transport_of, transport_reasons
 from fleet.predicted_pair import PredictedPair, Server, predict, predict_alone
+from fleet.trials import worth_trying
 
 __all__ = ["MeasuredAcceptance", "Measurements", "NodeView", "plan"]
 
@@ -59,20 +64,36 @@ def plan(request: PlanRequest, nodes: Sequence[NodeView], measured: Measurements
         if objection is not None:
             rejections.append(_rejection(server, None, objection))
             continue
-        archives = place_archives(request, server, ordered, measured)
+        kept = _kv_choice(request, server, ordered, measured)
+        archives = place_archives(
+            replace(request, kv_strategy=kept.strategy), server, ordered, measured
+        )
         pairs, unfit = _pairs(request, archives.verifier, ordered, measured)
-        fit += [_Candidate(pair, server, archives) for pair in pairs]
+        fit += [_Candidate(pair, server, archives, kept) for pair in pairs]
         rejections += unfit
     return _decide(request, fit, rejections, measured)
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A pair that could serve, its archives, and the verifier as it is without them."""
+    """A pair that could serve, its archives, and the verifier as it is without them.
+
+    `kept` is how it would keep keys and values.
+    """
 
     pair: PredictedPair
     verifier: Server
     archives: ArchivePlacement
+    kept: KvChoice
+
+
+def _kv_choice(
+    request: PlanRequest, verifier: Server, nodes: Sequence[NodeView], measured: Measurements
+) -> KvChoice:
+    """What the request says, which needs no reason, or the choice that it leaves open."""
+    if request.kv_strategy is not None:
+        return KvChoice(request.kv_strategy, "")
+    return choose_kv_strategy(request, verifier, nodes, measured)
 
 
 def _pairs(
@@ -115,25 +136,43 @@ def _decide(
     rejections = [*rejections, *(_slower(pair, chosen) for pair in others)]
     needed = kv_bytes(best.verifier.offer, request)
     free = _free_bytes(best.verifier, measured)
-    reasons = (*plan_reasons(request, chosen, needed, free), *archives.reasons)
+    tried = worth_trying(request, chosen, others)
+    told = (best.kept.reason,) if best.kept.reason else ()
+    reasons = (
+        *plan_reasons(request, chosen, needed, free),
+        *told,
+        *trial_reasons(tried),
+        *transport_reasons(chosen),
+        *archives.reasons,
+    )
     if archives.archive is not None and planned_tokens(request, best.verifier):
         reasons += (_full_reason(request, best, measured),)
     return Plan(
         verifier=_placement(chosen.verifier),
         proposer=_placement(chosen.proposer) if chosen.proposer else None,
-        transport=_transport(chosen),
+        transport=transport_of(chosen),
         block_size=chosen.block_size,
         predicted_tokens_per_second=chosen.tokens_per_second,
         predicted_alone_tokens_per_second=chosen.alone_tokens_per_second,
         round_trip_seconds=chosen.round_trip_seconds,
-        acceptance_rate=chosen.acceptance_rate,
-        acceptance_measured=chosen.acceptance_measured,
+        acceptance_rate=chosen.acceptance.rate,
+        acceptance_measured=chosen.acceptance.is_measured,
         kv_bytes=needed,
         reasons=reasons,
         rejections=tuple(rejections),
         exact=chosen.is_exact,
         archive=archives.archive,
         archives=archives.ranges,
+        acceptance_rate_low=chosen.acceptance.low,
+        acceptance_rate_high=chosen.acceptance.high,
+        predicted_tokens_per_second_low=chosen.tokens_per_second_low,
+        predicted_tokens_per_second_high=chosen.tokens_per_second_high,
+        trials=tuple(
+            Trial(_placement(pair.proposer), pair.tokens_per_second_high)
+            for pair in tried
+            if pair.proposer is not None
+        ),
+        kv_strategy=best.kept.strategy,
     )
 
 
@@ -186,14 +225,6 @@ def _placement(server: Server) -> Placement:
     card = server.card
     address = card.addresses[0] if card.addresses else ""
     return Placement(card.node_id, card.name, address, server.offer.model_id)
-
-
-def _transport(pair: PredictedPair) -> Transport | None:
-    """Drafts are ids only: the ring has nothing to carry for them."""
-    if pair.proposer is None:
-        return None
-    is_local = pair.proposer.card.node_id == pair.verifier.card.node_id
-    return Transport.LOCAL if is_local else Transport.GRPC
 
 
 def _servers(nodes: Iterable[NodeView], role: Role) -> list[tuple[NodeView, Server]]:

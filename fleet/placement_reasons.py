@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fleet.card import ModelOffer
 from fleet.node_view import UNLIMITED_BYTES
 from fleet.plan import PlanRequest
@@ -16,12 +18,15 @@ def pair_text(pair: PredictedPair) -> str:
             f"{_served(pair.verifier)} alone: {pair.tokens_per_second:.1f} tokens a second, "
             f"{seconds_text(1.0 / pair.tokens_per_second)} a step."
         )
-    origin = "measured" if pair.acceptance_measured else "assumed, too little was measured"
+    acceptance = pair.acceptance
+    origin = "measured" if acceptance.is_measured else "assumed, too little was measured"
     return (
         f"{_served(pair.verifier)} with {_served(pair.proposer)}: "
         f"{pair.tokens_per_second:.1f} tokens a second, "
         f"{pair.block_tokens:.2f} tokens a block in {seconds_text(pair.block_seconds)} "
-        f"(blocks of {pair.block_size}, acceptance {pair.acceptance_rate:.2f} {origin}, "
+        f"(blocks of {pair.block_size}, acceptance {acceptance.rate:.2f} {origin}, "
+        f"{acceptance.low:.2f} to {acceptance.high:.2f} in four of five sessions: "
+        f"{pair.tokens_per_second_low:.1f} to {pair.tokens_per_second_high:.1f}; "
         f"round trip {seconds_text(pair.round_trip_seconds)})."
     )
 
@@ -66,6 +71,22 @@ def plan_reasons(
     )
     reasons.append(f"Keys and values take at most {bytes_text(kv_bytes)}{of_free}.")
     return tuple(reasons)
+
+
+def trial_reasons(tried: Sequence[PredictedPair]) -> tuple[str, ...]:
+    """Which proposers the session tries on its own stream; nothing when it tries none."""
+    names = [
+        f"{_served(pair.proposer)} (up to {pair.tokens_per_second_high:.1f} tokens a second at "
+        f"acceptance {pair.acceptance.high:.2f})"
+        for pair in tried
+        if pair.proposer is not None
+    ]
+    if not names:
+        return ()
+    return (
+        f"The session tries on its own stream what could be faster: {', '.join(names)}; "
+        "it keeps what is.",
+    )
 
 
 def _proposer_text(offer: ModelOffer) -> str:

@@ -15,7 +15,10 @@ class KvStrategy(StrEnum):
 
 
 class Transport(StrEnum):
-    """The road of tensors between verifier and proposer."""
+    """The road between verifier and proposer: of tensors, where the proposer takes any.
+
+    `LOCAL` is one process, or shared memory of two processes of one host.
+    """
 
     LOCAL = "local"
     GRPC = "grpc"
@@ -44,9 +47,11 @@ class RejectionReason(StrEnum):
 class PlanRequest:
     """What a placement is asked for; empty strings and None mean any.
 
+    `kv_strategy` None lets the planner choose for each verifier.
     `archive_node_id` names the archive of a `restored` session; `without_archive`
     when it needs none, or has its own already; `reads_back` when the verifier attends
-    itself to what is evicted, to keys and values that come back in each step.
+    itself to what is evicted, to keys and values that come back in each step. The memory
+    of a `full` session that `grows` is not taken at once, but as its history grows.
     """
 
     verifier_model: str
@@ -54,7 +59,7 @@ class PlanRequest:
     proposer_node_id: str = ""
     verifier_node_id: str = ""
     context_tokens: int = 0
-    kv_strategy: KvStrategy = KvStrategy.SINK_WINDOW
+    kv_strategy: KvStrategy | None = None
     sink_tokens: int = 4
     window_tokens: int = 1024
     block_size: int | None = None
@@ -62,6 +67,7 @@ class PlanRequest:
     archive_node_id: str = ""
     without_archive: bool = False
     reads_back: bool = False
+    grows: bool = False
 
     @property
     def names_proposer(self) -> bool:
@@ -101,13 +107,29 @@ class ArchiveRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """A proposer that a session tries on its own stream.
+
+    At the upper end of its acceptance it gives `predicted_tokens_per_second_high`.
+    """
+
+    proposer: Placement
+    predicted_tokens_per_second_high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What the planner decided. `proposer` is None when the verifier decodes alone.
 
+    `acceptance_rate` lies in `acceptance_rate_low` to `acceptance_rate_high` in about four
+    of five sessions, and the predictions named alike are those at its ends. `trials` are
+    the proposers that could be faster than what was chosen, the most promising first;
+    `exploring` while the proposer is one of them, on trial in a session that runs.
     `exact` tells whether drafting cannot change a token: the verifier is exact
     on its machine, or decodes alone. `archive` keeps what a `restored` session
     evicts; its model is the learned map's, if there is one. `archives` are all that
-    the planned context needs, in the order of their positions.
+    the planned context needs, in the order of their positions. `kv_strategy` is how
+    keys and values will be kept, whether the request said so or not.
     """
 
     verifier: Placement
@@ -125,3 +147,10 @@ class Plan:
     exact: bool
     archive: Placement | None = None
     archives: tuple[ArchiveRange, ...] = ()
+    acceptance_rate_low: float = 0.0
+    acceptance_rate_high: float = 0.0
+    predicted_tokens_per_second_low: float = 0.0
+    predicted_tokens_per_second_high: float = 0.0
+    exploring: bool = False
+    trials: tuple[Trial, ...] = ()
+    kv_strategy: KvStrategy = KvStrategy.SINK_WINDOW

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fleet.acceptance_prior import acceptance_of
+from fleet.acceptance_prior import Acceptance, acceptance_of
 from fleet.card import Card, ModelOffer
 from fleet.cost_model import PairCost, alone_tokens_per_second, expected_tokens
 from fleet.node_view import Measurements
 from fleet.plan import PlanRequest
+
+NO_ACCEPTANCE = Acceptance(0.0, 0.0, 0.0)
+"""That of a verifier that decodes alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +26,9 @@ class Server:
 class PredictedPair:
     """A candidate that could serve; all of the proposer's figures are 0 when alone.
 
-    Speeds are in tokens a second, `block_seconds` is the expected duration of a
-    block, `block_tokens` what it commits.
+    Speeds are in tokens a second, the low and the high one at the ends of the range of
+    the acceptance; `block_seconds` is the expected duration of a block, `block_tokens`
+    what it commits.
     """
 
     verifier: Server
@@ -35,8 +39,9 @@ class PredictedPair:
     block_seconds: float = 0.0
     block_tokens: float = 0.0
     round_trip_seconds: float = 0.0
-    acceptance_rate: float = 0.0
-    acceptance_measured: bool = False
+    acceptance: Acceptance = NO_ACCEPTANCE
+    tokens_per_second_low: float = 0.0
+    tokens_per_second_high: float = 0.0
 
     @property
     def is_faster_than_alone(self) -> bool:
@@ -64,7 +69,9 @@ class PredictedPair:
 def predict_alone(verifier: Server) -> PredictedPair:
     """The verifier without drafts."""
     speed = alone_tokens_per_second(verifier.offer.step_costs)
-    return PredictedPair(verifier, None, speed, speed)
+    return PredictedPair(
+        verifier, None, speed, speed, tokens_per_second_low=speed, tokens_per_second_high=speed
+    )
 
 
 def predict(
@@ -74,19 +81,17 @@ def predict(
     is_local = verifier.card.node_id == proposer.card.node_id
     way = (verifier.card.node_id, proposer.card.node_id)
     models = (verifier.offer.model_id, proposer.offer.model_id)
-    acceptance, is_measured = acceptance_of(proposer.offer.kind, measured.acceptances.get(models))
+    acceptance = acceptance_of(proposer.offer.kind, measured.acceptances.get(models))
     cost = PairCost(
         verifier_costs=verifier.offer.step_costs,
         proposer_costs=proposer.offer.step_costs,
         round_trip_seconds=0.0 if is_local else max(0.0, measured.round_trips[way]),
-        acceptance=acceptance,
+        acceptance=acceptance.rate,
         drafts_ahead=proposer.offer.drafts_ahead,
         most_drafted=proposer.offer.block_size,
     )
-    if request.block_size is None:
-        block_size = cost.best_block_size()
-    else:
-        block_size = min(request.block_size, cost.widest_block())
+    block_size = _block_size(request, cost)
+    low, high = (replace(cost, acceptance=rate) for rate in (acceptance.low, acceptance.high))
     return PredictedPair(
         verifier=verifier,
         proposer=proposer,
@@ -94,8 +99,16 @@ def predict(
         alone_tokens_per_second=alone_tokens_per_second(verifier.offer.step_costs),
         block_size=block_size,
         block_seconds=cost.block_seconds(block_size),
-        block_tokens=expected_tokens(acceptance, block_size),
+        block_tokens=expected_tokens(acceptance.rate, block_size),
         round_trip_seconds=cost.round_trip_seconds,
-        acceptance_rate=acceptance,
-        acceptance_measured=is_measured,
+        acceptance=acceptance,
+        tokens_per_second_low=low.tokens_per_second(_block_size(request, low)),
+        tokens_per_second_high=high.tokens_per_second(_block_size(request, high)),
     )
+
+
+def _block_size(request: PlanRequest, cost: PairCost) -> int:
+    """The requested one as far as it fits, else the best: a session measures its way there."""
+    if request.block_size is None:
+        return cost.best_block_size()
+    return min(request.block_size, cost.widest_block())

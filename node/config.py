@@ -10,14 +10,14 @@ import difflib
 import ipaddress
 import socket
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from platformdirs import user_config_path
 
-from node.errors import BadConfig, InsecureBind
+from node.errors import BadConfig, InsecureBind, LoopbackBind
 from node.state_directory import default_state
 
 ENVIRONMENT_PREFIX = "KAKEYA_"
@@ -43,7 +43,10 @@ class Config:
     fleet_name: str = "default"
     """Fleets of different names never mix."""
     peers: tuple[str, ...] = ()
-    """Seed peers, host:port; one unknown or dead one is dialled every 10 s."""
+    """Seed peers, host:port; one unknown or dead one is dialled every 10 s.
+
+    A node that is bound to loopback takes such alone.
+    """
     serve: tuple[str, ...] = ()
     """Roles, each "verifier=MODEL", "proposer=MODEL" or "archive=512MiB"."""
     mdns: bool = True
@@ -120,7 +123,7 @@ def build(
 
     `flags` holds only what was given. `file` must exist; None takes
     $KAKEYA_CONFIG, or else the default file if there is one. Raises
-    `BadConfig` with the key, and `InsecureBind`.
+    `BadConfig` with the key, `InsecureBind` and `LoopbackBind`.
     """
     values: dict[str, object] = {}
     named = environment.get("KAKEYA_CONFIG")
@@ -142,7 +145,7 @@ def split_address(key: str, address: str) -> tuple[str, int]:
     if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise BadConfig(
             f"{key} = {address!r} is no address",
-            "write HOST:PORT, such as 127.0.0.1:7100",
+            "write HOST:PORT, such as 127.0.0.1:7600",
             key=key,
         )
     return host, int(port)
@@ -161,6 +164,32 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def answerable(hosts: Collection[str], addresses: Iterable[str]) -> tuple[str, ...]:
+    """Those of `addresses` (host:port) whose machines reach a node that is bound to `hosts`.
+
+    A node that only its own machine reaches can ask others, and is dead to them.
+    """
+    if not all(map(is_loopback, hosts)):
+        return tuple(addresses)
+    return tuple(each for each in addresses if is_loopback(split_address("peers", each)[0]))
+
+
+def require_answerable(hosts: Collection[str], peers: Sequence[str]) -> None:
+    """Raises `LoopbackBind` for the first seed peer that could not answer to such a node."""
+    reached = answerable(hosts, peers)
+    for peer in peers:
+        if peer not in reached:
+            every = "[::]:0" if peer.startswith("[") else "0.0.0.0:0"
+            raise LoopbackBind(
+                f"the peer {peer} is not on loopback, where alone this node would be reached "
+                f"({', '.join(hosts)})",
+                f"add `--bind {every} --insecure` if everyone on this network may use this node, "
+                "or give a peer on 127.0.0.1",
+                key="bind",
+                peer=peer,
+            )
 
 
 def _from_file(path: Path) -> dict[str, object]:
@@ -294,6 +323,7 @@ def _check(config: Config) -> None:
                 "add --insecure if everyone on that network may use this node, or bind 127.0.0.1",
                 key=key,
             )
+    require_answerable((config.bind_address[0],), config.peers)
 
 
 def _is_http_url(text: str) -> bool:

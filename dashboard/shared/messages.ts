@@ -78,6 +78,9 @@ export interface AcceptanceView {
   verifierModelId: string;
   proposerModelId: string;
   rate: number;
+  /** Four of five sessions lie between this and `rateHigh`. */
+  rateLow: number;
+  rateHigh: number;
   draftedCount: number;
 }
 
@@ -124,6 +127,8 @@ export interface NodeView {
   roundTripSeconds: number;
   platform: string;
   accelerator: string;
+  /** Names the machine, whose memory its nodes share; the node's own id where it does not tell. */
+  hostId: string;
   /** macbook, mac-mini, mac-studio, linux or computer: the shape that is drawn. */
   shape: string;
   softwareVersion: string;
@@ -191,6 +196,10 @@ export interface SessionView {
   /** Nodes whose archives keep what it evicted. */
   archiveNodeIds: string[];
   evictedTokenCount: number;
+  /** Positions of the history that no query sees any more. */
+  forgottenTokenCount: number;
+  /** Promises of the session that its node checks, and how often it did. */
+  invariants: { name: string; checkCount: number; violationCount: number }[];
   rebuildCount: number;
   tokensPerSecond: number;
   generationCount: number;
@@ -210,13 +219,20 @@ export interface SessionView {
   blocks: BlockView[];
 }
 
+/** Through whom the fleet is watched. */
+export interface GatewayView {
+  /** The node that tells of the fleet, or did last, host:port; empty before one did. */
+  address: string;
+  /** Empty while the fleet is watched; otherwise "a node at 127.0.0.1:7600" and the like. */
+  waitingFor: string;
+  /** Why it is waited for; empty while the fleet is watched, and before a node was asked. */
+  fault: string;
+}
+
 /** The whole fleet, as the page holds it. */
 export interface FleetView {
   fleetName: string;
-  /** The node that was named to `fleet dashboard`, or another that answers in its place. */
-  gatewayAddress: string;
-  /** Empty while the fleet is watched; otherwise why not, with the mend. */
-  fault: string;
+  gateway: GatewayView;
   nodes: NodeView[];
   sessions: SessionView[];
   /** Latest last; at most 512. */
@@ -237,7 +253,7 @@ export type Message =
   /** The session without its blocks, and those that are new. */
   | { type: "session"; session: Omit<SessionView, "blocks">; blocks: BlockView[] }
   | { type: "session-ended"; nodeId: string; sessionId: string; outcome: string }
-  | { type: "fault"; gatewayAddress: string; fault: string };
+  | { type: "gateway"; gateway: GatewayView };
 
 /** `POST /plan`: what to plan, and what is answered. Errors: `Problem` with status 4xx or 5xx. */
 export interface PlanQuestion {
@@ -263,7 +279,14 @@ export interface PlanView {
   predictedAloneTokensPerSecond: number;
   roundTripSeconds: number;
   acceptanceRate: number;
+  /** Both 0 alone, and from nodes that do not tell. */
+  acceptanceRateLow: number;
+  acceptanceRateHigh: number;
   acceptanceMeasured: boolean;
+  predictedTokensPerSecondLow: number;
+  predictedTokensPerSecondHigh: number;
+  /** What a session tries on its own stream. */
+  trials: (PlacementView & { predictedTokensPerSecondHigh: number })[];
   kvBytes: number;
   exact: boolean;
   reasons: string[];
@@ -313,6 +336,7 @@ export type PlaygroundMessage =
       draftedCount: number;
       acceptedCount: number;
       dropReason: string;
+      forgottenTokenCount: number;
       blocks: BlockView[];
     }
   | { type: "resumed"; nodeId: string; reason: string }

@@ -76,6 +76,10 @@ export function plan(fleet: SyntheticFleet, model: string): Plan | undefined {
     predictedAloneTokensPerSecond: 47,
     roundTripSeconds: proposer === undefined ? 0 : 0.0006,
     acceptanceRate: proposer === undefined ? 0 : 0.72,
+    acceptanceRateLow: proposer === undefined ? 0 : 0.58,
+    acceptanceRateHigh: proposer === undefined ? 0 : 0.84,
+    predictedTokensPerSecondLow: proposer === undefined ? 47 : 66,
+    predictedTokensPerSecondHigh: proposer === undefined ? 47 : 121,
     acceptanceMeasured: true,
     kvBytes: 151_000_000n,
     reasons: [

@@ -98,7 +98,7 @@ def _open(
         restorer_node_id=archive_node_id,
         attend=kv.attend,
         stop_token_ids=codec.stop_token_ids,
-        label=LABEL,
+        client_label=LABEL,
         resume=True,
     )
 
@@ -170,6 +170,8 @@ class Chat:
                 self._obey(typed)
 
     def _obey(self, typed: chat_lines.Said | chat_lines.Command | chat_lines.Unknown) -> None:
+        conversation = self._branch.conversation
+        asked_count = conversation.turn_count
         try:
             match typed:
                 case chat_lines.Said(text):
@@ -192,6 +194,9 @@ class Chat:
                 raise
             # A person can mend it and ask again.
             self._screen.notice(f"fleet: {failure_of(error).message}")
+            # What has a part of its answer is in the conversation, and not said again.
+            if isinstance(typed, chat_lines.Said) and conversation.turn_count == asked_count:
+                self._screen.notice(self._typist.keep(typed.text))
 
     def _answer(self, text: str) -> None:
         branch, screen = self._branch, self._screen

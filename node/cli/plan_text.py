@@ -17,7 +17,7 @@ def plan_lines(plan: Plan, *, reads_back: bool = False) -> list[str]:
         lines += [
             f"  transport    {transport}, round trip {seconds_text(plan.round_trip_seconds)}",
             f"  block size   {plan.block_size} drafted tokens",
-            f"  acceptance   {plan.acceptance_rate:.2f} a drafted token, "
+            f"  acceptance   {plan.acceptance_rate:.2f}{_acceptances(plan)} a drafted token, "
             + ("measured" if plan.acceptance_measured else "assumed"),
         ]
     if _may_change_tokens(plan):
@@ -27,7 +27,14 @@ def plan_lines(plan: Plan, *, reads_back: bool = False) -> list[str]:
         ]
     waits = ", without what is read back" if reads_back else ", with the archive"
     lines += [f"  predicted    {prediction_text(plan)}{waits if plan.archives else ''}"]
+    if plan.proposer is not None and plan.acceptance_rate_high:
+        lines += [f"               {_speeds(plan)}"]
     lines += [f"  K/V          {bytes_text(plan.kv_bytes)} at most"]
+    lines += [
+        f"  {'will try' if index == 0 else '':<12} {_place(each.proposer)}: up to "
+        f"{speed_text(each.predicted_tokens_per_second_high)}"
+        for index, each in enumerate(plan.trials)
+    ]
     lines += _archive_lines(plan)
     if plan.reasons:
         lines += ["why", *(f"  - {reason}" for reason in plan.reasons)]
@@ -76,12 +83,25 @@ def pair_text(plan: Plan) -> str:
     return f"{pair} (not exact: drafts can change tokens)" if _may_change_tokens(plan) else pair
 
 
+def _acceptances(plan: Plan) -> str:
+    """The range of the acceptance; nothing from nodes that do not tell."""
+    low, high = plan.acceptance_rate_low, plan.acceptance_rate_high
+    return f" ({low:.2f} to {high:.2f})" if high else ""
+
+
+def _speeds(plan: Plan) -> str:
+    low, high = plan.predicted_tokens_per_second_low, plan.predicted_tokens_per_second_high
+    return f"{speed_text(low)} to {speed_text(high)} in four of five sessions"
+
+
 def _may_change_tokens(plan: Plan) -> bool:
     return plan.proposer is not None and not plan.exact
 
 
 def _proposer(plan: Plan) -> str:
-    return "none: the verifier decodes alone" if plan.proposer is None else _place(plan.proposer)
+    if plan.proposer is None:
+        return "none: the verifier decodes alone"
+    return _place(plan.proposer) + (", on trial" if plan.exploring else "")
 
 
 def _place(place: Placement) -> str:

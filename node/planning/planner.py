@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 import grpc.aio
 
-from fleet.card import Card, Role
+from fleet.card import Card, ModelOffer, Role
 from fleet.errors import FleetError
+from fleet.kv_choice import KvChoice, choose_kv_strategy
 from fleet.liveness import Liveness
 from fleet.node_view import UNLIMITED_BYTES
 from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from fleet.plan import KvStrategy, Plan, PlanRequest
+from fleet.predicted_pair import Server
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from node.planning.fleet_view import FleetView
 
@@ -97,6 +99,13 @@ class Planner:
         collected.free_bytes[self._fleet.self_id] = UNLIMITED_BYTES
         return plan(request, nodes, collected.measurements())
 
+    def kv_choice_here(self, request: PlanRequest, offer: ModelOffer) -> KvChoice:
+        """How a session on this node's verifier `offer` keeps keys and values, left open."""
+        nodes = self._fleet.nodes()
+        card = next(view.card for view in nodes if view.card.node_id == self._fleet.self_id)
+        measured = self._own_side(nodes).measurements()
+        return choose_kv_strategy(request, Server(card, offer), nodes, measured)
+
     def _own_side(self, nodes: list[NodeView]) -> _Collected:
         own = self._own()
         self_id = self._fleet.self_id
@@ -146,11 +155,11 @@ def _take(node_id: str, answer: capability_pb2.GetNodeResponse, collected: _Coll
             collected.open_breakers.add((node_id, link.node_id))
     for line in answer.acceptances:
         pair = (line.verifier_model_id, line.proposer_model_id)
-        if not 0.0 <= line.acceptance_rate <= 1.0:
+        theirs = _acceptance(line)
+        if theirs is None:
             continue
-        theirs = MeasuredAcceptance(line.acceptance_rate, line.drafted_count)
         known = collected.acceptances.get(pair)
-        if known is None or known.drafted_count < theirs.drafted_count:
+        if known is None or known.session_count < theirs.session_count:
             collected.acceptances[pair] = theirs
     if answer.HasField("load"):
         load = answer.load
@@ -160,8 +169,17 @@ def _take(node_id: str, answer: capability_pb2.GetNodeResponse, collected: _Coll
             collected.archive_free_bytes[node_id] = max(0, free)
 
 
+def _acceptance(line: capability_pb2.MeasuredAcceptance) -> MeasuredAcceptance | None:
+    """What a node says of a pair; None for figures that cannot be."""
+    rate, low, high = line.acceptance_rate, line.acceptance_rate_low, line.acceptance_rate_high
+    if not 0.0 <= low <= rate <= high <= 1.0 or not 0.0 <= line.session_count < math.inf:
+        return None
+    return MeasuredAcceptance(rate, line.drafted_count, low, high, line.session_count)
+
+
 def _is_asked(card: Card, request: PlanRequest) -> bool:
     """Whether a plan needs to know what a node measured."""
     serves = any(offer.model_id == request.verifier_model for offer in card.offers(Role.VERIFIER))
-    needs_archive = request.kv_strategy is KvStrategy.RESTORED and not request.without_archive
+    may_need = request.kv_strategy in (KvStrategy.RESTORED, None)
+    needs_archive = may_need and not request.without_archive
     return serves or (needs_archive and card.archive is not None)

@@ -18,6 +18,7 @@ from engine.generation_report import (
     SpeculationStatistics,
     StopReason,
 )
+from engine.history import History
 from engine.running import Result, Runner
 from engine.session_store import Activity
 from engine.turns import PrefillTurn
@@ -111,7 +112,7 @@ class Generations:
                         clock=self._clock,
                         state=state,
                         should_stop=lambda: self._desk.draining,
-                        on_block=partial(self._learn, session),
+                        on_block=partial(self._learn, session, record.session.history),
                         recover=partial(self._recover, session, spec, arrived),
                     )
                     async with aclosing(generation):
@@ -192,16 +193,20 @@ class Generations:
             speculation=SpeculationStatistics(),
             timeline=(),
             seed=0 if spec.sampling.greedy else spec.sampling.seed,
+            forgotten_token_count=record.session.forgotten_count,
         )
         return self._finished(session, done, queue_seconds)
 
-    def _learn(self, session: OpenSession, block: BlockTiming) -> None:
+    def _learn(self, session: OpenSession, history: History, block: BlockTiming) -> None:
         """Tells of a block, whether its client stays to the end or not."""
         self._observer.block(session.session_id, block)
+        end = block.first_index + block.committed_count
+        looped = session.loops.after(history[block.first_index : end])
         proposer = session.pairing.plan.proposer
-        if proposer is not None:
+        if proposer is not None and not looped:
             self._ledger.record(
                 (session.spec.model_id, proposer.model_id),
+                session.session_id,
                 drafted_count=block.drafted_count,
                 tried_count=block.tried_count,
                 accepted_count=block.accepted_count,

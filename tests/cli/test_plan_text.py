@@ -1,6 +1,6 @@
 import dataclasses
 
-from kakeya import ArchiveRange, Placement, Plan, Rejection, RejectionReason, Transport
+from kakeya import ArchiveRange, Placement, Plan, Rejection, RejectionReason, Transport, Trial
 from node.cli.plan_text import pair_text, plan_lines, prediction_text
 
 VERIFIER = Placement("v" * 64, "mini-1", "127.0.0.1:1", "tiny")
@@ -19,6 +19,11 @@ PAIR = Plan(
     ("why",),
     (),
     True,
+    acceptance_rate_low=0.45,
+    acceptance_rate_high=0.8,
+    predicted_tokens_per_second_low=300.0,
+    predicted_tokens_per_second_high=580.0,
+    trials=(Trial(dataclasses.replace(PROPOSER, model_id="drafter"), 700.0),),
 )
 ALONE = Plan(VERIFIER, None, None, 0, 179.0, 179.0, 0.0, 0.0, False, 13_000_000, (), (), True)
 
@@ -30,7 +35,9 @@ def test_a_pair_is_told_with_everything_that_the_prediction_stands_on():
         "ngram on mini-2 (127.0.0.1:2)",
         "grpc, round trip 0.42 ms",
         "8 drafted tokens",
-        "0.61 a drafted token, measured",
+        "0.61 (0.45 to 0.80) a drafted token, measured",
+        "300 tok/s to 580 tok/s in four of five sessions",
+        "will try     drafter on mini-2 (127.0.0.1:2): up to 700 tok/s",
         "412 tok/s, 2.30x the verifier alone (179 tok/s)",
         "12.4 MiB at most",
         "- why",

@@ -13,7 +13,7 @@ from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from fleet.plan import KvStrategy, Plan, PlanRequest, Rejection, RejectionReason, Transport
 
 MakeCard = Callable[..., Card]
-TINY = PlanRequest("tiny")
+TINY = PlanRequest("tiny", kv_strategy=KvStrategy.SINK_WINDOW)
 
 
 def alive(card: Card) -> NodeView:
@@ -29,7 +29,11 @@ def pair(
 
 
 def way(seconds: float = 0.0005, acceptance: float | None = None) -> Measurements:
-    rates = {} if acceptance is None else {("tiny", "ngram"): MeasuredAcceptance(acceptance, 500)}
+    rates = (
+        {}
+        if acceptance is None
+        else {("tiny", "ngram"): MeasuredAcceptance(acceptance, 500, acceptance, acceptance, 9.0)}
+    )
     return Measurements(round_trips={("a", "b"): seconds}, acceptances=rates)
 
 
@@ -75,7 +79,7 @@ def test_measured_acceptance_decides_once_enough_was_drafted(pair: list[NodeView
     assert "0.90 measured" in good.reasons[0]
     unlucky = Measurements(
         round_trips={("a", "b"): 0.0005},
-        acceptances={("tiny", "ngram"): MeasuredAcceptance(0.0, 5)},
+        acceptances={("tiny", "ngram"): MeasuredAcceptance(0.0, 5, 0.0, 0.0, 9.0)},
     )
     assert plan(TINY, pair, unlucky).acceptance_rate == 0.4
 
@@ -362,7 +366,7 @@ def test_a_round_trip_that_nothing_hides_is_part_of_every_block(
     free = replace(drafter, feature_width=0, encoder_digest="", tapped_layers=())
     measured = Measurements(
         round_trips={("a", "b"): 0.008},
-        acceptances={("tiny", "drafter"): MeasuredAcceptance(1.0, 1000)},
+        acceptances={("tiny", "drafter"): MeasuredAcceptance(1.0, 1000, 1.0, 1.0, 9.0)},
     )
     speeds = []
     for offer in (drafter, free):

@@ -132,7 +132,10 @@ def test_every_plan_accounts_for_each_candidate_and_is_no_slower_than_alone(
         round_trips={(f"n{x}", f"n{y}"): seconds for (x, y), seconds in ways.items()},
         acceptances={}
         if rate is None
-        else {("tiny", str(kind)): MeasuredAcceptance(rate, 1000) for kind in ModelKind},
+        else {
+            ("tiny", str(kind)): MeasuredAcceptance(rate, 1000, rate, rate, 9.0)
+            for kind in ModelKind
+        },
     )
     made = outcome(request_, nodes, measured)
     shuffled = list(nodes)
@@ -193,7 +196,10 @@ def test_of_nodes_that_could_all_pair_only_exact_or_named_ones_do(
     ]
     measured = Measurements(
         round_trips={(f"n{x}", f"n{y}"): 0.0001 for x in range(3) for y in range(3)},
-        acceptances={("tiny", str(kind)): MeasuredAcceptance(rate, 1000) for kind in ModelKind},
+        acceptances={
+            ("tiny", str(kind)): MeasuredAcceptance(rate, 1000, rate, rate, 9.0)
+            for kind in ModelKind
+        },
     )
     named = request_.names_proposer
     if request_.proposer_node_id == "n1" and len(nodes) == 1 and named:

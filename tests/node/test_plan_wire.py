@@ -2,7 +2,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from fleet.plan import ArchiveRange, Placement, Plan, Rejection, RejectionReason, Transport
+from fleet.plan import ArchiveRange, Placement, Plan, Rejection, RejectionReason, Transport, Trial
 from kakeya import wire as sdk_wire
 from kakeya.v1 import placement_pb2
 from node.planning.plan_wire import plan_to_wire
@@ -30,6 +30,12 @@ PLAN = Plan(
         ArchiveRange(Placement("cc", "mini-3", "10.0.0.3:1", "drafter"), 4, 8192),
         ArchiveRange(Placement("dd", "mini-4", "10.0.0.4:1", "drafter"), 8192, 2**40),
     ),
+    acceptance_rate_low=0.5,
+    acceptance_rate_high=0.875,
+    predicted_tokens_per_second_low=110.0,
+    predicted_tokens_per_second_high=250.0,
+    exploring=True,
+    trials=(Trial(Placement("ee", "mini-5", "10.0.0.5:1", "drafter"), 300.0),),
 )
 
 

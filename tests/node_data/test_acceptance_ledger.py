@@ -1,16 +1,18 @@
-"""Acceptance by pair: weighted towards the latest, forgotten when old."""
+"""Acceptance by pair: over sessions, each of which counts once, and forgotten when old."""
 
 from __future__ import annotations
 
 import pytest
 
-from node.planning.acceptance_ledger import KEPT_SECONDS, AcceptanceLedger
+from node.planning.acceptance_ledger import KEPT_SECONDS, RECENT_SESSIONS, AcceptanceLedger
 
 PAIR = ("verifier", "proposer")
 
 
-def record(ledger, drafted, tried, accepted, now=0.0, pair=PAIR):
-    ledger.record(pair, drafted_count=drafted, tried_count=tried, accepted_count=accepted, now=now)
+def record(ledger, drafted, tried, accepted, now=0.0, pair=PAIR, session="s"):
+    ledger.record(
+        pair, session, drafted_count=drafted, tried_count=tried, accepted_count=accepted, now=now
+    )
 
 
 def test_the_rate_is_of_tried_tokens_not_of_drafted_ones():
@@ -22,12 +24,31 @@ def test_the_rate_is_of_tried_tokens_not_of_drafted_ones():
     assert measured.drafted_count == 80
 
 
-def test_later_generations_weigh_more():
+def test_later_generations_of_a_session_weigh_more():
     ledger = AcceptanceLedger(half_life_tokens=100.0)
     record(ledger, 100, 100, 100)
     record(ledger, 100, 100, 0)
     # The first one's weight has halved: 50 of 150.
     assert ledger.rates(0.0)[PAIR].acceptance_rate == pytest.approx(1 / 3)
+
+
+def test_a_session_with_many_tokens_weighs_no_more_than_one_with_few():
+    ledger = AcceptanceLedger()
+    record(ledger, 1500, 1500, 1500, session="long")
+    for name in ("a", "b", "c"):
+        record(ledger, 100, 100, 20, session=name)
+    measured = ledger.rates(0.0)[PAIR]
+    assert measured.acceptance_rate == pytest.approx((1.0 + 3 * 0.2) / 4)
+    assert (measured.low, measured.high) == pytest.approx((0.2, 1.0))
+    assert measured.session_count == pytest.approx(4.0)
+
+
+def test_the_oldest_sessions_make_room_for_the_latest():
+    ledger = AcceptanceLedger()
+    for ordinal in range(2 * RECENT_SESSIONS):
+        record(ledger, 64, 64, 64 * (ordinal >= RECENT_SESSIONS), session=str(ordinal))
+    measured = ledger.rates(0.0)[PAIR]
+    assert (measured.acceptance_rate, measured.session_count) == (1.0, RECENT_SESSIONS)
 
 
 def test_pairs_are_apart_and_nothing_tried_says_nothing():

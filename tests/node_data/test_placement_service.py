@@ -158,7 +158,10 @@ async def test_another_nodes_verifier_is_planned_with_what_it_measured(verifier,
                     verifier_model_id="faraway",
                     proposer_model_id="ngram",
                     acceptance_rate=0.9,
+                    acceptance_rate_low=0.8,
+                    acceptance_rate_high=0.95,
                     drafted_count=1000,
+                    session_count=7.0,
                 )
             ],
         )
@@ -170,6 +173,7 @@ async def test_another_nodes_verifier_is_planned_with_what_it_measured(verifier,
     assert report.asked == 1
     assert plan.round_trip_seconds == pytest.approx(0.000321)
     assert plan.acceptance_rate == pytest.approx(0.9)
+    assert (plan.acceptance_rate_low, plan.acceptance_rate_high) == (0.8, 0.95)
     assert plan.acceptance_measured
 
 
@@ -283,7 +287,10 @@ async def test_a_proposer_in_the_same_process_drafts_without_a_wire(
     assert remote.round_trip_seconds_p50 > 0
     # What was measured is there for the next plan.
     measured = dict(node.roles.acceptances())["random", "ngram"]
-    assert measured.drafted_count == local.drafted_count + remote.drafted_count
+    drafted_count = local.drafted_count + remote.drafted_count
+    # Less what was drafted where the text repeated itself.
+    assert 0.9 * drafted_count < measured.drafted_count <= drafted_count
+    assert measured.session_count == 2.0
     assert (await plan_of(node, verifier_node_id="both")).acceptance_measured
     await node.stop()
     neighbourhood.directory.set_liveness("both", Liveness.DEAD)
@@ -299,7 +306,9 @@ async def test_figures_that_are_none_are_not_planned_with(verifier, proposer, fa
                     verifier_model_id="faraway",
                     proposer_model_id="ngram",
                     acceptance_rate=figure,
+                    acceptance_rate_high=1.0,
                     drafted_count=1000,
+                    session_count=7.0,
                 )
             ],
         )

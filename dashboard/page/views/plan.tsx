@@ -260,7 +260,16 @@ function Answer({ plan: chosen }: { plan: PlanView }) {
             )}
             {proposer !== null && (
               <>
-                Acceptance {percent(chosen.acceptanceRate)},{" "}
+                Acceptance {percent(chosen.acceptanceRate)}
+                {chosen.acceptanceRateHigh > 0 && (
+                  <>
+                    {" "}
+                    ({percent(chosen.acceptanceRateLow)} to {percent(chosen.acceptanceRateHigh)} in
+                    four of five sessions: {tokenRate(chosen.predictedTokensPerSecondLow)} to{" "}
+                    {tokenRate(chosen.predictedTokensPerSecondHigh)})
+                  </>
+                )}
+                ,{" "}
                 {chosen.acceptanceMeasured
                   ? "measured with this pair"
                   : "assumed until it is measured"}

@@ -121,7 +121,7 @@ export class Playground {
         kvStrategy: request.kvStrategy,
         speculation: request.speculation,
         stopTokenIds: [...codec.stopTokenIds],
-        label: "dashboard playground",
+        clientLabel: "dashboard playground",
         resume: true,
         signal,
       });

@@ -80,6 +80,11 @@ class MlxVerifier:
             )
         self._row_counts = chosen
 
+    @property
+    def thread_count(self) -> int:
+        """0: MLX does not say what shares a forward, and lets nobody choose."""
+        return 0
+
     def shallow(self) -> MlxVerifier:
         """The shortest prefix of the layers that has every kind of them."""
         depth = self._layout.shallow_depth
@@ -168,6 +173,8 @@ class MlxVerifier:
             raise BadParameters("two feeds of one forward are of the same cache")
         for feed, cache in zip(feeds, caches, strict=True):
             self._check_feed(feed, cache)
+        for feed, cache in zip(feeds, caches, strict=True):
+            cache.grow(len(feed.token_ids))
         return caches
 
     def _check_feed(self, feed: Feed, cache: MlxKvCache) -> None:

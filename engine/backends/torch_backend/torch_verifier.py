@@ -80,6 +80,11 @@ class TorchVerifier:
             )
         self._row_counts = chosen
 
+    @property
+    def thread_count(self) -> int:
+        """Threads that share a forward of the calling thread."""
+        return torch.get_num_threads()
+
     def shallow(self) -> TorchVerifier:
         """The shortest prefix of the layers that has every kind of them."""
         depth = self._layout.shallow_depth
@@ -201,6 +206,8 @@ class TorchVerifier:
                     f"taps {feed.taps} are not among the {self._info.layer_count} layers"
                 )
             cache.check_room(len(feed.token_ids))
+        for feed, cache in zip(feeds, caches, strict=True):
+            cache.grow(len(feed.token_ids))
         return caches
 
 

@@ -23,6 +23,7 @@ from kakeya.client import AsyncClient, SpeculationChoice
 from kakeya.credentials import Tls
 from kakeya.errors import (
     ArchiveFull,
+    BadMessage,
     BadPageToken,
     BadRequest,
     Cancelled,
@@ -74,6 +75,7 @@ from kakeya.errors import (
     Unavailable,
     UnexpectedError,
     Unimplemented,
+    UnsupportedContent,
     UsageError,
     WatcherTooSlow,
 )
@@ -90,6 +92,7 @@ from kakeya.fleet_values import (
     NodeRemoved,
     NodeStatus,
     PeerLink,
+    SeedFault,
     TensorLink,
 )
 from kakeya.fleet_view import AsyncFleet
@@ -109,6 +112,7 @@ from kakeya.plan_values import (
     Role,
     StepCost,
     Transport,
+    Trial,
 )
 from kakeya.session import AsyncSession
 from kakeya.sync import Client, Fleet, Generation, Session, Watch
@@ -120,6 +124,7 @@ from kakeya.values import (
     DraftFault,
     DropReason,
     GenerationDone,
+    InvariantCount,
     LinkChange,
     RestorerInfo,
     Resumption,
@@ -144,6 +149,7 @@ __all__ = [
     "AsyncSession",
     "AsyncWatch",
     "AttendAt",
+    "BadMessage",
     "BadPageToken",
     "BadRequest",
     "BlockTiming",
@@ -173,6 +179,7 @@ __all__ = [
     "GroupLost",
     "HistoryLengthMismatch",
     "InvalidArgument",
+    "InvariantCount",
     "InvariantViolated",
     "KakeyaError",
     "KeyExposed",
@@ -219,6 +226,7 @@ __all__ = [
     "Resumption",
     "Role",
     "RpcError",
+    "SeedFault",
     "Session",
     "SessionActivity",
     "SessionBusy",
@@ -251,9 +259,11 @@ __all__ = [
     "TransferState",
     "Transport",
     "TransportError",
+    "Trial",
     "Unavailable",
     "UnexpectedError",
     "Unimplemented",
+    "UnsupportedContent",
     "UsageError",
     "Watch",
     "WatcherTooSlow",

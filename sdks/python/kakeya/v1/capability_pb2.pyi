@@ -725,16 +725,29 @@ class MeasuredAcceptance(_message.Message):
     PROPOSER_MODEL_ID_FIELD_NUMBER: _builtins.int
     ACCEPTANCE_RATE_FIELD_NUMBER: _builtins.int
     DRAFTED_COUNT_FIELD_NUMBER: _builtins.int
+    ACCEPTANCE_RATE_LOW_FIELD_NUMBER: _builtins.int
+    ACCEPTANCE_RATE_HIGH_FIELD_NUMBER: _builtins.int
+    SESSION_COUNT_FIELD_NUMBER: _builtins.int
     verifier_model_id: _builtins.str
     """Verifier model."""
     proposer_model_id: _builtins.str
     """Proposer model."""
     acceptance_rate: _builtins.float
     """Share of drafted tokens that were accepted given that all before them in
-    the block were, 0 to 1.
+    the block were, 0 to 1: the mean over recent sessions, each of which counts once.
+    Text that repeats itself is left out.
     """
     drafted_count: _builtins.int
     """Drafted tokens that the figure stands on."""
+    acceptance_rate_low: _builtins.float
+    """Tenth percentile of the same over the sessions."""
+    acceptance_rate_high: _builtins.float
+    """Ninetieth percentile: four of five sessions lie between the two."""
+    session_count: _builtins.float
+    """Sessions that the figure stands on; one with few tokens compared counts as a
+    part of one. 0 when all text repeated itself, and from nodes that do not tell:
+    nothing is predicted of it then.
+    """
     def __init__(
         self,
         *,
@@ -742,10 +755,13 @@ class MeasuredAcceptance(_message.Message):
         proposer_model_id: _builtins.str = ...,
         acceptance_rate: _builtins.float = ...,
         drafted_count: _builtins.int = ...,
+        acceptance_rate_low: _builtins.float = ...,
+        acceptance_rate_high: _builtins.float = ...,
+        session_count: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_rate", b"acceptance_rate", "drafted_count", b"drafted_count", "proposer_model_id", b"proposer_model_id", "verifier_model_id", b"verifier_model_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_rate", b"acceptance_rate", "acceptance_rate_high", b"acceptance_rate_high", "acceptance_rate_low", b"acceptance_rate_low", "drafted_count", b"drafted_count", "proposer_model_id", b"proposer_model_id", "session_count", b"session_count", "verifier_model_id", b"verifier_model_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

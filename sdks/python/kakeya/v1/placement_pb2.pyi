@@ -30,7 +30,9 @@ class _KvStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KvStrategy
     can use it, else sink_window.
     """
     KV_STRATEGY_FULL: _KvStrategy.ValueType  # 1
-    """Every position stays resident."""
+    """Every position stays resident: memory follows the history, or is taken at
+    once for the longest one where the session was opened with a bound.
+    """
     KV_STRATEGY_SINK_WINDOW: _KvStrategy.ValueType  # 2
     """The first sink_tokens and the last window_tokens stay resident."""
     KV_STRATEGY_RESTORED: _KvStrategy.ValueType  # 3
@@ -44,7 +46,9 @@ KV_STRATEGY_UNSPECIFIED: KvStrategy.ValueType  # 0
 can use it, else sink_window.
 """
 KV_STRATEGY_FULL: KvStrategy.ValueType  # 1
-"""Every position stays resident."""
+"""Every position stays resident: memory follows the history, or is taken at
+once for the longest one where the session was opened with a bound.
+"""
 KV_STRATEGY_SINK_WINDOW: KvStrategy.ValueType  # 2
 """The first sink_tokens and the last window_tokens stay resident."""
 KV_STRATEGY_RESTORED: KvStrategy.ValueType  # 3
@@ -124,7 +128,7 @@ class _TransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transport.V
     TRANSPORT_UNSPECIFIED: _Transport.ValueType  # 0
     """Not decided."""
     TRANSPORT_LOCAL: _Transport.ValueType  # 1
-    """Both in one process."""
+    """Both in one process; of tensors also shared memory of two processes of one host."""
     TRANSPORT_GRPC: _Transport.ValueType  # 2
     """gRPC streams."""
     TRANSPORT_RING: _Transport.ValueType  # 3
@@ -136,7 +140,7 @@ class Transport(_Transport, metaclass=_TransportEnumTypeWrapper):
 TRANSPORT_UNSPECIFIED: Transport.ValueType  # 0
 """Not decided."""
 TRANSPORT_LOCAL: Transport.ValueType  # 1
-"""Both in one process."""
+"""Both in one process; of tensors also shared memory of two processes of one host."""
 TRANSPORT_GRPC: Transport.ValueType  # 2
 """gRPC streams."""
 TRANSPORT_RING: Transport.ValueType  # 3
@@ -426,6 +430,34 @@ class ArchiveRange(_message.Message):
 Global___ArchiveRange: _TypeAlias = ArchiveRange  # noqa: Y015
 
 @_typing.final
+class Trial(_message.Message):
+    """A proposer that could be faster than what was chosen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROPOSER_FIELD_NUMBER: _builtins.int
+    PREDICTED_TOKENS_PER_SECOND_HIGH_FIELD_NUMBER: _builtins.int
+    predicted_tokens_per_second_high: _builtins.float
+    """Speed with it at the upper end of its acceptance."""
+    @_builtins.property
+    def proposer(self) -> Global___Placement:
+        """Who would draft."""
+
+    def __init__(
+        self,
+        *,
+        proposer: Global___Placement | None = ...,
+        predicted_tokens_per_second_high: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["proposer", b"proposer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["predicted_tokens_per_second_high", b"predicted_tokens_per_second_high", "proposer", b"proposer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Trial: _TypeAlias = Trial  # noqa: Y015
+
+@_typing.final
 class Plan(_message.Message):
     """What the planner decided."""
 
@@ -452,10 +484,12 @@ class Plan(_message.Message):
     PREDICTED_TOKENS_PER_SECOND_HIGH_FIELD_NUMBER: _builtins.int
     EXPLORING_FIELD_NUMBER: _builtins.int
     KV_STRATEGY_FIELD_NUMBER: _builtins.int
+    TRIALS_FIELD_NUMBER: _builtins.int
     transport: Global___Transport.ValueType
-    """Road that tensors between the two will take, where the proposer takes any
-    and both ends offer it, else that of its drafts; unspecified when the verifier
-    decodes alone.
+    """Best road that both ends offer for tensors between the two, where the
+    proposer takes any, else that of its drafts; unspecified when the verifier decodes
+    alone. Tensors begin over gRPC and keep to a better road once it is measured to
+    be faster: the reasons say so, TensorLinkStatus what carries them.
     """
     block_size: _builtins.int
     """Drafted tokens a block; 0 when the verifier decodes alone."""
@@ -490,9 +524,10 @@ class Plan(_message.Message):
     predicted_tokens_per_second_high: _builtins.float
     """predicted_tokens_per_second at acceptance_rate_high."""
     exploring: _builtins.bool
-    """Whether the proposer is tried to learn its speed with this stream; the
-    session goes on alone, or with another one, after a bounded number of
-    tokens if it does not pay.
+    """Whether the proposer is on trial now, to learn its speed with this
+    stream: the session goes back to what it did before after a bounded number of
+    tokens if it does not pay. False in a dry run; its reasons name what a
+    session will try.
     """
     kv_strategy: Global___KvStrategy.ValueType
     """How keys and values will be kept, whether the request said so or not."""
@@ -526,6 +561,13 @@ class Plan(_message.Message):
         all together lack the room.
         """
 
+    @_builtins.property
+    def trials(self) -> _containers.RepeatedCompositeFieldContainer[Global___Trial]:
+        """Proposers that the session tries on its own stream, the most promising first:
+        at the upper end of their acceptance they are faster than what was chosen.
+        Empty when the request names the proposer or wants none.
+        """
+
     def __init__(
         self,
         *,
@@ -550,10 +592,11 @@ class Plan(_message.Message):
         predicted_tokens_per_second_high: _builtins.float = ...,
         exploring: _builtins.bool = ...,
         kv_strategy: Global___KvStrategy.ValueType = ...,
+        trials: _abc.Iterable[Global___Trial] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["archive", b"archive", "proposer", b"proposer", "verifier", b"verifier"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "acceptance_rate_high", b"acceptance_rate_high", "acceptance_rate_low", b"acceptance_rate_low", "archive", b"archive", "archives", b"archives", "block_size", b"block_size", "exact", b"exact", "exploring", b"exploring", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "predicted_tokens_per_second_high", b"predicted_tokens_per_second_high", "predicted_tokens_per_second_low", b"predicted_tokens_per_second_low", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "verifier", b"verifier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_measured", b"acceptance_measured", "acceptance_rate", b"acceptance_rate", "acceptance_rate_high", b"acceptance_rate_high", "acceptance_rate_low", b"acceptance_rate_low", "archive", b"archive", "archives", b"archives", "block_size", b"block_size", "exact", b"exact", "exploring", b"exploring", "kv_bytes", b"kv_bytes", "kv_strategy", b"kv_strategy", "predicted_alone_tokens_per_second", b"predicted_alone_tokens_per_second", "predicted_tokens_per_second", b"predicted_tokens_per_second", "predicted_tokens_per_second_high", b"predicted_tokens_per_second_high", "predicted_tokens_per_second_low", b"predicted_tokens_per_second_low", "proposer", b"proposer", "reasons", b"reasons", "rejections", b"rejections", "round_trip_seconds", b"round_trip_seconds", "transport", b"transport", "trials", b"trials", "verifier", b"verifier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

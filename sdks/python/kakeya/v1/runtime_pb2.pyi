@@ -264,7 +264,10 @@ class CreateSessionRequest(_message.Message):
     """
     max_history_tokens: _builtins.int
     """Longest history that a session with kv_strategy full may reach, in
-    tokens; 0 for the model's context length. Ignored otherwise.
+    tokens: its memory is taken when the session is opened, so that no token
+    lacks it later. 0 for the model's context length, with memory taken as the
+    history grows: an AppendTokens or Generate that finds none fails with
+    OUT_OF_KV_MEMORY and leaves the session as it is. Ignored otherwise.
     """
     @_builtins.property
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -674,6 +677,8 @@ class BlockTiming(_message.Message):
     START_SECONDS_FIELD_NUMBER: _builtins.int
     GENERATION_NUMBER_FIELD_NUMBER: _builtins.int
     COMMITTED_COUNT_FIELD_NUMBER: _builtins.int
+    PROPOSER_NODE_ID_FIELD_NUMBER: _builtins.int
+    PROPOSER_MODEL_ID_FIELD_NUMBER: _builtins.int
     first_index: _builtins.int
     """Position of the block's first token in the history."""
     drafted_count: _builtins.int
@@ -700,6 +705,10 @@ class BlockTiming(_message.Message):
     """
     committed_count: _builtins.int
     """Tokens that the block committed: the accepted ones and the verifier's own."""
+    proposer_node_id: _builtins.str
+    """Node of the proposer that was asked for a draft; empty when none was."""
+    proposer_model_id: _builtins.str
+    """Its model."""
     def __init__(
         self,
         *,
@@ -714,14 +723,64 @@ class BlockTiming(_message.Message):
         start_seconds: _builtins.float = ...,
         generation_number: _builtins.int = ...,
         committed_count: _builtins.int = ...,
+        proposer_node_id: _builtins.str = ...,
+        proposer_model_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_count", b"accepted_count", "committed_count", b"committed_count", "draft_seconds", b"draft_seconds", "drafted_ahead", b"drafted_ahead", "drafted_count", b"drafted_count", "first_index", b"first_index", "generation_number", b"generation_number", "start_seconds", b"start_seconds", "verify_seconds", b"verify_seconds", "wait_seconds", b"wait_seconds", "wire_seconds", b"wire_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_count", b"accepted_count", "committed_count", b"committed_count", "draft_seconds", b"draft_seconds", "drafted_ahead", b"drafted_ahead", "drafted_count", b"drafted_count", "first_index", b"first_index", "generation_number", b"generation_number", "proposer_model_id", b"proposer_model_id", "proposer_node_id", b"proposer_node_id", "start_seconds", b"start_seconds", "verify_seconds", b"verify_seconds", "wait_seconds", b"wait_seconds", "wire_seconds", b"wire_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BlockTiming: _TypeAlias = BlockTiming  # noqa: Y015
+
+@_typing.final
+class ProposerStatistics(_message.Message):
+    """What one proposer did in one generation. Blocks that the verifier decoded alone
+    are nobody's.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    BLOCK_COUNT_FIELD_NUMBER: _builtins.int
+    DRAFTED_COUNT_FIELD_NUMBER: _builtins.int
+    ACCEPTED_COUNT_FIELD_NUMBER: _builtins.int
+    COMMITTED_COUNT_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """Its node."""
+    model_id: _builtins.str
+    """Its model."""
+    block_count: _builtins.int
+    """Blocks for which it was asked for a draft."""
+    drafted_count: _builtins.int
+    """Drafted tokens that were verified."""
+    accepted_count: _builtins.int
+    """Drafted tokens that were accepted."""
+    committed_count: _builtins.int
+    """Tokens that its blocks committed: the accepted ones and the verifier's own."""
+    seconds: _builtins.float
+    """What its blocks took, in seconds: waiting for drafts and verifying."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        model_id: _builtins.str = ...,
+        block_count: _builtins.int = ...,
+        drafted_count: _builtins.int = ...,
+        accepted_count: _builtins.int = ...,
+        committed_count: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_count", b"accepted_count", "block_count", b"block_count", "committed_count", b"committed_count", "drafted_count", b"drafted_count", "model_id", b"model_id", "node_id", b"node_id", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProposerStatistics: _TypeAlias = ProposerStatistics  # noqa: Y015
 
 @_typing.final
 class SpeculationStatistics(_message.Message):
@@ -742,6 +801,7 @@ class SpeculationStatistics(_message.Message):
     AHEAD_MISS_COUNT_FIELD_NUMBER: _builtins.int
     PROPOSER_NODE_ID_FIELD_NUMBER: _builtins.int
     PROPOSER_MODEL_ID_FIELD_NUMBER: _builtins.int
+    PROPOSERS_FIELD_NUMBER: _builtins.int
     block_count: _builtins.int
     """Blocks that were verified with at least one drafted token."""
     drafted_count: _builtins.int
@@ -763,14 +823,20 @@ class SpeculationStatistics(_message.Message):
     ahead_miss_count: _builtins.int
     """Blocks drafted ahead that did not."""
     proposer_node_id: _builtins.str
-    """Node of the proposer; empty without one."""
+    """Node of the proposer that drafts now, or would; empty without one. The
+    session may have tried others: see proposers.
+    """
     proposer_model_id: _builtins.str
-    """Model of the proposer; empty without one."""
+    """Its model; empty without one."""
     @_builtins.property
     def faults(self) -> _containers.RepeatedCompositeFieldContainer[Global___DraftFault]:
         """Faults of the proposer, by kind. Being slower than alone is none: see
         drop_reason.
         """
+
+    @_builtins.property
+    def proposers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProposerStatistics]:
+        """Every proposer that was asked for a draft, in the order of their first blocks."""
 
     def __init__(
         self,
@@ -788,10 +854,11 @@ class SpeculationStatistics(_message.Message):
         ahead_miss_count: _builtins.int = ...,
         proposer_node_id: _builtins.str = ...,
         proposer_model_id: _builtins.str = ...,
+        proposers: _abc.Iterable[Global___ProposerStatistics] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_length", b"acceptance_length", "accepted_count", b"accepted_count", "ahead_hit_count", b"ahead_hit_count", "ahead_miss_count", b"ahead_miss_count", "block_count", b"block_count", "drafted_count", b"drafted_count", "drop_reason", b"drop_reason", "faults", b"faults", "proposer_model_id", b"proposer_model_id", "proposer_node_id", b"proposer_node_id", "round_trip_seconds_p50", b"round_trip_seconds_p50", "round_trip_seconds_p99", b"round_trip_seconds_p99", "verify_forward_count", b"verify_forward_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_length", b"acceptance_length", "accepted_count", b"accepted_count", "ahead_hit_count", b"ahead_hit_count", "ahead_miss_count", b"ahead_miss_count", "block_count", b"block_count", "drafted_count", b"drafted_count", "drop_reason", b"drop_reason", "faults", b"faults", "proposer_model_id", b"proposer_model_id", "proposer_node_id", b"proposer_node_id", "proposers", b"proposers", "round_trip_seconds_p50", b"round_trip_seconds_p50", "round_trip_seconds_p99", b"round_trip_seconds_p99", "verify_forward_count", b"verify_forward_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -107,6 +107,8 @@ export interface ModelOffer {
   readonly historyLayerCount: number;
   /** Ranks that compute a verifier together, its bytes being those of one; 0 for one process. */
   readonly rankCount: number;
+  /** Threads that share one forward of a verifier, for which `exact` was found; 0 if not told. */
+  readonly threadCount: number;
 }
 
 /** One model on one node. */
@@ -134,6 +136,13 @@ export interface ArchiveRange {
   readonly archive: Placement;
   readonly firstPosition: number;
   readonly endPosition: number;
+}
+
+/** A proposer that a session tries on its own stream. */
+export interface Trial {
+  readonly proposer: Placement;
+  /** At the upper end of its acceptance. */
+  readonly predictedTokensPerSecondHigh: number;
 }
 
 /** What the planner decided. Predicted speeds are those with the archives. */
@@ -165,4 +174,17 @@ export interface Plan {
   readonly archive: Placement | null;
   /** All that the planned context needs; empty when all together lack the room. */
   readonly archives: readonly ArchiveRange[];
+  /** How keys and values will be kept, asked for or not; null when the node does not tell. */
+  readonly kvStrategy: KvStrategy | null;
+  /** About four of five sessions lie between this and `acceptanceRateHigh`; both 0 alone. */
+  readonly acceptanceRateLow: number;
+  readonly acceptanceRateHigh: number;
+  /** At `acceptanceRateLow`. */
+  readonly predictedTokensPerSecondLow: number;
+  /** At `acceptanceRateHigh`. */
+  readonly predictedTokensPerSecondHigh: number;
+  /** Whether the proposer is one of the trials, on trial in a session that runs. */
+  readonly exploring: boolean;
+  /** Proposers that a session tries because they could be faster. */
+  readonly trials: readonly Trial[];
 }

@@ -54,6 +54,7 @@ export function card(message: CapabilityCard): Card {
     ttlSeconds: message.ttlSeconds,
     archive: message.archive ? archiveOffer(message.archive) : null,
     httpAddress: message.httpAddress,
+    hostId: message.hostId,
   };
 }
 
@@ -134,12 +135,23 @@ export function node(message: GetNodeResponse): Node {
       proposerModelId: each.proposerModelId,
       acceptanceRate: each.acceptanceRate,
       draftedCount: Number(each.draftedCount),
+      acceptanceRateLow: each.acceptanceRateLow,
+      acceptanceRateHigh: each.acceptanceRateHigh,
+      sessionCount: each.sessionCount,
     })),
     metricsAddress: message.metricsAddress,
     draining: message.draining,
     tensorLinks: message.tensorLinks.map(tensorLink),
     httpAddress: message.httpAddress,
     startedAtUnix: message.startedAtUnix,
+    seedFaults: message.seedFaults.map((fault) => ({
+      address: fault.address,
+      reason: fault.reason,
+      message: fault.message,
+      mend: fault.mend,
+      sinceSeconds: fault.sinceSeconds,
+      attemptCount: fault.attemptCount,
+    })),
   };
 }
 

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/placement.proto.
  */
 export const file_kakeya_v1_placement: GenFile = /*@__PURE__*/
-  fileDesc("ChlrYWtleWEvdjEvcGxhY2VtZW50LnByb3RvEglrYWtleWEudjEifwoIUmVzdG9yZXISJQoEa2luZBgBIAEoDjIXLmtha2V5YS52MS5SZXN0b3JlcktpbmQSEAoIbW9kZWxfaWQYAiABKAkSDwoHbm9kZV9pZBgDIAEoCRIpCgZhdHRlbmQYBCABKA4yGS5rYWtleWEudjEuUmVzdG9yZXJBdHRlbmQitgIKC1BsYW5SZXF1ZXN0EhYKDnZlcmlmaWVyX21vZGVsGAEgASgJEhYKDnByb3Bvc2VyX21vZGVsGAIgASgJEhgKEHByb3Bvc2VyX25vZGVfaWQYAyABKAkSGAoQdmVyaWZpZXJfbm9kZV9pZBgEIAEoCRIWCg5jb250ZXh0X3Rva2VucxgFIAEoDRIqCgtrdl9zdHJhdGVneRgGIAEoDjIVLmtha2V5YS52MS5LdlN0cmF0ZWd5EhMKC3NpbmtfdG9rZW5zGAcgASgNEhUKDXdpbmRvd190b2tlbnMYCCABKA0SEgoKYmxvY2tfc2l6ZRgJIAEoDRIYChB3aXRob3V0X3Byb3Bvc2VyGAogASgIEiUKCHJlc3RvcmVyGAsgASgLMhMua2FrZXlhLnYxLlJlc3RvcmVyIlIKCVBsYWNlbWVudBIPCgdub2RlX2lkGAEgASgJEhEKCW5vZGVfbmFtZRgCIAEoCRIPCgdhZGRyZXNzGAMgASgJEhAKCG1vZGVsX2lkGAQgASgJIsEBCglSZWplY3Rpb24SJgoIdmVyaWZpZXIYASABKAsyFC5rYWtleWEudjEuUGxhY2VtZW50EiYKCHByb3Bvc2VyGAIgASgLMhQua2FrZXlhLnYxLlBsYWNlbWVudBIqCgZyZWFzb24YAyABKA4yGi5rYWtleWEudjEuUmVqZWN0aW9uUmVhc29uEhMKC2V4cGxhbmF0aW9uGAQgASgJEiMKG3ByZWRpY3RlZF90b2tlbnNfcGVyX3NlY29uZBgFIAEoASJjCgxBcmNoaXZlUmFuZ2USJQoHYXJjaGl2ZRgBIAEoCzIULmtha2V5YS52MS5QbGFjZW1lbnQSFgoOZmlyc3RfcG9zaXRpb24YAiABKAQSFAoMZW5kX3Bvc2l0aW9uGAMgASgEIrAFCgRQbGFuEiYKCHZlcmlmaWVyGAEgASgLMhQua2FrZXlhLnYxLlBsYWNlbWVudBImCghwcm9wb3NlchgCIAEoCzIULmtha2V5YS52MS5QbGFjZW1lbnQSJwoJdHJhbnNwb3J0GAMgASgOMhQua2FrZXlhLnYxLlRyYW5zcG9ydBISCgpibG9ja19zaXplGAQgASgNEiMKG3ByZWRpY3RlZF90b2tlbnNfcGVyX3NlY29uZBgFIAEoARIpCiFwcmVkaWN0ZWRfYWxvbmVfdG9rZW5zX3Blcl9zZWNvbmQYBiABKAESGgoScm91bmRfdHJpcF9zZWNvbmRzGAcgASgBEhcKD2FjY2VwdGFuY2VfcmF0ZRgIIAEoARIQCghrdl9ieXRlcxgJIAEoBBIPCgdyZWFzb25zGAogAygJEigKCnJlamVjdGlvbnMYCyADKAsyFC5rYWtleWEudjEuUmVqZWN0aW9uEhsKE2FjY2VwdGFuY2VfbWVhc3VyZWQYDCABKAgSDQoFZXhhY3QYDSABKAgSJQoHYXJjaGl2ZRgOIAEoCzIULmtha2V5YS52MS5QbGFjZW1lbnQSKQoIYXJjaGl2ZXMYDyADKAsyFy5rYWtleWEudjEuQXJjaGl2ZVJhbmdlEhsKE2FjY2VwdGFuY2VfcmF0ZV9sb3cYECABKAESHAoUYWNjZXB0YW5jZV9yYXRlX2hpZ2gYESABKAESJwofcHJlZGljdGVkX3Rva2Vuc19wZXJfc2Vjb25kX2xvdxgSIAEoARIoCiBwcmVkaWN0ZWRfdG9rZW5zX3Blcl9zZWNvbmRfaGlnaBgTIAEoARIRCglleHBsb3JpbmcYFCABKAgSKgoLa3Zfc3RyYXRlZ3kYFSABKA4yFS5rYWtleWEudjEuS3ZTdHJhdGVneSItCgxQbGFuUmVzcG9uc2USHQoEcGxhbhgBIAEoCzIPLmtha2V5YS52MS5QbGFuKnYKCkt2U3RyYXRlZ3kSGwoXS1ZfU1RSQVRFR1lfVU5TUEVDSUZJRUQQABIUChBLVl9TVFJBVEVHWV9GVUxMEAESGwoXS1ZfU1RSQVRFR1lfU0lOS19XSU5ET1cQAhIYChRLVl9TVFJBVEVHWV9SRVNUT1JFRBADKoIBCgxSZXN0b3JlcktpbmQSHQoZUkVTVE9SRVJfS0lORF9VTlNQRUNJRklFRBAAEhkKFVJFU1RPUkVSX0tJTkRfQVJDSElWRRABEhwKGFJFU1RPUkVSX0tJTkRfUFJPSkVDVElPThACEhoKFlJFU1RPUkVSX0tJTkRfSURFTlRJVFkQAypsCg5SZXN0b3JlckF0dGVuZBIfChtSRVNUT1JFUl9BVFRFTkRfVU5TUEVDSUZJRUQQABIbChdSRVNUT1JFUl9BVFRFTkRfQVJDSElWRRABEhwKGFJFU1RPUkVSX0FUVEVORF9WRVJJRklFUhACKmMKCVRyYW5zcG9ydBIZChVUUkFOU1BPUlRfVU5TUEVDSUZJRUQQABITCg9UUkFOU1BPUlRfTE9DQUwQARISCg5UUkFOU1BPUlRfR1JQQxACEhIKDlRSQU5TUE9SVF9SSU5HEAMqjwQKD1JlamVjdGlvblJlYXNvbhIgChxSRUpFQ1RJT05fUkVBU09OX1VOU1BFQ0lGSUVEEAASJwojUkVKRUNUSU9OX1JFQVNPTl9TTE9XRVJfVEhBTl9DSE9TRU4QARImCiJSRUpFQ1RJT05fUkVBU09OX1NMT1dFUl9USEFOX0FMT05FEAISJwojUkVKRUNUSU9OX1JFQVNPTl9UT0tFTklaRVJfTUlTTUFUQ0gQAxImCiJSRUpFQ1RJT05fUkVBU09OX05PVF9FTk9VR0hfTUVNT1JZEAQSHgoaUkVKRUNUSU9OX1JFQVNPTl9OT1RfQUxJVkUQBRIiCh5SRUpFQ1RJT05fUkVBU09OX1BST1RPQ09MX1NLRVcQBhIlCiFSRUpFQ1RJT05fUkVBU09OX0NPTlRFWFRfVE9PX0xPTkcQBxIiCh5SRUpFQ1RJT05fUkVBU09OX05PVF9SRVFVRVNURUQQCBIhCh1SRUpFQ1RJT05fUkVBU09OX05PVF9NRUFTVVJFRBAJEiAKHFJFSkVDVElPTl9SRUFTT05fVU5SRUFDSEFCTEUQChIhCh1SRUpFQ1RJT05fUkVBU09OX0JSRUFLRVJfT1BFThALEh4KGlJFSkVDVElPTl9SRUFTT05fTk9UX0VYQUNUEAwSIQodUkVKRUNUSU9OX1JFQVNPTl9XUk9OR19UQVJHRVQQDTJLChBQbGFjZW1lbnRTZXJ2aWNlEjcKBFBsYW4SFi5rYWtleWEudjEuUGxhblJlcXVlc3QaFy5rYWtleWEudjEuUGxhblJlc3BvbnNlYgZwcm90bzM");
+  fileDesc("ChlrYWtleWEvdjEvcGxhY2VtZW50LnByb3RvEglrYWtleWEudjEifwoIUmVzdG9yZXISJQoEa2luZBgBIAEoDjIXLmtha2V5YS52MS5SZXN0b3JlcktpbmQSEAoIbW9kZWxfaWQYAiABKAkSDwoHbm9kZV9pZBgDIAEoCRIpCgZhdHRlbmQYBCABKA4yGS5rYWtleWEudjEuUmVzdG9yZXJBdHRlbmQitgIKC1BsYW5SZXF1ZXN0EhYKDnZlcmlmaWVyX21vZGVsGAEgASgJEhYKDnByb3Bvc2VyX21vZGVsGAIgASgJEhgKEHByb3Bvc2VyX25vZGVfaWQYAyABKAkSGAoQdmVyaWZpZXJfbm9kZV9pZBgEIAEoCRIWCg5jb250ZXh0X3Rva2VucxgFIAEoDRIqCgtrdl9zdHJhdGVneRgGIAEoDjIVLmtha2V5YS52MS5LdlN0cmF0ZWd5EhMKC3NpbmtfdG9rZW5zGAcgASgNEhUKDXdpbmRvd190b2tlbnMYCCABKA0SEgoKYmxvY2tfc2l6ZRgJIAEoDRIYChB3aXRob3V0X3Byb3Bvc2VyGAogASgIEiUKCHJlc3RvcmVyGAsgASgLMhMua2FrZXlhLnYxLlJlc3RvcmVyIlIKCVBsYWNlbWVudBIPCgdub2RlX2lkGAEgASgJEhEKCW5vZGVfbmFtZRgCIAEoCRIPCgdhZGRyZXNzGAMgASgJEhAKCG1vZGVsX2lkGAQgASgJIsEBCglSZWplY3Rpb24SJgoIdmVyaWZpZXIYASABKAsyFC5rYWtleWEudjEuUGxhY2VtZW50EiYKCHByb3Bvc2VyGAIgASgLMhQua2FrZXlhLnYxLlBsYWNlbWVudBIqCgZyZWFzb24YAyABKA4yGi5rYWtleWEudjEuUmVqZWN0aW9uUmVhc29uEhMKC2V4cGxhbmF0aW9uGAQgASgJEiMKG3ByZWRpY3RlZF90b2tlbnNfcGVyX3NlY29uZBgFIAEoASJjCgxBcmNoaXZlUmFuZ2USJQoHYXJjaGl2ZRgBIAEoCzIULmtha2V5YS52MS5QbGFjZW1lbnQSFgoOZmlyc3RfcG9zaXRpb24YAiABKAQSFAoMZW5kX3Bvc2l0aW9uGAMgASgEIlkKBVRyaWFsEiYKCHByb3Bvc2VyGAEgASgLMhQua2FrZXlhLnYxLlBsYWNlbWVudBIoCiBwcmVkaWN0ZWRfdG9rZW5zX3Blcl9zZWNvbmRfaGlnaBgCIAEoASLSBQoEUGxhbhImCgh2ZXJpZmllchgBIAEoCzIULmtha2V5YS52MS5QbGFjZW1lbnQSJgoIcHJvcG9zZXIYAiABKAsyFC5rYWtleWEudjEuUGxhY2VtZW50EicKCXRyYW5zcG9ydBgDIAEoDjIULmtha2V5YS52MS5UcmFuc3BvcnQSEgoKYmxvY2tfc2l6ZRgEIAEoDRIjChtwcmVkaWN0ZWRfdG9rZW5zX3Blcl9zZWNvbmQYBSABKAESKQohcHJlZGljdGVkX2Fsb25lX3Rva2Vuc19wZXJfc2Vjb25kGAYgASgBEhoKEnJvdW5kX3RyaXBfc2Vjb25kcxgHIAEoARIXCg9hY2NlcHRhbmNlX3JhdGUYCCABKAESEAoIa3ZfYnl0ZXMYCSABKAQSDwoHcmVhc29ucxgKIAMoCRIoCgpyZWplY3Rpb25zGAsgAygLMhQua2FrZXlhLnYxLlJlamVjdGlvbhIbChNhY2NlcHRhbmNlX21lYXN1cmVkGAwgASgIEg0KBWV4YWN0GA0gASgIEiUKB2FyY2hpdmUYDiABKAsyFC5rYWtleWEudjEuUGxhY2VtZW50EikKCGFyY2hpdmVzGA8gAygLMhcua2FrZXlhLnYxLkFyY2hpdmVSYW5nZRIbChNhY2NlcHRhbmNlX3JhdGVfbG93GBAgASgBEhwKFGFjY2VwdGFuY2VfcmF0ZV9oaWdoGBEgASgBEicKH3ByZWRpY3RlZF90b2tlbnNfcGVyX3NlY29uZF9sb3cYEiABKAESKAogcHJlZGljdGVkX3Rva2Vuc19wZXJfc2Vjb25kX2hpZ2gYEyABKAESEQoJZXhwbG9yaW5nGBQgASgIEioKC2t2X3N0cmF0ZWd5GBUgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSIAoGdHJpYWxzGBYgAygLMhAua2FrZXlhLnYxLlRyaWFsIi0KDFBsYW5SZXNwb25zZRIdCgRwbGFuGAEgASgLMg8ua2FrZXlhLnYxLlBsYW4qdgoKS3ZTdHJhdGVneRIbChdLVl9TVFJBVEVHWV9VTlNQRUNJRklFRBAAEhQKEEtWX1NUUkFURUdZX0ZVTEwQARIbChdLVl9TVFJBVEVHWV9TSU5LX1dJTkRPVxACEhgKFEtWX1NUUkFURUdZX1JFU1RPUkVEEAMqggEKDFJlc3RvcmVyS2luZBIdChlSRVNUT1JFUl9LSU5EX1VOU1BFQ0lGSUVEEAASGQoVUkVTVE9SRVJfS0lORF9BUkNISVZFEAESHAoYUkVTVE9SRVJfS0lORF9QUk9KRUNUSU9OEAISGgoWUkVTVE9SRVJfS0lORF9JREVOVElUWRADKmwKDlJlc3RvcmVyQXR0ZW5kEh8KG1JFU1RPUkVSX0FUVEVORF9VTlNQRUNJRklFRBAAEhsKF1JFU1RPUkVSX0FUVEVORF9BUkNISVZFEAESHAoYUkVTVE9SRVJfQVRURU5EX1ZFUklGSUVSEAIqYwoJVHJhbnNwb3J0EhkKFVRSQU5TUE9SVF9VTlNQRUNJRklFRBAAEhMKD1RSQU5TUE9SVF9MT0NBTBABEhIKDlRSQU5TUE9SVF9HUlBDEAISEgoOVFJBTlNQT1JUX1JJTkcQAyqPBAoPUmVqZWN0aW9uUmVhc29uEiAKHFJFSkVDVElPTl9SRUFTT05fVU5TUEVDSUZJRUQQABInCiNSRUpFQ1RJT05fUkVBU09OX1NMT1dFUl9USEFOX0NIT1NFThABEiYKIlJFSkVDVElPTl9SRUFTT05fU0xPV0VSX1RIQU5fQUxPTkUQAhInCiNSRUpFQ1RJT05fUkVBU09OX1RPS0VOSVpFUl9NSVNNQVRDSBADEiYKIlJFSkVDVElPTl9SRUFTT05fTk9UX0VOT1VHSF9NRU1PUlkQBBIeChpSRUpFQ1RJT05fUkVBU09OX05PVF9BTElWRRAFEiIKHlJFSkVDVElPTl9SRUFTT05fUFJPVE9DT0xfU0tFVxAGEiUKIVJFSkVDVElPTl9SRUFTT05fQ09OVEVYVF9UT09fTE9ORxAHEiIKHlJFSkVDVElPTl9SRUFTT05fTk9UX1JFUVVFU1RFRBAIEiEKHVJFSkVDVElPTl9SRUFTT05fTk9UX01FQVNVUkVEEAkSIAocUkVKRUNUSU9OX1JFQVNPTl9VTlJFQUNIQUJMRRAKEiEKHVJFSkVDVElPTl9SRUFTT05fQlJFQUtFUl9PUEVOEAsSHgoaUkVKRUNUSU9OX1JFQVNPTl9OT1RfRVhBQ1QQDBIhCh1SRUpFQ1RJT05fUkVBU09OX1dST05HX1RBUkdFVBANMksKEFBsYWNlbWVudFNlcnZpY2USNwoEUGxhbhIWLmtha2V5YS52MS5QbGFuUmVxdWVzdBoXLmtha2V5YS52MS5QbGFuUmVzcG9uc2ViBnByb3RvMw");
 
 /**
  * What a session of kv_strategy restored gets back, and from where.
@@ -274,6 +274,34 @@ export const ArchiveRangeSchema: GenMessage<ArchiveRange> = /*@__PURE__*/
   messageDesc(file_kakeya_v1_placement, 4);
 
 /**
+ * A proposer that could be faster than what was chosen.
+ *
+ * @generated from message kakeya.v1.Trial
+ */
+export type Trial = Message<"kakeya.v1.Trial"> & {
+  /**
+   * Who would draft.
+   *
+   * @generated from field: kakeya.v1.Placement proposer = 1;
+   */
+  proposer?: Placement | undefined;
+
+  /**
+   * Speed with it at the upper end of its acceptance.
+   *
+   * @generated from field: double predicted_tokens_per_second_high = 2;
+   */
+  predictedTokensPerSecondHigh: number;
+};
+
+/**
+ * Describes the message kakeya.v1.Trial.
+ * Use `create(TrialSchema)` to create a new message.
+ */
+export const TrialSchema: GenMessage<Trial> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_placement, 5);
+
+/**
  * What the planner decided.
  *
  * @generated from message kakeya.v1.Plan
@@ -294,9 +322,10 @@ export type Plan = Message<"kakeya.v1.Plan"> & {
   proposer?: Placement | undefined;
 
   /**
-   * Road that tensors between the two will take, where the proposer takes any
-   * and both ends offer it, else that of its drafts; unspecified when the verifier
-   * decodes alone.
+   * Best road that both ends offer for tensors between the two, where the
+   * proposer takes any, else that of its drafts; unspecified when the verifier decodes
+   * alone. Tensors begin over gRPC and keep to a better road once it is measured to
+   * be faster: the reasons say so, TensorLinkStatus what carries them.
    *
    * @generated from field: kakeya.v1.Transport transport = 3;
    */
@@ -424,9 +453,10 @@ export type Plan = Message<"kakeya.v1.Plan"> & {
   predictedTokensPerSecondHigh: number;
 
   /**
-   * Whether the proposer is tried to learn its speed with this stream; the
-   * session goes on alone, or with another one, after a bounded number of
-   * tokens if it does not pay.
+   * Whether the proposer is on trial now, to learn its speed with this
+   * stream: the session goes back to what it did before after a bounded number of
+   * tokens if it does not pay. False in a dry run; its reasons name what a
+   * session will try.
    *
    * @generated from field: bool exploring = 20;
    */
@@ -438,6 +468,15 @@ export type Plan = Message<"kakeya.v1.Plan"> & {
    * @generated from field: kakeya.v1.KvStrategy kv_strategy = 21;
    */
   kvStrategy: KvStrategy;
+
+  /**
+   * Proposers that the session tries on its own stream, the most promising first:
+   * at the upper end of their acceptance they are faster than what was chosen.
+   * Empty when the request names the proposer or wants none.
+   *
+   * @generated from field: repeated kakeya.v1.Trial trials = 22;
+   */
+  trials: Trial[];
 };
 
 /**
@@ -445,7 +484,7 @@ export type Plan = Message<"kakeya.v1.Plan"> & {
  * Use `create(PlanSchema)` to create a new message.
  */
 export const PlanSchema: GenMessage<Plan> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_placement, 5);
+  messageDesc(file_kakeya_v1_placement, 6);
 
 /**
  * Answer to Plan.
@@ -466,7 +505,7 @@ export type PlanResponse = Message<"kakeya.v1.PlanResponse"> & {
  * Use `create(PlanResponseSchema)` to create a new message.
  */
 export const PlanResponseSchema: GenMessage<PlanResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_placement, 6);
+  messageDesc(file_kakeya_v1_placement, 7);
 
 /**
  * How the verifier keeps keys and values.
@@ -483,7 +522,8 @@ export enum KvStrategy {
   UNSPECIFIED = 0,
 
   /**
-   * Every position stays resident.
+   * Every position stays resident: memory follows the history, or is taken at
+   * once for the longest one where the session was opened with a bound.
    *
    * @generated from enum value: KV_STRATEGY_FULL = 1;
    */
@@ -602,7 +642,7 @@ export enum Transport {
   UNSPECIFIED = 0,
 
   /**
-   * Both in one process.
+   * Both in one process; of tensors also shared memory of two processes of one host.
    *
    * @generated from enum value: TRANSPORT_LOCAL = 1;
    */

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/runtime.proto.
  */
 export const file_kakeya_v1_runtime: GenFile = /*@__PURE__*/
-  fileDesc("ChdrYWtleWEvdjEvcnVudGltZS5wcm90bxIJa2FrZXlhLnYxIoABCgtTcGVjdWxhdGlvbhIoCgRtb2RlGAEgASgOMhoua2FrZXlhLnYxLlNwZWN1bGF0aW9uTW9kZRIYChBwcm9wb3Nlcl9ub2RlX2lkGAIgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAMgASgJEhIKCmJsb2NrX3NpemUYBCABKA0i+QIKFENyZWF0ZVNlc3Npb25SZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEioKC2t2X3N0cmF0ZWd5GAIgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSGAoLc2lua190b2tlbnMYAyABKA1IAIgBARIaCg13aW5kb3dfdG9rZW5zGAQgASgNSAGIAQESFgoOc3RvcF90b2tlbl9pZHMYBSADKA0SKwoLc3BlY3VsYXRpb24YBiABKAsyFi5rYWtleWEudjEuU3BlY3VsYXRpb24SFAoMY2xpZW50X2xhYmVsGAcgASgJEhIKCnJlcXVlc3RfaWQYCCABKAkSGgoSbWF4X2hpc3RvcnlfdG9rZW5zGAkgASgNEiUKCHJlc3RvcmVyGAogASgLMhMua2FrZXlhLnYxLlJlc3RvcmVyEhkKEWluaXRpYWxfdG9rZW5faWRzGAsgAygNQg4KDF9zaW5rX3Rva2Vuc0IQCg5fd2luZG93X3Rva2VucyLmAQoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSJAoFbW9kZWwYAiABKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIXCg92b2NhYnVsYXJ5X3NpemUYAyABKA0SHQoEcGxhbhgEIAEoCzIPLmtha2V5YS52MS5QbGFuEioKC2t2X3N0cmF0ZWd5GAUgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSFgoOaGlzdG9yeV9sZW5ndGgYBiABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAcgASgBIn4KE0FwcGVuZFRva2Vuc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCgl0b2tlbl9pZHMYAiADKA0SJAoXZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgYAyABKARIAIgBAUIaChhfZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgiRwoUQXBwZW5kVG9rZW5zUmVzcG9uc2USFgoOaGlzdG9yeV9sZW5ndGgYASABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAIgASgBIpQDCg9HZW5lcmF0ZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgptYXhfdG9rZW5zGAIgASgNEhMKC3RlbXBlcmF0dXJlGAMgASgCEg0KBXRvcF9wGAQgASgCEg0KBXRvcF9rGAUgASgNEhEKBHNlZWQYBiABKARIAIgBARIYChBkZWFkbGluZV9zZWNvbmRzGAcgASgBEg0KBW1pbl9wGAggASgCEhoKEnJlcGV0aXRpb25fcGVuYWx0eRgJIAEoAhI9Cgpsb2dpdF9iaWFzGAogAygLMikua2FrZXlhLnYxLkdlbmVyYXRlUmVxdWVzdC5Mb2dpdEJpYXNFbnRyeRIiChV0b3BfbG9nX3Byb2JhYmlsaXRpZXMYCyABKA1IAYgBARIWCg5zdG9wX3Rva2VuX2lkcxgMIAMoDRowCg5Mb2dpdEJpYXNFbnRyeRILCgNrZXkYASABKA0SDQoFdmFsdWUYAiABKAI6AjgBQgcKBV9zZWVkQhgKFl90b3BfbG9nX3Byb2JhYmlsaXRpZXMiQQoRVG9rZW5BbHRlcm5hdGl2ZXMSEQoJdG9rZW5faWRzGAEgAygNEhkKEWxvZ19wcm9iYWJpbGl0aWVzGAIgAygBIp8BCg9Db21taXR0ZWRUb2tlbnMSEQoJdG9rZW5faWRzGAEgAygNEhMKC2ZpcnN0X2luZGV4GAIgASgEEhUKDWRyYWZ0ZWRfY291bnQYAyABKA0SGQoRbG9nX3Byb2JhYmlsaXRpZXMYBCADKAESMgoMYWx0ZXJuYXRpdmVzGAUgAygLMhwua2FrZXlhLnYxLlRva2VuQWx0ZXJuYXRpdmVzIkIKCkRyYWZ0RmF1bHQSJQoGcmVhc29uGAEgASgOMhUua2FrZXlhLnYxLkRyb3BSZWFzb24SDQoFY291bnQYAiABKA0ijgIKC0Jsb2NrVGltaW5nEhMKC2ZpcnN0X2luZGV4GAEgASgEEhUKDWRyYWZ0ZWRfY291bnQYAiABKA0SFgoOYWNjZXB0ZWRfY291bnQYAyABKA0SFQoNZHJhZnRfc2Vjb25kcxgEIAEoARIUCgx3aXJlX3NlY29uZHMYBSABKAESFAoMd2FpdF9zZWNvbmRzGAYgASgBEhYKDnZlcmlmeV9zZWNvbmRzGAcgASgBEhUKDWRyYWZ0ZWRfYWhlYWQYCCABKAgSFQoNc3RhcnRfc2Vjb25kcxgJIAEoARIZChFnZW5lcmF0aW9uX251bWJlchgKIAEoDRIXCg9jb21taXR0ZWRfY291bnQYCyABKA0ijwMKFVNwZWN1bGF0aW9uU3RhdGlzdGljcxITCgtibG9ja19jb3VudBgBIAEoDRIVCg1kcmFmdGVkX2NvdW50GAIgASgNEhYKDmFjY2VwdGVkX2NvdW50GAMgASgNEhwKFHZlcmlmeV9mb3J3YXJkX2NvdW50GAQgASgNEhkKEWFjY2VwdGFuY2VfbGVuZ3RoGAUgASgBEh4KFnJvdW5kX3RyaXBfc2Vjb25kc19wNTAYBiABKAESHgoWcm91bmRfdHJpcF9zZWNvbmRzX3A5ORgHIAEoARIlCgZmYXVsdHMYCCADKAsyFS5rYWtleWEudjEuRHJhZnRGYXVsdBIqCgtkcm9wX3JlYXNvbhgJIAEoDjIVLmtha2V5YS52MS5Ecm9wUmVhc29uEhcKD2FoZWFkX2hpdF9jb3VudBgKIAEoDRIYChBhaGVhZF9taXNzX2NvdW50GAsgASgNEhgKEHByb3Bvc2VyX25vZGVfaWQYDCABKAkSGQoRcHJvcG9zZXJfbW9kZWxfaWQYDSABKAkidQoPR2VuZXJhdGVUaW1pbmdzEhUKDXF1ZXVlX3NlY29uZHMYASABKAESFwoPcHJlZmlsbF9zZWNvbmRzGAIgASgBEhsKE2ZpcnN0X3Rva2VuX3NlY29uZHMYAyABKAESFQoNdG90YWxfc2Vjb25kcxgEIAEoASL5AgoMR2VuZXJhdGVEb25lEioKC3N0b3BfcmVhc29uGAEgASgOMhUua2FrZXlhLnYxLlN0b3BSZWFzb24SHQoVZ2VuZXJhdGVkX3Rva2VuX2NvdW50GAIgASgNEhYKDmhpc3RvcnlfbGVuZ3RoGAMgASgEEisKB3RpbWluZ3MYBCABKAsyGi5rYWtleWEudjEuR2VuZXJhdGVUaW1pbmdzEjUKC3NwZWN1bGF0aW9uGAUgASgLMiAua2FrZXlhLnYxLlNwZWN1bGF0aW9uU3RhdGlzdGljcxIoCgh0aW1lbGluZRgGIAMoCzIWLmtha2V5YS52MS5CbG9ja1RpbWluZxIMCgRzZWVkGAcgASgEEh4KFnJlc3RvcmVyX3JlYnVpbGRfY291bnQYCCABKA0SKwoMbGlua19jaGFuZ2VzGAkgAygLMhUua2FrZXlhLnYxLkxpbmtDaGFuZ2USHQoVZm9yZ290dGVuX3Rva2VuX2NvdW50GAogASgEIq8BCgpMaW5rQ2hhbmdlEhUKDXN0YXJ0X3NlY29uZHMYASABKAESJwoHcHVycG9zZRgCIAEoDjIWLmtha2V5YS52MS5MaW5rUHVycG9zZRInCgl0cmFuc3BvcnQYAyABKA4yFC5rYWtleWEudjEuVHJhbnNwb3J0EhIKCmdlbmVyYXRpb24YBCABKA0SDgoGcmVhc29uGAUgASgJEhQKDHBlZXJfbm9kZV9pZBgGIAEoCSJxChBHZW5lcmF0ZVJlc3BvbnNlEiwKBnRva2VucxgBIAEoCzIaLmtha2V5YS52MS5Db21taXR0ZWRUb2tlbnNIABInCgRkb25lGAIgASgLMhcua2FrZXlhLnYxLkdlbmVyYXRlRG9uZUgAQgYKBGtpbmQi7wEKDFJlc3RvcmVySW5mbxIlCghyZXN0b3JlchgBIAEoCzITLmtha2V5YS52MS5SZXN0b3JlchIOCgZkaWdlc3QYAiABKAkSEQoJbm9kZV9uYW1lGAMgASgJEhsKE2V2aWN0ZWRfdG9rZW5fY291bnQYBCABKAQSFQoNZXZpY3RlZF9ieXRlcxgFIAEoBBIVCg1yZWJ1aWxkX2NvdW50GAYgASgNEgwKBGxvc3QYByABKAgSKQoIYXJjaGl2ZXMYCCADKAsyFy5rYWtleWEudjEuQXJjaGl2ZVJhbmdlEhEKCW93bl9ieXRlcxgJIAEoBCJRCg5JbnZhcmlhbnRDb3VudBIRCglpbnZhcmlhbnQYASABKAkSEwoLY2hlY2tfY291bnQYAiABKAQSFwoPdmlvbGF0aW9uX2NvdW50GAMgASgEIqwECgtTZXNzaW9uSW5mbxISCgpzZXNzaW9uX2lkGAEgASgJEhAKCG1vZGVsX2lkGAIgASgJEhQKDGNsaWVudF9sYWJlbBgDIAEoCRIWCg5oaXN0b3J5X2xlbmd0aBgEIAEoBBIQCghrdl9ieXRlcxgFIAEoBBIcChRyZXNpZGVudF90b2tlbl9jb3VudBgGIAEoBBIqCgtrdl9zdHJhdGVneRgHIAEoDjIVLmtha2V5YS52MS5LdlN0cmF0ZWd5EhMKC3NpbmtfdG9rZW5zGAggASgNEhUKDXdpbmRvd190b2tlbnMYCSABKA0SJgoFc3RhdGUYCiABKA4yFy5rYWtleWEudjEuU2Vzc2lvblN0YXRlEhQKDGlkbGVfc2Vjb25kcxgLIAEoARITCgt0dGxfc2Vjb25kcxgMIAEoARITCgthZ2Vfc2Vjb25kcxgNIAEoARIdCgRwbGFuGA4gASgLMg8ua2FrZXlhLnYxLlBsYW4SKgoLZHJvcF9yZWFzb24YDyABKA4yFS5rYWtleWEudjEuRHJvcFJlYXNvbhIVCg1mb3J3YXJkX2NvdW50GBAgASgEEikKCHJlc3RvcmVyGBEgASgLMhcua2FrZXlhLnYxLlJlc3RvcmVySW5mbxItCgppbnZhcmlhbnRzGBIgAygLMhkua2FrZXlhLnYxLkludmFyaWFudENvdW50Eh0KFWZvcmdvdHRlbl90b2tlbl9jb3VudBgTIAEoBCIrChVHZXRTZXNzaW9uSW5mb1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJBChZHZXRTZXNzaW9uSW5mb1Jlc3BvbnNlEicKB3Nlc3Npb24YASABKAsyFi5rYWtleWEudjEuU2Vzc2lvbkluZm8iPAoTTGlzdFNlc3Npb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCSJZChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIoCghzZXNzaW9ucxgBIAMoCzIWLmtha2V5YS52MS5TZXNzaW9uSW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiKQoTQ2xvc2VTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIi4KFENsb3NlU2Vzc2lvblJlc3BvbnNlEhYKDmhpc3RvcnlfbGVuZ3RoGAEgASgEIlgKEkZvcmtTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhsKDmhpc3RvcnlfbGVuZ3RoGAIgASgESACIAQFCEQoPX2hpc3RvcnlfbGVuZ3RoIkEKE0ZvcmtTZXNzaW9uUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIWCg5oaXN0b3J5X2xlbmd0aBgCIAEoBCIrChRXYXRjaFNlc3Npb25zUmVxdWVzdBITCgtibG9ja19jb3VudBgBIAEoDSLvAwoPU2Vzc2lvbkFjdGl2aXR5EicKB3Nlc3Npb24YASABKAsyFi5rYWtleWEudjEuU2Vzc2lvbkluZm8SJgoGYmxvY2tzGAIgAygLMhYua2FrZXlhLnYxLkJsb2NrVGltaW5nEhkKEXRva2Vuc19wZXJfc2Vjb25kGAMgASgBEhgKEGdlbmVyYXRpb25fY291bnQYBCABKA0SHQoVZ2VuZXJhdGVkX3Rva2VuX2NvdW50GAUgASgEEh0KFXByZWZpbGxlZF90b2tlbl9jb3VudBgGIAEoBBIXCg9wcmVmaWxsX3NlY29uZHMYByABKAESFQoNZHJhZnRlZF9jb3VudBgIIAEoBBIWCg5hY2NlcHRlZF9jb3VudBgJIAEoBBIcChR2ZXJpZnlfZm9yd2FyZF9jb3VudBgKIAEoBBIVCg1kcmFmdF9zZWNvbmRzGAsgASgBEhQKDHdpcmVfc2Vjb25kcxgMIAEoARIUCgx3YWl0X3NlY29uZHMYDSABKAESFgoOdmVyaWZ5X3NlY29uZHMYDiABKAESKwoMbGlua19jaGFuZ2VzGA8gAygLMhUua2FrZXlhLnYxLkxpbmtDaGFuZ2USKgoLc3RvcF9yZWFzb24YECABKA4yFS5rYWtleWEudjEuU3RvcFJlYXNvbiJAChBTZXNzaW9uc1NuYXBzaG90EiwKCHNlc3Npb25zGAEgAygLMhoua2FrZXlhLnYxLlNlc3Npb25BY3Rpdml0eSJOCgxFbmRlZFNlc3Npb24SEgoKc2Vzc2lvbl9pZBgBIAEoCRIqCgdvdXRjb21lGAIgASgOMhkua2FrZXlhLnYxLlNlc3Npb25PdXRjb21lIqkBChVXYXRjaFNlc3Npb25zUmVzcG9uc2USLwoIc25hcHNob3QYASABKAsyGy5rYWtleWEudjEuU2Vzc2lvbnNTbmFwc2hvdEgAEi0KB2NoYW5nZWQYAiABKAsyGi5rYWtleWEudjEuU2Vzc2lvbkFjdGl2aXR5SAASKAoFZW5kZWQYAyABKAsyFy5rYWtleWEudjEuRW5kZWRTZXNzaW9uSABCBgoEa2luZCInChNHZXRUb2tlbml6ZXJSZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJIkEKDVRva2VuaXplckZpbGUSDAoEbmFtZRgBIAEoCRISCgpieXRlX2NvdW50GAIgASgEEg4KBnNoYTI1NhgDIAEoCSJUCg9Ub2tlbml6ZXJIZWFkZXISGAoQdG9rZW5pemVyX2RpZ2VzdBgBIAEoCRInCgVmaWxlcxgCIAMoCzIYLmtha2V5YS52MS5Ub2tlbml6ZXJGaWxlIl0KFEdldFRva2VuaXplclJlc3BvbnNlEiwKBmhlYWRlchgBIAEoCzIaLmtha2V5YS52MS5Ub2tlbml6ZXJIZWFkZXJIABIPCgVjaHVuaxgCIAEoDEgAQgYKBGtpbmQqhAEKD1NwZWN1bGF0aW9uTW9kZRIgChxTUEVDVUxBVElPTl9NT0RFX1VOU1BFQ0lGSUVEEAASGQoVU1BFQ1VMQVRJT05fTU9ERV9BVVRPEAESGAoUU1BFQ1VMQVRJT05fTU9ERV9PRkYQAhIaChZTUEVDVUxBVElPTl9NT0RFX0ZJWEVEEAMqswEKClN0b3BSZWFzb24SGwoXU1RPUF9SRUFTT05fVU5TUEVDSUZJRUQQABIaChZTVE9QX1JFQVNPTl9NQVhfVE9LRU5TEAESGgoWU1RPUF9SRUFTT05fU1RPUF9UT0tFThACEhgKFFNUT1BfUkVBU09OX0RFQURMSU5FEAMSHAoYU1RPUF9SRUFTT05fQ09OVEVYVF9GVUxMEAQSGAoUU1RPUF9SRUFTT05fRFJBSU5JTkcQBSr1AQoKRHJvcFJlYXNvbhIbChdEUk9QX1JFQVNPTl9VTlNQRUNJRklFRBAAEhsKF0RST1BfUkVBU09OX1VOUkVBQ0hBQkxFEAESGAoURFJPUF9SRUFTT05fREVBRExJTkUQAhIcChhEUk9QX1JFQVNPTl9XUk9OR19MRU5HVEgQAxIhCh1EUk9QX1JFQVNPTl9PVVRfT0ZfVk9DQUJVTEFSWRAEEhUKEURST1BfUkVBU09OX1NUQUxFEAUSIQodRFJPUF9SRUFTT05fU0xPV0VSX1RIQU5fQUxPTkUQBhIYChREUk9QX1JFQVNPTl9GRUFUVVJFUxAHKoABCgxTZXNzaW9uU3RhdGUSHQoZU0VTU0lPTl9TVEFURV9VTlNQRUNJRklFRBAAEhYKElNFU1NJT05fU1RBVEVfSURMRRABEhsKF1NFU1NJT05fU1RBVEVfQVBQRU5ESU5HEAISHAoYU0VTU0lPTl9TVEFURV9HRU5FUkFUSU5HEAMqzwEKDlNlc3Npb25PdXRjb21lEh8KG1NFU1NJT05fT1VUQ09NRV9VTlNQRUNJRklFRBAAEhoKFlNFU1NJT05fT1VUQ09NRV9DTE9TRUQQARIbChdTRVNTSU9OX09VVENPTUVfRVZJQ1RFRBACEiYKIlNFU1NJT05fT1VUQ09NRV9JTlZBUklBTlRfVklPTEFURUQQAxIeChpTRVNTSU9OX09VVENPTUVfR1JPVVBfTE9TVBAEEhsKF1NFU1NJT05fT1VUQ09NRV9EUkFJTkVEEAUy7AUKDlJ1bnRpbWVTZXJ2aWNlElIKDUNyZWF0ZVNlc3Npb24SHy5rYWtleWEudjEuQ3JlYXRlU2Vzc2lvblJlcXVlc3QaIC5rYWtleWEudjEuQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEk8KDEFwcGVuZFRva2VucxIeLmtha2V5YS52MS5BcHBlbmRUb2tlbnNSZXF1ZXN0Gh8ua2FrZXlhLnYxLkFwcGVuZFRva2Vuc1Jlc3BvbnNlEkUKCEdlbmVyYXRlEhoua2FrZXlhLnYxLkdlbmVyYXRlUmVxdWVzdBobLmtha2V5YS52MS5HZW5lcmF0ZVJlc3BvbnNlMAESVQoOR2V0U2Vzc2lvbkluZm8SIC5rYWtleWEudjEuR2V0U2Vzc2lvbkluZm9SZXF1ZXN0GiEua2FrZXlhLnYxLkdldFNlc3Npb25JbmZvUmVzcG9uc2USTwoMTGlzdFNlc3Npb25zEh4ua2FrZXlhLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaHy5rYWtleWEudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USTwoMQ2xvc2VTZXNzaW9uEh4ua2FrZXlhLnYxLkNsb3NlU2Vzc2lvblJlcXVlc3QaHy5rYWtleWEudjEuQ2xvc2VTZXNzaW9uUmVzcG9uc2USTAoLRm9ya1Nlc3Npb24SHS5rYWtleWEudjEuRm9ya1Nlc3Npb25SZXF1ZXN0Gh4ua2FrZXlhLnYxLkZvcmtTZXNzaW9uUmVzcG9uc2USVAoNV2F0Y2hTZXNzaW9ucxIfLmtha2V5YS52MS5XYXRjaFNlc3Npb25zUmVxdWVzdBogLmtha2V5YS52MS5XYXRjaFNlc3Npb25zUmVzcG9uc2UwARJRCgxHZXRUb2tlbml6ZXISHi5rYWtleWEudjEuR2V0VG9rZW5pemVyUmVxdWVzdBofLmtha2V5YS52MS5HZXRUb2tlbml6ZXJSZXNwb25zZTABYgZwcm90bzM", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
+  fileDesc("ChdrYWtleWEvdjEvcnVudGltZS5wcm90bxIJa2FrZXlhLnYxIoABCgtTcGVjdWxhdGlvbhIoCgRtb2RlGAEgASgOMhoua2FrZXlhLnYxLlNwZWN1bGF0aW9uTW9kZRIYChBwcm9wb3Nlcl9ub2RlX2lkGAIgASgJEhkKEXByb3Bvc2VyX21vZGVsX2lkGAMgASgJEhIKCmJsb2NrX3NpemUYBCABKA0i+QIKFENyZWF0ZVNlc3Npb25SZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEioKC2t2X3N0cmF0ZWd5GAIgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSGAoLc2lua190b2tlbnMYAyABKA1IAIgBARIaCg13aW5kb3dfdG9rZW5zGAQgASgNSAGIAQESFgoOc3RvcF90b2tlbl9pZHMYBSADKA0SKwoLc3BlY3VsYXRpb24YBiABKAsyFi5rYWtleWEudjEuU3BlY3VsYXRpb24SFAoMY2xpZW50X2xhYmVsGAcgASgJEhIKCnJlcXVlc3RfaWQYCCABKAkSGgoSbWF4X2hpc3RvcnlfdG9rZW5zGAkgASgNEiUKCHJlc3RvcmVyGAogASgLMhMua2FrZXlhLnYxLlJlc3RvcmVyEhkKEWluaXRpYWxfdG9rZW5faWRzGAsgAygNQg4KDF9zaW5rX3Rva2Vuc0IQCg5fd2luZG93X3Rva2VucyLmAQoVQ3JlYXRlU2Vzc2lvblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSJAoFbW9kZWwYAiABKAsyFS5rYWtleWEudjEuTW9kZWxPZmZlchIXCg92b2NhYnVsYXJ5X3NpemUYAyABKA0SHQoEcGxhbhgEIAEoCzIPLmtha2V5YS52MS5QbGFuEioKC2t2X3N0cmF0ZWd5GAUgASgOMhUua2FrZXlhLnYxLkt2U3RyYXRlZ3kSFgoOaGlzdG9yeV9sZW5ndGgYBiABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAcgASgBIn4KE0FwcGVuZFRva2Vuc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCgl0b2tlbl9pZHMYAiADKA0SJAoXZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgYAyABKARIAIgBAUIaChhfZXhwZWN0ZWRfaGlzdG9yeV9sZW5ndGgiRwoUQXBwZW5kVG9rZW5zUmVzcG9uc2USFgoOaGlzdG9yeV9sZW5ndGgYASABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAIgASgBIpQDCg9HZW5lcmF0ZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgptYXhfdG9rZW5zGAIgASgNEhMKC3RlbXBlcmF0dXJlGAMgASgCEg0KBXRvcF9wGAQgASgCEg0KBXRvcF9rGAUgASgNEhEKBHNlZWQYBiABKARIAIgBARIYChBkZWFkbGluZV9zZWNvbmRzGAcgASgBEg0KBW1pbl9wGAggASgCEhoKEnJlcGV0aXRpb25fcGVuYWx0eRgJIAEoAhI9Cgpsb2dpdF9iaWFzGAogAygLMikua2FrZXlhLnYxLkdlbmVyYXRlUmVxdWVzdC5Mb2dpdEJpYXNFbnRyeRIiChV0b3BfbG9nX3Byb2JhYmlsaXRpZXMYCyABKA1IAYgBARIWCg5zdG9wX3Rva2VuX2lkcxgMIAMoDRowCg5Mb2dpdEJpYXNFbnRyeRILCgNrZXkYASABKA0SDQoFdmFsdWUYAiABKAI6AjgBQgcKBV9zZWVkQhgKFl90b3BfbG9nX3Byb2JhYmlsaXRpZXMiQQoRVG9rZW5BbHRlcm5hdGl2ZXMSEQoJdG9rZW5faWRzGAEgAygNEhkKEWxvZ19wcm9iYWJpbGl0aWVzGAIgAygBIp8BCg9Db21taXR0ZWRUb2tlbnMSEQoJdG9rZW5faWRzGAEgAygNEhMKC2ZpcnN0X2luZGV4GAIgASgEEhUKDWRyYWZ0ZWRfY291bnQYAyABKA0SGQoRbG9nX3Byb2JhYmlsaXRpZXMYBCADKAESMgoMYWx0ZXJuYXRpdmVzGAUgAygLMhwua2FrZXlhLnYxLlRva2VuQWx0ZXJuYXRpdmVzIkIKCkRyYWZ0RmF1bHQSJQoGcmVhc29uGAEgASgOMhUua2FrZXlhLnYxLkRyb3BSZWFzb24SDQoFY291bnQYAiABKA0iwwIKC0Jsb2NrVGltaW5nEhMKC2ZpcnN0X2luZGV4GAEgASgEEhUKDWRyYWZ0ZWRfY291bnQYAiABKA0SFgoOYWNjZXB0ZWRfY291bnQYAyABKA0SFQoNZHJhZnRfc2Vjb25kcxgEIAEoARIUCgx3aXJlX3NlY29uZHMYBSABKAESFAoMd2FpdF9zZWNvbmRzGAYgASgBEhYKDnZlcmlmeV9zZWNvbmRzGAcgASgBEhUKDWRyYWZ0ZWRfYWhlYWQYCCABKAgSFQoNc3RhcnRfc2Vjb25kcxgJIAEoARIZChFnZW5lcmF0aW9uX251bWJlchgKIAEoDRIXCg9jb21taXR0ZWRfY291bnQYCyABKA0SGAoQcHJvcG9zZXJfbm9kZV9pZBgMIAEoCRIZChFwcm9wb3Nlcl9tb2RlbF9pZBgNIAEoCSKlAQoSUHJvcG9zZXJTdGF0aXN0aWNzEg8KB25vZGVfaWQYASABKAkSEAoIbW9kZWxfaWQYAiABKAkSEwoLYmxvY2tfY291bnQYAyABKA0SFQoNZHJhZnRlZF9jb3VudBgEIAEoDRIWCg5hY2NlcHRlZF9jb3VudBgFIAEoDRIXCg9jb21taXR0ZWRfY291bnQYBiABKA0SDwoHc2Vjb25kcxgHIAEoASLBAwoVU3BlY3VsYXRpb25TdGF0aXN0aWNzEhMKC2Jsb2NrX2NvdW50GAEgASgNEhUKDWRyYWZ0ZWRfY291bnQYAiABKA0SFgoOYWNjZXB0ZWRfY291bnQYAyABKA0SHAoUdmVyaWZ5X2ZvcndhcmRfY291bnQYBCABKA0SGQoRYWNjZXB0YW5jZV9sZW5ndGgYBSABKAESHgoWcm91bmRfdHJpcF9zZWNvbmRzX3A1MBgGIAEoARIeChZyb3VuZF90cmlwX3NlY29uZHNfcDk5GAcgASgBEiUKBmZhdWx0cxgIIAMoCzIVLmtha2V5YS52MS5EcmFmdEZhdWx0EioKC2Ryb3BfcmVhc29uGAkgASgOMhUua2FrZXlhLnYxLkRyb3BSZWFzb24SFwoPYWhlYWRfaGl0X2NvdW50GAogASgNEhgKEGFoZWFkX21pc3NfY291bnQYCyABKA0SGAoQcHJvcG9zZXJfbm9kZV9pZBgMIAEoCRIZChFwcm9wb3Nlcl9tb2RlbF9pZBgNIAEoCRIwCglwcm9wb3NlcnMYDiADKAsyHS5rYWtleWEudjEuUHJvcG9zZXJTdGF0aXN0aWNzInUKD0dlbmVyYXRlVGltaW5ncxIVCg1xdWV1ZV9zZWNvbmRzGAEgASgBEhcKD3ByZWZpbGxfc2Vjb25kcxgCIAEoARIbChNmaXJzdF90b2tlbl9zZWNvbmRzGAMgASgBEhUKDXRvdGFsX3NlY29uZHMYBCABKAEi+QIKDEdlbmVyYXRlRG9uZRIqCgtzdG9wX3JlYXNvbhgBIAEoDjIVLmtha2V5YS52MS5TdG9wUmVhc29uEh0KFWdlbmVyYXRlZF90b2tlbl9jb3VudBgCIAEoDRIWCg5oaXN0b3J5X2xlbmd0aBgDIAEoBBIrCgd0aW1pbmdzGAQgASgLMhoua2FrZXlhLnYxLkdlbmVyYXRlVGltaW5ncxI1CgtzcGVjdWxhdGlvbhgFIAEoCzIgLmtha2V5YS52MS5TcGVjdWxhdGlvblN0YXRpc3RpY3MSKAoIdGltZWxpbmUYBiADKAsyFi5rYWtleWEudjEuQmxvY2tUaW1pbmcSDAoEc2VlZBgHIAEoBBIeChZyZXN0b3Jlcl9yZWJ1aWxkX2NvdW50GAggASgNEisKDGxpbmtfY2hhbmdlcxgJIAMoCzIVLmtha2V5YS52MS5MaW5rQ2hhbmdlEh0KFWZvcmdvdHRlbl90b2tlbl9jb3VudBgKIAEoBCKvAQoKTGlua0NoYW5nZRIVCg1zdGFydF9zZWNvbmRzGAEgASgBEicKB3B1cnBvc2UYAiABKA4yFi5rYWtleWEudjEuTGlua1B1cnBvc2USJwoJdHJhbnNwb3J0GAMgASgOMhQua2FrZXlhLnYxLlRyYW5zcG9ydBISCgpnZW5lcmF0aW9uGAQgASgNEg4KBnJlYXNvbhgFIAEoCRIUCgxwZWVyX25vZGVfaWQYBiABKAkicQoQR2VuZXJhdGVSZXNwb25zZRIsCgZ0b2tlbnMYASABKAsyGi5rYWtleWEudjEuQ29tbWl0dGVkVG9rZW5zSAASJwoEZG9uZRgCIAEoCzIXLmtha2V5YS52MS5HZW5lcmF0ZURvbmVIAEIGCgRraW5kIu8BCgxSZXN0b3JlckluZm8SJQoIcmVzdG9yZXIYASABKAsyEy5rYWtleWEudjEuUmVzdG9yZXISDgoGZGlnZXN0GAIgASgJEhEKCW5vZGVfbmFtZRgDIAEoCRIbChNldmljdGVkX3Rva2VuX2NvdW50GAQgASgEEhUKDWV2aWN0ZWRfYnl0ZXMYBSABKAQSFQoNcmVidWlsZF9jb3VudBgGIAEoDRIMCgRsb3N0GAcgASgIEikKCGFyY2hpdmVzGAggAygLMhcua2FrZXlhLnYxLkFyY2hpdmVSYW5nZRIRCglvd25fYnl0ZXMYCSABKAQiUQoOSW52YXJpYW50Q291bnQSEQoJaW52YXJpYW50GAEgASgJEhMKC2NoZWNrX2NvdW50GAIgASgEEhcKD3Zpb2xhdGlvbl9jb3VudBgDIAEoBCKsBAoLU2Vzc2lvbkluZm8SEgoKc2Vzc2lvbl9pZBgBIAEoCRIQCghtb2RlbF9pZBgCIAEoCRIUCgxjbGllbnRfbGFiZWwYAyABKAkSFgoOaGlzdG9yeV9sZW5ndGgYBCABKAQSEAoIa3ZfYnl0ZXMYBSABKAQSHAoUcmVzaWRlbnRfdG9rZW5fY291bnQYBiABKAQSKgoLa3Zfc3RyYXRlZ3kYByABKA4yFS5rYWtleWEudjEuS3ZTdHJhdGVneRITCgtzaW5rX3Rva2VucxgIIAEoDRIVCg13aW5kb3dfdG9rZW5zGAkgASgNEiYKBXN0YXRlGAogASgOMhcua2FrZXlhLnYxLlNlc3Npb25TdGF0ZRIUCgxpZGxlX3NlY29uZHMYCyABKAESEwoLdHRsX3NlY29uZHMYDCABKAESEwoLYWdlX3NlY29uZHMYDSABKAESHQoEcGxhbhgOIAEoCzIPLmtha2V5YS52MS5QbGFuEioKC2Ryb3BfcmVhc29uGA8gASgOMhUua2FrZXlhLnYxLkRyb3BSZWFzb24SFQoNZm9yd2FyZF9jb3VudBgQIAEoBBIpCghyZXN0b3JlchgRIAEoCzIXLmtha2V5YS52MS5SZXN0b3JlckluZm8SLQoKaW52YXJpYW50cxgSIAMoCzIZLmtha2V5YS52MS5JbnZhcmlhbnRDb3VudBIdChVmb3Jnb3R0ZW5fdG9rZW5fY291bnQYEyABKAQiKwoVR2V0U2Vzc2lvbkluZm9SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiQQoWR2V0U2Vzc2lvbkluZm9SZXNwb25zZRInCgdzZXNzaW9uGAEgASgLMhYua2FrZXlhLnYxLlNlc3Npb25JbmZvIjwKE0xpc3RTZXNzaW9uc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkiWQoUTGlzdFNlc3Npb25zUmVzcG9uc2USKAoIc2Vzc2lvbnMYASADKAsyFi5rYWtleWEudjEuU2Vzc2lvbkluZm8SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIikKE0Nsb3NlU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSIuChRDbG9zZVNlc3Npb25SZXNwb25zZRIWCg5oaXN0b3J5X2xlbmd0aBgBIAEoBCJYChJGb3JrU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbCg5oaXN0b3J5X2xlbmd0aBgCIAEoBEgAiAEBQhEKD19oaXN0b3J5X2xlbmd0aCJBChNGb3JrU2Vzc2lvblJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSFgoOaGlzdG9yeV9sZW5ndGgYAiABKAQiKwoUV2F0Y2hTZXNzaW9uc1JlcXVlc3QSEwoLYmxvY2tfY291bnQYASABKA0i7wMKD1Nlc3Npb25BY3Rpdml0eRInCgdzZXNzaW9uGAEgASgLMhYua2FrZXlhLnYxLlNlc3Npb25JbmZvEiYKBmJsb2NrcxgCIAMoCzIWLmtha2V5YS52MS5CbG9ja1RpbWluZxIZChF0b2tlbnNfcGVyX3NlY29uZBgDIAEoARIYChBnZW5lcmF0aW9uX2NvdW50GAQgASgNEh0KFWdlbmVyYXRlZF90b2tlbl9jb3VudBgFIAEoBBIdChVwcmVmaWxsZWRfdG9rZW5fY291bnQYBiABKAQSFwoPcHJlZmlsbF9zZWNvbmRzGAcgASgBEhUKDWRyYWZ0ZWRfY291bnQYCCABKAQSFgoOYWNjZXB0ZWRfY291bnQYCSABKAQSHAoUdmVyaWZ5X2ZvcndhcmRfY291bnQYCiABKAQSFQoNZHJhZnRfc2Vjb25kcxgLIAEoARIUCgx3aXJlX3NlY29uZHMYDCABKAESFAoMd2FpdF9zZWNvbmRzGA0gASgBEhYKDnZlcmlmeV9zZWNvbmRzGA4gASgBEisKDGxpbmtfY2hhbmdlcxgPIAMoCzIVLmtha2V5YS52MS5MaW5rQ2hhbmdlEioKC3N0b3BfcmVhc29uGBAgASgOMhUua2FrZXlhLnYxLlN0b3BSZWFzb24iQAoQU2Vzc2lvbnNTbmFwc2hvdBIsCghzZXNzaW9ucxgBIAMoCzIaLmtha2V5YS52MS5TZXNzaW9uQWN0aXZpdHkiTgoMRW5kZWRTZXNzaW9uEhIKCnNlc3Npb25faWQYASABKAkSKgoHb3V0Y29tZRgCIAEoDjIZLmtha2V5YS52MS5TZXNzaW9uT3V0Y29tZSKpAQoVV2F0Y2hTZXNzaW9uc1Jlc3BvbnNlEi8KCHNuYXBzaG90GAEgASgLMhsua2FrZXlhLnYxLlNlc3Npb25zU25hcHNob3RIABItCgdjaGFuZ2VkGAIgASgLMhoua2FrZXlhLnYxLlNlc3Npb25BY3Rpdml0eUgAEigKBWVuZGVkGAMgASgLMhcua2FrZXlhLnYxLkVuZGVkU2Vzc2lvbkgAQgYKBGtpbmQiJwoTR2V0VG9rZW5pemVyUmVxdWVzdBIQCghtb2RlbF9pZBgBIAEoCSJBCg1Ub2tlbml6ZXJGaWxlEgwKBG5hbWUYASABKAkSEgoKYnl0ZV9jb3VudBgCIAEoBBIOCgZzaGEyNTYYAyABKAkiVAoPVG9rZW5pemVySGVhZGVyEhgKEHRva2VuaXplcl9kaWdlc3QYASABKAkSJwoFZmlsZXMYAiADKAsyGC5rYWtleWEudjEuVG9rZW5pemVyRmlsZSJdChRHZXRUb2tlbml6ZXJSZXNwb25zZRIsCgZoZWFkZXIYASABKAsyGi5rYWtleWEudjEuVG9rZW5pemVySGVhZGVySAASDwoFY2h1bmsYAiABKAxIAEIGCgRraW5kKoQBCg9TcGVjdWxhdGlvbk1vZGUSIAocU1BFQ1VMQVRJT05fTU9ERV9VTlNQRUNJRklFRBAAEhkKFVNQRUNVTEFUSU9OX01PREVfQVVUTxABEhgKFFNQRUNVTEFUSU9OX01PREVfT0ZGEAISGgoWU1BFQ1VMQVRJT05fTU9ERV9GSVhFRBADKrMBCgpTdG9wUmVhc29uEhsKF1NUT1BfUkVBU09OX1VOU1BFQ0lGSUVEEAASGgoWU1RPUF9SRUFTT05fTUFYX1RPS0VOUxABEhoKFlNUT1BfUkVBU09OX1NUT1BfVE9LRU4QAhIYChRTVE9QX1JFQVNPTl9ERUFETElORRADEhwKGFNUT1BfUkVBU09OX0NPTlRFWFRfRlVMTBAEEhgKFFNUT1BfUkVBU09OX0RSQUlOSU5HEAUq9QEKCkRyb3BSZWFzb24SGwoXRFJPUF9SRUFTT05fVU5TUEVDSUZJRUQQABIbChdEUk9QX1JFQVNPTl9VTlJFQUNIQUJMRRABEhgKFERST1BfUkVBU09OX0RFQURMSU5FEAISHAoYRFJPUF9SRUFTT05fV1JPTkdfTEVOR1RIEAMSIQodRFJPUF9SRUFTT05fT1VUX09GX1ZPQ0FCVUxBUlkQBBIVChFEUk9QX1JFQVNPTl9TVEFMRRAFEiEKHURST1BfUkVBU09OX1NMT1dFUl9USEFOX0FMT05FEAYSGAoURFJPUF9SRUFTT05fRkVBVFVSRVMQByqAAQoMU2Vzc2lvblN0YXRlEh0KGVNFU1NJT05fU1RBVEVfVU5TUEVDSUZJRUQQABIWChJTRVNTSU9OX1NUQVRFX0lETEUQARIbChdTRVNTSU9OX1NUQVRFX0FQUEVORElORxACEhwKGFNFU1NJT05fU1RBVEVfR0VORVJBVElORxADKs8BCg5TZXNzaW9uT3V0Y29tZRIfChtTRVNTSU9OX09VVENPTUVfVU5TUEVDSUZJRUQQABIaChZTRVNTSU9OX09VVENPTUVfQ0xPU0VEEAESGwoXU0VTU0lPTl9PVVRDT01FX0VWSUNURUQQAhImCiJTRVNTSU9OX09VVENPTUVfSU5WQVJJQU5UX1ZJT0xBVEVEEAMSHgoaU0VTU0lPTl9PVVRDT01FX0dST1VQX0xPU1QQBBIbChdTRVNTSU9OX09VVENPTUVfRFJBSU5FRBAFMuwFCg5SdW50aW1lU2VydmljZRJSCg1DcmVhdGVTZXNzaW9uEh8ua2FrZXlhLnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GiAua2FrZXlhLnYxLkNyZWF0ZVNlc3Npb25SZXNwb25zZRJPCgxBcHBlbmRUb2tlbnMSHi5rYWtleWEudjEuQXBwZW5kVG9rZW5zUmVxdWVzdBofLmtha2V5YS52MS5BcHBlbmRUb2tlbnNSZXNwb25zZRJFCghHZW5lcmF0ZRIaLmtha2V5YS52MS5HZW5lcmF0ZVJlcXVlc3QaGy5rYWtleWEudjEuR2VuZXJhdGVSZXNwb25zZTABElUKDkdldFNlc3Npb25JbmZvEiAua2FrZXlhLnYxLkdldFNlc3Npb25JbmZvUmVxdWVzdBohLmtha2V5YS52MS5HZXRTZXNzaW9uSW5mb1Jlc3BvbnNlEk8KDExpc3RTZXNzaW9ucxIeLmtha2V5YS52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0Gh8ua2FrZXlhLnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlEk8KDENsb3NlU2Vzc2lvbhIeLmtha2V5YS52MS5DbG9zZVNlc3Npb25SZXF1ZXN0Gh8ua2FrZXlhLnYxLkNsb3NlU2Vzc2lvblJlc3BvbnNlEkwKC0ZvcmtTZXNzaW9uEh0ua2FrZXlhLnYxLkZvcmtTZXNzaW9uUmVxdWVzdBoeLmtha2V5YS52MS5Gb3JrU2Vzc2lvblJlc3BvbnNlElQKDVdhdGNoU2Vzc2lvbnMSHy5rYWtleWEudjEuV2F0Y2hTZXNzaW9uc1JlcXVlc3QaIC5rYWtleWEudjEuV2F0Y2hTZXNzaW9uc1Jlc3BvbnNlMAESUQoMR2V0VG9rZW5pemVyEh4ua2FrZXlhLnYxLkdldFRva2VuaXplclJlcXVlc3QaHy5rYWtleWEudjEuR2V0VG9rZW5pemVyUmVzcG9uc2UwAWIGcHJvdG8z", [file_kakeya_v1_model, file_kakeya_v1_placement, file_kakeya_v1_tensor]);
 
 /**
  * Speculation of a session.
@@ -127,7 +127,10 @@ export type CreateSessionRequest = Message<"kakeya.v1.CreateSessionRequest"> & {
 
   /**
    * Longest history that a session with kv_strategy full may reach, in
-   * tokens; 0 for the model's context length. Ignored otherwise.
+   * tokens: its memory is taken when the session is opened, so that no token
+   * lacks it later. 0 for the model's context length, with memory taken as the
+   * history grows: an AppendTokens or Generate that finds none fails with
+   * OUT_OF_KV_MEMORY and leaves the session as it is. Ignored otherwise.
    *
    * @generated from field: uint32 max_history_tokens = 9;
    */
@@ -589,6 +592,20 @@ export type BlockTiming = Message<"kakeya.v1.BlockTiming"> & {
    * @generated from field: uint32 committed_count = 11;
    */
   committedCount: number;
+
+  /**
+   * Node of the proposer that was asked for a draft; empty when none was.
+   *
+   * @generated from field: string proposer_node_id = 12;
+   */
+  proposerNodeId: string;
+
+  /**
+   * Its model.
+   *
+   * @generated from field: string proposer_model_id = 13;
+   */
+  proposerModelId: string;
 };
 
 /**
@@ -597,6 +614,70 @@ export type BlockTiming = Message<"kakeya.v1.BlockTiming"> & {
  */
 export const BlockTimingSchema: GenMessage<BlockTiming> = /*@__PURE__*/
   messageDesc(file_kakeya_v1_runtime, 9);
+
+/**
+ * What one proposer did in one generation. Blocks that the verifier decoded alone
+ * are nobody's.
+ *
+ * @generated from message kakeya.v1.ProposerStatistics
+ */
+export type ProposerStatistics = Message<"kakeya.v1.ProposerStatistics"> & {
+  /**
+   * Its node.
+   *
+   * @generated from field: string node_id = 1;
+   */
+  nodeId: string;
+
+  /**
+   * Its model.
+   *
+   * @generated from field: string model_id = 2;
+   */
+  modelId: string;
+
+  /**
+   * Blocks for which it was asked for a draft.
+   *
+   * @generated from field: uint32 block_count = 3;
+   */
+  blockCount: number;
+
+  /**
+   * Drafted tokens that were verified.
+   *
+   * @generated from field: uint32 drafted_count = 4;
+   */
+  draftedCount: number;
+
+  /**
+   * Drafted tokens that were accepted.
+   *
+   * @generated from field: uint32 accepted_count = 5;
+   */
+  acceptedCount: number;
+
+  /**
+   * Tokens that its blocks committed: the accepted ones and the verifier's own.
+   *
+   * @generated from field: uint32 committed_count = 6;
+   */
+  committedCount: number;
+
+  /**
+   * What its blocks took, in seconds: waiting for drafts and verifying.
+   *
+   * @generated from field: double seconds = 7;
+   */
+  seconds: number;
+};
+
+/**
+ * Describes the message kakeya.v1.ProposerStatistics.
+ * Use `create(ProposerStatisticsSchema)` to create a new message.
+ */
+export const ProposerStatisticsSchema: GenMessage<ProposerStatistics> = /*@__PURE__*/
+  messageDesc(file_kakeya_v1_runtime, 10);
 
 /**
  * What speculation did in one generation.
@@ -683,18 +764,26 @@ export type SpeculationStatistics = Message<"kakeya.v1.SpeculationStatistics"> &
   aheadMissCount: number;
 
   /**
-   * Node of the proposer; empty without one.
+   * Node of the proposer that drafts now, or would; empty without one. The
+   * session may have tried others: see proposers.
    *
    * @generated from field: string proposer_node_id = 12;
    */
   proposerNodeId: string;
 
   /**
-   * Model of the proposer; empty without one.
+   * Its model; empty without one.
    *
    * @generated from field: string proposer_model_id = 13;
    */
   proposerModelId: string;
+
+  /**
+   * Every proposer that was asked for a draft, in the order of their first blocks.
+   *
+   * @generated from field: repeated kakeya.v1.ProposerStatistics proposers = 14;
+   */
+  proposers: ProposerStatistics[];
 };
 
 /**
@@ -702,7 +791,7 @@ export type SpeculationStatistics = Message<"kakeya.v1.SpeculationStatistics"> &
  * Use `create(SpeculationStatisticsSchema)` to create a new message.
  */
 export const SpeculationStatisticsSchema: GenMessage<SpeculationStatistics> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 10);
+  messageDesc(file_kakeya_v1_runtime, 11);
 
 /**
  * Durations of one generation.
@@ -745,7 +834,7 @@ export type GenerateTimings = Message<"kakeya.v1.GenerateTimings"> & {
  * Use `create(GenerateTimingsSchema)` to create a new message.
  */
 export const GenerateTimingsSchema: GenMessage<GenerateTimings> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 11);
+  messageDesc(file_kakeya_v1_runtime, 12);
 
 /**
  * The end of a generation.
@@ -833,7 +922,7 @@ export type GenerateDone = Message<"kakeya.v1.GenerateDone"> & {
  * Use `create(GenerateDoneSchema)` to create a new message.
  */
 export const GenerateDoneSchema: GenMessage<GenerateDone> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 12);
+  messageDesc(file_kakeya_v1_runtime, 13);
 
 /**
  * A tensor link of the session went over to another road.
@@ -889,7 +978,7 @@ export type LinkChange = Message<"kakeya.v1.LinkChange"> & {
  * Use `create(LinkChangeSchema)` to create a new message.
  */
 export const LinkChangeSchema: GenMessage<LinkChange> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 13);
+  messageDesc(file_kakeya_v1_runtime, 14);
 
 /**
  * One message of a generation: tokens, or the end.
@@ -926,7 +1015,7 @@ export type GenerateResponse = Message<"kakeya.v1.GenerateResponse"> & {
  * Use `create(GenerateResponseSchema)` to create a new message.
  */
 export const GenerateResponseSchema: GenMessage<GenerateResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 14);
+  messageDesc(file_kakeya_v1_runtime, 15);
 
 /**
  * What a session has evicted, and where it is.
@@ -1009,7 +1098,7 @@ export type RestorerInfo = Message<"kakeya.v1.RestorerInfo"> & {
  * Use `create(RestorerInfoSchema)` to create a new message.
  */
 export const RestorerInfoSchema: GenMessage<RestorerInfo> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 15);
+  messageDesc(file_kakeya_v1_runtime, 16);
 
 /**
  * How often a promise of a session was checked, and found broken.
@@ -1046,7 +1135,7 @@ export type InvariantCount = Message<"kakeya.v1.InvariantCount"> & {
  * Use `create(InvariantCountSchema)` to create a new message.
  */
 export const InvariantCountSchema: GenMessage<InvariantCount> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 16);
+  messageDesc(file_kakeya_v1_runtime, 17);
 
 /**
  * The state of a session.
@@ -1194,7 +1283,7 @@ export type SessionInfo = Message<"kakeya.v1.SessionInfo"> & {
  * Use `create(SessionInfoSchema)` to create a new message.
  */
 export const SessionInfoSchema: GenMessage<SessionInfo> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 17);
+  messageDesc(file_kakeya_v1_runtime, 18);
 
 /**
  * Asks for one session.
@@ -1215,7 +1304,7 @@ export type GetSessionInfoRequest = Message<"kakeya.v1.GetSessionInfoRequest"> &
  * Use `create(GetSessionInfoRequestSchema)` to create a new message.
  */
 export const GetSessionInfoRequestSchema: GenMessage<GetSessionInfoRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 18);
+  messageDesc(file_kakeya_v1_runtime, 19);
 
 /**
  * One session.
@@ -1236,7 +1325,7 @@ export type GetSessionInfoResponse = Message<"kakeya.v1.GetSessionInfoResponse">
  * Use `create(GetSessionInfoResponseSchema)` to create a new message.
  */
 export const GetSessionInfoResponseSchema: GenMessage<GetSessionInfoResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 19);
+  messageDesc(file_kakeya_v1_runtime, 20);
 
 /**
  * Asks for a page of sessions.
@@ -1264,7 +1353,7 @@ export type ListSessionsRequest = Message<"kakeya.v1.ListSessionsRequest"> & {
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 20);
+  messageDesc(file_kakeya_v1_runtime, 21);
 
 /**
  * A page of sessions, oldest first.
@@ -1292,7 +1381,7 @@ export type ListSessionsResponse = Message<"kakeya.v1.ListSessionsResponse"> & {
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 21);
+  messageDesc(file_kakeya_v1_runtime, 22);
 
 /**
  * Closes a session.
@@ -1313,7 +1402,7 @@ export type CloseSessionRequest = Message<"kakeya.v1.CloseSessionRequest"> & {
  * Use `create(CloseSessionRequestSchema)` to create a new message.
  */
 export const CloseSessionRequestSchema: GenMessage<CloseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 22);
+  messageDesc(file_kakeya_v1_runtime, 23);
 
 /**
  * A closed session.
@@ -1334,7 +1423,7 @@ export type CloseSessionResponse = Message<"kakeya.v1.CloseSessionResponse"> & {
  * Use `create(CloseSessionResponseSchema)` to create a new message.
  */
 export const CloseSessionResponseSchema: GenMessage<CloseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 23);
+  messageDesc(file_kakeya_v1_runtime, 24);
 
 /**
  * Forks a session.
@@ -1362,7 +1451,7 @@ export type ForkSessionRequest = Message<"kakeya.v1.ForkSessionRequest"> & {
  * Use `create(ForkSessionRequestSchema)` to create a new message.
  */
 export const ForkSessionRequestSchema: GenMessage<ForkSessionRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 24);
+  messageDesc(file_kakeya_v1_runtime, 25);
 
 /**
  * The new session.
@@ -1390,7 +1479,7 @@ export type ForkSessionResponse = Message<"kakeya.v1.ForkSessionResponse"> & {
  * Use `create(ForkSessionResponseSchema)` to create a new message.
  */
 export const ForkSessionResponseSchema: GenMessage<ForkSessionResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 25);
+  messageDesc(file_kakeya_v1_runtime, 26);
 
 /**
  * Asks for the doings of a node's sessions.
@@ -1411,7 +1500,7 @@ export type WatchSessionsRequest = Message<"kakeya.v1.WatchSessionsRequest"> & {
  * Use `create(WatchSessionsRequestSchema)` to create a new message.
  */
 export const WatchSessionsRequestSchema: GenMessage<WatchSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 26);
+  messageDesc(file_kakeya_v1_runtime, 27);
 
 /**
  * What a session did since it was opened, and its latest blocks.
@@ -1537,7 +1626,7 @@ export type SessionActivity = Message<"kakeya.v1.SessionActivity"> & {
  * Use `create(SessionActivitySchema)` to create a new message.
  */
 export const SessionActivitySchema: GenMessage<SessionActivity> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 27);
+  messageDesc(file_kakeya_v1_runtime, 28);
 
 /**
  * All sessions of a node.
@@ -1558,7 +1647,7 @@ export type SessionsSnapshot = Message<"kakeya.v1.SessionsSnapshot"> & {
  * Use `create(SessionsSnapshotSchema)` to create a new message.
  */
 export const SessionsSnapshotSchema: GenMessage<SessionsSnapshot> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 28);
+  messageDesc(file_kakeya_v1_runtime, 29);
 
 /**
  * A session that is no more.
@@ -1586,7 +1675,7 @@ export type EndedSession = Message<"kakeya.v1.EndedSession"> & {
  * Use `create(EndedSessionSchema)` to create a new message.
  */
 export const EndedSessionSchema: GenMessage<EndedSession> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 29);
+  messageDesc(file_kakeya_v1_runtime, 30);
 
 /**
  * One message of a watch.
@@ -1631,7 +1720,7 @@ export type WatchSessionsResponse = Message<"kakeya.v1.WatchSessionsResponse"> &
  * Use `create(WatchSessionsResponseSchema)` to create a new message.
  */
 export const WatchSessionsResponseSchema: GenMessage<WatchSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 30);
+  messageDesc(file_kakeya_v1_runtime, 31);
 
 /**
  * Asks for a tokenizer.
@@ -1652,7 +1741,7 @@ export type GetTokenizerRequest = Message<"kakeya.v1.GetTokenizerRequest"> & {
  * Use `create(GetTokenizerRequestSchema)` to create a new message.
  */
 export const GetTokenizerRequestSchema: GenMessage<GetTokenizerRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 31);
+  messageDesc(file_kakeya_v1_runtime, 32);
 
 /**
  * A file of a tokenizer.
@@ -1689,7 +1778,7 @@ export type TokenizerFile = Message<"kakeya.v1.TokenizerFile"> & {
  * Use `create(TokenizerFileSchema)` to create a new message.
  */
 export const TokenizerFileSchema: GenMessage<TokenizerFile> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 32);
+  messageDesc(file_kakeya_v1_runtime, 33);
 
 /**
  * What comes first of a tokenizer.
@@ -1717,7 +1806,7 @@ export type TokenizerHeader = Message<"kakeya.v1.TokenizerHeader"> & {
  * Use `create(TokenizerHeaderSchema)` to create a new message.
  */
 export const TokenizerHeaderSchema: GenMessage<TokenizerHeader> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 33);
+  messageDesc(file_kakeya_v1_runtime, 34);
 
 /**
  * One message of a tokenizer.
@@ -1754,7 +1843,7 @@ export type GetTokenizerResponse = Message<"kakeya.v1.GetTokenizerResponse"> & {
  * Use `create(GetTokenizerResponseSchema)` to create a new message.
  */
 export const GetTokenizerResponseSchema: GenMessage<GetTokenizerResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_runtime, 34);
+  messageDesc(file_kakeya_v1_runtime, 35);
 
 /**
  * Whether and with whom a session speculates.
@@ -2048,7 +2137,9 @@ export const RuntimeService: GenService<{
    * NOT_FOUND (SESSION_NOT_FOUND), INVALID_ARGUMENT (EMPTY_APPEND,
    * TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
    * (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
-   * OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
+   * OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), RESOURCE_EXHAUSTED
+   * (OUT_OF_KV_MEMORY: a history that grows found no room, with RetryInfo; nothing
+   * is appended, unless others took the room meanwhile), UNAVAILABLE
    * (DRAINING, with the tokens appended and their computation stopped;
    * RESTORER_LOST, with RetryInfo and the tokens appended: the session lives).
    *
@@ -2065,7 +2156,8 @@ export const RuntimeService: GenService<{
    * history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
    * when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
    * FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-   * session), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+   * session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that grows found no
+   * room, with RetryInfo; the session stays as it is), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
    * was found in time for what was evicted, the session lives and tries again
    * with its next operation).
    *
