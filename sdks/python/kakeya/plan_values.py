@@ -19,7 +19,8 @@ class RestorerKind(StrEnum):
     """What is kept of the positions that a session has evicted.
 
     `ARCHIVE`: their keys and values, in another process, exact. `PROJECTION`:
-    their context vectors, from which a learned map makes keys and values.
+    keys and values that a learned map makes of one context vector each: fewer bytes
+    are deposited, as many are kept.
     `IDENTITY`: a check of the plumbing, in the verifier's own process.
     """
 
