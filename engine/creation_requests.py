@@ -44,17 +44,20 @@ class CreationRequests:
         if len(self._requests) > REMEMBERED_REQUESTS:
             self._requests.popitem(last=False)
 
-    def opened(self, request_id: str, asked_for: object, now: float) -> str | None:
-        """The session that `request_id` opened; `BadParameters` if it asked for something else."""
+    def check(self, request_id: str, asked_for: object, now: float) -> None:
+        """Raises `BadParameters` when `request_id` asked for something else."""
         self.forget(now)
         request = self._requests.get(request_id)
-        if request is None:
-            return None
-        if request.asked_for != asked_for:
+        if request is not None and request.asked_for != asked_for:
             raise BadParameters(
                 f"request id {request_id!r} opened another kind of session", field="request_id"
             )
-        return request.session_id
+
+    def found(self, request_id: str, now: float) -> str | None:
+        """The session that `request_id` opened, which may have ended; None for an unknown one."""
+        self.forget(now)
+        request = self._requests.get(request_id)
+        return request.session_id if request is not None else None
 
     def forget(self, now: float) -> None:
         """Forgets those that are older than ten minutes."""

@@ -17,7 +17,8 @@ EngineError
 ├── KvStrategyUnsupported   the model or version cannot keep K/V that way
 ├── BadParameters           a parameter outside its range
 ├── RestorerLost            what was evicted is gone; it is made anew from the history
-├── RestorerRefused         evicted numbers that cannot be kept: not finite, or of a wrong shape
+├── RestorerRefused         evicted numbers that cannot be kept: not finite, of a wrong shape, or
+│                           attended to with other bits by this machine's threads
 ├── GroupLost               the ranks that computed the verifier together are no more
 ├── InvariantViolated       a broken promise; the session has ended
 └── DraftFailed             a proposer's fault, see `DraftFaultKind`
@@ -139,7 +140,10 @@ class RestorerLost(EngineError):
 
 
 class RestorerRefused(EngineError):
-    """Evicted numbers that are not finite, or of a wrong shape; nothing was kept."""
+    """Evicted numbers that are not finite, of a wrong shape, or not attended to exactly here.
+
+    Nothing was kept.
+    """
 
     reason = "RESTORER_REFUSED"
 

@@ -2,7 +2,10 @@
 
 Whether two forwards round alike is a property of the kernels that their shapes
 select, not of the numbers in them. So one random input of each shape tells two
-kernels apart: a row has thousands of roundings, and all must agree. Checked are
+kernels apart: a row has thousands of roundings, and all must agree. How many
+threads share a product is part of its shape: with one K/V head the shares of some
+numbers end within a tile, and its rows round otherwise. So the check is for the
+threads of the calling thread, chosen before and never changed after it. Checked are
 the shapes that matter: each row count, fine and coarse key segments and the
 borders between them, rings of one segment and of several that have wrapped,
 rejected tokens, and sessions that share a forward. Not checked are rings of
@@ -32,10 +35,14 @@ CASE_BYTES = 1 << 29
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """What was found: `exact` holds for forwards of `row_counts` rows."""
+    """What was found: `exact` holds for forwards of `row_counts` rows in `thread_count` threads.
+
+    `thread_count` as `engine.verifier.Verifier.thread_count`.
+    """
 
     exact: bool
     row_counts: tuple[int, ...]
+    thread_count: int
 
 
 def settle(verifier: Verifier, *, seed: int = 0) -> Exactness:
@@ -43,8 +50,9 @@ def settle(verifier: Verifier, *, seed: int = 0) -> Exactness:
 
     Where the agreeing ones fail together, one count for all forwards is tried.
     If that is not exact either, the verifier keeps the counts it came with, and
-    the result says so: the machine may serve it, labelled. The counts are found
-    on as few layers as have every kind of them, the whole model is checked last.
+    the result says so: the machine may serve it, labelled. It holds for the threads
+    that forwards of the calling thread take now. The counts are found on as few
+    layers as have every kind of them, the whole model is checked last.
     """
     loaded = verifier.row_counts
     base = next(count for count in loaded if count >= verifier.info.width)
@@ -56,9 +64,9 @@ def settle(verifier: Verifier, *, seed: int = 0) -> Exactness:
         shallow.use_row_counts(counts)
         verifier.use_row_counts(counts)
         if is_exact(shallow, seed=seed) and _whole_agrees(verifier, seed):
-            return Exactness(exact=True, row_counts=counts)
+            return Exactness(exact=True, row_counts=counts, thread_count=verifier.thread_count)
     verifier.use_row_counts(loaded)
-    return Exactness(exact=False, row_counts=loaded)
+    return Exactness(exact=False, row_counts=loaded, thread_count=verifier.thread_count)
 
 
 def is_exact(verifier: Verifier, *, seed: int = 0) -> bool:

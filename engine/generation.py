@@ -303,6 +303,7 @@ class _Generation:
             ),
             timeline=tuple(self._tally.timeline),
             seed=0 if sampling.greedy else sampling.seed,
+            forgotten_token_count=self._session.forgotten_count,
         )
 
     def _record(self, draft: BlockDraft, step: Step, verify_seconds: float, started: float) -> None:

@@ -136,7 +136,10 @@ class GenerationTimings:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of a generation. `seed` is 0 when greedy; `timeline` oldest first."""
+    """The end of a generation. `seed` is 0 when greedy; `timeline` oldest first.
+
+    `forgotten_token_count` positions of the history are seen by no query any more.
+    """
 
     stop_reason: StopReason
     generated_token_count: int
@@ -145,3 +148,4 @@ class Done:
     speculation: SpeculationStatistics
     timeline: tuple[BlockTiming, ...]
     seed: int
+    forgotten_token_count: int = 0

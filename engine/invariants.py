@@ -1,16 +1,70 @@
-"""The promises that a session checks at each step."""
+"""The promises that a session checks at each step, and how often it did."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from engine.cache import CacheKind, CacheSpec, KvCache
 from engine.errors import InvariantViolated
+from engine.positions import contiguous_placement
+from engine.verifier import VerifierInfo
 
 HISTORY_CACHE_AGREEMENT = "history_cache_agreement"
 BOUNDED_KV_MEMORY = "bounded_kv_memory"
 CONTIGUOUS_COMMIT = "contiguous_commit"
 FINITE_LOGITS = "finite_logits"
+INVARIANTS = (HISTORY_CACHE_AGREEMENT, BOUNDED_KV_MEMORY, CONTIGUOUS_COMMIT, FINITE_LOGITS)
+
+
+@dataclass(frozen=True, slots=True)
+class InvariantCount:
+    """How often a session checked the promise `invariant`, and found it broken."""
+
+    invariant: str
+    check_count: int
+    violation_count: int
+
+
+class CheckedInvariants:
+    """The promises of one session, counted as it checks them.
+
+    One thread checks at a time; any may ask for the counts.
+    """
+
+    def __init__(self) -> None:
+        self._checks = dict.fromkeys(INVARIANTS, 0)
+        self._violations = dict.fromkeys(INVARIANTS, 0)
+
+    @property
+    def counts(self) -> tuple[InvariantCount, ...]:
+        """Each promise, in the order of `INVARIANTS`."""
+        return tuple(
+            InvariantCount(name, self._checks[name], self._violations[name]) for name in INVARIANTS
+        )
+
+    def cache(self, cache: KvCache, computed: int, history_length: int, bounds: ByteBounds) -> None:
+        """`check_agreement`, then `check_memory`."""
+        with self.checking(HISTORY_CACHE_AGREEMENT):
+            check_agreement(cache, computed, history_length)
+        with self.checking(BOUNDED_KV_MEMORY):
+            check_memory(cache, bounds)
+
+    def commit(self, history: Sequence[int], first_index: int, announced: Sequence[int]) -> None:
+        """`check_contiguous`."""
+        with self.checking(CONTIGUOUS_COMMIT):
+            check_contiguous(history, first_index, announced)
+
+    @contextmanager
+    def checking(self, invariant: str) -> Iterator[None]:
+        """Around what checks this promise, and raises `InvariantViolated` when it is broken."""
+        self._checks[invariant] += 1
+        try:
+            yield
+        except InvariantViolated:
+            self._violations[invariant] += 1
+            raise
 
 
 def check_agreement(cache: KvCache, expected_length: int, history_length: int) -> None:
@@ -33,14 +87,35 @@ def resident_bound(spec: CacheSpec, length: int) -> int:
     return length
 
 
-def check_memory(cache: KvCache, allocated_bytes: int) -> None:
-    """The K/V take the bytes they took when allocated, and keep to the window.
+@dataclass(frozen=True, slots=True)
+class ByteBounds:
+    """The fewest and the most bytes that a cache's tensors may take."""
+
+    least: int
+    most: int
+
+
+def grown_bounds(info: VerifierInfo, length: int, reached: int) -> ByteBounds:
+    """Of a cache that grows, of `length` positions now and `reached` at most so far.
+
+    Whole segments of the layers that see all of the history, for every position
+    reached; and what is fixed besides, of which only the most is known.
+    """
+    slots = contiguous_placement(max(1, reached)).slots
+    return ByteBounds(
+        least=length * info.kv_bytes_per_token,
+        most=slots * info.kv_bytes_per_token + info.kv_fixed_bytes,
+    )
+
+
+def check_memory(cache: KvCache, bounds: ByteBounds) -> None:
+    """The K/V keep to their bytes, counted at the tensors, and to the window.
 
     Raises `InvariantViolated`.
     """
-    if cache.memory_bytes != allocated_bytes:
+    if not bounds.least <= cache.memory_bytes <= bounds.most:
         raise InvariantViolated(
-            f"the K/V take {cache.memory_bytes} bytes, {allocated_bytes} were allocated",
+            f"the K/V take {cache.memory_bytes} bytes, not {bounds.least} to {bounds.most}",
             invariant=BOUNDED_KV_MEMORY,
         )
     bound = resident_bound(cache.spec, cache.length)

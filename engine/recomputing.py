@@ -6,6 +6,7 @@ what they save.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +78,15 @@ class RecomputingCache:
         """Tokens are all kept."""
         return 0
 
+    @property
+    def reach(self) -> int:
+        """No position keeps memory, so none waits for it."""
+        return sys.maxsize
+
+    def growth_bytes(self, count: int) -> int:  # noqa: ARG002 - the contract's
+        """Nothing stays."""
+        return 0
+
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions; `ValueError` outside the last forward's range."""
         if not self._truncatable_from <= length <= self.length:
@@ -139,6 +149,11 @@ class RecomputingVerifier:
     def use_row_counts(self, row_counts: Sequence[int]) -> None:
         """Restricts the verifier."""
         self._verifier.use_row_counts(row_counts)
+
+    @property
+    def thread_count(self) -> int:
+        """Those of the verifier."""
+        return self._verifier.thread_count
 
     def shallow(self) -> RecomputingVerifier:
         """That of the verifier."""

@@ -17,16 +17,17 @@ from typing import Any
 from engine.acceptance import accepted_prefix, decide
 from engine.append_checks import check_append
 from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import InvariantViolated
+from engine.errors import InvariantViolated, OutOfKvMemory
 from engine.features import FeatureEncoder
 from engine.fed import Fed
 from engine.history import History
-from engine.invariants import FINITE_LOGITS, check_agreement, check_contiguous, check_memory
+from engine.invariants import FINITE_LOGITS, CheckedInvariants, InvariantCount
 from engine.restoration.contract import EvictedStore
 from engine.sampling import SamplingParameters
 from engine.session_cache import SessionCache
 from engine.session_checks import check_room, prefix_length
 from engine.session_features import SessionFeatures
+from engine.session_memory import SessionMemory
 from engine.slab_pool import Slab
 from engine.step import Step, until_stop
 from engine.verifier import Feed, Output, Verifier
@@ -49,11 +50,12 @@ class Session:
         self._widest = cache.widest
         self._cache = SessionCache(cache)
         self._fed: Fed | None = None
-        self._allocated_bytes = cache.memory_bytes
+        self._memory = SessionMemory(verifier, cache)
         self._history = History()
         self._computed = 0
         self._forward_count = 0
         self._features: SessionFeatures | None = None
+        self._invariants = CheckedInvariants()
 
     @classmethod
     def allocate(
@@ -116,6 +118,16 @@ class Session:
         return self._cache.resident
 
     @property
+    def forgotten_count(self) -> int:
+        """Positions that no query sees any more, among those computed. Any thread may ask."""
+        return self._spec.forgotten_count(len(self._history) - self.pending)
+
+    @property
+    def invariants(self) -> tuple[InvariantCount, ...]:
+        """How often each promise was checked since the start. Any thread may ask."""
+        return self._invariants.counts
+
+    @property
     def evicted(self) -> EvictedStore | None:
         """What keeps evicted positions; None without, and once ended. Any thread may ask."""
         return self._cache.evicted
@@ -150,7 +162,9 @@ class Session:
 
         Raises, with nothing appended: `HistoryLengthMismatch` when
         `expected_length` is given and another, `EmptyAppend`,
-        `TokenOutOfVocabulary`, `ContextExceeded`.
+        `TokenOutOfVocabulary`, `ContextExceeded`, and `OutOfKvMemory` when a cache
+        that grows finds no room for all of it. The room is taken by prefill, which
+        raises the same when others were faster, and can be tried again.
         """
         self._cache.check_alive()
         check_append(
@@ -160,13 +174,17 @@ class Session:
             vocabulary_size=self._verifier.info.vocabulary_size,
             history_limit=self.history_limit,
         )
+        if self._spec.grows:
+            with self._using() as cache:
+                self._memory.make_room(cache, len(self._history) + len(token_ids) - cache.length)
         self._history.extend(token_ids)
         return len(self._history)
 
     def prefill_feed(self, most: int | None = None) -> Feed | None:
         """The next pending tokens, at most `chunk` and `most`; None when none are pending.
 
-        After a feed comes `prefilled`, or `not_run`, and nothing between.
+        After a feed comes `prefilled`, or `not_run`, and nothing between. Raises
+        `OutOfKvMemory` when the cache finds no room to grow: the session stays as it is.
         """
         if self.pending == 0:
             self._cache.check_alive()
@@ -195,8 +213,8 @@ class Session:
 
         At most `limit` >= 1 tokens are to be committed, none beyond
         `history_limit`; `draft` has ids inside the vocabulary. After a feed comes
-        `verified`, or `not_run`, and nothing between. Raises `EmptyHistory`, and
-        `ContextExceeded` when no token fits.
+        `verified`, or `not_run`, and nothing between. Raises `EmptyHistory`,
+        `ContextExceeded` when no token fits, and `OutOfKvMemory` as `prefill_feed` does.
         """
         self._cache.check_alive()
         room = check_room(
@@ -220,9 +238,10 @@ class Session:
         """
         with self._outcome() as fed:
             draft = fed.token_ids[1:]
-            if output.logits is None or len(output.logits) != len(fed.token_ids):
-                raise InvariantViolated("a forward returned no logits", invariant=FINITE_LOGITS)
-            choices = decide(output.logits, draft, parameters, self._history)
+            with self._invariants.checking(FINITE_LOGITS):
+                if output.logits is None or len(output.logits) != len(fed.token_ids):
+                    raise InvariantViolated("a forward returned no logits", invariant=FINITE_LOGITS)
+                choices = decide(output.logits, draft, parameters, self._history)
             kept, stopped = until_stop(choices, stop_ids)
             committed = tuple(choice.token_id for choice in kept)
             self._commit(fed, committed)
@@ -332,9 +351,11 @@ class Session:
         cache = self._cache.borrow()
         try:
             self._check(cache)
-        except InvariantViolated:
+            self._memory.make_room(cache, len(token_ids))
+        except (InvariantViolated, OutOfKvMemory):
             self._cache.hand_back()
             raise
+        self._memory.feeds(cache, len(token_ids))
         features = self._features
         self._fed = Fed(cache, token_ids, len(self._history), features)
         self._forward_count += 1
@@ -378,7 +399,7 @@ class Session:
 
     def _commit(self, fed: Fed, committed: tuple[int, ...]) -> None:
         self._history.extend(committed)
-        check_contiguous(self._history, fed.history_length, committed)
+        self._invariants.commit(self._history, fed.history_length, committed)
         self._computed = fed.history_length + len(committed) - 1
         fed.cache.truncate(self._computed)
         self._check(fed.cache)
@@ -390,8 +411,9 @@ class Session:
 
     def _check(self, cache: KvCache) -> None:
         try:
-            check_agreement(cache, self._computed, len(self._history))
-            check_memory(cache, self._allocated_bytes)
+            self._invariants.cache(
+                cache, self._computed, len(self._history), self._memory.bounds(cache)
+            )
         except InvariantViolated as error:
             raise self._ended(error) from None
 

@@ -2,8 +2,11 @@
 
 Threads beyond those gain nothing for a model so small that a step is mostly waiting
 for each other, and take the cores from whatever else the node does: its streams, its
-drafts, other models. The number changes no bits: what a row of a product or a segment
-of keys sums up is never split between threads.
+drafts, other models. What a row of a product or a segment of keys sums up is never
+split between threads, but where their shares end may select another kernel: the bits
+of a model with one K/V head can differ from one number to another. So it is settled
+first, `engine.exactness` checks with it, the card tells it, and nothing changes it
+while the verifier serves.
 """
 
 from __future__ import annotations

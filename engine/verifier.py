@@ -3,7 +3,8 @@
 The K/V and the logits of a position are a function of the history alone, bit
 for bit: of its tokens, not of the blocks they came in, nor of the sessions that
 share a forward. `Verifier.row_counts` is how a back end keeps that promise, and
-`engine.exactness` finds the counts for which it does on this machine.
+`engine.exactness` finds the counts for which it does on this machine, with the
+threads that will serve.
 """
 
 from __future__ import annotations
@@ -103,6 +104,15 @@ class Verifier(Protocol):
         """Restricts forwards to these, some of the counts it was loaded with."""
         ...
 
+    @property
+    def thread_count(self) -> int:
+        """Threads that share a forward of the calling thread; 0 where the back end cannot tell.
+
+        Other numbers may round otherwise: one that serves keeps to those that it was
+        found exact with.
+        """
+        ...
+
     def shallow(self) -> Verifier:
         """The same shapes in as few layers as have every kind of them; perhaps itself.
 
@@ -118,7 +128,7 @@ class Verifier(Protocol):
         When this raises it stays the caller's. With the restorer `identity` the
         verifier makes a store of its own when given none. Raises
         `KvStrategyUnsupported`, `BadParameters`, or `OutOfKvMemory` when the
-        pool's budget does not hold it.
+        pool's budget does not hold what it takes at once.
         """
         ...
 
@@ -145,6 +155,7 @@ class Verifier(Protocol):
         A feed has 1 to `cache.widest` tokens, all together at most
         `row_counts[-1]`. Their K/V are written provisionally. Raises, with
         nothing written for any feed, `BadParameters`, `TokenOutOfVocabulary`,
-        or `ContextExceeded` when the positions or a cache do not hold them.
+        `ContextExceeded` when the positions or a cache do not hold them, or
+        `OutOfKvMemory` when the pool has no room for a cache to grow.
         """
         ...

@@ -52,12 +52,12 @@ class ModelOffer:
     past the window; false for proposers. `backend` is "torch" or "mlx", empty
     for a model without tensors. `history_layer_count` of a verifier's layers attend
     to the whole history, 0 when it is not told; `rank_count` ranks compute it
-    together, 0 for one process: its bytes are those of one rank. Of proposers:
-    `target_weights_digest` names the one verifier that it drafts for, empty for every
-    one with its tokenizer; `block_size` is the most tokens of a draft, 0 for no
-    limit. One that is
-    conditioned on a verifier's hidden states takes vectors of `feature_width`
-    values that the encoder `encoder_digest` makes of the outputs of
+    together, 0 for one process: its bytes are those of one rank. `thread_count`
+    threads share one forward of it, which `exact` was found for, 0 when it is not
+    told. Of proposers: `target_weights_digest` names the one verifier that it drafts
+    for, empty for every one with its tokenizer; `block_size` is the most tokens of a
+    draft, 0 for no limit. One that is conditioned on a verifier's hidden states takes
+    vectors of `feature_width` values that the encoder `encoder_digest` makes of the outputs of
     `tapped_layers`; 0 and empty for all others.
     """
 
@@ -83,6 +83,7 @@ class ModelOffer:
     block_size: int = 0
     history_layer_count: int = 0
     rank_count: int = 0
+    thread_count: int = 0
 
     @property
     def drafts_ahead(self) -> bool:
@@ -107,7 +108,10 @@ class ArchiveOffer:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """What computes: `kind` is "cpu", "metal" or "cuda"."""
+    """What the node's back ends compute with: `kind` is "cpu", "metal" or "cuda".
+
+    One that is built in, and that no back end can use, does not count.
+    """
 
     kind: str
     name: str
@@ -120,7 +124,8 @@ class Card:
     `announced_at_unix` (seconds since 1970, the owner's clock) is for people:
     it orders nothing. `http_address` is where the node's HTTP answers, host:port; empty
     when it has none, or none that another machine could reach. A node that is
-    `loading` will offer more.
+    `loading` will offer more. Nodes of one `host_id` run on one machine and share its
+    memory; it is empty from nodes that do not tell.
     """
 
     node_id: str
@@ -145,6 +150,7 @@ class Card:
     archive: ArchiveOffer | None = None
     http_address: str = ""
     loading: bool = False
+    host_id: str = ""
 
     def offers(self, role: Role) -> tuple[ModelOffer, ...]:
         """The models served in `role`."""

@@ -7,7 +7,8 @@ chosen, or rejected with the numbers that decided. The fastest wins; of equals
 the verifier alone, then the lower node ids. A proposer that the request names
 is used although it is predicted to be slower than the verifier alone, and
 although the verifier is not exact; no other proposer drafts for such a verifier.
-Speeds of a `restored` request are those with its archives. What is predicted chooses
+Speeds of a `restored` request are those with its archives. What it leaves open of
+keys and values is chosen for each verifier before. What is predicted chooses
 who begins; proposers that could be faster are named, for the session to try.
 """
 
@@ -20,6 +21,7 @@ from fleet.archive_placement import ArchivePlacement, place_archives, planned_to
 from fleet.archive_reasons import full_reason
 from fleet.card import Role
 from fleet.errors import ModelNotFound, NoPlacement
+from fleet.kv_choice import ChosenStrategy, choose_kv_strategy
 from fleet.kv_memory import kv_bytes
 from fleet.node_view import MeasuredAcceptance, Measurements, NodeView
 from fleet.pairing_rules import Objection, proposer_objection, verifier_objection
@@ -62,20 +64,36 @@ def plan(request: PlanRequest, nodes: Sequence[NodeView], measured: Measurements
         if objection is not None:
             rejections.append(_rejection(server, None, objection))
             continue
-        archives = place_archives(request, server, ordered, measured)
+        kept = _kv_choice(request, server, ordered, measured)
+        archives = place_archives(
+            replace(request, kv_strategy=kept.strategy), server, ordered, measured
+        )
         pairs, unfit = _pairs(request, archives.verifier, ordered, measured)
-        fit += [_Candidate(pair, server, archives) for pair in pairs]
+        fit += [_Candidate(pair, server, archives, kept) for pair in pairs]
         rejections += unfit
     return _decide(request, fit, rejections, measured)
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A pair that could serve, its archives, and the verifier as it is without them."""
+    """A pair that could serve, its archives, and the verifier as it is without them.
+
+    `kept` is how it would keep keys and values.
+    """
 
     pair: PredictedPair
     verifier: Server
     archives: ArchivePlacement
+    kept: ChosenStrategy
+
+
+def _kv_choice(
+    request: PlanRequest, verifier: Server, nodes: Sequence[NodeView], measured: Measurements
+) -> ChosenStrategy:
+    """What the request says, which needs no reason, or the choice that it leaves open."""
+    if request.kv_strategy is not None:
+        return ChosenStrategy(request.kv_strategy, "")
+    return choose_kv_strategy(request, verifier, nodes, measured)
 
 
 def _pairs(
@@ -119,8 +137,10 @@ def _decide(
     needed = kv_bytes(best.verifier.offer, request)
     free = _free_bytes(best.verifier, measured)
     tried = worth_trying(request, chosen, others)
+    told = (best.kept.reason,) if best.kept.reason else ()
     reasons = (
         *plan_reasons(request, chosen, needed, free),
+        *told,
         *trial_reasons(tried),
         *transport_reasons(chosen),
         *archives.reasons,
@@ -152,6 +172,7 @@ def _decide(
             for pair in tried
             if pair.proposer is not None
         ),
+        kv_strategy=best.kept.strategy,
     )
 
 

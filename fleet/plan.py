@@ -47,9 +47,11 @@ class RejectionReason(StrEnum):
 class PlanRequest:
     """What a placement is asked for; empty strings and None mean any.
 
+    `kv_strategy` None lets the planner choose for each verifier.
     `archive_node_id` names the archive of a `restored` session; `without_archive`
     when it needs none, or has its own already; `reads_back` when the verifier attends
-    itself to what is evicted, to keys and values that come back in each step.
+    itself to what is evicted, to keys and values that come back in each step. The memory
+    of a `full` session that `grows` is not taken at once, but as its history grows.
     """
 
     verifier_model: str
@@ -57,7 +59,7 @@ class PlanRequest:
     proposer_node_id: str = ""
     verifier_node_id: str = ""
     context_tokens: int = 0
-    kv_strategy: KvStrategy = KvStrategy.SINK_WINDOW
+    kv_strategy: KvStrategy | None = None
     sink_tokens: int = 4
     window_tokens: int = 1024
     block_size: int | None = None
@@ -65,6 +67,7 @@ class PlanRequest:
     archive_node_id: str = ""
     without_archive: bool = False
     reads_back: bool = False
+    grows: bool = False
 
     @property
     def names_proposer(self) -> bool:
@@ -125,7 +128,8 @@ class Plan:
     `exact` tells whether drafting cannot change a token: the verifier is exact
     on its machine, or decodes alone. `archive` keeps what a `restored` session
     evicts; its model is the learned map's, if there is one. `archives` are all that
-    the planned context needs, in the order of their positions.
+    the planned context needs, in the order of their positions. `kv_strategy` is how
+    keys and values will be kept, whether the request said so or not.
     """
 
     verifier: Placement
@@ -149,3 +153,4 @@ class Plan:
     predicted_tokens_per_second_high: float = 0.0
     exploring: bool = False
     trials: tuple[Trial, ...] = ()
+    kv_strategy: KvStrategy = KvStrategy.SINK_WINDOW

@@ -74,6 +74,7 @@ from node.sessions.session_totals import SessionTotals
 from node.sessions.session_watch import SessionWatch
 from node.sessions.session_words import SessionWords
 from node.sessions.surroundings import Surroundings
+from node.sessions.truncation_watch import TruncationWatch
 from node.watching.doings import Doings
 from node.watching.model_transfer import ModelTransfer
 from node.watching.node_sample import Totals
@@ -118,7 +119,12 @@ class Roles:
         self._words = SessionWords(self._doings.events, self._name_of)
         self._totals = SessionTotals()
         self.session_watch = SessionWatch(self._words, metrics, self._clock)
-        own = (self._totals, self.session_watch, SessionMetrics(metrics, self._clock))
+        own = (
+            self._totals,
+            self.session_watch,
+            SessionMetrics(metrics, self._clock),
+            TruncationWatch(self._words, metrics),
+        )
         self._observer = AllObservers((*own, *observers))
         self._proposer_role = ServedProposers(settings, self._clock)
         self._proposers = self._proposer_role.by_model

@@ -32,9 +32,16 @@ from engine.model_folder import resolve
 from kakeya import AsyncClient, LinkPurpose, Speculation, TensorLink
 from node.agent_process import AgentProcess, LocalFleet
 from scripts.bench_machine import command, machine, write_report
-from scripts.bench_remote import PROMPTS
 from scripts.intervals import summary
 
+PROMPTS = (
+    "def parse_header(line):\n",
+    "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
+    "import os\nimport sys\n\ndef main(argv=None):\n",
+    "def read_config(path):\n    with open(path) as file:\n        for line in file:\n",
+    "class TestStringMethods(unittest.TestCase):\n\n    def test_upper(self):\n",
+    "def _format_usage(self, usage, actions, groups, prefix):\n",
+)
 IN_PROCESS = "in process"
 KINDS = ("grpc", "local", "ring", "auto")
 LINK_SECONDS = 15.0

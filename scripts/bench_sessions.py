@@ -5,11 +5,12 @@
 
 A turn appends 15 random tokens and generates 15, greedily, through the engine's
 sessions, store, and turns of several sessions in one forward. Turns are counted
-over all sessions together. With `sink_window` a session never ends: the model
-is the shipped one with its positions continued far beyond those it was trained
-on, which changes no times. With `full` a session lasts as long as the shipped
-model's positions, then another takes its place. At the end, the tokens a second
-of 1, 4, 16 and 32 sessions together.
+over all sessions together. With `sink_window` one session takes all turns, which no
+shipped model can: positions are absolute, and a copy of the shipped checkpoint says
+that it has enough of them. That changes no times, and its words mean nothing beyond
+those it was trained on. With `full` the checkpoint is the shipped one: a session
+lasts as long as its positions, then another takes its place. At the end, the tokens
+a second of 1, 4, 16 and 32 sessions together.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ READINGS = 100
 """A run."""
 
 
-def endless_model(folder: ModelFolder, positions: int, parent: Path) -> ModelFolder:
+def continued_model(folder: ModelFolder, positions: int, parent: Path) -> ModelFolder:
     """A copy of the checkpoint that says it has `positions` positions."""
     target = parent / f"{folder.model_id}-{positions}"
     shutil.copytree(folder.path, target)
@@ -190,8 +191,9 @@ def run(arguments: argparse.Namespace, parent: Path) -> None:
     """Measures run by run; the report is written after each."""
     folder = resolve(arguments.model)
     positions = (arguments.turns + 1) * SHAPE.tokens
-    endless = endless_model(folder, positions, parent)
-    models = {"sink_window": endless, "full": folder}
+    continued = continued_model(folder, positions, parent)
+    shipped = json.loads((folder.path / "config.json").read_bytes())["max_position_embeddings"]
+    models = {"sink_window": continued, "full": folder}
     verifiers = {
         kind: load_verifier(models[kind], dtype=arguments.dtype) for kind in arguments.kinds
     }
@@ -203,6 +205,7 @@ def run(arguments: argparse.Namespace, parent: Path) -> None:
         "model": arguments.model,
         "dtype": arguments.dtype,
         "exact": exact,
+        "positions": {"shipped": shipped, "edited_for_sink_window": positions},
         "turn": {"appended": SHAPE.appended, "generated": SHAPE.generated},
         "sink": SINK,
         "window": WINDOW,

@@ -2,16 +2,18 @@
 
     python scripts/bench_speculation.py --rounds 3 --out benchmarks/speculation.json
 
-Two agents on this machine, as in `scripts.bench_remote`: one serves the verifier
-and the proposer, the other the proposer and an archive. Each prompt of each kind is
-answered by each side in turn, in an order shuffled anew every round: with drafts
-from the other process, with drafts from the verifier's own, and without, under
-each way of keeping K/V; by the verifier alone with full attention; and by
-transformers' `generate` on the same folder. Sides with the same K/V say the same
-tokens, greedy and sampled, or the run fails.
+Two agents on this machine: one serves the verifier and the proposers, the other the
+proposers and an archive. Each prompt of each kind is answered by each side in turn, in
+an order shuffled anew every round: with drafts from the other process, with drafts
+from the verifier's own, and without, under each way of keeping K/V; with prompt
+lookup in the place of the pair's own proposer; by the verifier alone with full
+attention; and by transformers' `generate` on the same folder, with each of its
+caches. Sides with the same K/V say the same tokens, greedy and sampled, or the run
+fails.
 
 Plain decoding is this engine alone, whatever it keeps, and transformers; the
-ratios are to whichever of them is the fastest, answer by answer.
+ratios are to whichever of them is the fastest, prompt by prompt, with a bootstrap
+over prompts. `scripts/prompt_kinds.py` says what the prompts are.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ import os
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import python_corpus
 import torch
-from prompt_kinds import CODE, KINDS, RANDOM, prompts
+from package_code import PACKAGES, package_files, package_versions
+from prompt_kinds import CODE, KINDS, PACKAGE, RANDOM, prompts
 from speculation_table import markdown
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -36,96 +39,44 @@ from kakeya import AsyncClient, GenerationDone, Speculation
 from node.agent_process import LocalFleet
 from scripts.bench_machine import machine, script_command, write_report
 from scripts.fleet_answers import Measured, fleet_answer, transformers_answer
-from scripts.intervals import summary
+from scripts.speculation_sides import (
+    IN_PROCESS,
+    LIBRARY_CACHES,
+    REMOTE,
+    Cell,
+    Side,
+    repeated_share,
+    sides,
+)
 
-REMOTE, IN_PROCESS, ALONE, TRANSFORMERS = "remote", "in_process", "alone", "transformers"
-FULL = "full"
 SAMPLING = {"greedy": 0.0, "sampled": 0.7}
 GOALS = {"code_over_plain": 2.0, "code_acceptance_length": 4.0, "random_over_plain": 0.95}
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """Who answers, and how the K/V are kept: `full`, `sink_window` or `restored:RESTORER`."""
-
-    place: str
-    kv: str
-
-    @property
-    def name(self) -> str:
-        """As the report calls it."""
-        return self.place if self.place == TRANSFORMERS else f"{self.place} {self.kv}"
-
-    @property
-    def plain(self) -> bool:
-        """Whether nothing is drafted."""
-        return self.place in (ALONE, TRANSFORMERS)
-
-    def session_options(self, sink: int, window: int) -> dict[str, object]:
-        """Arguments of `create_session`."""
-        strategy, _, restorer = self.kv.partition(":")
-        options: dict[str, object] = {"kv_strategy": strategy}
-        if strategy != FULL:
-            options |= {"sink_tokens": sink, "window_tokens": window}
-        return options | ({"restorer": restorer} if restorer else {})
-
-
-def sides(kv_kinds: Sequence[str]) -> list[Side]:
-    """All that answer."""
-    found = [Side(place, kv) for kv in kv_kinds for place in (REMOTE, IN_PROCESS, ALONE)]
-    return [*found, Side(ALONE, FULL), Side(TRANSFORMERS, FULL)]
-
-
-@dataclass(slots=True)
-class Cell:
-    """One kind of prompts, greedy or sampled: every side's answers in the same order."""
-
-    measured: dict[Side, Measured] = field(default_factory=dict)
-
-    def add(
-        self, side: Side, token_count: int, seconds: float, done: GenerationDone | None
-    ) -> None:
-        """Adds one answer."""
-        self.measured.setdefault(side, Measured()).add(token_count, seconds, done)
-
-    def summary(self) -> dict[str, object]:
-        """For JSON: figures by side, and ratios of drafting sides to the fastest plain one."""
-        plain = fastest_plain(self.measured)
-        ratios = {}
-        for side, figures in self.measured.items():
-            if side.plain:
-                continue
-            alone = self.measured[Side(ALONE, side.kv)]
-            ratios[side.name] = {
-                "over_fastest_plain": summary(_ratios(figures, self.measured[plain])),
-                "over_alone_with_the_same_kv": summary(_ratios(figures, alone)),
-            }
-        return {
-            "sides": {side.name: figures.summary() for side, figures in self.measured.items()},
-            "fastest_plain": plain.name,
-            "ratios": ratios,
-        }
-
-
-def fastest_plain(measured: Mapping[Side, Measured]) -> Side:
-    """The plain side with the most tokens a second in the middle of its answers."""
-
-    def speed(side: Side) -> float:
-        ordered = sorted(measured[side].tokens_per_second)
-        return ordered[len(ordered) // 2]
-
-    return max((side for side in measured if side.plain), key=speed)
-
-
-def _ratios(one: Measured, other: Measured) -> list[float]:
-    pairs = zip(one.tokens_per_second, other.tokens_per_second, strict=True)
-    return [mine / theirs for mine, theirs in pairs]
+NOTES = {
+    "tokens_per_second": "new tokens over the seconds of append and generation",
+    "interval_95": "percentile bootstrap over prompts",
+    "repeated_share": "share of an answer's tokens that end an 8-gram which prompt and answer "
+    "already have: what prompt lookup drafts for nothing",
+    "loop_efficiency": "seconds of the verify forwards and of what of the drafts cannot be hidden "
+    "behind them, by the node's timeline, over the seconds of the generation",
+    "code": "held-out files of the standard library, on whose other files the pair was trained",
+    "package": "installed packages that neither was trained on",
+    "random": "ids drawn evenly: not text",
+}
 
 
 def proposer_id(named: str) -> str:
     """What requests call the proposer of a role `NAME` or `FOLDER@TARGET`."""
     model = named.partition("@")[0]
     return Path(model).name if Path(model).is_dir() else model
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which prompt of its kind, how tokens are chosen, and whether the answers count."""
+
+    index: int
+    temperature: float
+    counts: bool
 
 
 class Bench:
@@ -150,20 +101,20 @@ class Bench:
     ) -> tuple[tuple[int, ...], float, GenerationDone | None]:
         """Tokens, seconds, and the fleet's report."""
         arguments = self._arguments
-        if side.place == TRANSFORMERS:
+        if side.place in LIBRARY_CACHES:
             tokens, seconds = transformers_answer(
                 self._reference,
                 prompt,
                 arguments.max_tokens,
                 temperature=temperature,
                 seed=seed,
+                cache=LIBRARY_CACHES[side.place],
             )
             return tokens, seconds, None
         speculation: Speculation | str = "off"
         if not side.plain:
-            speculation = Speculation(
-                proposer_id(arguments.proposer), node_id=self._nodes[side.place]
-            )
+            proposer = side.proposer or proposer_id(arguments.proposer)
+            speculation = Speculation(proposer, node_id=self._nodes[side.place])
         return await fleet_answer(
             self._client,
             self._folder.model_id,
@@ -176,44 +127,63 @@ class Bench:
         )
 
 
-async def measure(
-    arguments: argparse.Namespace, address: str, nodes: Mapping[str, str]
-) -> dict[tuple[str, str], Cell]:
-    """All rounds of all cells by (kind, sampling)."""
-    folder = resolve(arguments.verifier)
+def asked_prompts(arguments: argparse.Namespace, folder: ModelFolder) -> dict[str, list[list[int]]]:
+    """The prompts by kind."""
     tokenizer = AutoTokenizer.from_pretrained(folder.path)
     _, held_out = python_corpus.split(python_corpus.read_corpus(arguments.corpus))
-    asked = {
+    return {
         kind: prompts(
             kind,
             tokenizer,
-            held_out,
+            package_files() if kind == PACKAGE else held_out,
             count=arguments.prompts,
             tokens=arguments.prompt_tokens,
             seed=arguments.seed,
         )
         for kind in arguments.kinds
     }
+
+
+async def answer_prompt(
+    bench: Bench, cell: Cell, everyone: Sequence[Side], prompt: Sequence[int], asked: Asked
+) -> dict[str, tuple[int, ...]]:
+    """One prompt to everyone in this order; the tokens by K/V, which must be one stream each."""
+    said: dict[str, set[tuple[int, ...]]] = {}
+    for side in everyone:
+        tokens, seconds, done = await bench.answer(side, prompt, asked.temperature, 1 + asked.index)
+        if side.place not in LIBRARY_CACHES:
+            said.setdefault(side.kv, set()).add(tokens)
+        if asked.counts:
+            cell.measured.setdefault(side, Measured()).add(len(tokens), seconds, done)
+    if any(len(streams) != 1 for streams in said.values()):
+        raise SystemExit(f"sides disagree on prompt {asked.index}, temperature {asked.temperature}")
+    if asked.counts:
+        cell.prompts.append(asked.index)
+    return {kv: streams.pop() for kv, streams in said.items()}
+
+
+async def measure(
+    arguments: argparse.Namespace, address: str, nodes: Mapping[str, str]
+) -> dict[tuple[str, str], Cell]:
+    """All rounds of all cells by (kind, sampling)."""
+    folder = resolve(arguments.verifier)
+    asked = asked_prompts(arguments, folder)
     cells = {(kind, sampling): Cell() for kind in asked for sampling in SAMPLING}
     order = random.Random(arguments.seed)
-    everyone = sides(arguments.kv)
+    everyone = sides(arguments.kv, arguments.beside)
     async with AsyncClient(address) as client:
         bench = Bench(arguments, client, folder, nodes)
         # Round -1 warms every side up, with one prompt of each kind.
         for round_index in range(0 if arguments.quick else -1, arguments.rounds):
             for (kind, sampling), cell in cells.items():
                 for index, prompt in enumerate(asked[kind][: 1 if round_index < 0 else None]):
-                    said: dict[str, set[tuple[int, ...]]] = {}
-                    for side in order.sample(everyone, len(everyone)):
-                        tokens, seconds, done = await bench.answer(
-                            side, prompt, SAMPLING[sampling], seed=1 + index
-                        )
-                        if side.place != TRANSFORMERS:
-                            said.setdefault(side.kv, set()).add(tokens)
-                        if round_index >= 0:
-                            cell.add(side, len(tokens), seconds, done)
-                    if any(len(streams) != 1 for streams in said.values()):
-                        raise SystemExit(f"sides disagree on {kind} prompt {index}, {sampling}")
+                    shuffled = order.sample(everyone, len(everyone))
+                    of = Asked(index, SAMPLING[sampling], counts=round_index >= 0)
+                    said = await answer_prompt(bench, cell, shuffled, prompt, of)
+                    if round_index == 0:
+                        for kv, tokens in said.items():
+                            share = repeated_share(prompt, tokens)
+                            cell.repeated.setdefault(kv, []).append(share)
             print(f"round {round_index + 1} of {arguments.rounds}", file=sys.stderr)
     return cells
 
@@ -226,7 +196,7 @@ def verdict(cells: Mapping[tuple[str, str], Mapping[str, object]], kv: str) -> d
         ratios, figures = cell["ratios"], cell["sides"]
         if not isinstance(ratios, dict) or not isinstance(figures, dict):
             raise TypeError("a cell has ratios and sides")
-        if kind in (CODE, RANDOM):
+        if kind in (CODE, PACKAGE, RANDOM):
             found[f"{kind}_over_plain_{sampling}"] = ratios[name]["over_fastest_plain"]["median"]
         if kind == CODE:
             found[f"code_acceptance_length_{sampling}"] = figures[name]["tokens_per_forward"]
@@ -238,15 +208,16 @@ def run(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     one_thread = {"OMP_NUM_THREADS": "1"}
     archive = (f"archive={arguments.archive}",) if any(":" in kv for kv in arguments.kv) else ()
+    proposers = [f"proposer={named}" for named in (arguments.proposer, *arguments.beside)]
     with LocalFleet(f"bench-{os.getpid()}") as fleet:
         verifier = fleet.start(
             "verifier",
-            serve=(f"verifier={arguments.verifier}", f"proposer={arguments.proposer}"),
+            serve=(f"verifier={arguments.verifier}", *proposers),
             environment=one_thread,
         )
         proposer = fleet.start(
             "proposer",
-            serve=(f"proposer={arguments.proposer}", *archive),
+            serve=(*proposers, *archive),
             peers=(verifier.address,),
             environment=one_thread,
         )
@@ -259,6 +230,8 @@ def run(arguments: argparse.Namespace) -> None:
         "machine": machine(),
         "verifier": arguments.verifier,
         "proposer": arguments.proposer,
+        "beside": arguments.beside,
+        "packages": package_versions(PACKAGES) if PACKAGE in arguments.kinds else {},
         "sink_tokens": arguments.sink,
         "window_tokens": arguments.window,
         "prompt_tokens": arguments.prompt_tokens,
@@ -266,7 +239,7 @@ def run(arguments: argparse.Namespace) -> None:
         "prompts_a_kind": arguments.prompts,
         "rounds": arguments.rounds,
         "temperatures": SAMPLING,
-        "tokens_per_second_is": "new tokens over the seconds of append and generation",
+        "notes": NOTES,
         "cells": [
             {"kind": kind, "sampling": sampling, **cell} for (kind, sampling), cell in cells.items()
         ],
@@ -286,6 +259,9 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--verifier", default="tiny")
     parser.add_argument("--proposer", default="tiny-dflash")
     parser.add_argument(
+        "--beside", nargs="*", default=["ngram"], help="proposers in the place of the pair's own"
+    )
+    parser.add_argument(
         "--kv",
         nargs="+",
         default=["sink_window", "restored:archive", "restored:projection"],
@@ -293,17 +269,18 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--corpus", type=Path, default=python_corpus.standard_library())
-    parser.add_argument("--prompts", type=int, default=6, help="of a kind")
+    parser.add_argument("--prompts", type=int, default=20, help="of a kind")
     parser.add_argument("--prompt-tokens", type=int, default=96)
     parser.add_argument("--max-tokens", type=int, default=200)
     parser.add_argument("--sink", type=int, default=4)
     parser.add_argument("--window", type=int, default=64)
     parser.add_argument("--archive", default="512MiB", help="what the other node keeps")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1, help="of every prompt to every side")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/speculation.json"))
     arguments = parser.parse_args(words)
+    arguments.beside = [named for named in arguments.beside if named != arguments.proposer]
     if arguments.quick:
         arguments.rounds, arguments.prompts, arguments.max_tokens = 1, 1, 24
     return arguments

@@ -19,7 +19,7 @@ import torch
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import load_model
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, Cache, DynamicCache, PreTrainedModel, StaticCache
 
 from engine.backends import load_verifier
 from engine.cache import CacheKind, CacheSpec
@@ -34,6 +34,8 @@ PIECE = 1024
 """Positions written at a time, so that filling a cache needs little memory besides."""
 MLX_DTYPES = {"bfloat16": mx.bfloat16, "float32": mx.float32}
 
+
+MakeCache = Callable[[PreTrainedModel, int], Cache]
 
 TWINS: dict[str, dict[str, int]] = {
     "torch": {"num_hidden_layers": 1},
@@ -128,12 +130,16 @@ def free_memory() -> None:
 
 
 class TransformersSide:
-    """transformers' `generate` with its default cache, one token at a time."""
+    """transformers' `generate`, one token at a time, with the cache that `make_cache` makes.
 
-    def __init__(self, checkpoint: Checkpoint, dtype: str) -> None:
+    It is given the model and the most positions that the cache will hold.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, dtype: str, make_cache: MakeCache) -> None:
         folder = checkpoint.folder
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype])
         self._model = model.eval()
+        self._make_cache = make_cache
         self._geometry = kv_geometry(folder, dtype)
         self._tile = _torch_tile(self._geometry, DTYPES[dtype])
 
@@ -143,7 +149,7 @@ class TransformersSide:
 
     def decode(self, context: int, timer: Ticking) -> None:
         """See `Side`."""
-        cache = DynamicCache(config=self._model.config)
+        cache = self._make_cache(self._model, context + 1 + timer.most_steps)
         pieces = [self._tile(count)[None] for count in _pieces(context)]
         for layer in range(self._geometry.layers):
             numbers = torch.cat(pieces, dim=2)
@@ -164,6 +170,16 @@ class TransformersSide:
                 pad_token_id=0,
                 stopping_criteria=[enough],
             )
+
+
+def dynamic_cache(model: PreTrainedModel, _positions: int) -> Cache:
+    """The library's default: it grows by copying."""
+    return DynamicCache(config=model.config)
+
+
+def static_cache(model: PreTrainedModel, positions: int) -> Cache:
+    """Allocated once for all positions, which every step attends to, masked."""
+    return StaticCache(config=model.config, max_cache_len=positions)
 
 
 class MlxLmSide:
@@ -204,10 +220,12 @@ class MlxLmSide:
 SIDES: dict[str, Callable[[Checkpoint, str], Side]] = {
     "torch": partial(EngineSide, backend="torch"),
     "mlx": partial(EngineSide, backend="mlx"),
-    "transformers": TransformersSide,
+    "transformers": partial(TransformersSide, make_cache=dynamic_cache),
+    "transformers_static": partial(TransformersSide, make_cache=static_cache),
     "mlx_lm": MlxLmSide,
 }
-"""By the names of the report: this engine on its two back ends, and two libraries."""
+"""By the names of the report: this engine on its two back ends, and two libraries, one of them
+with each of its caches."""
 
 
 def step_seconds(

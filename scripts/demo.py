@@ -44,7 +44,7 @@ from node.cli.statistics_text import (
     forwards_per_token,
     tokens_per_second,
 )
-from node.cli.timeline import draw_timeline
+from node.cli.timeline import bar_width, draw_timeline
 from node.cli.tokenizer import TextTokenizer, model_id_of, open_tokenizer
 from node.membership.network import multicast_fault
 from scripts.demo_stage import Stage, Verdicts
@@ -273,7 +273,8 @@ async def _answer_both_ways(show: Show, cast: Cast, choice: SpeculationChoice) -
     stage.line(_speed_line(drafted))
     stage.line(drafts_text(drafted.done, drafted.plan))
     stage.line()
-    stage.block(draw_timeline(drafted.done.timeline, brush=brush_for(sys.stdout)))
+    width = bar_width(stage.width)
+    stage.block(draw_timeline(drafted.done.timeline, width=width, brush=brush_for(sys.stdout)))
 
     stage.scene("The same prompt, mini-1 alone")
     alone = await answer(cast.client, question, cast.words, "off")

@@ -8,8 +8,10 @@ from io import TextIOWrapper
 
 from kakeya import FleetSnapshot
 from node.cli.fleet_table import COLUMNS, heading, rows
-from node.cli.output import terminal
-from node.cli.tables import plain_table, rich_table
+from node.cli.output import screen_size, terminal
+from node.cli.tables import ScreenTable, plain_table
+
+_INDENT = "   "
 
 
 class Stage:
@@ -22,6 +24,11 @@ class Stage:
         self._console = terminal(sys.stdout)
         self._scenes = 0
 
+    @property
+    def width(self) -> int:
+        """Columns of a line below a heading."""
+        return screen_size(sys.stdout)[0] - len(_INDENT)
+
     def scene(self, title: str) -> None:
         """A numbered heading."""
         self._scenes += 1
@@ -29,7 +36,7 @@ class Stage:
 
     def line(self, text: str = "", style: str = "") -> None:
         """A line below the heading."""
-        self._styled(f"   {text}" if text else "", style)
+        self._styled(f"{_INDENT}{text}" if text else "", style)
 
     def block(self, text: str) -> None:
         """Several lines below the heading."""
@@ -53,7 +60,8 @@ class Stage:
         if self._console is None:
             self.block(f"{heading(snapshot)}\n{plain_table(COLUMNS, rows(snapshot.nodes))}")
         else:
-            self._console.print(rich_table(COLUMNS, rows(snapshot.nodes), title=heading(snapshot)))
+            table = ScreenTable(COLUMNS, rows(snapshot.nodes), heading(snapshot))
+            self._console.print(table, crop=False)
 
     def _styled(self, text: str, style: str) -> None:
         if self._console is None:

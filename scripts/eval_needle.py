@@ -7,12 +7,15 @@ greedy choice counts. Prompts are read through this engine's verifier and caches
 in the widest forwards that a cache takes, and every strategy gets the same ones.
 The archive is another process, an agent that this script starts. Then, on some of
 the cases, with nothing else running: errors of restored keys and values, effective
-attention, speed, bytes and peaks. Writes JSON, and the tables in Markdown beside it.
+attention, speed, bytes and peaks. The part `controls` asks what recall of one fact
+does not show (`scripts/needle_controls.py`); a part that is left out stays in the
+report as it was. Writes JSON, and the tables in Markdown beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +30,8 @@ from eval_recall import CONTEXTS, Rung
 from kv_strategies import EXACT, FULL, STRATEGIES, Caches, Strategy
 from needle_anatomy import EFFECTIVE_ATTENTION_IS, ERROR_IS, Dissection
 from needle_cases import LAST_POSITIONS, Score, Tally, score_case
+from needle_controls import NOTES as CONTROL_NOTES
+from needle_controls import control_figures, controls
 from needle_table import needle_markdown
 from recall_task import RecallCase, RecallFormat, recall_format
 from restorers import Restoring
@@ -39,6 +44,7 @@ from engine.verifier import Verifier
 from scripts.bench_machine import machine, script_command, write_report
 from scripts.process_memory import PEAK_IS
 
+RECALL, CONTROLS = "recall", "controls"
 BATCH = 10
 """Cases of one task of a worker."""
 NOTES = {
@@ -56,6 +62,7 @@ NOTES = {
     + "; the verifier's process only",
     "same_tokens_as_full": "share of cases whose decoded tokens are all those of full attention",
     "restored identity": "a check of the plumbing, on fewer cases: exact K/V in the same process",
+    **CONTROL_NOTES,
 }
 
 
@@ -101,6 +108,24 @@ class Evaluation:
             score_case(self.verifier, self.caches, self.strategies(index), case, self.line_tokens)
             for index, case in enumerate(cases, first)
         ]
+
+    def controls(self) -> list[dict[str, Any]]:
+        """The figures of every control."""
+        arguments = self.arguments
+        found = []
+        for control in controls(arguments.control_contexts):
+            figures = control_figures(
+                control,
+                control.cases(self._form, self._code, arguments.seed, arguments.control_cases),
+                verifier=self.verifier,
+                caches=self.caches,
+                strategies=self.strategies(arguments.plumbing_cases),
+                line_tokens=self.line_tokens,
+            )
+            found.append(figures)
+            hits = {name: cell["hits"] for name, cell in figures["strategies"].items()}
+            print(f"{control.name}, {control.context_tokens} tokens: {hits}", file=sys.stderr)
+        return found
 
 
 _evaluation: Evaluation | None = None
@@ -167,13 +192,10 @@ def anatomy(evaluation: Evaluation, context: int) -> dict[str, dict[str, Any]]:
     return dissection.rung(evaluation.strategies(0), cases)
 
 
-def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The report."""
-    begun = time.monotonic()
-    evaluation = Evaluation(arguments)
-    tallies = recall(evaluation)
+def recall_rungs(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """The report's part of one fact by context."""
     rungs = []
-    for context, found in tallies.items():
+    for context, found in recall(evaluation).items():
         behind = anatomy(evaluation, context)
         rungs.append(
             {
@@ -185,11 +207,30 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
             }
         )
         print(f"{context} tokens: looked into", file=sys.stderr)
+    return rungs
+
+
+def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The report; parts that are not measured are those of the report before."""
+    begun = time.monotonic()
+    before: dict[str, Any] = {"parts": {}}
+    if set(arguments.parts) != {RECALL, CONTROLS}:
+        before = json.loads(arguments.out.read_bytes())
+    evaluation = Evaluation(arguments)
+    measured: dict[str, Any] = {}
+    if RECALL in arguments.parts:
+        measured["rungs"] = recall_rungs(evaluation)
+    if CONTROLS in arguments.parts:
+        measured["controls"] = evaluation.controls()
     evaluation.restoring.close()
     info = evaluation.verifier.info
-    return {
+    own = {
         "command": script_command("eval_needle"),
         "machine": machine(),
+        "wall_seconds": round(time.monotonic() - begun),
+    }
+    return before | {
+        "parts": {**before["parts"], **dict.fromkeys(arguments.parts, own)},
         "verifier": info.model_id,
         "weights_digest": info.weights_digest,
         "restorer": evaluation.restoring.description,
@@ -199,8 +240,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
         "seed": arguments.seed,
         "anatomy_cases": arguments.anatomy_cases,
         "notes": NOTES,
-        "rungs": rungs,
-        "wall_seconds": round(time.monotonic() - begun),
+        **measured,
     }
 
 
@@ -210,11 +250,16 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--verifier", default="tiny")
     parser.add_argument("--restorer", default="tiny-dflash", help="whose learned map; none: ''")
     parser.add_argument("--strategies", nargs="+", choices=list(STRATEGIES), default=None)
+    parser.add_argument(
+        "--parts", nargs="+", choices=(RECALL, CONTROLS), default=[RECALL, CONTROLS]
+    )
     parser.add_argument("--contexts", nargs="+", type=int, default=list(CONTEXTS))
     parser.add_argument("--cases", type=int, default=200, help="of a context")
     parser.add_argument("--plumbing-cases", type=int, default=40, help="of restored identity")
     parser.add_argument("--anatomy-cases", type=int, default=12, help="that are looked into")
     parser.add_argument("--facts", type=int, default=1, help="of a case; one is asked for")
+    parser.add_argument("--control-contexts", nargs="+", type=int, default=[256, 1000])
+    parser.add_argument("--control-cases", type=int, default=100, help="of a control and context")
     parser.add_argument("--decode-tokens", type=int, default=24)
     parser.add_argument("--sink", type=int, default=4)
     parser.add_argument("--window", type=int, default=64)
@@ -234,6 +279,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     if arguments.quick:
         arguments.contexts, arguments.cases, arguments.workers = [96, 160], 3, 1
         arguments.plumbing_cases = arguments.anatomy_cases = 2
+        arguments.control_contexts, arguments.control_cases = [96], 3
         arguments.decode_tokens = 6
     return arguments
 

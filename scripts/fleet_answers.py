@@ -11,7 +11,8 @@ import torch
 
 from kakeya import AsyncClient, GenerationDone, Speculation
 from scripts.bench_machine import percentile
-from scripts.intervals import median_interval
+from scripts.intervals import median_interval, summary
+from scripts.loop_efficiency import timeline_efficiency
 
 
 @dataclass(slots=True)
@@ -19,6 +20,7 @@ class Measured:
     """One side's figures over all answers."""
 
     tokens_per_second: list[float] = field(default_factory=list)
+    loop_efficiency: list[float] = field(default_factory=list)
     wire_seconds: list[float] = field(default_factory=list)
     wait_seconds: list[float] = field(default_factory=list)
     verify_seconds: list[float] = field(default_factory=list)
@@ -43,6 +45,7 @@ class Measured:
         reason = done.speculation.drop_reason
         if reason:
             self.dropped[str(reason)] = self.dropped.get(str(reason), 0) + 1
+        self.loop_efficiency.append(timeline_efficiency(done))
         for block in done.timeline:
             self.verify_seconds.append(block.verify_seconds)
             if block.drafted_count:
@@ -61,6 +64,8 @@ class Measured:
             "draft_faults": self.faults,
             "dropped": self.dropped,
         }
+        if self.loop_efficiency:
+            figures["loop_efficiency"] = summary(self.loop_efficiency)
         for name, values in (
             ("wire_seconds", self.wire_seconds),
             ("wait_seconds", self.wait_seconds),
@@ -107,8 +112,12 @@ def transformers_answer(
     *,
     temperature: float = 0.0,
     seed: int = 0,
+    cache: str = "dynamic",
 ) -> tuple[tuple[int, ...], float]:
-    """Tokens and seconds of transformers' own decoding, greedy at temperature 0."""
+    """Tokens and seconds of transformers' own decoding, greedy at temperature 0.
+
+    `cache` is the library's name of a cache: "dynamic", its default, or "static".
+    """
     ids = torch.tensor([list(prompt)])
     choice: dict[str, object] = {"do_sample": False}
     if temperature:
@@ -121,6 +130,7 @@ def transformers_answer(
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_tokens,
             eos_token_id=None,
+            cache_implementation=cache,
             **choice,
         )
     seconds = time.perf_counter() - began

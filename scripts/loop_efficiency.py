@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.generation_report import BlockTiming
+from kakeya import GenerationDone
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,25 @@ def ideal_seconds(
 def hidden_seconds(blocks: Sequence[BlockTiming], steps: Mapping[int, float]) -> float:
     """Seconds of the verify steps alone: a proposer that takes no time, beside the verifier."""
     return ideal_seconds(blocks, steps, Delays(0.0, 0.0))
+
+
+def timeline_efficiency(done: GenerationDone) -> float:
+    """The same of a client's generation, by what its node told of each block.
+
+    A verify step is the block's own, timed within the loop: what two processes that share
+    cores take from each other is not counted as the loop's loss. Raises `ValueError` when the
+    timeline does not have all blocks.
+    """
+    told = done.speculation.verify_forward_count
+    if told != len(done.timeline):
+        raise ValueError(f"{len(done.timeline)} blocks of {told} are in the timeline")
+    ideal = 0.0
+    for block in done.timeline:
+        hidden = block.verify_seconds if block.drafted_ahead else 0.0
+        exposed = max(0.0, block.draft_seconds - hidden) if block.drafted_count else 0.0
+        ideal += block.verify_seconds + exposed
+    timings = done.timings
+    return ideal / (timings.total_seconds - timings.queue_seconds - timings.prefill_seconds)
 
 
 def waits(blocks: Sequence[BlockTiming]) -> dict[str, float]:

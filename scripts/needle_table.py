@@ -57,7 +57,30 @@ def needle_markdown(report: Mapping[str, Any]) -> str:
         )
         + ".\n"
     )
-    return f"{head}\n{recall}\n{detail}"
+    return f"{head}\n{recall}\n{controls_markdown(report)}\n{detail}"
+
+
+def controls_markdown(report: Mapping[str, Any]) -> str:
+    """Hits of the controls, by control and context."""
+    cells = report["controls"]
+    names = list(cells[0]["strategies"])
+    return _table(
+        [
+            "answers with the value, %",
+            "context",
+            "copying any fact",
+            *(LABELS.get(name, name) for name in names),
+        ],
+        [
+            [
+                cell["control"],
+                f"{cell['context_tokens']:,}",
+                f"{100 * cell['chance']:.0f}",
+                *(_recall(cell["strategies"][name]) for name in names),
+            ]
+            for cell in cells
+        ],
+    )
 
 
 def perplexity_markdown(report: Mapping[str, Any]) -> str:

@@ -26,8 +26,9 @@ from scripts.plot_looks import (
 SIDES = {
     "torch": ("this engine, torch", BLUE),
     "mlx": ("this engine, MLX", PALE_BLUE),
-    "transformers": ("transformers' generate", GREY),
-    "mlx_lm": ("mlx-lm's generate_step", PALE_GREY),
+    "transformers": ("transformers, dynamic cache", GREY),
+    "transformers_static": ("transformers, static cache", PALE_GREY),
+    "mlx_lm": ("mlx-lm's generate_step", INK),
 }
 WIDTH = 0.2
 
@@ -61,12 +62,14 @@ def draw(report: Report, target: Path) -> None:
 def panel(axes: Axes, cells: list[Report]) -> None:
     """One model in one dtype."""
     lowest = [float(cell["bound_tokens_per_second"]) for cell in cells]
-    for offset, (side, (label, colour)) in enumerate(SIDES.items()):
+    shown = {name: look for name, look in SIDES.items() if any(name in c["sides"] for c in cells)}
+    middle = (len(shown) - 1) / 2
+    for offset, (side, (label, colour)) in enumerate(shown.items()):
         places: list[float] = []
         speeds: list[float] = []
         for index, cell in enumerate(cells):
             if side in cell["sides"]:
-                places.append(index + (offset - 1.5) * WIDTH)
+                places.append(index + (offset - middle) * WIDTH)
                 speeds.append(cell["sides"][side]["tokens_per_second_median"])
         lowest += speeds
         bars = axes.bar(places, speeds, WIDTH, color=colour, label=label)
@@ -74,7 +77,7 @@ def panel(axes: Axes, cells: list[Report]) -> None:
     for index, cell in enumerate(cells):
         bound = cell["bound_tokens_per_second"]
         name = "bound: bytes read over measured bandwidth" if index == 0 else None
-        reach = (index - 2 * WIDTH, index + 2 * WIDTH)
+        reach = (index - (middle + 0.5) * WIDTH, index + (middle + 0.5) * WIDTH)
         axes.plot(reach, (bound, bound), color=INK, linewidth=1.2, label=name)
     plain_log(axes, min(lowest))
     axes.set_xticks(range(len(cells)), [f"{cell['context']:,}" for cell in cells], fontsize=8)

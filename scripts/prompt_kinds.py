@@ -1,7 +1,9 @@
 """Prompts by kind, none of which the models were trained on.
 
-`code` are stretches of the standard library's held-out files, `prose` the
-docstrings of those files, `random` ids drawn evenly from the vocabulary.
+`code` are stretches of the standard library's held-out files, whose style the
+models know from the other files; `package` stretches of installed packages, which
+they do not; `prose` the docstrings of the held-out files; `random` ids drawn
+evenly from the vocabulary.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from collections.abc import Iterator, Sequence
 import python_corpus
 from transformers import PreTrainedTokenizerBase
 
-CODE, PROSE, RANDOM = "code", "prose", "random"
-KINDS = (CODE, PROSE, RANDOM)
+CODE, PACKAGE, PROSE, RANDOM = "code", "package", "prose", "random"
+KINDS = (CODE, PACKAGE, PROSE, RANDOM)
 LEAST_PROSE_WORDS = 40
 
 
@@ -27,18 +29,18 @@ def prompts(
     tokens: int,
     seed: int,
 ) -> list[list[int]]:
-    """`count` prompts of `tokens` ids each, out of held-out `files`.
+    """`count` prompts of `tokens` ids each, out of `files`: one of a file at most.
 
     Raises `ValueError` when the files have too little text of the kind.
     """
     rng = random.Random(f"{kind} {seed}")
     if kind == RANDOM:
         return [[rng.randrange(len(tokenizer)) for _ in range(tokens)] for _ in range(count)]
-    texts = [file.text for file in files] if kind == CODE else list(_prose(files))
+    texts = list(_prose(files)) if kind == PROSE else [file.text for file in files]
     rng.shuffle(texts)
     found = []
     for text in texts:
-        start = rng.choice(_line_starts(text)) if kind == CODE else 0
+        start = 0 if kind == PROSE else rng.choice(_line_starts(text))
         ids = tokenizer.encode(text[start:], add_special_tokens=False, verbose=False)
         if len(ids) >= tokens:
             found.append(ids[:tokens])

@@ -209,6 +209,26 @@ def recall_case(
     )
 
 
+def absent_case(
+    rng: np.random.Generator, form: RecallFormat, code: np.ndarray, context: int
+) -> RecallCase:
+    """A case of one fact that asks for a key which is nowhere in the prompt.
+
+    No answer is right. `answer` is the value of the fact that is there: what a model says
+    that copies it without reading which key was asked for.
+
+    Raises:
+        ValueError: `context` is too small for the lines.
+    """
+    case = recall_case(rng, form, code, context)
+    fact = case.prompt[case.fact_start : case.fact_start + form.line_tokens]
+    others = np.setdiff1d(form.words, case.prompt)
+    others = others[others != fact[-1]]
+    question = form.question(int(rng.choice(others)))
+    prompt = np.concatenate([case.prompt[: -question.size], question])
+    return RecallCase(prompt, case.answer, case.fact_start)
+
+
 def _stretch(rng: np.random.Generator, code: np.ndarray, size: int) -> np.ndarray:
     """`size` consecutive ids of `code` from a random start, around its end where needed."""
     start = int(rng.integers(code.size))

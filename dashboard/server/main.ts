@@ -1,24 +1,32 @@
 /**
  * The dashboard's process: watches the fleet and serves the page.
  *
- * Prints one JSON line, {"event": "ready", "url"}, once it serves, or
- * {"event": "failed", "reason", "message"} and ends with 2 for a command line that
- * it does not understand, 1 otherwise. SIGINT and SIGTERM end it with 0.
+ * Prints a JSON line, {"event": "ready", "url"}, once it serves, and from then on
+ * {"event": "watching", "node"} or {"event": "waiting", "for"} whenever that changes;
+ * or {"event": "failed", "reason", "message"}, and ends with 2 for a command line that
+ * it does not understand, 1 otherwise. SIGINT and SIGTERM end it with 0. With
+ * --end-with-input it heeds its standard input: see `heed`. Without --node it takes
+ * the nodes that are named there.
  */
 
 import { fileURLToPath } from "node:url";
 
+import type { GatewayView } from "../shared/messages";
 import { HttpServer } from "./http/server";
 import { Fields } from "./http/fields";
 import { Files } from "./http/files";
 import { Pages } from "./http/pages";
 import { optionsOf, UsageProblem, type Options } from "./options";
+import { heed } from "./parent";
 import { planFor } from "./plan_route";
-import { problemOf } from "./problem";
+import { problemOf, Refused } from "./problem";
 import { Playground } from "./playground/playground";
 import { FleetState } from "./state/fleet_state";
 import { Outbox } from "./state/outbox";
 import { FleetWatch } from "./watch/fleet_watch";
+
+/** What was said to be waited for last; empty while the fleet is watched. */
+let waitedFor = "";
 
 const PAGE_FOLDER = fileURLToPath(new URL("../page", import.meta.url));
 
@@ -26,8 +34,10 @@ async function serve(options: Options): Promise<void> {
   const files = new Files(options.page);
   const outbox = new Outbox((messages) => pages.send(messages));
   const state = new FleetState(
-    options.node,
-    (message) => outbox.put(message),
+    (message) => {
+      outbox.put(message);
+      if (message.type === "gateway") sayGateway(message.gateway);
+    },
     () => Date.now(),
   );
   const pages: Pages = new Pages(
@@ -35,34 +45,52 @@ async function serve(options: Options): Promise<void> {
     () => outbox.flush(),
   );
   const watch = new FleetWatch(options.node, state);
+  const gateway = (): string => {
+    if (watch.gateway !== "") return watch.gateway;
+    const words = "The dashboard waits for a node of this machine.";
+    throw new Refused(503, "NO_NODE", words, "Start one: fleet join");
+  };
   const playground = new Playground({
-    gateway: () => watch.gateway,
+    gateway,
     nodeAt: (address) => state.nodeAt(address),
   });
   const server = new HttpServer({
     files,
     pages,
-    plan: (body, signal) => planFor(body, watch.gateway, signal),
+    plan: (body, signal) => planFor(body, gateway(), signal),
     generate: (body, signal) => playground.generate(body, signal),
     close: (body) => playground.close(new Fields(body).text("sessionKey", 64)),
   });
   const url = await server.listen(options.host, options.port);
-  const watching = watch.run();
   say({ event: "ready", url });
+  const told = toldToEnd(options.endWithInput, (nodes) => (watch.localNodes = nodes));
 
-  await ending(options.endWithInput, watching);
+  await Promise.race([told, watch.run()]);
   await playground.end();
   await Promise.all([watch.end(), server.end()]);
 }
 
-/** Settles when the process is told to end; rejects when watching the fleet fails. */
-async function ending(endWithInput: boolean, watching: Promise<void>): Promise<void> {
-  const told = new Promise<void>((resolve) => {
+/** Settles when the process is told to end; `nodes` hears of those of this machine before. */
+function toldToEnd(
+  endWithInput: boolean,
+  nodes: (addresses: readonly string[]) => void,
+): Promise<void> {
+  return new Promise((resolve) => {
     process.once("SIGINT", () => resolve());
     process.once("SIGTERM", () => resolve());
-    if (endWithInput) process.stdin.resume().once("close", () => resolve());
+    if (endWithInput) heed(process.stdin, nodes, resolve);
   });
-  await Promise.race([told, watching]);
+}
+
+/** Says it once nodes were asked; another reason for the same wait is not said again. */
+function sayGateway({ address, waitingFor, fault }: GatewayView): void {
+  if (waitingFor !== "" && (fault === "" || waitingFor === waitedFor)) return;
+  waitedFor = waitingFor;
+  say(
+    waitingFor === ""
+      ? { event: "watching", node: address }
+      : { event: "waiting", for: waitingFor },
+  );
 }
 
 function say(line: Record<string, unknown>): void {

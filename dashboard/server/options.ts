@@ -4,7 +4,7 @@ import { parseArgs } from "node:util";
 const LOOPBACK = ["127.0.0.1", "::1", "localhost"];
 
 export interface Options {
-  /** The node that is asked first, host:port. */
+  /** The node that is asked first, host:port; empty for any of this machine. */
   node: string;
   host: string;
   /** 0 for any that is free. */
@@ -19,8 +19,7 @@ export interface Options {
 export function optionsOf(argv: readonly string[], pageFolder: string): Options {
   const { values } = parse(argv);
   const port = Number(values.port);
-  if (values.node === undefined) throw new UsageProblem("--node HOST:PORT is missing.");
-  if (!/^.+:\d+$/.test(values.node)) {
+  if (values.node !== "" && !/^.+:\d+$/.test(values.node)) {
     throw new UsageProblem(`--node ${values.node} is not HOST:PORT.`);
   }
   if (!LOOPBACK.includes(values.host)) {
@@ -42,7 +41,7 @@ export function optionsOf(argv: readonly string[], pageFolder: string): Options 
       return parseArgs({
         args: [...argv],
         options: {
-          node: { type: "string" },
+          node: { type: "string", default: "" },
           host: { type: "string", default: "127.0.0.1" },
           port: { type: "string", default: "0" },
           page: { type: "string", default: pageFolder },

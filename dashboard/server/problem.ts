@@ -26,7 +26,7 @@ export function problemOf(error: unknown): { status: number; problem: Problem } 
     const reason = error.reason || "FLEET_ERROR";
     return {
       status: 502,
-      problem: { reason, message: error.message, mend: MENDS[reason] ?? sentence(error.mend) },
+      problem: { reason, message: error.problem, mend: MENDS[reason] ?? sentence(error.mend) },
     };
   }
   return null;

@@ -84,6 +84,11 @@ export interface AcceptanceView {
   draftedCount: number;
 }
 
+/** A seed peer, host:port as it was given, that a node cannot join. */
+export interface SeedFaultView extends Problem {
+  address: string;
+}
+
 /** A download of a model, or a load into memory. */
 export interface TransferView {
   nodeId: string;
@@ -127,6 +132,8 @@ export interface NodeView {
   roundTripSeconds: number;
   platform: string;
   accelerator: string;
+  /** Names the machine, whose memory its nodes share; the node's own id where it does not tell. */
+  hostId: string;
   /** macbook, mac-mini, mac-studio, linux or computer: the shape that is drawn. */
   shape: string;
   softwareVersion: string;
@@ -148,6 +155,8 @@ export interface NodeView {
   ways: WayView[];
   links: LinkView[];
   acceptances: AcceptanceView[];
+  /** Seed peers that it was told of and cannot join. */
+  seedFaults: SeedFaultView[];
   /** At most 900, oldest first, one a second; empty before the node told any. */
   samples: Sample[];
 }
@@ -194,6 +203,10 @@ export interface SessionView {
   /** Nodes whose archives keep what it evicted. */
   archiveNodeIds: string[];
   evictedTokenCount: number;
+  /** Positions of the history that no query sees any more. */
+  forgottenTokenCount: number;
+  /** Promises of the session that its node checks, and how often it did. */
+  invariants: { name: string; checkCount: number; violationCount: number }[];
   rebuildCount: number;
   tokensPerSecond: number;
   generationCount: number;
@@ -213,13 +226,20 @@ export interface SessionView {
   blocks: BlockView[];
 }
 
+/** Through whom the fleet is watched. */
+export interface GatewayView {
+  /** The node that tells of the fleet, or did last, host:port; empty before one did. */
+  address: string;
+  /** Empty while the fleet is watched; otherwise "a node at 127.0.0.1:7600" and the like. */
+  waitingFor: string;
+  /** Why it is waited for; empty while the fleet is watched, and before a node was asked. */
+  fault: string;
+}
+
 /** The whole fleet, as the page holds it. */
 export interface FleetView {
   fleetName: string;
-  /** The node that was named to `fleet dashboard`, or another that answers in its place. */
-  gatewayAddress: string;
-  /** Empty while the fleet is watched; otherwise why not, with the mend. */
-  fault: string;
+  gateway: GatewayView;
   nodes: NodeView[];
   sessions: SessionView[];
   /** Latest last; at most 512. */
@@ -240,14 +260,15 @@ export type Message =
   /** The session without its blocks, and those that are new. */
   | { type: "session"; session: Omit<SessionView, "blocks">; blocks: BlockView[] }
   | { type: "session-ended"; nodeId: string; sessionId: string; outcome: string }
-  | { type: "fault"; gatewayAddress: string; fault: string };
+  | { type: "gateway"; gateway: GatewayView };
 
 /** `POST /plan`: what to plan, and what is answered. Errors: `Problem` with status 4xx or 5xx. */
 export interface PlanQuestion {
   verifierModel: string;
   proposerModel?: string;
   contextTokens: number;
-  kvStrategy: "full" | "sink_window" | "restored";
+  /** "auto" leaves it to the node. */
+  kvStrategy: "auto" | "full" | "sink_window" | "restored";
   windowTokens?: number;
 }
 
@@ -299,7 +320,8 @@ export interface PlaygroundRequest {
   temperature: number;
   seed?: number;
   speculation: "auto" | "off";
-  kvStrategy: "full" | "sink_window" | "restored";
+  /** "auto" leaves it to the node. */
+  kvStrategy: "auto" | "full" | "sink_window" | "restored";
 }
 
 export type PlaygroundMessage =
@@ -323,6 +345,7 @@ export type PlaygroundMessage =
       draftedCount: number;
       acceptedCount: number;
       dropReason: string;
+      forgottenTokenCount: number;
       blocks: BlockView[];
     }
   | { type: "resumed"; nodeId: string; reason: string }

@@ -22,6 +22,7 @@ export function nodeView(nodeId: string): NodeView {
     roundTripSeconds: 0,
     platform: "linux/x86_64",
     accelerator: "cpu",
+    hostId: nodeId,
     shape: "linux",
     softwareVersion: "0.1.0",
     protocolMin: 1,
@@ -42,6 +43,7 @@ export function nodeView(nodeId: string): NodeView {
     ways: [],
     links: [],
     acceptances: [],
+    seedFaults: [],
     samples: [],
   };
 }
@@ -119,6 +121,8 @@ export function sessionView(nodeId: string, sessionId: string): SessionView {
     planReasons: [],
     archiveNodeIds: [],
     evictedTokenCount: 0,
+    forgottenTokenCount: 0,
+    invariants: [],
     rebuildCount: 0,
     tokensPerSecond: 10,
     generationCount: 1,
@@ -141,8 +145,7 @@ export function sessionView(nodeId: string, sessionId: string): SessionView {
 export function fleetView(nodeIds: readonly string[]): FleetView {
   return {
     fleetName: "test",
-    gatewayAddress: "127.0.0.1:1",
-    fault: "",
+    gateway: { address: "127.0.0.1:1", waitingFor: "", fault: "" },
     nodes: nodeIds.map(nodeView),
     sessions: [],
     events: [],

@@ -36,6 +36,7 @@ class GroupVerifier:
         self._number = integer(described, "number")
         self._info = info_from_header(section(described, "info"))
         self._row_counts = tuple(integers(described, "row_counts"))
+        self._thread_count = integer(described, "thread_count")
         self._pool = mirror.pool(self._number)
 
     @classmethod
@@ -65,6 +66,7 @@ class GroupVerifier:
             _check_same([info_from_header(section(each, "info")) for each in described])
             verifier = cls(conversation, mirror, described[0])
             shared = [set(integers(each, "row_counts")) for each in described]
+            verifier._thread_count = _common([integer(each, "thread_count") for each in described])
         except MalformedMessage as error:
             conversation.end(str(error))
             conversation.check()
@@ -90,6 +92,11 @@ class GroupVerifier:
     def row_counts(self) -> tuple[int, ...]:
         """Ascending: a forward has as many rows as the smallest that holds its tokens."""
         return self._row_counts
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that share a forward of each rank; 0 when their numbers differ."""
+        return self._thread_count
 
     @property
     def rank_count(self) -> int:
@@ -203,6 +210,11 @@ def _array(
     if answer.arrays[index].shape != shape:
         raise MalformedMessage(f"{name} have shape {answer.arrays[index].shape}, not {shape}")
     return answer.arrays[index]
+
+
+def _common(numbers: Sequence[int]) -> int:
+    """The number that all are; 0 when they differ."""
+    return numbers[0] if len(set(numbers)) == 1 else 0
 
 
 def _check_same(infos: Sequence[VerifierInfo]) -> None:

@@ -109,7 +109,12 @@ class RankServer:
     def _described(self, number: int) -> Header:
         verifier = self._verifiers[number]
         counts: list[Json] = list(verifier.row_counts)
-        return {"number": number, "info": info_to_header(verifier.info), "row_counts": counts}
+        return {
+            "number": number,
+            "info": info_to_header(verifier.info),
+            "row_counts": counts,
+            "thread_count": verifier.thread_count,
+        }
 
     def _use_row_counts(self, header: Header, _touched: Touched) -> Answer:
         verifier = self._of(header)

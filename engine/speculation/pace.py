@@ -49,8 +49,8 @@ PROBE_BLOCKS = 2
 LEAST_SECONDS = 1e-9
 # Blocks after which drafting ahead is tried again.
 AHEAD_RETRY_BLOCKS = 16
-# What a draft's messages take from a verify forward beside it, as
-# scripts/bench_remote.py measured on 2 cores (verify_seconds with and without).
+# What a draft's messages take from a verify forward beside it,
+# measured on 2 cores (verify_seconds of scripts/bench_speculation.py, with and without).
 HANDLING_SECONDS = 0.2e-3
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from kakeya import Alternative, AsyncClient, GenerationDone, Plan, Tokens
 from kakeya.client import SpeculationChoice
-from node.cli.failure import CommandFailed
+from node.cli.failure import CommandFailed, ExitCode
 from node.cli.kv_options import KvChoice
 from node.cli.models import archive_node
 from node.cli.prefill import PrefillLine, pieces
@@ -79,7 +79,11 @@ async def answer(
     """
     prompt_ids = tokenizer.encode(question.prompt)
     if not prompt_ids:
-        raise CommandFailed("EMPTY_PROMPT", "the prompt is empty: give at least one character.")
+        raise CommandFailed(
+            "EMPTY_PROMPT",
+            "the prompt is empty: give at least one character.",
+            exit_code=ExitCode.USAGE,
+        )
     session = await client.create_session(
         question.model,
         kv_strategy=question.kv.strategy,
@@ -91,7 +95,7 @@ async def answer(
         attend=question.kv.attend,
         stop_token_ids=tokenizer.stop_token_ids if question.stop_at_eos else (),
         speculation=speculation,
-        label=LABEL,
+        client_label=LABEL,
     )
     async with session:
         check_same(tokenizer, session.model.tokenizer_digest, question.model)

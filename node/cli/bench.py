@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from node.cli.sampling_options import max_tokens_option
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kakeya import AsyncClient
+    from kakeya import AsyncClient, Plan
     from kakeya.client import SpeculationChoice
     from node.cli.comparison import Comparison
     from node.cli.kv_options import KvChoice
@@ -125,11 +126,11 @@ async def _measure(
 
 
 def _print(by_prompt: Mapping[str, Sequence[Comparison]], asked: _Asked, *, as_json: bool) -> None:
-    from node.cli.output import say, write_json
+    from node.cli.output import fitted, print_table, say, write_json
     from node.cli.plan_text import pair_text
     from node.cli.prompts import shown
     from node.cli.quantities import ratio_text, speed_text
-    from node.cli.tables import Column, plain_table
+    from node.cli.tables import Column
 
     lines = [_facts(prompt, results) for prompt, results in by_prompt.items()]
     overall = _facts("", [result for results in by_prompt.values() for result in results])
@@ -138,7 +139,7 @@ def _print(by_prompt: Mapping[str, Sequence[Comparison]], asked: _Asked, *, as_j
         write_json(
             {
                 "pair": pair_text(last.drafted.plan),
-                "kv_strategy": asked.kv.strategy,
+                "kv_strategy": _strategy(last.drafted.plan, asked),
                 "rounds": asked.rounds,
                 "max_tokens": asked.max_tokens,
                 "prompts": lines,
@@ -147,18 +148,19 @@ def _print(by_prompt: Mapping[str, Sequence[Comparison]], asked: _Asked, *, as_j
         )
         return
     turns = f"{asked.rounds} round{'' if asked.rounds == 1 else 's'}"
-    say(
-        f"{pair_text(last.drafted.plan)}; K/V {asked.kv.strategy}; {turns}, "
+    head = (
+        f"{pair_text(last.drafted.plan)}; K/V {_strategy(last.drafted.plan, asked)}; {turns}, "
         f"{asked.max_tokens} tokens, greedy"
     )
+    say(fitted(head, sys.stdout))
     columns = [
         Column("prompt"),
-        Column("with proposer", right=True),
-        Column("alone", right=True),
-        Column("ratio", right=True),
-        Column("acceptance length", right=True),
-        Column("round trip p50 / p99", right=True),
-        Column("stream"),
+        Column("with proposer", right=True, folds=4),
+        Column("alone", right=True, folds=3),
+        Column("ratio", right=True, folds=6),
+        Column("acceptance length", right=True, folds=2),
+        Column("round trip p50 / p99", right=True, folds=1),
+        Column("stream", folds=5),
     ]
     rows = [
         [
@@ -175,7 +177,12 @@ def _print(by_prompt: Mapping[str, Sequence[Comparison]], asked: _Asked, *, as_j
         ]
         for line in [*lines, overall]
     ]
-    say(plain_table(columns, rows))
+    print_table(columns, rows, stream=sys.stdout)
+
+
+def _strategy(plan: Plan, asked: _Asked) -> str | None:
+    """How keys and values were kept; from nodes that do not tell, what was asked for."""
+    return plan.kv_strategy.value if plan.kv_strategy is not None else asked.kv.strategy
 
 
 def _facts(prompt: str, results: Sequence[Comparison]) -> dict[str, str | float | bool]:

@@ -85,7 +85,7 @@ SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 @click.command("completion", epilog=EXAMPLE)
-@click.argument("shell", type=click.Choice(list(SCRIPTS)))
+@click.argument("shell", type=click.Choice(list(SCRIPTS)), metavar="SHELL")
 @json_option
 def command(shell: str, *, as_json: bool) -> int:
     """Print the script with which SHELL completes `fleet`.

@@ -28,25 +28,40 @@ Example:
 def command(port: int, node: str | None, *, no_open: bool, as_json: bool) -> int:
     """Show nodes, sessions, plans, downloads and events in a browser, as they happen.
 
-    Serves the page on this machine, to nobody else, until Ctrl-C. The page changes
-    nothing but the sessions of its own playground.
+    Serves the page on this machine, to nobody else, until Ctrl-C. Started before its
+    node, or when that is lost, it waits for one, and says so. The page changes nothing
+    but the sessions of its own playground.
     """
-    from node.cli.connection import find_local_node
+    from node.cli.asked_node import named_address
     from node.cli.dashboard_process import DashboardProcess, find_program
+    from node.cli.local_agents import agents_here
     from node.cli.output import note, say, write_json
 
+    def look() -> None:
+        process.name_nodes([agent.address for agent in agents_here()])
+
     program = find_program()
-    address = node or find_local_node()
+    address = named_address(node) if node else ""
     with DashboardProcess(program, address, port) as process:
         url = process.ready()
         if as_json:
-            write_json({"event": "ready", "url": url, "node": address})
+            write_json({"event": "ready", "url": url, "node": node})
         else:
-            say(f"the dashboard is at {url} (the fleet through {address}); Ctrl-C ends it")
+            say(f"the dashboard is at {url}; Ctrl-C ends it")
         if not no_open and not _opened(url):
             note("no browser could be opened: open the address by hand")
-        process.wait()
+        process.follow(look, write_json if as_json else _tell)
     return ExitCode.OK
+
+
+def _tell(word: dict[str, str]) -> None:
+    """Says through whom the fleet is watched, or what is waited for."""
+    from node.cli.output import say
+
+    if word["event"] == "watching":
+        say(f"it shows the fleet through {word['node']}")
+    else:
+        say(f"it waits for {word['for']}: start one with `fleet join`")
 
 
 def _opened(url: str) -> bool:

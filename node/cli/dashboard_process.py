@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import queue
 import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from types import FrameType, TracebackType
 from typing import Self
 
 from node.cli.failure import CommandFailed
+from node.cli.interrupt import interrupts_raised
 
 LOWEST_NODE = 20
 VERSION_SECONDS = 10.0
 # What the process takes to close the playground's sessions and its streams.
 GOODBYE_SECONDS = 5.0
+# Between two looks at which nodes run on this machine.
+LOOK_SECONDS = 1.0
 
 # Where the built files are: beside this module in a wheel, in dashboard/ of a checkout.
 BUILT_FILES = (
@@ -77,13 +85,14 @@ class DashboardProcess:
     then comes to its end.
     """
 
-    def __init__(self, program: Program, address: str, port: int) -> None:
+    def __init__(self, program: Program, node: str, port: int) -> None:
+        """`node` is the address to ask first; empty for any node of this machine."""
         self._child = subprocess.Popen(
             [
                 program.node,
                 str(program.script),
                 "--end-with-input",
-                *("--node", address),
+                *("--node", node),
                 *("--port", str(port)),
             ],
             stdin=subprocess.PIPE,
@@ -93,11 +102,14 @@ class DashboardProcess:
             start_new_session=True,
         )
         self._told_to_end = False
+        self._named: tuple[str, ...] = ()
+        # What the process says; empty at its end.
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        Thread(target=self._read, daemon=True).start()
 
     def ready(self) -> str:
         """The page's address, once it is served. Raises CommandFailed."""
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
+        line = self._lines.get()
         if not line:
             raise self._ended()
         told = json.loads(line)
@@ -107,17 +119,44 @@ class DashboardProcess:
             )
         return str(told["url"])
 
-    def wait(self) -> None:
-        """Returns on Ctrl-C or SIGTERM. Raises CommandFailed when the process ends by itself."""
+    def name_nodes(self, addresses: Sequence[str]) -> None:
+        """Tells the process which nodes run on this machine, if they are others than before."""
+        if tuple(addresses) == self._named:
+            return
+        self._named = tuple(addresses)
+        assert self._child.stdin is not None
+        line = json.dumps({"nodes": list(addresses)}) + "\n"
+        # A process that has ended says so by the end of its words.
+        with suppress(BrokenPipeError):
+            os.write(self._child.stdin.fileno(), line.encode())
+
+    def follow(self, look: Callable[[], None], heard: Callable[[dict[str, str]], None]) -> None:
+        """Calls `look` each second, and `heard` with what the process says.
+
+        Returns on Ctrl-C or SIGTERM. Raises CommandFailed when the process ends by itself.
+        """
         before = signal.signal(signal.SIGTERM, self._end_told)
         try:
-            self._child.wait()
+            with interrupts_raised():
+                while not self._told_to_end:
+                    look()
+                    with suppress(queue.Empty):
+                        line = self._lines.get(timeout=LOOK_SECONDS)
+                        if not line:
+                            break
+                        heard(json.loads(line))
         except KeyboardInterrupt:
             return
         finally:
             signal.signal(signal.SIGTERM, before)
         if not self._told_to_end:
             raise self._ended()
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            self._lines.put(line)
+        self._lines.put("")
 
     def _end_told(self, _number: int, _frame: FrameType | None) -> None:
         self._told_to_end = True

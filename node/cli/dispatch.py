@@ -39,8 +39,9 @@ Example, three terminals:
 
 \b
 Exit codes:
-  0 done   1 a negative result   2 wrong usage   3 an error of the fleet
-  130 stopped with Ctrl-C
+  0 done   1 a negative result   2 wrong usage
+  3 an error of the fleet or of this machine
+  130 stopped with Ctrl-C   141 nobody reads the output
 """
 
 
@@ -69,7 +70,13 @@ def dispatch(arguments: Sequence[str]) -> int:
     """Runs one command; returns its exit code. Raises KeyboardInterrupt on Ctrl-C."""
     as_json = "--json" in _before_double_dash(arguments)
     try:
-        result = fleet_group().main(args=list(arguments), prog_name="fleet", standalone_mode=False)
+        # Not click's own `main`: it answers a closed pipe with exit code 1.
+        group = fleet_group()
+        _require_text(arguments)
+        with group.make_context("fleet", list(arguments)) as context:
+            result = group.invoke(context)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
     except click.exceptions.NoArgsIsHelpError as missing:
         click.echo(missing.ctx.get_help() if missing.ctx else missing.message)
         return int(ExitCode.USAGE)
@@ -85,9 +92,17 @@ def dispatch(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else int(ExitCode.OK)
 
 
+def _require_text(arguments: Sequence[str]) -> None:
+    """Raises UsageError for bytes that are no characters; Python stands surrogates for them."""
+    for argument in arguments:
+        if any("\ud800" <= character <= "\udfff" for character in argument):
+            raise click.UsageError(f"{argument!a} is not {sys.getfilesystemencoding()} text")
+
+
 def _usage_failure(usage: click.UsageError) -> CommandFailed:
     path = usage.ctx.command_path if usage.ctx else "fleet"
-    message = usage.format_message()
+    # click lists what can be chosen on lines of their own.
+    message = " ".join(usage.format_message().split())
     if "--help`" not in message and "did you mean" not in message:
         message = f"{message.rstrip('.')}; see `{path} --help`."
     return CommandFailed("USAGE", message, exit_code=ExitCode.USAGE)

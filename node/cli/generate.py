@@ -107,9 +107,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     from node.cli.answer import Question
     from node.cli.connection import ask
     from node.cli.models import verifier_model
+    from node.cli.prompts import read_input
     from node.cli.tokenizer import tokenizer_of
 
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = read_input() if prompt == "-" else prompt
     view = View(as_json=as_json, timeline=timeline)
 
     async def run(client: AsyncClient) -> int:
@@ -221,21 +222,25 @@ def _end_line(printer: Printer) -> None:
 
 
 def _note_statistics(result: Answer, words: TextTokenizer, view: View) -> None:
-    from node.cli.log_probability_text import log_probability_lines
-    from node.cli.output import brush_for, note
+    from node.cli.log_probability_text import log_probability_table, perplexity_line
+    from node.cli.output import brush_for, note, print_table, screen_size
     from node.cli.statistics_text import statistics_lines
-    from node.cli.timeline import draw_timeline
+    from node.cli.timeline import bar_width, draw_timeline
 
     if result.log_probabilities:
-        lines = log_probability_lines(
+        columns, rows = log_probability_table(
             result.token_ids, result.log_probabilities, result.alternatives, words.decode
         )
-        note("\n".join(lines))
+        print_table(columns, rows, stream=sys.stderr)
+        note(perplexity_line(result.log_probabilities))
     for line in statistics_lines(result.done, result.plan):
         note(line)
     if view.timeline:
         note(
             draw_timeline(
-                result.done.timeline, result.done.link_changes, brush=brush_for(sys.stderr)
+                result.done.timeline,
+                result.done.link_changes,
+                width=bar_width(screen_size(sys.stderr)[0]),
+                brush=brush_for(sys.stderr),
             )
         )

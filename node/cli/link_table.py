@@ -10,13 +10,13 @@ from node.cli.tables import Cell, Column, Row
 
 COLUMNS = (
     Column("peer"),
-    Column("for"),
-    Column("transport"),
-    Column("generation", right=True),
-    Column("throughput", right=True),
-    Column("carried", right=True),
-    Column("age", right=True),
-    Column("why"),
+    Column("for", folds=6),
+    Column("transport", folds=7),
+    Column("generation", right=True, folds=2),
+    Column("throughput", right=True, folds=5),
+    Column("carried", right=True, folds=3),
+    Column("age", right=True, folds=4),
+    Column("why", folds=1),
 )
 
 _STYLES = {Transport.RING: "green", Transport.LOCAL: "green"}

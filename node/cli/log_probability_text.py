@@ -7,16 +7,16 @@ import math
 from collections.abc import Callable, Sequence
 
 from kakeya import Alternative
-from node.cli.tables import Column, plain_table
+from node.cli.tables import Column
 
 
-def log_probability_lines(
+def log_probability_table(
     token_ids: Sequence[int],
     log_probabilities: Sequence[float],
     alternatives: Sequence[Sequence[Alternative]],
     decode: Callable[[Sequence[int]], str],
-) -> list[str]:
-    """A table, one token a line with its alternatives, and the answer's perplexity.
+) -> tuple[list[Column], list[list[str]]]:
+    """Columns and rows: one token a row, with its alternatives.
 
     `log_probabilities` has an item a token, at least one; `alternatives` too,
     or none.
@@ -28,7 +28,7 @@ def log_probability_lines(
 
     columns = [Column("id", right=True), Column("token"), Column("log p", right=True)]
     if alternatives:
-        columns.append(Column("likeliest"))
+        columns.append(Column("likeliest", folds=1))
     rows = []
     for index, (token_id, value) in enumerate(zip(token_ids, log_probabilities, strict=True)):
         row = [str(token_id), word(token_id), f"{value:.3f}"]
@@ -40,11 +40,13 @@ def log_probability_lines(
                 )
             )
         rows.append(row)
+    return columns, rows
+
+
+def perplexity_line(log_probabilities: Sequence[float]) -> str:
+    """How likely the answer was as a whole; of at least one token."""
     mean = math.fsum(log_probabilities) / len(log_probabilities)
-    return [
-        *plain_table(columns, rows).splitlines(),
-        f"mean log-probability {mean:.3f}, perplexity {_perplexity(mean)}",
-    ]
+    return f"mean log-probability {mean:.3f}, perplexity {_perplexity(mean)}"
 
 
 def _perplexity(mean: float) -> str:

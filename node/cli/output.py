@@ -1,20 +1,27 @@
-"""Where a command writes: JSON lines, plain text when piped, colours on a terminal."""
+"""Where a command writes: JSON lines, plain text when piped, colours on a terminal.
+
+What is piped has no width: lines are as long as they are, and the same on every screen.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from node.cli.folding import folded
+from node.cli.tables import Column, Row, ScreenTable, plain_table
 from node.cli.timeline import ASCII, BLOCKS, Brush
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from rich.console import Console
+
+# Columns and lines of what is no terminal.
+UNBOUNDED = 1000
 
 
 def write_json(value: Mapping[str, object]) -> None:
@@ -36,8 +43,26 @@ def say(text: str) -> None:
 
 def note(text: str) -> None:
     """Writes a line on stderr, at once: what is not the result."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(fitted(text, sys.stderr) + "\n")
     sys.stderr.flush()
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Text for people: on a terminal folded between words, elsewhere as it is."""
+    return folded(text, screen_size(stream)[0]) if stream.isatty() else text
+
+
+def print_table(
+    columns: Sequence[Column], rows: Sequence[Row], *, stream: TextIO, title: str = ""
+) -> None:
+    """Writes a table: folded to the width of a terminal, plain and whole elsewhere."""
+    console = terminal(stream)
+    if console is None:
+        text = plain_table(columns, rows)
+        stream.write(f"{title}\n{text}\n" if title else f"{text}\n")
+        stream.flush()
+    else:
+        console.print(ScreenTable(columns, rows, title), crop=False)
 
 
 def terminal(stream: TextIO) -> Console | None:
@@ -47,9 +72,11 @@ def terminal(stream: TextIO) -> Console | None:
     """
     if not (shows_pictures(stream) or os.environ.get("FORCE_COLOR")):
         return None
-    from rich.console import Console
+    from node.cli.screen_console import ScreenConsole
 
-    return Console(file=stream, highlight=False)
+    # A terminal's width is looked up anew each time: it can change.
+    width = None if stream.isatty() else screen_size(stream)[0]
+    return ScreenConsole(file=stream, highlight=False, width=width)
 
 
 def has_colours(stream: TextIO) -> bool:
@@ -64,10 +91,21 @@ def shows_pictures(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
-def screen_size() -> tuple[int, int]:
-    """Columns and lines of the terminal on stdout; COLUMNS and LINES win, 80x24 where unknown."""
-    size = shutil.get_terminal_size((80, 24))
-    return size.columns, size.lines
+def screen_size(stream: TextIO) -> tuple[int, int]:
+    """Columns and lines of the terminal that `stream` is; COLUMNS and LINES win.
+
+    Beyond every table where it is none.
+    """
+    try:
+        columns, lines = os.get_terminal_size(stream.fileno())
+    except OSError:
+        columns, lines = UNBOUNDED, UNBOUNDED
+    return _size("COLUMNS") or columns or UNBOUNDED, _size("LINES") or lines or UNBOUNDED
+
+
+def _size(variable: str) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def brush_for(stream: TextIO) -> Brush:

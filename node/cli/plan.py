@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -64,7 +65,7 @@ def command(
     """
     from node.cli.connection import ask
     from node.cli.models import archive_node, verifier_model
-    from node.cli.output import fields_of, say, write_json
+    from node.cli.output import fields_of, fitted, say, write_json
     from node.cli.plan_text import plan_lines
 
     async def show(client: AsyncClient) -> int:
@@ -85,9 +86,9 @@ def command(
         if as_json:
             write_json(fields_of(plan))
             return ExitCode.OK
-        say(f"plan for {model}, {context_tokens:,} tokens of context")
-        for line in plan_lines(plan, reads_back=kv.attend == "verifier"):
-            say(line)
+        lines = [f"plan for {model}, {context_tokens:,} tokens of context"]
+        lines += plan_lines(plan, reads_back=kv.attend == "verifier")
+        say(fitted("\n".join(lines), sys.stdout))
         return ExitCode.OK
 
     return ask(node, show)

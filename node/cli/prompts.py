@@ -30,6 +30,20 @@ def read_prompts(source: str) -> list[str]:
     return [_json_prompt(source, number, line) for number, line in enumerate(lines, 1)]
 
 
+def read_input() -> str:
+    """All of standard input. Raises `CommandFailed` where it is no text."""
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise not_text(error) from error
+
+
+def not_text(error: UnicodeDecodeError) -> CommandFailed:
+    """What is said of standard input that is in another encoding."""
+    problem = f"is not {error.encoding.upper()} text"
+    return _unusable("standard input", problem, f"convert it to {error.encoding.upper()}")
+
+
 def shown(prompt: str, width: int = 48) -> str:
     """The prompt on one line, shortened."""
     flat = " ".join(prompt.split())
@@ -39,7 +53,7 @@ def shown(prompt: str, width: int = 48) -> str:
 def _text(source: str) -> str:
     try:
         if source == "-":
-            return sys.stdin.read()
+            return read_input()
         return Path(source).expanduser().read_text("utf-8")
     except OSError as error:
         problem = f"cannot be read ({error.strerror})"

@@ -51,7 +51,25 @@ def statistics_lines(done: GenerationDone, plan: Plan) -> list[str]:
     ]
     if done.seed:
         lines.append(f"seed {done.seed}")
-    return lines + restorer_lines(done) + link_lines(done, plan) + fault_lines(done)
+    return [
+        *lines,
+        *forgotten_lines(done),
+        *restorer_lines(done),
+        *link_lines(done, plan),
+        *fault_lines(done),
+    ]
+
+
+def forgotten_lines(done: GenerationDone) -> list[str]:
+    """What of the history the model does not see any more; empty while it sees all."""
+    count = done.forgotten_token_count
+    if not count:
+        return []
+    return [
+        f"forgotten: {count:,} of {done.history_length:,} tokens of the history are out of sink "
+        "and window, and the model does not see them; a larger --window, --kv restored with an "
+        "archive, or --kv full keeps them in sight"
+    ]
 
 
 def restorer_lines(done: GenerationDone) -> list[str]:

@@ -97,6 +97,8 @@ class Brush:
 BLOCKS = Brush(draft="▒", wire="░", verify="█")
 ASCII = Brush(draft="d", wire="~", verify="V")
 CHANGED = "^"
+# What the numbers and the bars' ends take of a line, with times of up to 8 characters.
+NUMBERS_WIDTH = 52
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,11 @@ class Span:
     glyph: str
     start: float
     seconds: float
+
+
+def bar_width(columns: int) -> int:
+    """Columns of the axis on a screen of so many: what the numbers leave, 16 to 48."""
+    return max(16, min(48, columns - NUMBERS_WIDTH))
 
 
 def draw_timeline(

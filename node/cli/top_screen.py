@@ -129,12 +129,14 @@ def print_frame(doings: FleetDoings, view: TopView, *, as_json: bool) -> None:
     if as_json:
         write_json(facts_of(doings))
         return
-    width, height = screen_size()
+    width, height = screen_size(sys.stdout)
     lines = draw(doings, view, width, height - 1)
     picture = joined(lines, is_ascii=brush_for(sys.stdout) is ASCII)
     console = terminal(sys.stdout)
     if console is None:
-        say("\n".join(row.rstrip() for row in picture.plain.splitlines()))
+        # Without a terminal there are no keys, and no screen to fill.
+        *rows, _footer = (row.rstrip() for row in picture.plain.splitlines())
+        say("\n".join(rows).rstrip("\n"))
     else:
         console.print(picture, width=width, crop=True)
 

@@ -64,8 +64,9 @@ class End:
     """The end of the answer `index`.
 
     `generated_count` tokens were committed for it, by `forward_count` forwards;
-    `accepted_count` of them were drafted. `done` is None when a stop string ended
-    it: the node was told to stop, and did not say more.
+    `accepted_count` of them were drafted. `prefill_seconds` is what computing its
+    prompt took, once for all answers of the same prompt. `done` is None when a stop
+    string ended it: the node was told to stop, and did not say more.
     """
 
     index: int
@@ -74,6 +75,7 @@ class End:
     generated_count: int
     forward_count: int
     accepted_count: int
+    prefill_seconds: float
     address: str
     resumptions: tuple[Resumption, ...]
     done: GenerationDone | None
@@ -111,11 +113,12 @@ async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put)
     async with AsyncExitStack() as sessions:
         session = await client.create_session(
             work.wishes.model,
+            tokens=prompt,
             kv_strategy=wishes.kv_strategy,
             sink_tokens=wishes.sink_tokens,
             window_tokens=wishes.window_tokens,
             speculation=wishes.speculation,  # type: ignore[arg-type]  # checked when it was read
-            label=LABEL,
+            client_label=LABEL,
             max_history_tokens=(
                 len(prompt) + work.max_tokens if wishes.kv_strategy is KvStrategy.FULL else 0
             ),
@@ -131,7 +134,6 @@ async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put)
                 f"{work.wishes.model} came back with another tokenizer just now; ask again",
                 retry_after=1.0,
             )
-        await session.append(prompt)
         forks = [
             await sessions.enter_async_context(await session.fork())
             for _ in range(1, work.wishes.choices)
@@ -139,10 +141,12 @@ async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put)
         async with asyncio.TaskGroup() as tasks:
             first = number * work.wishes.choices
             for index, each in enumerate([session, *forks], first):
-                tasks.create_task(_generate(each, work, index, put))
+                tasks.create_task(_generate(each, work, index, session.prefill_seconds, put))
 
 
-async def _generate(session: AsyncSession, work: Work, index: int, put: Put) -> None:
+async def _generate(
+    session: AsyncSession, work: Work, index: int, prefill_seconds: float, put: Put
+) -> None:
     codec, wishes = work.codec, work.wishes
     detokenizer = codec.detokenizer(skip_special_tokens=not work.show_special)
     text = AnswerText(detokenizer, wishes.stops, codec.stop_token_ids)
@@ -180,6 +184,8 @@ async def _generate(session: AsyncSession, work: Work, index: int, put: Put) -> 
         generated_count=generated,
         forward_count=forwards,
         accepted_count=accepted,
+        # A fork may have had some of the prompt to compute again.
+        prefill_seconds=prefill_seconds + (done.timings.prefill_seconds if done else 0.0),
         address=session.address,
         resumptions=session.resumptions,
         done=done,

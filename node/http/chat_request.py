@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kakeya import BadMessage, UnsupportedContent
+from kakeya.text import from_openai_messages
 from node.http.fields import Fields, as_list
 from node.http.refusal import bad_field, unsupported
 from node.http.wishes import (
@@ -52,7 +53,6 @@ _KNOWN = (
         "web_search_options",
     }
 )
-_ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,61 +120,15 @@ def _variables(fields: Fields) -> Mapping[str, Any]:
 
 
 def _messages(fields: Fields) -> tuple[Mapping[str, object], ...]:
-    listed = as_list(fields.get("messages"))
+    listed: list[Any] = as_list(fields.get("messages"))
     if not 0 < len(listed) <= MAX_MESSAGES:
         raise bad_field("messages", f"messages is a list of 1 to {MAX_MESSAGES} messages")
-    return tuple(_message(each, f"messages[{place}]") for place, each in enumerate(listed))
-
-
-def _message(value: object, name: str) -> Mapping[str, object]:
-    fields = Fields.of(value, name)
-    role = fields.text("role")
-    if role not in _ROLES:
-        raise bad_field(f"{name}.role", f"{name}.role is one of {', '.join(_ROLES)}, not {role!r}")
-    # Templates know the older name of the same thing.
-    message: dict[str, object] = {"role": "system" if role == "developer" else role}
-    message["content"] = _content(fields, name)
-    for key in ("name", "tool_call_id"):
-        if key in fields:
-            message[key] = fields.text(key)
-    calls = as_list(fields.get("tool_calls"))
-    if calls:
-        message["tool_calls"] = [
-            _past_call(call, f"{name}.tool_calls[{place}]") for place, call in enumerate(calls)
-        ]
-    elif "content" not in fields and role != "assistant":
-        raise bad_field(f"{name}.content", f"{name} has no content")
-    return message
-
-
-def _content(fields: Fields, name: str) -> str:
-    value = fields.get("content")
-    if not isinstance(value, list):
-        return fields.text("content")
-    texts = []
-    for place, part in enumerate(value):
-        at = f"{name}.content[{place}]"
-        inner = Fields.of(part, at)
-        if inner.text("type") not in {"text", "refusal"}:
-            raise unsupported(f"{at}.type", f"{at} is no text; models here read text only")
-        texts.append(inner.text(inner.text("type")))
-    return "".join(texts)
-
-
-def _past_call(value: object, name: str) -> Mapping[str, object]:
-    """A call of an earlier answer; templates take its arguments as an object."""
-    call = Fields.of(value, name)
-    function = Fields.of(call.get("function"), f"{name}.function")
-    written = function.text("arguments", "{}")
     try:
-        arguments: object = json.loads(written)
-    except ValueError:
-        arguments = written
-    return {
-        "id": call.text("id"),
-        "type": "function",
-        "function": {"name": function.text("name"), "arguments": arguments},
-    }
+        return tuple(from_openai_messages(listed))
+    except UnsupportedContent as error:
+        raise unsupported(error.field, str(error)) from None
+    except BadMessage as error:
+        raise bad_field(error.field, str(error)) from None
 
 
 def _tools(fields: Fields) -> tuple[Mapping[str, object], ...]:

@@ -125,7 +125,7 @@ def refusal_of(error: KakeyaError) -> HttpRefusal:
     return HttpRefusal(
         status,
         error.reason,
-        f"{str(error).rstrip('.')}; {error.mend}." if error.mend else str(error),
+        f"{error}." if error.mend else str(error),
         parameter="model" if status is HTTPStatus.NOT_FOUND else None,
         retry_after=retry_after,
     )

@@ -40,9 +40,10 @@ def _choice(end: End) -> dict[str, object]:
         "drafted_tokens": None,
         "proposer": None,
         "seed": None,
-        "prefill_seconds": None,
+        "prefill_seconds": end.prefill_seconds,
         "first_token_seconds": None,
         "total_seconds": None,
+        "forgotten_tokens": None,
         "resumptions": [
             {
                 "from": each.from_address,
@@ -65,8 +66,8 @@ def _choice(end: End) -> dict[str, object]:
             "proposer": speculation.proposer_model_id or None,
             "drop_reason": speculation.drop_reason.value if speculation.drop_reason else None,
             "seed": done.seed,
-            "prefill_seconds": done.timings.prefill_seconds,
             "first_token_seconds": done.timings.first_token_seconds,
             "total_seconds": done.timings.total_seconds,
+            "forgotten_tokens": done.forgotten_token_count,
         }
     return report

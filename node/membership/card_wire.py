@@ -113,6 +113,7 @@ def card_to_wire(card: Card) -> capability_pb2.CapabilityCard:
         archive=_archive_to_wire(card.archive),
         http_address=card.http_address,
         loading=card.loading,
+        host_id=card.host_id,
     )
 
 
@@ -141,6 +142,7 @@ def card_from_wire(wire: capability_pb2.CapabilityCard) -> Card:
         archive=_archive_from_wire(wire.archive) if wire.HasField("archive") else None,
         http_address=wire.http_address,
         loading=wire.loading,
+        host_id=wire.host_id,
     )
 
 
@@ -187,6 +189,7 @@ def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
         block_size=offer.block_size,
         history_layer_count=offer.history_layer_count,
         rank_count=offer.rank_count,
+        thread_count=offer.thread_count,
     )
 
 
@@ -215,6 +218,7 @@ def offer_from_wire(wire: model_pb2.ModelOffer) -> ModelOffer:
         block_size=wire.block_size,
         history_layer_count=wire.history_layer_count,
         rank_count=wire.rank_count,
+        thread_count=wire.thread_count,
     )
 
 

@@ -45,10 +45,10 @@ _REJECTION_REASONS: dict[RejectionReason, wire.RejectionReason.ValueType] = {
 }
 
 
-def kv_strategy_from_wire(value: int) -> KvStrategy:
-    """The strategy; sink_window when not given. Raises `BadParameters`."""
+def kv_strategy_from_wire(value: int) -> KvStrategy | None:
+    """The strategy; None when not given. Raises `BadParameters`."""
     if value == wire.KV_STRATEGY_UNSPECIFIED:
-        return KvStrategy.SINK_WINDOW
+        return None
     for strategy, number in _KV_STRATEGIES.items():
         if number == value:
             return strategy
@@ -89,6 +89,7 @@ def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
         archive_node_id=request.restorer.node_id,
         without_archive=request.restorer.kind == wire.RESTORER_KIND_IDENTITY,
         reads_back=request.restorer.attend == wire.RESTORER_ATTEND_VERIFIER,
+        grows=not request.context_tokens,
     )
 
 
@@ -131,6 +132,7 @@ def plan_to_wire(plan: Plan) -> wire.Plan:
             )
             for each in plan.trials
         ],
+        kv_strategy=kv_strategy_to_wire(plan.kv_strategy),
     )
 
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 import grpc.aio
 
-from fleet.card import Card, Role
+from fleet.card import Card, ModelOffer, Role
 from fleet.errors import FleetError
+from fleet.kv_choice import ChosenStrategy, choose_kv_strategy
 from fleet.liveness import Liveness
 from fleet.node_view import UNLIMITED_BYTES
 from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from fleet.plan import KvStrategy, Plan, PlanRequest
+from fleet.predicted_pair import Server
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from node.planning.fleet_view import FleetView
 
@@ -97,6 +99,13 @@ class Planner:
         collected.free_bytes[self._fleet.self_id] = UNLIMITED_BYTES
         return plan(request, nodes, collected.measurements())
 
+    def kv_choice_here(self, request: PlanRequest, offer: ModelOffer) -> ChosenStrategy:
+        """How a session on this node's verifier `offer` keeps keys and values, left open."""
+        nodes = self._fleet.nodes()
+        card = next(view.card for view in nodes if view.card.node_id == self._fleet.self_id)
+        measured = self._own_side(nodes).measurements()
+        return choose_kv_strategy(request, Server(card, offer), nodes, measured)
+
     def _own_side(self, nodes: list[NodeView]) -> _Collected:
         own = self._own()
         self_id = self._fleet.self_id
@@ -171,5 +180,6 @@ def _acceptance(line: capability_pb2.MeasuredAcceptance) -> MeasuredAcceptance |
 def _is_asked(card: Card, request: PlanRequest) -> bool:
     """Whether a plan needs to know what a node measured."""
     serves = any(offer.model_id == request.verifier_model for offer in card.offers(Role.VERIFIER))
-    needs_archive = request.kv_strategy is KvStrategy.RESTORED and not request.without_archive
+    may_need = request.kv_strategy in (KvStrategy.RESTORED, None)
+    needs_archive = may_need and not request.without_archive
     return serves or (needs_archive and card.archive is not None)

@@ -192,6 +192,7 @@ class Generations:
             speculation=SpeculationStatistics(),
             timeline=(),
             seed=0 if spec.sampling.greedy else spec.sampling.seed,
+            forgotten_token_count=record.session.forgotten_count,
         )
         return self._finished(session, done, queue_seconds)
 

@@ -24,6 +24,9 @@ MOST_REBUILDS = 3
 class OpenSession:
     """A session as this node serves it; `ordinal` orders all sessions by age.
 
+    `asked` is what its client said, `spec` the same with what the node decided, for
+    `kv_reason`, empty when nothing was. `opening_seconds` is what computing the first
+    tokens took that it was opened with, None before that is done, and without any.
     `turn` is held by the one operation that runs, `loops` knows whether what it
     generates repeats itself. `rebuild_count` caches in a row
     were made anew for the first `rebuilt_length` tokens.
@@ -32,9 +35,12 @@ class OpenSession:
     session_id: str
     ordinal: int
     spec: SessionSpec
+    asked: SessionSpec
     served: ServedVerifier
     pairing: Pairing
     restorer: SessionRestorer | None = None
+    kv_reason: str = ""
+    opening_seconds: float | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     loops: LoopWatch = field(default_factory=LoopWatch)
     rebuilt_length: int = 0
@@ -73,6 +79,8 @@ class OpenSession:
 def planned(session: OpenSession) -> Plan:
     """The pair that serves a session, and where its archive is, with the reasons of both."""
     plan, restorer = session.pairing.plan, session.restorer
+    told = (session.kv_reason,) if session.kv_reason else ()
+    plan = replace(plan, kv_strategy=session.spec.kv_strategy, reasons=(*plan.reasons, *told))
     if restorer is None:
         return plan
     reasons = (*plan.reasons, *restorer.told)

@@ -122,6 +122,7 @@ def done_to_wire(
             seed=done.seed,
             restorer_rebuild_count=restorer_rebuild_count,
             link_changes=[_link_change_to_wire(each, started_at) for each in link_changes],
+            forgotten_token_count=done.forgotten_token_count,
         )
     )
 
@@ -204,6 +205,15 @@ def session_to_wire(
         drop_reason=_drop_reason_to_wire(drop_reason),
         forward_count=session.forward_count,
         restorer=_restorer_to_wire(restorer, session),
+        invariants=[
+            wire.InvariantCount(
+                invariant=each.invariant,
+                check_count=each.check_count,
+                violation_count=each.violation_count,
+            )
+            for each in session.invariants
+        ],
+        forgotten_token_count=session.forgotten_count,
     )
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from engine.errors import GroupLost, InvariantViolated, RestorerLost, SessionNotFound
+from engine.errors import GroupLost, SessionNotFound
 from engine.generation_report import TIMELINE_BLOCKS
-from engine.session_store import Activity
-from engine.turns import PrefillTurn
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya.v1 import runtime_pb2_grpc
 from node.membership.card_wire import offer_to_wire
-from node.planning.plan_wire import plan_to_wire
+from node.planning.plan_wire import kv_strategy_to_wire, plan_to_wire
 from node.rpc.refusals import MalformedMessage
+from node.sessions.appending import Appends
 from node.sessions.finished import Finished
 from node.sessions.generations import Generations
 from node.sessions.open_session import planned
@@ -29,6 +27,7 @@ from node.sessions.runtime_wire import (
     session_spec_from_wire,
 )
 from node.sessions.session_desk import SessionDesk
+from node.sessions.session_opening import SessionOpening
 from node.sessions.session_watch import SessionWatch, session_info
 from node.sessions.tokenizer_files import tokenizer_messages
 
@@ -56,7 +55,10 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         watch: SessionWatch,
         clock: Callable[[], float],
     ) -> None:
+        """`clock` gives monotonic seconds."""
         self._desk = desk
+        self._appends = Appends(desk, clock)
+        self._opening = SessionOpening(desk, self._appends)
         self._generations = generations
         self._watch = watch
         self._clock = clock
@@ -64,48 +66,34 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     async def CreateSession(  # noqa: N802
         self, request: wire.CreateSessionRequest, _context: Context
     ) -> wire.CreateSessionResponse:
-        """Opens a session with an empty history."""
-        session = await self._desk.open(session_spec_from_wire(request))
+        """Opens a session, with the first tokens of its history."""
+        spec = session_spec_from_wire(request)
+        session = await self._opening.open(spec, list(request.initial_token_ids))
+        _, record = self._desk.get(session.session_id)
         offer = session.served.offer
         return wire.CreateSessionResponse(
             session_id=session.session_id,
             model=offer_to_wire(offer),
             vocabulary_size=offer.vocabulary_size,
             plan=plan_to_wire(planned(session)),
+            kv_strategy=kv_strategy_to_wire(session.spec.kv_strategy),
+            history_length=len(record.session.history),
+            prefill_seconds=session.opening_seconds or 0.0,
         )
 
     async def AppendTokens(  # noqa: N802
         self, request: wire.AppendTokensRequest, _context: Context
     ) -> wire.AppendTokensResponse:
-        """Appends, then computes keys and values one forward at a time.
-
-        All tokens are in the history before the first forward. A caller that
-        leaves stops the computation within one forward: the history keeps all
-        the tokens, and the session's next operation computes the rest.
-        """
+        """Appends, and computes keys and values: see `Appends.append`."""
         session, _record = self._desk.get(request.session_id)
         expected = (
             request.expected_history_length if request.HasField("expected_history_length") else None
         )
-        token_ids = list(request.token_ids)
         async with session.turn:
-            worker = session.served.worker
-            with self._desk.working(session, Activity.APPENDING) as record:
-                try:
-                    await session.pairing.conditioned()
-                    length = await worker.run(partial(record.session.append, token_ids, expected))
-                    while record.session.pending:
-                        # Otherwise the server's stop would end it, without a reason.
-                        self._desk.refuse_when_draining()
-                        try:
-                            with self._desk.prefilling(session):
-                                await worker.run(PrefillTurn(record.session))
-                        except RestorerLost:
-                            await self._desk.recover(session)
-                except InvariantViolated as error:
-                    self._desk.violated(session.session_id, error)
-                    raise
-        return wire.AppendTokensResponse(history_length=length)
+            appended = await self._appends.append(session, list(request.token_ids), expected)
+        return wire.AppendTokensResponse(
+            history_length=appended.history_length, prefill_seconds=appended.prefill_seconds
+        )
 
     # grpc.aio takes a coroutine that writes as well as a generator, and a
     # cancelled coroutine cleans up at once.

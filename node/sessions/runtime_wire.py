@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from hashlib import sha256
 
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import BadParameters
@@ -55,9 +57,25 @@ class SpeculationSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstTokens:
+    """Which tokens a session was opened with: how many, and their SHA-256 as 4 bytes each."""
+
+    count: int = 0
+    digest: str = ""
+
+    @classmethod
+    def of(cls, token_ids: Sequence[int]) -> FirstTokens:
+        """Those of a request; no digest for none."""
+        if not token_ids:
+            return cls()
+        return cls(len(token_ids), sha256(array("I", token_ids).tobytes()).hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
 class SessionSpec:
     """A session as it was asked for, defaults filled in.
 
+    One that `leaves_strategy` to the node is a `sink_window` one until it is `decided`.
     `sink_tokens` and `window_tokens` are those of `sink_window` and `restored`;
     `max_history_tokens` that of `full`, 0 for the model's context length;
     `restorer` that of `restored`, None for the others.
@@ -73,13 +91,23 @@ class SessionSpec:
     request_id: str
     max_history_tokens: int
     restorer: RestorerChoice | None = None
+    leaves_strategy: bool = False
+    first_tokens: FirstTokens = FirstTokens()
+
+    def decided(self, strategy: KvStrategy) -> SessionSpec:
+        """The same with the strategy that was chosen for it, whose restorer is an archive."""
+        restorer = RestorerChoice() if strategy is KvStrategy.RESTORED else None
+        return replace(self, kv_strategy=strategy, restorer=restorer, leaves_strategy=False)
 
     def cache_spec(self, info: VerifierInfo, restorer: RestorerSpec | None = None) -> CacheSpec:
         """The cache to allocate on a verifier; `restorer` is that of `restored`."""
         if self.kv_strategy is KvStrategy.FULL:
             longest = info.context_length
             return CacheSpec(
-                CacheKind.CONTIGUOUS, capacity=min(self.max_history_tokens or longest, longest)
+                CacheKind.CONTIGUOUS,
+                capacity=min(self.max_history_tokens or longest, longest),
+                # A bound that the client gave is taken at once, so that it can be relied on.
+                grows=not self.max_history_tokens,
             )
         if self.kv_strategy is KvStrategy.RESTORED:
             return CacheSpec(
@@ -101,13 +129,14 @@ class SessionSpec:
             proposer_node_id=self.speculation.proposer_node_id,
             verifier_node_id=verifier_node_id,
             context_tokens=context_tokens,
-            kv_strategy=self.kv_strategy,
+            kv_strategy=None if self.leaves_strategy else self.kv_strategy,
+            grows=not self.max_history_tokens,
             sink_tokens=self.sink_tokens,
             window_tokens=self.window_tokens,
             block_size=self.speculation.block_size,
             without_proposer=self.speculation.choice is SpeculationChoice.OFF,
             # The desk opens the archive itself, and says where.
-            without_archive=True,
+            without_archive=not self.leaves_strategy,
         )
 
 
@@ -139,14 +168,15 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
     window = request.window_tokens if request.HasField("window_tokens") else DEFAULT_WINDOW_TOKENS
     if window < 1:
         raise _out_of_range("window_tokens", window, "at least 1")
-    strategy = kv_strategy_from_wire(request.kv_strategy)
+    asked = kv_strategy_from_wire(request.kv_strategy)
+    strategy = asked or KvStrategy.SINK_WINDOW
     restorer = None
     if strategy is KvStrategy.RESTORED:
         restorer = restorer_from_wire(request.restorer)
     elif request.HasField("restorer"):
         raise BadParameters(
-            f"a session of kv_strategy {strategy.value} evicts nothing that is restored; ask for"
-            " kv_strategy restored, or leave restorer out",
+            f"a session of kv_strategy {asked.value if asked else 'unspecified'} evicts nothing"
+            " that this restorer keeps; ask for kv_strategy restored, or leave restorer out",
             field="restorer",
         )
     return SessionSpec(
@@ -162,6 +192,8 @@ def session_spec_from_wire(request: wire.CreateSessionRequest) -> SessionSpec:
         request_id=request.request_id,
         max_history_tokens=request.max_history_tokens,
         restorer=restorer,
+        leaves_strategy=asked is None,
+        first_tokens=FirstTokens.of(request.initial_token_ids),
     )
 
 

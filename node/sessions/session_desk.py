@@ -21,11 +21,11 @@ from engine.errors import (
     RestorerLost,
     SessionNotFound,
 )
-from engine.session_store import Activity, EndReason, SessionOptions, SessionRecord
+from engine.session_store import Activity, EndReason, SessionRecord
 from fleet.card import Role
 from fleet.errors import ModelNotFound
 from fleet.liveness import Liveness
-from node.archive.session_restorers import Restorers, SessionRestorer
+from node.archive.session_restorers import Restorers
 from node.metrics import NodeMetrics
 from node.rpc.refusals import Draining, ForkBeyondHistory, ModelLoading, ModelServedElsewhere
 from node.sessions.kept_here import KeptHere
@@ -34,6 +34,7 @@ from node.sessions.open_session import OpenSession
 from node.sessions.pairing import Pairing
 from node.sessions.runtime_wire import SessionSpec, check_for_model
 from node.sessions.served_verifier import ServedVerifier
+from node.sessions.session_making import KvDecision, MadeSession, SessionMaking
 from node.sessions.session_words import SessionWords
 from node.sessions.surroundings import Surroundings
 
@@ -98,6 +99,9 @@ class SessionDesk:
         self._metrics = metrics
         self._clock = clock
         self._sessions: dict[str, OpenSession] = {}
+        self._making = SessionMaking(
+            around.planner, restorers, self._sessions, around.fleet.self_id
+        )
         self._next_ordinal = 1
         self._ends: OrderedDict[str, EndReason] = OrderedDict()
         self._ending: set[asyncio.Task[None]] = set()
@@ -117,30 +121,31 @@ class SessionDesk:
         if self._draining:
             raise Draining("this node is leaving the fleet; resume the session elsewhere")
 
-    async def open(self, spec: SessionSpec) -> OpenSession:
+    async def open(self, asked: SessionSpec) -> OpenSession:
         """A new session, or the one that the same request id opened.
 
         Raises `Draining`, `ModelServedElsewhere`, `ModelLoading`, `ModelNotFound`,
         `NoPlacement`, `BadParameters` (also for a request id that asked for
-        something else), `OutOfKvMemory`; of a `restored` one also
+        something else), `OutOfKvMemory`; of one that was asked to be `restored` also
         `KvStrategyUnsupported`, `NoArchive`, `ArchiveFull`, `RestorerMismatch`
         and `TrainedForAnother`.
         """
         self.refuse_when_draining()
-        served = self.served(spec.model_id)
-        check_for_model(spec, served.verifier.info)
-        pairing = Pairing(spec, served.verifier.info, self._around)
-        record, restorer = await self._new(spec, served)
-        while record.session.end_reason:
+        served = self.served(asked.model_id)
+        check_for_model(asked, served.verifier.info)
+        decision = self._making.decide(asked, served)
+        pairing = Pairing(decision.spec, served.verifier.info, self._around)
+        made = await self._making.make(asked, decision, served)
+        while made.record.session.end_reason:
             # It was opened for an earlier call with this request id, whose client
             # has left: the session was taken back while this call waited for it.
-            record, restorer = await self._new(spec, served)
-        session = self._sessions.get(record.session_id)
+            made = await self._making.make(asked, decision, served)
+        session = self._sessions.get(made.record.session_id)
         if session is None:
-            return self._entered(record, spec, served, pairing, restorer)
-        if session.spec != spec:
+            return self._entered(made, asked, served, pairing)
+        if session.asked != asked:
             raise BadParameters(
-                f"request id {spec.request_id!r} opened another kind of session; take a new id",
+                f"request id {asked.request_id!r} opened another kind of session; take a new id",
                 field="request_id",
             )
         return session
@@ -169,10 +174,10 @@ class SessionDesk:
             # Not evicted either while it waits for the verifier's thread.
             with served.store.hold(origin.session_id, Activity.IDLE):
                 try:
-                    record = await self._created(served, fork)
+                    record = await self._making.created(served, fork)
                 except RestorerLost:
                     await self.recover(origin)
-                    record = await self._created(served, fork)
+                    record = await self._making.created(served, fork)
         except InvariantViolated as error:
             self.violated(origin.session_id, error)
             raise
@@ -181,7 +186,9 @@ class SessionDesk:
         restorer = origin.restorer
         if restorer is not None:
             restorer = self._restorers.forked(restorer, record.session.evicted)
-        return self._entered(record, origin.spec, served, pairing, restorer)
+        decision = KvDecision(origin.spec, origin.kv_reason)
+        made = MadeSession(record, restorer, decision)
+        return self._entered(made, origin.asked, served, pairing)
 
     async def recover(self, session: OpenSession) -> None:
         """Gives a session that lost what it had evicted a new archive and an empty cache.
@@ -317,50 +324,20 @@ class SessionDesk:
         if self._ending:
             await asyncio.wait(self._ending)
 
-    async def _new(
-        self, spec: SessionSpec, served: ServedVerifier
-    ) -> tuple[SessionRecord, SessionRestorer | None]:
-        """A record in the store, and what restores its evicted positions."""
-        info = served.verifier.info
-        restorer, evicted = None, None
-        cache_spec = spec.cache_spec(info)
-        if spec.restorer is not None:
-            of, encoder = await self._restorers.resolve(spec.restorer, info)
-            cache_spec = spec.cache_spec(info, of)
-            shape = served.verifier.evicted_shape(cache_spec)
-            restorer = SessionRestorer(spec.restorer, of, shape, info.weights_digest, encoder)
-            evicted = await self._restorers.open(restorer)
-        create = partial(
-            served.store.create,
-            cache_spec,
-            SessionOptions(spec.client_label, spec.stop_token_ids),
-            spec.request_id,
-            evicted=evicted,
-        )
-        return await self._created(served, create), restorer
-
-    async def _created(
-        self, served: ServedVerifier, create: Callable[[], SessionRecord]
-    ) -> SessionRecord:
-        """A record made in the verifier's thread; ended again when the caller left meanwhile."""
-        creating = asyncio.ensure_future(served.worker.run(create))
-        try:
-            return await asyncio.shield(creating)
-        except asyncio.CancelledError:
-            creating.add_done_callback(partial(_abandon, served, self._sessions))
-            raise
-
     def _entered(
-        self,
-        record: SessionRecord,
-        spec: SessionSpec,
-        served: ServedVerifier,
-        pairing: Pairing,
-        restorer: SessionRestorer | None,
+        self, made: MadeSession, asked: SessionSpec, served: ServedVerifier, pairing: Pairing
     ) -> OpenSession:
+        record = made.record
         pairing.attach(record.session)
         session = OpenSession(
-            record.session_id, self._next_ordinal, spec, served, pairing, restorer
+            record.session_id,
+            self._next_ordinal,
+            made.decision.spec,
+            asked,
+            served,
+            pairing,
+            made.restorer,
+            made.decision.reason,
         )
         self._next_ordinal += 1
         self._sessions[record.session_id] = session
@@ -400,17 +377,3 @@ class SessionDesk:
             model_id=model_id[:64],
             served=names,
         )
-
-
-def _abandon(
-    served: ServedVerifier,
-    sessions: Mapping[str, OpenSession],
-    creating: asyncio.Future[SessionRecord],
-) -> None:
-    """Ends a session whose client left before it heard of it."""
-    if creating.cancelled() or creating.exception() is not None:
-        return
-    session_id = creating.result().session_id
-    if session_id not in sessions:
-        with suppress(SessionNotFound, GroupLost):
-            served.store.close(session_id)

@@ -67,6 +67,7 @@ async def load_served_verifier(
 
 
 def _choose_threads(verifier: Verifier, clock: Callable[[], float]) -> None:
+    """Before anything is checked or measured: either holds for one number of threads."""
     threads = threads_of(verifier)
     if threads is None or "OMP_NUM_THREADS" in os.environ:
         # What a person set stays.
@@ -102,7 +103,8 @@ async def serve_verifier(
 def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer:
     """What the card says of a loaded verifier, its exactness settled and its steps measured now.
 
-    `clock` gives monotonic seconds.
+    Both with the threads that the calling thread's forwards take: they must not
+    change any more. `clock` gives monotonic seconds.
     """
     info = verifier.info
     # First of all: it chooses the shapes of the forwards that are measured.
@@ -125,4 +127,5 @@ def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer
         kv_fixed_bytes=info.kv_fixed_bytes,
         backend=info.backend,
         history_layer_count=info.history_layer_count,
+        thread_count=exactness.thread_count,
     )

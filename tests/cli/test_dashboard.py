@@ -101,10 +101,34 @@ def test_a_missing_node_js_is_told_with_its_mend(fleet, tmp_path):
     assert "install Node.js 20" in done.err
 
 
-def test_without_a_node_on_this_machine_it_says_how_to_start_one(fleet):
-    done = fleet.run("dashboard", "--no-open", "--json")
-    assert done.code == 3
-    assert done.json["error"]["reason"] in {"NO_LOCAL_NODE", "DASHBOARD_NOT_BUILT"}
+@built
+def test_started_before_its_node_it_waits_for_it_and_finds_it(fleet):
+    process = fleet.start("dashboard", "--no-open", "--json")
+    agent = None
+    try:
+        ready, waiting = (json.loads(process.stdout.readline()) for _ in range(2))
+        assert (ready["event"], ready["node"]) == ("ready", None)
+        assert waiting == {"event": "waiting", "for": "a node of this machine"}
+        agent = fleet.start(
+            *("join", "--json", "--name", "late", "--no-mdns", "--serve", "proposer=ngram"),
+            *("--bind", "127.0.0.1:0"),
+        )
+        address = json.loads(agent.stdout.readline())["address"]
+        watching = json.loads(process.stdout.readline())
+        assert watching == {"event": "watching", "node": address}
+    finally:
+        for each in (process, agent):
+            if each is not None:
+                each.terminate()
+                each.communicate(timeout=PATIENCE_SECONDS)
+
+
+@built
+def test_a_person_is_told_what_it_waits_for(screen):
+    board = screen("dashboard", "--no-open", "--node", NOBODY)
+    board.wait_for(f"it waits for a node at {NOBODY}: start one with `fleet join`")
+    board.interrupt()
+    assert board.end() == 0
 
 
 @built

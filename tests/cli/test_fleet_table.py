@@ -11,7 +11,8 @@ from kakeya import (
     Role,
 )
 from node.cli.fleet_table import COLUMNS, heading, rows
-from node.cli.tables import plain_table
+from node.cli.host_memory import hosts_of
+from node.cli.tables import ScreenTable, plain_table
 
 GIB = 1024**3
 
@@ -53,7 +54,8 @@ def status(name, liveness=Liveness.ALIVE, *, age=0.4, trip=0.00031, is_self=Fals
 
 
 def line(node, **more):
-    return plain_table(COLUMNS, rows([node], **more)).splitlines()[1]
+    hosts = hosts_of([node], {node.node_id: node.card.memory_free_bytes} if node.card else {})
+    return plain_table(COLUMNS, rows([node], hosts, **more)).splitlines()[1]
 
 
 def test_a_node_is_told_with_role_and_model_memory_liveness_age_and_round_trip():
@@ -138,3 +140,22 @@ def test_an_archive_is_told_as_join_takes_it():
 def test_a_ring_stands_beside_the_address():
     assert line(status("a")).endswith("10.0.0.1:7600")
     assert line(status("a", ring_address="10.1.0.1:41000")).endswith("10.0.0.1:7600, ring")
+
+
+def test_on_eighty_columns_names_and_addresses_stay_whole():
+    model = offer("Qwen3-Coder-30B-A3B-Instruct-4bit-DWQ", Role.VERIFIER, exact=True)
+    addresses = [f"192.168.178.{number}:7600" for number in (120, 121, 122)]
+    nodes = [
+        status(f"living-room-mini-{index}", models=(model,), addresses=(address,))
+        for index, address in enumerate(addresses)
+    ]
+    lines = [each.plain for each in ScreenTable(COLUMNS, rows(nodes), "fleet").lines(80)]
+    assert max(map(len, lines)) <= 80
+    for whole in (*addresses, model.model_id, "4.00 / 16.0 GiB", "alive, 0.4 s ago"):
+        assert any(whole in line for line in lines), whole
+
+
+def test_piped_a_node_is_one_line_whatever_its_length():
+    node = status("mini-1", models=(offer("m" * 200, Role.VERIFIER),))
+    assert line(node).count("m" * 200) == 1
+    assert line(node).endswith("10.0.0.1:7600")

@@ -16,7 +16,7 @@ def generating(agents):
     """A session on the verifier that generates, block by block drafted, until the test ends."""
     with Client(agents[0].address) as client:
         session = client.create_session(
-            "toy", label="long-one", speculation=Speculation("ngram", block_size=4)
+            "toy", client_label="long-one", speculation=Speculation("ngram", block_size=4)
         )
         with session:
             session.append([97, 98, 99] * 40)
@@ -97,7 +97,7 @@ def test_a_paused_picture_stays_as_it_was(screen, agents, generating):
     top.wait_for("PAUSED")
     before = top.lines
     with Client(agents[0].address) as client:
-        session = client.create_session("toy", label="late", speculation="off")
+        session = client.create_session("toy", client_label="late", speculation="off")
         assert top.lines == before
         top.press("p")
         top.wait_for("late")

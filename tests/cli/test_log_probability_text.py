@@ -1,7 +1,8 @@
 import math
 
 from kakeya import Alternative
-from node.cli.log_probability_text import log_probability_lines
+from node.cli.log_probability_text import log_probability_table, perplexity_line
+from node.cli.tables import plain_table
 
 WORDS = {1: " a", 2: "\n", 3: "ß"}
 
@@ -15,8 +16,9 @@ def test_a_token_a_line_with_what_was_likely_in_its_place():
         (Alternative(3, -0.1), Alternative(1, math.log(0.5))),
         (Alternative(2, math.log(0.125)),),
     ]
-    lines = log_probability_lines([1, 2], [math.log(0.5), math.log(0.125)], alternatives, decode)
-    assert lines == [
+    values = [math.log(0.5), math.log(0.125)]
+    table = plain_table(*log_probability_table([1, 2], values, alternatives, decode))
+    assert [*table.splitlines(), perplexity_line(values)] == [
         "id  token   log p  likeliest",
         ' 1  " a"   -0.693  "ß" -0.100  " a" -0.693',
         r' 2  "\n"   -2.079  "\n" -2.079',
@@ -25,10 +27,10 @@ def test_a_token_a_line_with_what_was_likely_in_its_place():
 
 
 def test_without_alternatives_there_is_no_column_for_them():
-    lines = log_probability_lines([3], [0.0], (), decode)
-    assert lines[0] == "id  token  log p"
-    assert lines[-1] == "mean log-probability 0.000, perplexity 1.00"
+    columns, _ = log_probability_table([3], [0.0], (), decode)
+    assert [column.title for column in columns] == ["id", "token", "log p"]
+    assert perplexity_line([0.0]) == "mean log-probability 0.000, perplexity 1.00"
 
 
 def test_a_perplexity_beyond_all_numbers_is_no_failure():
-    assert "too large" in log_probability_lines([3], [-1e4], (), decode)[-1]
+    assert "too large" in perplexity_line([-1e4])

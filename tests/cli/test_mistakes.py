@@ -2,13 +2,16 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+from in_process import Finished
 
+FLEET = (sys.executable, "-m", "node.cli")
 CLIENTS = {
     "status": [],
     "top": [],
@@ -19,6 +22,24 @@ CLIENTS = {
     "bench": ["--verifier", "tiny"],
     "leave": [],
 }
+
+
+@pytest.fixture
+def shell(fleet):
+    """Runs `fleet` with the redirections that a shell writes."""
+
+    def run(line, stdin=b""):
+        done = subprocess.run(
+            ["sh", "-c", f"exec {shlex.join(FLEET)} {line}"],
+            input=stdin,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            env=fleet.environment | {"PYTHONUTF8": "1"},
+        )
+        return Finished(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
 
 
 def one_sentence(done):
@@ -64,7 +85,7 @@ def test_errors_are_json_when_json_is_asked_for(fleet, free_address):
         (["jion"], "did you mean `fleet join`"),
         (["frobnicate"], "fleet --help"),
         (["status", "--wach"], "--watch"),
-        (["status", "--node", "nowhere"], "HOST:PORT"),
+        (["status", "--node", ""], "HOST:PORT"),
         (["status", "--node", "host:99999"], "65535"),
         (["status", "--node", "::1:7600"], "HOST:PORT"),
         (["generate"], "PROMPT"),
@@ -78,6 +99,8 @@ def test_errors_are_json_when_json_is_asked_for(fleet, free_address):
         (["bench", "--rounds", "0"], "1<=x"),
         (["leave", "--drain", "-1"], "0<x"),
         (["plan", "--context", "-1"], "0<=x"),
+        (["completion"], "bash, zsh, fish"),
+        (["generate", b"\xff"], "is not utf-8 text"),
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_says_what_is_right(fleet, words, says):
@@ -140,12 +163,89 @@ def test_of_several_agents_here_the_first_by_name_is_asked_and_the_others_named(
     assert f"no node answers at {free_address}" in done.err
 
 
-def test_a_closed_pipe_is_no_traceback(fleet):
-    with fleet.start("--help") as process:
+def test_a_pipe_that_nobody_reads_is_the_signals_exit_code_and_no_word(fleet, agents):
+    words = ["--no-stop-at-eos", "--max-tokens", "1000", "--speculation", "off", "def"]
+    with fleet.start("generate", "--node", agents[0].address, *words) as process:
+        process.stdout.read(1)
         process.stdout.close()
         err = process.stderr.read()
+    assert process.returncode == 141
     assert "Traceback" not in err
     assert "Exception ignored" not in err
+    assert "fleet:" not in err
+
+
+@pytest.mark.parametrize("words", ["--help", "status", "status --json"])
+@pytest.mark.parametrize(
+    ("output", "why"), [(">/dev/full", "No space left"), (">&-", "it is closed")]
+)
+def test_what_cannot_be_printed_is_said_once(fleet, agents, shell, words, output, why):
+    node = "" if words == "--help" else f"--node {agents[0].address}"
+    done = shell(f"{words} {node} {output}")
+    assert done.code == 3
+    assert why in one_sentence(done)
+
+
+@pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
+def test_what_cannot_be_told_leaves_the_exit_code(shell, free_address, errors):
+    assert shell(f"status --node {free_address} {errors}").code == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("generate -", 2), ("verify --prompts -", 2), ("chat --plain", 2)],
+)
+def test_input_that_is_no_text_is_said(shell, agents, words, code):
+    done = shell(f"{words} --node {agents[0].address}", stdin=b"\xff\xfe\n")
+    assert done.code == code
+    assert "standard input is not UTF-8 text" in one_sentence(done)
+
+
+def test_closed_input_is_an_empty_one(shell, agents):
+    done = shell(f"generate - --node {agents[0].address} <&-")
+    assert done.code == 2
+    assert "the prompt is empty" in one_sentence(done)
+
+
+@pytest.mark.parametrize("module", ["click", "grpc"])
+def test_ctrl_c_while_a_module_loads_is_answered_without_a_word(fleet, module):
+    """Where an exception would be lost: in a finalizer, as imports run many."""
+    program = (
+        "import os, signal, sys\n"
+        "class Dying:\n"
+        "    def __del__(self): os.kill(os.getpid(), signal.SIGINT)\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: Dying()\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['fleet', 'status', '--node', '127.0.0.1:1']\n"
+        "from node.cli.main import main; main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=fleet.environment,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_before_ctrl_c_is_answered_nothing_loads_that_takes_time():
+    program = (
+        "import os; before = set(sys.modules)\n"
+        "import node.cli.main\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{program}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["__future__", "gc", "node", "node.cli", "node.cli.main"]
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,14 @@ def test_a_drawn_seed_is_told():
     assert "seed 77" in statistics_lines(dataclasses.replace(DONE, seed=77), PLAN)
 
 
+def test_what_is_forgotten_is_told_with_its_mends():
+    assert not any("forgotten" in line for line in statistics_lines(DONE, PLAN))
+    forgetful = dataclasses.replace(DONE, history_length=3100, forgotten_token_count=2072)
+    (line,) = [each for each in statistics_lines(forgetful, PLAN) if "forgotten" in each]
+    for words in ("2,072 of 3,100 tokens", "--window", "--kv restored", "--kv full"):
+        assert words in line
+
+
 def test_without_drafts_nothing_is_made_up():
     assert drafts_text(done(proposer_model_id=""), PLAN) == "no proposer"
     assert "drafted nothing" in drafts_text(done(drafted_count=0), PLAN)

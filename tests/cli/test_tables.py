@@ -1,8 +1,10 @@
 import io
 
+import pytest
 from rich.console import Console
 
-from node.cli.tables import Cell, Column, memory_bar, plain_table, rich_table
+from node.cli.folding import HANGING
+from node.cli.tables import Cell, Column, ScreenTable, memory_bar, plain_table
 
 COLUMNS = [Column("node"), Column("tokens", right=True)]
 ROWS = [["mini-1", "7"], [Cell("a-long-name", style="red", ornament="██"), "1,024"]]
@@ -22,7 +24,7 @@ def test_plain_lines_end_without_spaces():
 
 def test_a_terminal_gets_the_ornament_and_the_same_words():
     screen = io.StringIO()
-    Console(file=screen, width=80).print(rich_table(COLUMNS, ROWS, title="the fleet"))
+    Console(file=screen, width=80).print(ScreenTable(COLUMNS, ROWS, "the fleet"))
     text = screen.getvalue()
     assert "██ a-long-name" in text
     for word in ("the fleet", "mini-1", "1,024", "tokens"):
@@ -31,8 +33,39 @@ def test_a_terminal_gets_the_ornament_and_the_same_words():
 
 def test_cells_are_never_read_as_markup():
     screen = io.StringIO()
-    Console(file=screen, width=80).print(rich_table(COLUMNS, [["[bold]x[/bold]", "1"]]))
+    Console(file=screen, width=80).print(ScreenTable(COLUMNS, [["[bold]x[/bold]", "1"]]))
     assert "[bold]x[/bold]" in screen.getvalue()
+
+
+NODES = [
+    Column("node"),
+    Column("serves", folds=1),
+    Column("memory", folds=2),
+    Column("address", folds=3),
+]
+NODE = ["attic-box", "verifier=Qwen3-Coder-30B-4bit, proposer=ngram", "-", "192.168.178.20:7600"]
+
+
+def shown(width):
+    return [line.plain for line in ScreenTable(NODES, [NODE]).lines(width)][2:]
+
+
+def test_a_line_that_is_too_long_gives_whole_columns_to_lines_below():
+    assert len(shown(100)) == 1
+    assert shown(60) == [
+        "attic-box  -       192.168.178.20:7600",
+        "  serves verifier=Qwen3-Coder-30B-4bit, proposer=ngram",
+    ]
+
+
+@pytest.mark.parametrize("width", range(1, 100))
+def test_no_width_breaks_an_address_or_a_name(width):
+    lines = shown(width)
+    words = " ".join(lines).split()
+    for text in NODE:
+        assert all(part in words for part in text.split() if part != "-"), lines
+    longest = max(len(word) for text in NODE for word in text.split())
+    assert max(map(len, lines)) <= max(width, longest + 2 * HANGING)
 
 
 def test_memory_bars_are_as_full_as_the_memory():

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from engine.backends.torch_backend.group_store import torch_pool
-from engine.backends.torch_backend.product_rows import query_counts
 from engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
-from engine.kv_layout import AttentionLayer
 from engine.restoration.contract import NOTHING_SEEN, EvictedQueries
 from engine.restoration.shape import EvictedShape
 
@@ -260,16 +258,3 @@ def alone(
         kept = len(list(named))
         store.deposit(max(store.length, shape.sink), evicted_stores.part(whole, 0, kept))
     return store
-
-
-def test_fewer_rows_are_used_only_where_they_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = AttentionLayer(kv_heads=1, groups=5, head_dim=24)
-    assert query_counts(layer, torch.float32)[-1] == 16
-
-    def of_the_number_of_rows(rows, feed, scaling):
-        seen = torch.ones(rows.shape[0], rows.shape[1], 1)
-        return seen, rows * (1 + 1e-6 * (rows.shape[1] % 20)), seen
-
-    module = query_counts.__wrapped__.__globals__
-    monkeypatch.setitem(module, "partial_attention", of_the_number_of_rows)
-    assert query_counts.__wrapped__(layer, torch.float32) == (4, 8, 16)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.backends import load_verifier
 from engine.exactness import Exactness, is_exact, settle
@@ -45,6 +46,10 @@ class Altered:
     def row_counts(self) -> tuple[int, ...]:
         return self._inner.row_counts
 
+    @property
+    def thread_count(self) -> int:
+        return self._inner.thread_count
+
     def shallow(self) -> Altered:
         return self
 
@@ -67,7 +72,9 @@ def flip(logits: list[Logits]) -> None:
 
 def test_this_back_end_is_exact_with_all_its_row_counts(verifier: Verifier) -> None:
     verifier.use_row_counts((4, 8, 16, 32, 64))
-    assert settle(verifier) == Exactness(exact=True, row_counts=(4, 8, 16, 32, 64))
+    assert settle(verifier) == Exactness(
+        exact=True, row_counts=(4, 8, 16, 32, 64), thread_count=torch.get_num_threads()
+    )
     assert verifier.pool.used_bytes == 0
 
 
@@ -76,7 +83,9 @@ def test_a_row_count_that_rounds_differently_is_left_out(verifier: Verifier, odd
     altered = Altered(verifier, lambda _, rows, logits: flip(logits) if rows == odd else None)
     assert not is_exact(altered)
     rest = tuple(count for count in (4, 8, 16, 32, 64) if count != odd)
-    assert settle(altered) == Exactness(exact=True, row_counts=rest)
+    assert settle(altered) == Exactness(
+        exact=True, row_counts=rest, thread_count=torch.get_num_threads()
+    )
     assert verifier.row_counts == rest
 
 
@@ -91,7 +100,9 @@ def test_counts_that_agree_alone_but_not_together_leave_one(verifier: Verifier) 
                 flip(logits)
 
     altered = Altered(verifier, alter)
-    assert settle(altered) == Exactness(exact=True, row_counts=(16,))
+    assert settle(altered) == Exactness(
+        exact=True, row_counts=(16,), thread_count=torch.get_num_threads()
+    )
 
 
 def test_what_no_row_count_mends_is_labelled_and_served_as_it_was(verifier: Verifier) -> None:
@@ -100,7 +111,9 @@ def test_what_no_row_count_mends_is_labelled_and_served_as_it_was(verifier: Veri
             flip(logits)
 
     altered = Altered(verifier, alter)
-    assert settle(altered) == Exactness(exact=False, row_counts=(4, 8, 16, 32, 64))
+    assert settle(altered) == Exactness(
+        exact=False, row_counts=(4, 8, 16, 32, 64), thread_count=torch.get_num_threads()
+    )
     assert verifier.row_counts == (4, 8, 16, 32, 64)
     assert verifier.pool.used_bytes == 0
 
@@ -154,7 +167,9 @@ def test_one_row_takes_another_kernel_and_is_left_out(
 def test_a_model_whose_caches_are_large_is_checked_too(verifier: Verifier) -> None:
     altered = Altered(verifier, lambda _, rows, logits: flip(logits) if rows == 4 else None)
     altered.bytes_needed = lambda _: 1 << 40
-    assert settle(altered) == Exactness(exact=True, row_counts=(8, 16, 32, 64))
+    assert settle(altered) == Exactness(
+        exact=True, row_counts=(8, 16, 32, 64), thread_count=torch.get_num_threads()
+    )
 
 
 def test_a_model_of_few_positions_can_be_checked(random_checkpoint: Callable[..., Path]) -> None:

@@ -48,6 +48,7 @@ local = _load("group_ranks")
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 WHOLE = CacheSpec(CacheKind.CONTIGUOUS, capacity=80)
+GROWING = replace(WHOLE, grows=True)
 TOKENS = [(7 * index + index * index) % hashing.VOCABULARY for index in range(200)]
 
 
@@ -100,7 +101,7 @@ class SameAsAlone(RuleBasedStateMachine):
         if made is not None:
             self.pairs[next(self.next)] = made
 
-    @rule(spec=st.sampled_from([RING, WHOLE, replace(WHOLE, capacity=500)]))
+    @rule(spec=st.sampled_from([RING, WHOLE, GROWING, replace(WHOLE, capacity=500)]))
     def allocate(self, spec):
         needed = self.same(
             lambda: self.group.bytes_needed(spec), lambda: self.alone.bytes_needed(spec)
@@ -247,6 +248,18 @@ def test_ranks_of_different_models_or_processors():
     older.use_row_counts([16, 64])
     verifier, _ = local.group_of([hashing.HashVerifier(), older])
     assert verifier.row_counts == (16, 64)
+
+
+def test_threads_of_the_ranks_are_told_where_they_are_equal():
+    def told(*counts):
+        models = [hashing.HashVerifier() for _ in counts]
+        for model, count in zip(models, counts, strict=True):
+            model.thread_count = count
+        verifier, _ = local.group_of(models)
+        return verifier.thread_count, settle(verifier).thread_count
+
+    assert told(3, 3) == (3, 3)
+    assert told(3, 2) == (0, 0)
 
 
 def sessions_of(verifier, budget_bytes):

@@ -21,6 +21,7 @@ from engine.errors import (
     SessionNotFound,
     TokenOutOfVocabulary,
 )
+from engine.invariants import INVARIANTS
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
 from engine.verifier import Output
@@ -298,6 +299,8 @@ def test_logits_that_mean_nothing_end_the_session(hashing):
 def assert_ended(session, invariant):
     assert invariant in session.end_reason
     assert session.memory_bytes == 0
+    violations = {each.invariant: each.violation_count for each in session.invariants}
+    assert violations == {name: int(name == invariant) for name in INVARIANTS}
     operations = [
         lambda: session.append([1]),
         session.prefill_step,

@@ -1,4 +1,4 @@
-"""The fewest threads that lose no speed, and that their number changes no bits."""
+"""The fewest threads that lose no speed, and that what is exact holds for their number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import torch
 
 from engine.backends import load_verifier, threads_of
 from engine.backends.torch_backend.threads import MACHINE, TorchThreads
-from engine.cache import CacheKind, CacheSpec
+from engine.cache import CacheSpec
+from engine.exactness import Exactness, is_exact, settle
 from engine.model_folder import ModelFolder
 from engine.thread_count import LONG_STEP_SECONDS, ROUNDS, settle_threads
 from engine.verifier import Verifier
@@ -106,32 +107,29 @@ def test_a_long_step_keeps_all_threads_and_is_not_measured_over_and_over() -> No
     assert timed.forwards == 2 * ROUNDS * once
 
 
-@pytest.mark.parametrize("filled", [40, 3000])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_number_changes_no_bits(
-    random_checkpoint: Callable[..., Path], dtype: str, filled: int
+@pytest.mark.parametrize(
+    "sizes",
+    [{"num_attention_heads": 7}, {"num_attention_heads": 1, "head_dim": 24}],
+    ids=["seven groups", "one head of 24"],
+)
+def test_one_key_head_is_exact_with_the_threads_that_it_was_settled_with(
+    random_checkpoint: Callable[..., Path], sizes: dict[str, int]
 ) -> None:
-    path = random_checkpoint(num_hidden_layers=2, max_position_embeddings=4096)
-    verifier = load_verifier(ModelFolder(path, "random"), dtype=dtype)
-    tail = [7 * index % verifier.info.vocabulary_size for index in range(32)]
+    """Some numbers of threads round these shapes otherwise, on some machines."""
+    path = random_checkpoint(
+        num_hidden_layers=1, num_key_value_heads=1, max_position_embeddings=512, **sizes
+    )
 
-    def logits(count: int, block: int) -> bytes:
+    def settled(count: int) -> tuple[Exactness, bool]:
         TorchThreads().use(count)
-        assert torch.get_num_threads() == count
-        cache = verifier.allocate(CacheSpec(CacheKind.CONTIGUOUS, capacity=filled + len(tail)))
-        cache.fill(filled, 3)
-        blocks = [
-            verifier.forward(cache, tail[first : first + block], want_logits=True)
-            for first in range(0, len(tail), block)
-        ]
-        cache.release()
-        return b"".join(each.tobytes() for each in blocks if each is not None)
+        verifier = load_verifier(ModelFolder(path, "random"))
+        return settle(verifier), is_exact(verifier, seed=1)
 
     with ThreadPoolExecutor(1) as thread:
-        for block in (1, 4, 16):
-            alone = thread.submit(logits, 1, block).result()
-            assert len(alone) == 4 * len(tail) * verifier.info.vocabulary_size
-            assert all(thread.submit(logits, count, block).result() == alone for count in (2, 3, 5))
+        for count in (1, 2, 3):
+            found, again = thread.submit(settled, count).result()
+            assert found.thread_count == count
+            assert found.exact == again, f"{count} threads"
 
 
 def test_other_threads_keep_theirs(verifier: Verifier) -> None:

@@ -13,7 +13,7 @@ from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from fleet.plan import KvStrategy, Plan, PlanRequest, Rejection, RejectionReason, Transport
 
 MakeCard = Callable[..., Card]
-TINY = PlanRequest("tiny")
+TINY = PlanRequest("tiny", kv_strategy=KvStrategy.SINK_WINDOW)
 
 
 def alive(card: Card) -> NodeView:

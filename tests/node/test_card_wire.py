@@ -43,6 +43,7 @@ OFFER = ModelOffer(
     block_size=15,
     history_layer_count=3,
     rank_count=2,
+    thread_count=5,
 )
 
 
@@ -57,6 +58,7 @@ def test_every_field_survives_the_wire(make_card):
         archive=ARCHIVE,
         loading=True,
         http_address="10.0.0.1:2",
+        host_id="ab" * 16,
     )
     values = [getattr(signed.card, name) for name in signed.card.__slots__]
     assert all(values), "a field left at its default proves nothing"

@@ -127,7 +127,7 @@ async def test_a_broken_promise_ends_the_session_and_is_counted(client, verifier
     def broken(*_arguments):
         raise InvariantViolated("the cache lost a token", invariant="history_cache_agreement")
 
-    monkeypatch.setattr("engine.session.check_agreement", broken)
+    monkeypatch.setattr("engine.invariants.check_agreement", broken)
     request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=4)
     refusal = await client.refusal("Generate", request)
     assert refusal.code == grpc.StatusCode.FAILED_PRECONDITION
@@ -300,7 +300,7 @@ async def test_a_fork_that_finds_a_broken_promise_is_counted(client, verifier, m
     def broken(*_arguments):
         raise InvariantViolated("the cache grew", invariant="bounded_kv_memory")
 
-    monkeypatch.setattr("engine.session.check_memory", broken)
+    monkeypatch.setattr("engine.invariants.check_memory", broken)
     refusal = await client.refusal(
         "ForkSession", runtime_pb2.ForkSessionRequest(session_id=session)
     )

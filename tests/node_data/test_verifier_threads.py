@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 import structlog
+import torch
 
+from engine.backends.torch_backend.threads import TorchThreads
 from node.sessions import verifier_loading
 from node.sessions.verifier_loading import StoreSettings, load_served_verifier
 
@@ -54,3 +56,29 @@ async def test_a_back_end_without_a_say_is_left_alone(checkpoint, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(verifier_loading, "threads_of", lambda _: None)
     assert await load(checkpoint) == []
+
+
+async def test_exactness_is_checked_and_told_with_the_threads_that_serve(checkpoint, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    checked = []
+    settle = verifier_loading.settle
+
+    def chosen(_verifier, threads, _clock):
+        threads.use(3)
+        return threads.count
+
+    def settled(verifier):
+        checked.append(verifier.thread_count)
+        return settle(verifier)
+
+    monkeypatch.setattr(verifier_loading, "threads_of", lambda _: TorchThreads())
+    monkeypatch.setattr(verifier_loading, "settle_threads", chosen)
+    monkeypatch.setattr(verifier_loading, "settle", settled)
+    store = StoreSettings(1 << 24, 60.0, lambda: 0.0, lambda *_: None)
+    served = await load_served_verifier(str(checkpoint), store, dtype="float32", backend="torch")
+    try:
+        serving = await served.worker.run(torch.get_num_threads)
+        assert checked == [3]
+        assert served.offer.thread_count == serving == 3
+    finally:
+        await served.worker.close()

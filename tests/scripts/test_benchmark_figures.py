@@ -123,7 +123,12 @@ def test_ratios_are_of_what_was_measured():
         "torch": {"tokens_per_second_median": 6.0},
         "transformers": {"tokens_per_second_median": 2.0},
     }
-    assert ratios(sides) == {"torch_over_transformers": 3.0}
+    assert ratios(sides) == {"torch_over_transformers": 3.0, "torch_over_fastest_rival": 3.0}
+    # A rival counts in its fastest configuration.
+    sides["transformers_static"] = {"tokens_per_second_median": 5.0}
+    sides["mlx"] = {"tokens_per_second_median": 9.0}
+    assert ratios(sides)["torch_over_fastest_rival"] == 1.2
+    assert ratios(sides)["torch_over_transformers_static"] == 1.2
 
 
 @pytest.mark.parametrize("name", SHAPES)

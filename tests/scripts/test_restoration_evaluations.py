@@ -114,6 +114,20 @@ def test_exact_restorers_are_full_attention_and_others_are_measured(verifier, dr
     kept = [rung["strategies"]["restored archive"]["anatomy"] for rung in report["rungs"]]
     assert kept[0]["sustained_kv_bytes"] == kept[1]["sustained_kv_bytes"]
     assert "restored, projection" in target.with_suffix(".md").read_text()
+    assert [(cell["control"], cell["chance"]) for cell in report["controls"]] == [
+        ("absent key", 1.0),
+        ("2 facts", 0.5),
+        ("4 facts", 0.25),
+    ]
+    for cell in report["controls"]:
+        found = {name: figures["hits"] for name, figures in cell["strategies"].items()}
+        assert found["restored archive"] == found["full"]
+        assert "restored identity" not in found
+    # A part that is not measured again stays as it was.
+    eval_needle.main([*words, "--archive", "local", "--parts", "controls", "--out", str(target)])
+    again = json.loads(target.read_text())
+    assert again["rungs"] == report["rungs"]
+    assert again["parts"]["recall"] == report["parts"]["recall"]
     assert drawn_alike(draw_needle, report, tmp_path)
 
 

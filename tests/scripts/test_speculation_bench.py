@@ -14,13 +14,20 @@ sys.path.insert(0, str(ROOT / "scripts"))
 sys.path.insert(0, str(ROOT))
 
 import bench_speculation  # noqa: E402
-from bench_speculation import Cell, Side, fastest_plain, sides  # noqa: E402
+from package_code import package_files, package_versions  # noqa: E402
 from prompt_kinds import KINDS, prompts  # noqa: E402
 from python_corpus import SourceFile  # noqa: E402
 
 from scripts.fleet_answers import Measured  # noqa: E402
 from scripts.plot_looks import begin  # noqa: E402
 from scripts.plot_speculation import draw  # noqa: E402
+from scripts.speculation_sides import (  # noqa: E402
+    Cell,
+    Side,
+    fastest_plain,
+    repeated_share,
+    sides,
+)
 
 WORDS = " ".join(f"word{index}" for index in range(60))
 FILES = [
@@ -66,16 +73,56 @@ def test_ratios_are_to_the_fastest_plain_side_answer_by_answer():
         Side("in_process", kv): measured(400.0, 400.0, 400.0),
         Side("alone", kv): measured(100.0, 100.0, 400.0),
         Side("alone", "full"): measured(90.0, 90.0, 90.0),
-        Side("transformers", "full"): measured(100.0, 200.0, 200.0),
+        Side("transformers", "full"): measured(100.0, 190.0, 200.0),
+        Side("transformers_static", "full"): measured(100.0, 200.0, 200.0),
     }
     assert set(figures) == set(sides([kv]))
-    assert fastest_plain(figures) == Side("transformers", "full")
-    got = Cell(figures).summary()
-    assert got["fastest_plain"] == "transformers"
+    assert fastest_plain(figures) == Side("transformers_static", "full")
+    got = Cell(figures, prompts=[0, 1, 2]).summary()
+    assert got["fastest_plain"] == "transformers_static"
     remote = got["ratios"]["remote sink_window"]
     assert remote["over_fastest_plain"]["median"] == 2.0
     assert remote["over_alone_with_the_same_kv"]["median"] == 2.0
     assert remote["over_fastest_plain"]["count"] == 3
+
+
+def test_answers_to_one_prompt_are_one_case():
+    alone, remote = measured(100.0, 100.0, 100.0, 100.0), measured(100.0, 400.0, 300.0, 400.0)
+    figures = {Side("alone", "full"): alone, Side("remote", "full"): remote}
+    got = Cell(figures, prompts=[0, 1, 0, 1]).summary()["ratios"]["remote full"]
+    assert got["over_fastest_plain"] == {"median": 3.0, "interval_95": [2.0, 4.0], "count": 2}
+
+
+def test_another_proposer_drafts_beside_the_pairs_own():
+    found = sides(["sink_window", "restored:archive"], ["ngram"])
+    names = [side.name for side in found if side.proposer]
+    assert names == ["remote sink_window ngram", "in_process sink_window ngram"]
+    assert len({side.name for side in found}) == len(found)
+
+
+def test_what_repeats_ends_as_many_tokens_as_were_there():
+    once = list(range(8))
+    assert repeated_share(once, [100, *once]) == pytest.approx(1 / 9)
+    assert repeated_share(once, [*once, *once]) == pytest.approx(9 / 16)
+    assert repeated_share([], list(range(40))) == 0.0
+    # A loop of one token repeats but for its beginning.
+    assert repeated_share([5], [5] * 40) == pytest.approx(33 / 40)
+    with pytest.raises(ValueError, match="empty"):
+        repeated_share(once, [])
+
+
+def test_packages_are_pinned_and_no_part_of_the_training_corpus(tokenizer):
+    pins = dict(
+        line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line
+    )
+    assert {name: pins.get(name) for name in package_versions()} == package_versions()
+    files = package_files(["jinja2"])
+    assert files == package_files(["jinja2"])
+    assert all(file.name.startswith("jinja2/") for file in files)
+    got = prompts("package", tokenizer, files, count=3, tokens=24, seed=1)
+    assert [len(prompt) for prompt in got] == [24] * 3
+    with pytest.raises(LookupError, match="no-such-package"):
+        package_files(["no-such-package"])
 
 
 def test_a_side_asks_for_its_own_way_of_keeping_keys_and_values():
@@ -105,7 +152,9 @@ def test_a_quick_run_of_two_agents(random_checkpoint, tmp_path, monkeypatch):
         ("random", "sampled"),
     ]
     for cell in report["cells"]:
-        assert len(cell["sides"]) == 8
+        assert len(cell["sides"]) == 9
+        assert 0.0 <= cell["repeated_share"]["sink_window"]["median"] <= 1.0
+        assert 0.0 < cell["sides"]["remote sink_window"]["loop_efficiency"]["median"] <= 1.0
         assert all(side["tokens_per_second_median"] > 0 for side in cell["sides"].values())
         assert cell["sides"]["alone full"]["tokens_per_forward"] == 1.0
     assert set(report["verdict"]) == {"sink_window", "restored:archive"}

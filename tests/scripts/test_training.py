@@ -23,6 +23,7 @@ from recall_task import (  # noqa: E402
     IGNORED,
     REPEATED,
     RecallFormat,
+    absent_case,
     distant_repeat_row,
     recall_case,
     recall_format,
@@ -184,6 +185,20 @@ def test_a_case_is_a_function_of_its_generator_and_its_fact_lies_where_it_says(
         depths.append(case.depth)
     assert min(depths) < 0.2
     assert max(depths) > 0.7
+
+
+def test_an_absent_key_is_nowhere_and_the_fact_there_is_what_a_copy_says(
+    form: RecallFormat, code: np.ndarray
+) -> None:
+    for seed in range(20):
+        case = absent_case(rng(seed), form, code, 200)
+        assert case.prompt.shape == (200,)
+        fact = case.prompt[case.fact_start : case.fact_start + form.line_tokens]
+        assert fact[-1] == case.answer[0]
+        key = case.prompt[-2]
+        assert (case.prompt == key).sum() == 1
+        assert key not in (fact[-3], case.answer[0])
+        assert key in form.words
 
 
 def test_inserted_lines_read_as_the_tokenizer_would_have_split_them(

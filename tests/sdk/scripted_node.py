@@ -171,6 +171,9 @@ class ScriptedNode(
         # Tokens that commit on the node when a generation is cancelled, unsent.
         self.commits_on_cancel = 0
         self.block_size = 4
+        self.vocabulary_size = VOCABULARY_SIZE
+        # Whether it is of a version that takes a session's first tokens.
+        self.takes_first_tokens = True
         # The stream stays silent after so many blocks; -1 never.
         self.silent_after = -1
         # The generation ends after so many tokens, as `done` says; -1 never.
@@ -179,6 +182,9 @@ class ScriptedNode(
         self.ends_without_done = False
         self.skips_position = False
         self.session_fields = runtime_pb2.SessionInfo()
+        # What the answers to CreateSession and AppendTokens say besides.
+        self.opened = runtime_pb2.CreateSessionResponse()
+        self.appended = runtime_pb2.AppendTokensResponse()
         self.fleet_events = [fleet_of(self)]
         self.node_events: list[capability_pb2.WatchNodeResponse] = []
         self.session_events: list[runtime_pb2.WatchSessionsResponse] = []
@@ -241,14 +247,25 @@ class ScriptedNode(
         session_id = self.by_request.get(request.request_id) or f"s{next(self.session_numbers)}"
         if request.request_id:
             self.by_request[request.request_id] = session_id
-        self.sessions.setdefault(session_id, [])
+        history = self.sessions.setdefault(session_id, [])
+        first = list(request.initial_token_ids) if self.takes_first_tokens else []
+        if first and not history:
+            if max(first) >= self.vocabulary_size:
+                del self.sessions[session_id]
+                code = grpc.StatusCode.INVALID_ARGUMENT
+                await self._abort(Refusal(code, "too large", "TOKEN_OUT_OF_VOCABULARY"), context)
+            history.extend(first)
         await self._leave(refusal, context)
         plan = placement_pb2.Plan()
         plan.CopyFrom(PLAN)
         plan.verifier.node_id, plan.verifier.node_name = self.node_id, self.name
-        return runtime_pb2.CreateSessionResponse(
-            session_id=session_id, model=self.model, vocabulary_size=VOCABULARY_SIZE, plan=plan
+        response = runtime_pb2.CreateSessionResponse(
+            session_id=session_id, model=self.model, vocabulary_size=self.vocabulary_size, plan=plan
         )
+        if self.takes_first_tokens:
+            response.history_length = len(history)
+        response.MergeFrom(self.opened)
+        return response
 
     async def AppendTokens(self, request, context):  # noqa: N802
         refusal = await self._enter("AppendTokens", request, context)
@@ -256,7 +273,7 @@ class ScriptedNode(
         code = grpc.StatusCode.INVALID_ARGUMENT
         if not request.token_ids:
             await self._abort(Refusal(code, "no tokens", "EMPTY_APPEND"), context)
-        if max(request.token_ids) >= VOCABULARY_SIZE:
+        if max(request.token_ids) >= self.vocabulary_size:
             await self._abort(Refusal(code, "too large", "TOKEN_OUT_OF_VOCABULARY"), context)
         if request.HasField("expected_history_length") and (
             request.expected_history_length != len(history)
@@ -265,7 +282,9 @@ class ScriptedNode(
             await self._abort(Refusal(code, "other length", "HISTORY_LENGTH_MISMATCH"), context)
         history.extend(request.token_ids)
         await self._leave(refusal, context)
-        return runtime_pb2.AppendTokensResponse(history_length=len(history))
+        response = runtime_pb2.AppendTokensResponse(history_length=len(history))
+        response.MergeFrom(self.appended)
+        return response
 
     async def Generate(self, request, context):  # noqa: N802
         refusal = await self._enter("Generate", request, context)

@@ -146,8 +146,10 @@ def test_errors_travel_between_processes(kind):
     assert vars(copy) == vars(error)
 
 
-def test_the_mend_is_told_where_the_message_does_not():
+def test_an_error_reads_as_its_problem_and_its_mend():
     told = kakeya.OutOfKvMemory("no room", metadata={"mend": "close sessions"})
-    assert (str(told), told.mend) == ("no room", "close sessions")
-    assert "mend: close sessions" in "".join(traceback.format_exception(told))
-    assert kakeya.OutOfKvMemory("no room: close sessions").mend == ""
+    assert (told.problem, told.mend) == ("no room", "close sessions")
+    assert str(told) == "no room; close sessions"
+    assert "".join(traceback.format_exception(told)).count("close sessions") == 1
+    said = kakeya.OutOfKvMemory("no room: close sessions")
+    assert (str(said), said.mend) == ("no room: close sessions", "")

@@ -46,7 +46,7 @@ def test_the_package_is_typed():
 
 @pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
 def test_the_examples_of_the_readme_run(threaded_node, example, capsys):
-    assert "127.0.0.1:7700" in example
-    exec(compile(example.replace("127.0.0.1:7700", threaded_node.address), "README", "exec"), {})
+    assert "127.0.0.1:7600" in example
+    exec(compile(example.replace("127.0.0.1:7600", threaded_node.address), "README", "exec"), {})
     assert capsys.readouterr().out
     assert not threaded_node.sessions

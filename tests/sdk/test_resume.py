@@ -236,6 +236,7 @@ async def test_the_next_candidate_is_tried(pair, scripted):
 
 async def test_a_candidate_that_fails_to_append_is_closed(pair):
     node, other = pair
+    other.takes_first_tokens = False
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)
         await session.append([1])
@@ -247,11 +248,26 @@ async def test_a_candidate_that_fails_to_append_is_closed(pair):
         assert not other.sessions
 
 
-async def test_those_that_compute_alike_come_first(pair, scripted):
+@pytest.mark.parametrize(
+    ("had", "nearest", "alike"),
+    [
+        ({"backend": "mlx"}, {"backend": "torch"}, {"backend": "mlx"}),
+        ({"thread_count": 1}, {"thread_count": 2}, {"thread_count": 1}),
+        # As many threads are worth less than the same number format.
+        (
+            {"thread_count": 1, "dtype": "float32"},
+            {"thread_count": 1, "dtype": "bfloat16"},
+            {"thread_count": 2, "dtype": "float32"},
+        ),
+    ],
+    ids=["back end", "threads", "format before threads"],
+)
+async def test_those_that_compute_alike_come_first(pair, scripted, had, nearest, alike):
     node, other = pair
-    node.model.backend, other.model.backend = "mlx", "torch"
     third = scripted.ScriptedNode("mini-3", "cc")
-    third.model.backend = "mlx"
+    for each, fields in ((node, had), (other, nearest), (third, alike)):
+        for name, value in fields.items():
+            setattr(each.model, name, value)
     await third.start()
     scripted.join(node, other, third)
     async with AsyncClient(node.address) as client:
@@ -328,7 +344,7 @@ async def test_what_the_session_was_asked_for_is_asked_for_again(pair):
         "sink_tokens": 2,
         "window_tokens": 8,
         "stop_token_ids": [7],
-        "label": "agent",
+        "client_label": "agent",
         "restorer": "projection",
         "restorer_model": "tiny-dflash",
         "restorer_node_id": "cc",
@@ -342,7 +358,9 @@ async def test_what_the_session_was_asked_for_is_asked_for_again(pair):
         await session.generate(1).collect()
     first, second = node.requests["CreateSession"][0], other.requests["CreateSession"][0]
     assert first.request_id != second.request_id
+    assert second.initial_token_ids == [1]
     second.request_id = first.request_id
+    del second.initial_token_ids[:]
     assert first == second
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import grpc
+import numpy as np
 import pytest
 
 import kakeya
@@ -57,7 +58,7 @@ async def test_the_request_says_what_was_asked_for(node):
             window_tokens=8,
             stop_token_ids=[7],
             speculation=Speculation("ngram", node_id="bb", block_size=3),
-            label="test",
+            client_label="test",
             max_history_tokens=99,
         )
         request = node.requests["CreateSession"][0]
@@ -104,7 +105,7 @@ async def test_defaults_leave_windows_to_the_node_and_speculate(node):
         session = await client.create_session("tiny")
         await client.create_session("tiny", speculation="off", request_id="")
         first, second = node.requests["CreateSession"]
-        assert first.kv_strategy == placement_pb2.KV_STRATEGY_SINK_WINDOW
+        assert first.kv_strategy == placement_pb2.KV_STRATEGY_UNSPECIFIED
         assert not first.HasField("sink_tokens")
         assert not first.HasField("window_tokens")
         assert first.speculation.mode == runtime_pb2.SPECULATION_MODE_AUTO
@@ -133,34 +134,60 @@ async def test_the_session_carries_model_and_plan(node):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "field"),
     [
-        ({"kv_strategy": "infinite"}, kakeya.BadRequest),
-        ({"kv_strategy": "unknown"}, kakeya.BadRequest),
-        ({"window_tokens": -1}, kakeya.BadRequest),
-        ({"speculation": "always"}, kakeya.BadRequest),
+        ({"kv_strategy": "unknown"}, "kv_strategy"),
+        ({"window_tokens": True}, "window_tokens"),
+        ({"window_tokens": 2.0}, "window_tokens"),
+        ({"stop_token_ids": "end"}, "stop_token_ids"),
+        ({"tokens": b"text"}, "tokens"),
+        ({"tokens": 5}, "tokens"),
+        ({"speculation": "always"}, "speculation"),
     ],
 )
-async def test_values_that_no_request_can_carry_are_refused_here(node, arguments, error):
+async def test_values_that_a_request_cannot_carry_are_named(node, arguments, field):
     async with AsyncClient(node.address) as client:
-        with pytest.raises(error):
+        with pytest.raises(kakeya.BadRequest, match=rf"^{field} is ") as caught:
             await client.create_session("tiny", **arguments)
-        assert not node.requests["CreateSession"]
+    assert caught.value.field == field
+    assert not node.requests["CreateSession"]
 
 
-async def test_generate_refuses_counts_that_no_request_can_carry(node):
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"temperature": float("nan")}, "temperature"),
+        ({"deadline_seconds": float("inf")}, "deadline_seconds"),
+        ({"seed": 2**64}, "seed"),
+        ({"logit_bias": {-1: 1.0}}, "logit_bias"),
+        ({"logit_bias": {7: float("inf")}}, "logit_bias[7]"),
+        ({"stop_token_ids": [1, -1]}, "stop_token_ids[1]"),
+    ],
+)
+async def test_what_a_generation_cannot_be_asked_for_is_named(node, arguments, field):
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
-        for max_tokens in (-1, 2**32):
-            with pytest.raises(kakeya.BadRequest):
-                session.generate(max_tokens)
-        for arguments in (
-            {"logit_bias": {-1: 1.0}},
-            {"logit_bias": {2**32: 1.0}},
-            {"stop_token_ids": [-1]},
-            {"top_log_probabilities": -1},
-        ):
-            with pytest.raises(kakeya.BadRequest):
-                session.generate(1, **arguments)
+        with pytest.raises(kakeya.BadRequest) as caught:
+            session.generate(1, **arguments)
+    assert caught.value.field == field
+
+
+async def test_the_clients_name_is_called_the_same_everywhere(node):
+    async with AsyncClient(node.address) as client:
+        with pytest.raises(TypeError, match="label"):
+            await client.create_session("tiny", label="mine")
+
+
+async def test_numbers_of_numpy_are_numbers(node):
+    ids = np.array([1, 2], dtype=np.int64)
+    async with AsyncClient(node.address) as client:
+        session = await client.create_session("tiny", tokens=ids, window_tokens=ids[1])
+        assert await session.append(ids) == 4
+        await session.generate(ids[0], temperature=np.float32(0.5)).collect()
+
+
+def test_a_deadline_is_a_number_of_seconds():
+    with pytest.raises(kakeya.BadRequest, match=r"^timeouts\.connect is a number from 0"):
+        kakeya.Timeouts(connect=-1)
 
 
 async def test_log_probabilities_come_with_their_tokens_when_asked_for(node):
@@ -302,7 +329,7 @@ async def test_a_node_that_does_not_serve_the_model_is_a_gateway(node, other_nod
         metadata={"address": other_node.address},
     )
     async with AsyncClient(node.address) as client:
-        session = await client.create_session("tiny", label="gateway")
+        session = await client.create_session("tiny", client_label="gateway")
         assert session.address == other_node.address
         await session.append([1])
         assert (await session.generate(3).collect()).done.history_length == 4

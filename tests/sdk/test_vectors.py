@@ -11,11 +11,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import kakeya
 from kakeya import AsyncClient, Speculation, Timeouts
+from kakeya.text import from_openai_messages
 
 HERE = Path(__file__).parent
 CASES = json.loads((HERE.parents[1] / "sdks" / "vectors.json").read_text())["cases"]
@@ -126,7 +128,8 @@ class Run:
         if "timeouts" in options:
             options = {**options, "timeouts": Timeouts(**options["timeouts"])}
         self.client = AsyncClient(self.addresses["$node"], **options)
-        self.names: dict[str, object] = {"client": self.client}
+        text = SimpleNamespace(codec=self.client.text, from_openai_messages=from_openai_messages)
+        self.names: dict[str, object] = {"client": self.client, "text": text}
         self.open: dict[str, object] = {}
 
     def _filled(self, value):
@@ -153,7 +156,8 @@ class Run:
         if "logit_bias" in arguments:
             biases = arguments["logit_bias"].items()
             arguments["logit_bias"] = {int(key): float(value) for key, value in biases}
-        return self._find(path)(**arguments)
+        variables = arguments.pop("variables", {})
+        return self._find(path)(**arguments, **variables)
 
     async def run(self) -> None:
         async with self.client:
@@ -220,7 +224,8 @@ class Run:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"].replace(" ", "-") for case in CASES])
-async def test_a_case_of_both_clients(case, processes):
+async def test_a_case_of_both_clients(case, processes, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     await Run(case, processes).run()
 
 

@@ -138,6 +138,7 @@ def test_alternatives_without_their_log_probabilities_are_the_nodes_fault():
         (kakeya.NodeLoad, capability_pb2.NodeLoad),
         (kakeya.PeerLink, capability_pb2.PeerLink),
         (kakeya.TensorLink, capability_pb2.TensorLinkStatus),
+        (kakeya.SeedFault, capability_pb2.SeedFault),
         (kakeya.LinkChange, runtime_pb2.LinkChange),
         (kakeya.ArchiveRange, placement_pb2.ArchiveRange),
         (kakeya.MeasuredAcceptance, capability_pb2.MeasuredAcceptance),

@@ -18,9 +18,9 @@ from scripted_node import Refusal, ScriptedNode, Stream
 from kakeya.v1 import capability_pb2, runtime_pb2
 
 _PATIENCE_SECONDS = 10.0
-_PLAIN = ("block_size", "silent_after", "ends_after", "commits_on_cancel")
-_FLAGS = ("ends_without_done", "skips_position")
-_MESSAGES = ("model", "done", "session_fields")
+_PLAIN = ("block_size", "silent_after", "ends_after", "commits_on_cancel", "vocabulary_size")
+_FLAGS = ("ends_without_done", "skips_position", "takes_first_tokens")
+_MESSAGES = ("model", "opened", "appended", "done", "session_fields")
 _EVENTS = {
     "fleet_events": capability_pb2.WatchFleetResponse,
     "node_events": capability_pb2.WatchNodeResponse,

@@ -1,11 +1,11 @@
 import type { ModelView } from "../../shared/messages";
-import type { StateWord } from "./states";
+import type { RoleName, StateWord } from "./states";
 
 export function State({ word, tone }: StateWord) {
   return <span class={`state ${tone}`}>{word}</span>;
 }
 
-export function RoleTag({ role }: { role: "verifier" | "proposer" | "archive" }) {
+export function RoleTag({ role }: { role: RoleName }) {
   return <span class={`tag ${role}`}>{role}</span>;
 }
 

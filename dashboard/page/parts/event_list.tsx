@@ -3,6 +3,7 @@ import { useRef } from "preact/hooks";
 
 import type { EventView } from "../../shared/messages";
 import { node } from "../state/fleet";
+import { tellersOf, type EventLine } from "./event_lines";
 import { clockTime, dateTime, plural } from "./format";
 import { useHeld } from "./held";
 import { Icon, type IconName } from "./icon";
@@ -21,7 +22,7 @@ export function EventList({
   events,
   withNode = true,
 }: {
-  events: readonly EventView[];
+  events: readonly EventLine[];
   withNode?: boolean;
 }) {
   const list = useRef<HTMLOListElement>(null);
@@ -46,7 +47,7 @@ const EventRow = memo(function EventRow({
   event,
   withNode,
 }: {
-  event: EventView;
+  event: EventLine;
   withNode: boolean;
 }) {
   return (
@@ -59,6 +60,7 @@ const EventRow = memo(function EventRow({
         <p>
           <span class="unseen">{event.severity}: </span>
           {withNode ? <Message event={event} /> : event.message}
+          <Tellers line={event} />
         </p>
         <Mend text={event.mend} />
       </div>
@@ -86,6 +88,19 @@ function Message({ event }: { event: EventView }) {
         · <NodeLink nodeId={nodeId} />
       </span>
     </>
+  );
+}
+
+/** How many nodes told it, where it is not the one that every line names. */
+function Tellers({ line }: { line: EventLine }) {
+  const tellers = tellersOf(line);
+  if (tellers.length < 2) return null;
+  const names = tellers.map((nodeId) => node(nodeId).value?.name ?? nodeId);
+  return (
+    <span class="quiet small nowrap" title={names.join(", ")}>
+      {" "}
+      · seen by {plural(tellers.length, "node")}
+    </span>
   );
 }
 

@@ -1,27 +1,41 @@
 import { computed } from "@preact/signals";
 import { memo } from "preact/compat";
 
-import { node, nodeIds, nodes } from "../state/fleet";
+import type { NodeView } from "../../shared/messages";
+import { node, nodeIds, nodes, sessions } from "../state/fleet";
 import { State } from "./badges";
 import { listSecond, second } from "./clock";
-import { ago, bytes, bytesOf, modelName, percent, tokenRate } from "./format";
+import { doingsOf, draftAcceptances, measureOf, rolesOf } from "./doings";
+import { ago, bytes, bytesOf, modelName, percent } from "./format";
 import { memoryTone, Meter } from "./meter";
 import { href } from "./route";
 import { Sparkline } from "./sparkline";
-import { isDown, nodeState, recentAcceptance, usedBytes, usedShare } from "./states";
+import { isDown, nodeState, recentAcceptance, usedBytes, usedShare, type RoleName } from "./states";
 
 /** Seconds of a sparkline. */
 const SPAN = 120;
 
-/** The top that all nodes' sparklines share, in steps, so that they seldom rescale together. */
-const sharedTop = computed(() => {
+/** The tops that sparklines of one measure share, in steps, so that they seldom rescale together. */
+const sharedTops = computed(() => {
   void listSecond.value;
-  let most = 1;
+  const tops = new Map<RoleName | undefined, number>();
   for (const each of nodes.peek()) {
-    for (const sample of each.samples.slice(-SPAN)) most = Math.max(most, sample.tokensPerSecond);
+    const [role] = rolesOf(each);
+    const values = each.samples.slice(-SPAN).map(measureOf(role));
+    tops.set(role, Math.max(1, tops.get(role) ?? 0, ...values));
   }
+  return new Map([...tops].map(([role, most]) => [role, stepAbove(most)]));
+});
+
+function stepAbove(most: number): number {
   const step = 10 ** Math.floor(Math.log10(most)) / 4;
   return Math.ceil(most / step) * step;
+}
+
+/** Acceptance of what each proposer's node drafted, anew each second. */
+const ofDrafts = computed(() => {
+  void listSecond.value;
+  return draftAcceptances(sessions.peek());
 });
 
 export function NodeTable() {
@@ -36,10 +50,10 @@ export function NodeTable() {
               Models
             </th>
             <th scope="col" class="num">
-              tok/s
+              Does now
             </th>
             <th scope="col" class="mid">
-              <span class="unseen">Tokens a second over two minutes</span>
+              <span class="unseen">The same over two minutes</span>
             </th>
             <th scope="col" class="num mid">
               Memory
@@ -71,7 +85,8 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
   const down = isDown(view);
   const share = usedShare(view);
   const memory = bytesOf(usedBytes(view), view.memoryTotalBytes);
-  const acceptance = recentAcceptance(view);
+  const acceptance = recentAcceptance(view) ?? ofDrafts.value.get(nodeId);
+  const [role] = rolesOf(view);
   return (
     <tr class={down ? "to dim" : "to"}>
       <th scope="row">
@@ -88,14 +103,12 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
           {[...new Set(view.models.map((model) => modelName(model.modelId)))].join(", ") || "none"}
         </span>
       </td>
-      <td class="num cell-rate">
-        {down ? "—" : tokenRate(view.samples.at(-1)?.tokensPerSecond ?? 0)}
-      </td>
+      <td class="num cell-rate">{down ? "—" : <Doings view={view} />}</td>
       <td class="mid cell-spark">
         <Sparkline
-          values={view.samples.slice(-SPAN).map((sample) => sample.tokensPerSecond)}
+          values={view.samples.slice(-SPAN).map(measureOf(role))}
           span={SPAN}
-          top={sharedTop.value}
+          top={sharedTops.value.get(role) ?? 1}
           height={24}
           still={down}
         />
@@ -121,6 +134,21 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
     </tr>
   );
 });
+
+/** A figure for each of the node's roles. */
+function Doings({ view }: { view: NodeView }) {
+  const doings = doingsOf(view);
+  if (doings.length === 0) return <>—</>;
+  return (
+    <>
+      {doings.map(({ role, value, unit }) => (
+        <span key={role} class="doing">
+          {value} <span class="quiet">{unit}</span>
+        </span>
+      ))}
+    </>
+  );
+}
 
 function DownFor({ at }: { at: number }) {
   return <span class="quiet small"> since {ago(at, second.value).replace("now", "just now")}</span>;

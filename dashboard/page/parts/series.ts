@@ -5,6 +5,8 @@ export interface FleetSeries {
   /** Milliseconds since 1970, whole seconds. */
   at: number[];
   tokensPerSecond: number[];
+  draftsPerSecond: number[];
+  /** Each machine's once, however many nodes run on it. */
   usedBytes: number[];
   generatingCount: number[];
   /** Accepted of drafted tokens over ten seconds; NaN where none were drafted. */
@@ -13,48 +15,82 @@ export interface FleetSeries {
 
 /** Seconds over which acceptance is told: a second alone has too few blocks. */
 const ACCEPTANCE_SECONDS = 10;
+/**
+ * Seconds for which a node's latest sample stands for those that it did not tell of: nodes
+ * tell at different times of a second, so that at the newest one some always lag.
+ */
+const HELD_SECONDS = 2;
 
-/** Tells `count` seconds up to the latest of any node; a second that a node has no sample of adds nothing. */
+/**
+ * Tells `count` seconds up to the newest of any node. Each second has every node's
+ * sample of it, or its latest one if that is not older than HELD_SECONDS.
+ */
 export function fleetSeries(nodes: readonly NodeView[], count: number): FleetSeries {
-  const seconds = nodes.flatMap((node) => node.samples.slice(-1).map((sample) => secondOf(sample)));
-  const firsts = nodes.flatMap((node) =>
-    node.samples.slice(0, 1).map((sample) => secondOf(sample)),
-  );
-  if (seconds.length === 0) return empty();
-  const last = Math.max(...seconds);
-  const first = Math.max(last - count + 1, Math.min(...firsts));
+  const told = nodes.filter((node) => node.samples.length > 0);
+  if (told.length === 0) return empty();
+  const last = Math.max(...told.map((node) => secondOf(node.samples.at(-1)!)));
+  const oldest = Math.min(...told.map((node) => secondOf(node.samples[0]!)));
+  const first = Math.max(last - count + 1, oldest);
   const length = last - first + 1;
   const zeros = (): number[] => new Array<number>(length).fill(0);
-  const [tokens, used, generating, drafted, accepted] = [
+  const [tokens, drafts, generating, drafted, accepted] = [
     zeros(),
     zeros(),
     zeros(),
     zeros(),
     zeros(),
   ];
-  for (const node of nodes) {
-    for (const [at, sample] of node.samples.entries()) {
-      const index = secondOf(sample) - first;
-      if (index < 0 || index >= length) continue;
-      // Two samples may fall in one second of the clock: the later one tells it.
-      const next = node.samples[at + 1];
-      if (next !== undefined && secondOf(next) === secondOf(sample)) continue;
-      tokens[index]! += sample.tokensPerSecond;
-      used[index]! += Math.max(0, node.memoryTotalBytes - sample.memoryFreeBytes);
-      generating[index]! += sample.generatingCount;
-      drafted[index]! += sample.draftedCount;
-      accepted[index]! += sample.acceptedCount;
+  const hosts = new Map<string, number[]>();
+  for (const node of told) {
+    const used = hosts.get(node.hostId) ?? zeros();
+    hosts.set(node.hostId, used);
+    for (const { sample, begin, end } of stretches(node.samples, first, last)) {
+      for (let index = Math.max(0, begin - first); index <= end - first; index += 1) {
+        tokens[index]! += sample.tokensPerSecond;
+        drafts[index]! += sample.draftsPerSecond;
+        generating[index]! += sample.generatingCount;
+        // Nodes of one machine tell of the same memory.
+        const own = Math.max(0, node.memoryTotalBytes - sample.memoryFreeBytes);
+        used[index] = Math.max(used[index]!, own);
+      }
+      if (begin < first) continue;
+      // What is counted is counted in its own second alone.
+      drafted[begin - first]! += sample.draftedCount;
+      accepted[begin - first]! += sample.acceptedCount;
     }
   }
-  // The last second is still coming in from some nodes, and would show as a dip.
-  const whole = length > 2 && nodes.length > 1 ? length - 1 : length;
   return {
-    at: Array.from({ length: whole }, (_, index) => (first + index) * 1000),
-    tokensPerSecond: tokens.slice(0, whole),
-    usedBytes: used.slice(0, whole),
-    generatingCount: generating.slice(0, whole),
-    acceptance: shares(accepted, drafted).slice(0, whole),
+    at: Array.from({ length }, (_, index) => (first + index) * 1000),
+    tokensPerSecond: tokens,
+    draftsPerSecond: drafts,
+    usedBytes: zeros().map((_, index) =>
+      [...hosts.values()].reduce((sum, used) => sum + used[index]!, 0),
+    ),
+    generatingCount: generating,
+    acceptance: shares(accepted, drafted),
   };
+}
+
+interface Stretch {
+  sample: Sample;
+  /** The sample's second, and the last one that it stands for. */
+  begin: number;
+  end: number;
+}
+
+/** The samples that stand for any of the seconds `first` to `last`. */
+function stretches(samples: readonly Sample[], first: number, last: number): Stretch[] {
+  return samples.flatMap((sample, at) => {
+    const begin = secondOf(sample);
+    const next = samples[at + 1];
+    const end = Math.min(
+      last,
+      begin + HELD_SECONDS,
+      // Two samples may fall in one second of the clock: the later one tells it.
+      next === undefined ? last : secondOf(next) - 1,
+    );
+    return end >= Math.max(begin, first) ? [{ sample, begin, end }] : [];
+  });
 }
 
 function secondOf(sample: Sample): number {
@@ -73,5 +109,12 @@ function shares(parts: readonly number[], wholes: readonly number[]): number[] {
 }
 
 function empty(): FleetSeries {
-  return { at: [], tokensPerSecond: [], usedBytes: [], generatingCount: [], acceptance: [] };
+  return {
+    at: [],
+    tokensPerSecond: [],
+    draftsPerSecond: [],
+    usedBytes: [],
+    generatingCount: [],
+    acceptance: [],
+  };
 }

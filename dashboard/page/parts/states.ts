@@ -9,6 +9,9 @@ export interface StateWord {
   tone: Tone;
 }
 
+/** What a node can be to others. */
+export type RoleName = "verifier" | "proposer" | "archive";
+
 export function isDown(node: NodeView): boolean {
   return node.liveness === "dead" || node.liveness === "left";
 }
@@ -20,6 +23,7 @@ export function nodeState(node: NodeView): StateWord {
   if (!node.reachable) return { word: "unreachable", tone: "warn" };
   if (node.draining) return { word: "draining", tone: "warn" };
   if (node.generatingCount > 0) return { word: "generating", tone: "busy" };
+  if ((node.samples.at(-1)?.draftsPerSecond ?? 0) > 0) return { word: "drafting", tone: "busy" };
   return { word: "ready", tone: "good" };
 }
 

@@ -15,6 +15,7 @@ import { batch, signal, type ReadonlySignal } from "@preact/signals";
 import type {
   EventView,
   FleetView,
+  GatewayView,
   Message,
   NodeView,
   SessionView,
@@ -34,9 +35,7 @@ export interface Connection {
   /** lost: the process does not answer; it is tried again. */
   state: "connecting" | "live" | "lost";
   fleetName: string;
-  gatewayAddress: string;
-  /** Why the fleet is not watched, with the mend; empty while it is. */
-  fault: string;
+  gateway: GatewayView;
   /** This page's clock less the process's, in milliseconds. */
   clockOffset: number;
 }
@@ -64,8 +63,7 @@ const endedList = signal<readonly EndedSessionView[]>([]);
 const connectionState = signal<Connection>({
   state: "connecting",
   fleetName: "",
-  gatewayAddress: "",
-  fault: "",
+  gateway: { address: "", waitingFor: "", fault: "" },
   clockOffset: 0,
 });
 
@@ -167,12 +165,8 @@ function applyOne(message: Message): void {
     case "session-ended":
       endSession(message);
       break;
-    case "fault":
-      connectionState.value = {
-        ...connectionState.peek(),
-        gatewayAddress: message.gatewayAddress,
-        fault: message.fault,
-      };
+    case "gateway":
+      connectionState.value = { ...connectionState.peek(), gateway: message.gateway };
       break;
   }
 }
@@ -185,8 +179,7 @@ function replaceFleet(fleet: FleetView, now: number): void {
   connectionState.value = {
     state: "live",
     fleetName: fleet.fleetName,
-    gatewayAddress: fleet.gatewayAddress,
-    fault: fleet.fault,
+    gateway: fleet.gateway,
     clockOffset: Date.now() - now,
   };
 }

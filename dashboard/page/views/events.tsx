@@ -2,6 +2,7 @@ import { signal } from "@preact/signals";
 
 import type { EventView, Severity } from "../../shared/messages";
 import { Empty } from "../parts/empty";
+import { eventLines } from "../parts/event_lines";
 import { EventList } from "../parts/event_list";
 import { plural } from "../parts/format";
 import { nodesByOffer } from "../parts/glance";
@@ -24,7 +25,7 @@ const LEAST: Readonly<Record<Least, number>> = { all: 0, warning: 1, error: 2 };
 
 export function EventsView() {
   const { least, nodeId, text } = filter.value;
-  const shown = events.value.filter((event) => fits(event, least, nodeId, text));
+  const shown = eventLines(events.value.filter((event) => fits(event, least, nodeId, text)));
   const change = (part: Partial<typeof filter.value>): void => {
     filter.value = { ...filter.value, ...part };
   };

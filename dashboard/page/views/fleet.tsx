@@ -7,9 +7,11 @@ import { Chart } from "../parts/chart";
 import { chartSecond } from "../parts/clock";
 import { CROWD } from "../parts/crowd";
 import { Empty } from "../parts/empty";
+import { eventLines } from "../parts/event_lines";
 import { EventList } from "../parts/event_list";
 import { bytesOf, plural, tokenRate } from "../parts/format";
 import { nodesEachSecond } from "../parts/glance";
+import { hostMemory } from "../parts/hosts";
 import { ModelGrid } from "../parts/model_grid";
 import { NodeTable } from "../parts/node_table";
 import { PageHead } from "../parts/page_head";
@@ -17,7 +19,7 @@ import { Panel } from "../parts/panel";
 import { href } from "../parts/route";
 import { fleetSeries } from "../parts/series";
 import { Sparkline } from "../parts/sparkline";
-import { isDown, usedBytes } from "../parts/states";
+import { isDown } from "../parts/states";
 import { TopologyLegend } from "../parts/topology/legend";
 import { Topology } from "../parts/topology/topology";
 import { TransferList } from "../parts/transfer_list";
@@ -42,7 +44,7 @@ export function FleetView() {
         <Panel title="Nodes">
           <Empty title="No nodes yet" command="fleet join">
             {connection.value.state === "live"
-              ? "Start one on this machine or on any other of this network; it appears here by itself."
+              ? `Waiting for ${connection.value.gateway.waitingFor}: start one, and it appears here by itself.`
               : "Waiting for the dashboard's process."}
           </Empty>
         </Panel>
@@ -93,15 +95,12 @@ export function FleetView() {
 function KeyFigures() {
   const all = nodesEachSecond.value;
   const up = all.filter((node) => !isDown(node));
-  const memory = bytesOf(
-    up.reduce((sum, node) => sum + usedBytes(node), 0),
-    up.reduce((sum, node) => sum + node.memoryTotalBytes, 0),
-  );
+  const inUse = hostMemory(up);
+  const memory = bytesOf(inUse.usedBytes, inUse.totalBytes);
   const { tokensPerSecond, usedBytes: used, generatingCount, acceptance } = series.value;
   const open = sessions.peek();
   const generating = open.filter((session) => session.state === "generating").length;
   const latest = acceptance.at(-1) ?? Number.NaN;
-  const totalMemory = up.reduce((sum, node) => sum + node.memoryTotalBytes, 0);
   return (
     <section class="panel key-figures" aria-label="Key figures">
       <KeyFigure label="Nodes up" value={String(up.length)} unit={`/ ${all.length}`}>
@@ -115,7 +114,7 @@ function KeyFigures() {
         value={memory.part}
         unit={`/ ${memory.whole} ${memory.unit}`}
       >
-        <Line values={used} top={totalMemory} />
+        <Line values={used} top={inUse.totalBytes} />
       </KeyFigure>
       <KeyFigure label="Generating" value={String(generating)} unit={`/ ${open.length} sessions`}>
         <Line
@@ -218,7 +217,7 @@ function LatestTransfers() {
 }
 
 function LatestEvents() {
-  const latest = events.value.slice(-12);
+  const latest = eventLines(events.value).slice(-12);
   if (latest.length === 0) return <p class="quiet panel-body">Nothing happened yet.</p>;
   return (
     <div class="latest-events" tabIndex={0} role="region" aria-label="Latest events, scrollable">

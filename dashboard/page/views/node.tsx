@@ -1,18 +1,13 @@
-import { computed } from "@preact/signals";
-import { useMemo } from "preact/hooks";
-
 import type { ModelView, NodeView } from "../../shared/messages";
 import { kindName, RoleTag, State } from "../parts/badges";
-import { CopyButton } from "../parts/copy";
-import { Chart, type Line } from "../parts/chart";
 import { second } from "../parts/clock";
 import { Empty } from "../parts/empty";
+import { eventLines } from "../parts/event_lines";
 import { EventList, NodeLink } from "../parts/event_list";
 import {
   ago,
   byteRate,
   bytes,
-  bytesOf,
   count,
   dateTime,
   duration,
@@ -20,28 +15,18 @@ import {
   percent,
   plural,
   shortDigest,
-  span,
-  tokenRate,
 } from "../parts/format";
-import { memoryTone, Meter } from "../parts/meter";
+import { Meter } from "../parts/meter";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
 import { ProblemBox } from "../parts/problem";
 import { href } from "../parts/route";
 import { Snippets } from "../parts/snippets";
-import {
-  hasRole,
-  isArchive,
-  isDown,
-  nodeState,
-  TRANSPORT_NAME,
-  usedBytes,
-  usedShare,
-} from "../parts/states";
-import { Device } from "../parts/topology/device";
+import { hasRole, isArchive, isDown, nodeState, TRANSPORT_NAME } from "../parts/states";
 import { TransferList } from "../parts/transfer_list";
-import { events, node, nodes, sessionKeys, transfers } from "../state/fleet";
-import { Figure } from "./session";
+import { events, node, sessionKeys, transfers } from "../state/fleet";
+import { Charts } from "./node_charts";
+import { Facts } from "./node_facts";
 import { SessionTable } from "./sessions";
 
 export function NodePage({ nodeId }: { nodeId: string }) {
@@ -62,8 +47,8 @@ export function NodePage({ nodeId }: { nodeId: string }) {
   const down = isDown(view);
   const own = sessionKeys.value.filter((key) => key.startsWith(`${nodeId}/`));
   const moving = transfers.value.filter((transfer) => transfer.nodeId === nodeId);
-  const heard = events.value.filter(
-    (event) => event.nodeId === nodeId || event.subjectNodeId === nodeId,
+  const heard = eventLines(
+    events.value.filter((event) => event.nodeId === nodeId || event.subjectNodeId === nodeId),
   );
   return (
     <>
@@ -87,6 +72,8 @@ export function NodePage({ nodeId }: { nodeId: string }) {
             }}
           />
         )}
+        {!down &&
+          view.seedFaults.map((fault) => <ProblemBox key={fault.address} problem={fault} />)}
         <Facts view={view} />
         <Charts view={view} />
         <Panel title="Models" flush>
@@ -105,18 +92,22 @@ export function NodePage({ nodeId }: { nodeId: string }) {
             <Panel title="Links" note="open tensor links" flush>
               <Links view={view} />
             </Panel>
-            <Panel title="Acceptance" note="as its verifiers measured it" flush>
-              <Acceptances view={view} />
-            </Panel>
+            {hasRole(view, "verifier") && (
+              <Panel title="Acceptance" note="as its verifiers measured it" flush>
+                <Acceptances view={view} />
+              </Panel>
+            )}
           </div>
         </div>
-        <Panel title={plural(own.length, "session")} flush>
-          {own.length === 0 ? (
-            <Empty title="No session is open here" />
-          ) : (
-            <SessionTable keys={own} />
-          )}
-        </Panel>
+        {(own.length > 0 || hasRole(view, "verifier")) && (
+          <Panel title={plural(own.length, "session")} flush>
+            {own.length === 0 ? (
+              <Empty title="No session is open here" />
+            ) : (
+              <SessionTable keys={own} />
+            )}
+          </Panel>
+        )}
         <Panel title="Events and faults" flush>
           {heard.length === 0 ? (
             <Empty title="Nothing happened here yet" />
@@ -152,179 +143,6 @@ function Down({ view }: { view: NodeView }) {
           : "See on its machine whether the agent runs, and start it again: fleet join. It joins by itself.",
       }}
     />
-  );
-}
-
-/** The protocol versions that most of the fleet speaks at best. */
-const usualProtocol = computed(() => {
-  const votes = new Map<number, number>();
-  for (const each of nodes.value) {
-    votes.set(each.protocolMax, (votes.get(each.protocolMax) ?? 0) + 1);
-  }
-  return [...votes].sort((one, other) => other[1] - one[1])[0]?.[0] ?? 0;
-});
-
-function Facts({ view }: { view: NodeView }) {
-  const memory = bytesOf(usedBytes(view), view.memoryTotalBytes);
-  const skewed = view.protocolMax !== usualProtocol.value;
-  const protocol =
-    view.protocolMin === view.protocolMax
-      ? `${view.protocolMax}`
-      : `${view.protocolMin} to ${view.protocolMax}`;
-  const latest = view.samples.at(-1);
-  return (
-    <section class="panel node-head" aria-label="Facts">
-      <div class="node-portrait">
-        <Device
-          shape={view.shape}
-          width={132}
-          height={94}
-          share={isDown(view) ? 0 : usedShare(view)}
-          tone={nodeState(view).tone}
-        />
-      </div>
-      <div class="node-facts">
-        <div class="node-figures">
-          <Figure label="Speed" value={tokenRate(latest?.tokensPerSecond ?? 0)} unit="tok/s" />
-          <div class="key-figure">
-            <h2>Memory in use</h2>
-            <p class="figure-value">
-              {memory.part}{" "}
-              <small>
-                / {memory.whole} {memory.unit}
-              </small>
-            </p>
-            <Meter
-              share={usedShare(view)}
-              tone={memoryTone(usedShare(view))}
-              label={`Memory, ${percent(usedShare(view))}`}
-            />
-          </div>
-          <div class="key-figure">
-            <h2>K/V</h2>
-            <p class="figure-value">
-              {bytes(view.kvBytes)}{" "}
-              {view.kvBudgetBytes > 0 && <small>/ {bytes(view.kvBudgetBytes)}</small>}
-            </p>
-            <Meter
-              share={view.kvBudgetBytes > 0 ? view.kvBytes / view.kvBudgetBytes : 0}
-              label="K/V of its budget"
-            />
-          </div>
-          <Figure
-            label="Sessions"
-            value={`${view.generatingCount}`}
-            unit={`generating / ${view.sessionCount} open`}
-          />
-        </div>
-        <dl class="facts">
-          <Fact name="Address">
-            <code>{view.address}</code>
-          </Fact>
-          <Fact name="Machine">
-            {[view.platform, view.accelerator].filter((part) => part !== "").join(" · ") || "—"}
-          </Fact>
-          <Fact name="Software">{view.softwareVersion || "—"}</Fact>
-          <Fact name="Protocol">
-            {protocol}
-            {skewed && (
-              <>
-                {" "}
-                <span class="tag warn">most speak {usualProtocol.value}</span>
-              </>
-            )}
-          </Fact>
-          <Fact name="Running for">
-            {view.startedAt > 0 ? span((second.value - view.startedAt) / 1000) : "—"}
-          </Fact>
-          <Fact name="Round trip from here">
-            {view.roundTripSeconds > 0 ? duration(view.roundTripSeconds) : "—"}
-          </Fact>
-          <Fact name="Ring">{view.ringAddress || "not advertised"}</Fact>
-          <Fact name="HTTP">
-            {view.httpAddress === "" ? "off" : <code>{view.httpAddress}</code>}
-          </Fact>
-          {isArchive(view) && (
-            <Fact name="Archive">
-              {bytes(view.archiveBytes)} of {bytes(view.archiveBudgetBytes)}
-            </Fact>
-          )}
-          <Fact name="Node id">
-            <span class="node-id">
-              <code class="clip" title={view.nodeId}>
-                {view.nodeId}
-              </code>
-              <CopyButton text={view.nodeId} label="Copy the node id" />
-            </span>
-          </Fact>
-        </dl>
-      </div>
-    </section>
-  );
-}
-
-function Fact({ name, children }: { name: string; children: preact.ComponentChildren }) {
-  return (
-    <div>
-      <dt>{name}</dt>
-      <dd>{children}</dd>
-    </div>
-  );
-}
-
-function Charts({ view }: { view: NodeView }) {
-  const { samples } = view;
-  const data = useMemo(() => {
-    const at = samples.map((sample) => sample.at);
-    const used = samples.map((sample) => view.memoryTotalBytes - sample.memoryFreeBytes);
-    return {
-      at,
-      speed: samples.map((sample) => sample.tokensPerSecond),
-      prefill: samples.map((sample) => sample.prefillTokensPerSecond),
-      used,
-      kv: samples.map((sample) => sample.kvBytes),
-    };
-  }, [samples]);
-  const speed: Line[] = [
-    { label: "tok/s", colour: "--accent", values: data.speed },
-    { label: "prefill", colour: "--ink-3", values: data.prefill, bare: true, dashed: true },
-  ];
-  const hasPrefill = data.prefill.some((value) => value > 0);
-  return (
-    <div class="grid-3">
-      <Panel title="Speed" note="tokens a second">
-        <Chart
-          at={data.at}
-          lines={hasPrefill ? speed : speed.slice(0, 1)}
-          height={140}
-          format={tokenRate}
-          least={10}
-          summary={`${tokenRate(data.speed.at(-1) ?? 0)} tokens a second now, at most ${tokenRate(Math.max(0, ...data.speed))}.`}
-        />
-      </Panel>
-      <Panel title="Memory" note={`of ${bytes(view.memoryTotalBytes)}`}>
-        <Chart
-          at={data.at}
-          lines={[{ label: "in use", colour: "--accent", values: data.used }]}
-          height={140}
-          format={bytes}
-          least={view.memoryTotalBytes}
-          binary
-          summary={`${bytes(usedBytes(view))} of ${bytes(view.memoryTotalBytes)} in use.`}
-        />
-      </Panel>
-      <Panel title="K/V" note="of all its sessions">
-        <Chart
-          at={data.at}
-          lines={[{ label: "K/V", colour: "--accent", values: data.kv }]}
-          height={140}
-          format={bytes}
-          least={2 ** 20}
-          binary
-          summary={`${bytes(view.kvBytes)} of keys and values now.`}
-        />
-      </Panel>
-    </div>
   );
 }
 
@@ -381,7 +199,7 @@ function Models({ models }: { models: readonly ModelView[] }) {
                 {[model.quantization, model.dtype].filter((part) => part !== "").join(" · ") || "—"}
               </td>
               <td class="num">{model.stepSeconds > 0 ? duration(model.stepSeconds) : "—"}</td>
-              <td class="num wide">{count(model.contextLength)}</td>
+              <td class="num wide">{model.contextLength > 0 ? count(model.contextLength) : "—"}</td>
               <td class="wide quiet">{model.backend || "—"}</td>
               <td class="wide">
                 <code title={model.weightsDigest}>{shortDigest(model.weightsDigest)}</code>

@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { Icon, Mark, type IconName } from "../parts/icon";
 import { href, route } from "../parts/route";
 import { chooseTheme, theme, type Theme } from "../parts/theme";
-import { connection, sessionKeys, transfers } from "../state/fleet";
+import { connection, nodeIds, sessionKeys, transfers } from "../state/fleet";
 import { EventsView } from "./events";
 import { FleetView } from "./fleet";
 import { NodePage } from "./node";
@@ -46,7 +46,8 @@ export function Shell() {
     window.scrollTo(0, 0);
     main.current?.focus({ preventScroll: true });
   }, [view, id]);
-  const { state, fault } = connection.value;
+  const { state, gateway } = connection.value;
+  const stale = (state === "lost" || gateway.waitingFor !== "") && nodeIds.value.length > 0;
   return (
     <>
       <a
@@ -63,12 +64,7 @@ export function Shell() {
         <Side view={view} />
         <div>
           <Banner />
-          <main
-            id="main"
-            ref={main}
-            tabIndex={-1}
-            class={state === "lost" || fault !== "" ? "main stale" : "main"}
-          >
+          <main id="main" ref={main} tabIndex={-1} class={stale ? "main stale" : "main"}>
             <View />
           </main>
         </div>
@@ -148,14 +144,15 @@ function Count({ view }: { view: string }) {
 }
 
 function Gateway() {
-  const { state, fleetName, gatewayAddress, fault } = connection.value;
-  const word = fault !== "" ? "not watched" : state;
-  const tone = word === "live" ? "good" : word === "connecting" ? "idle" : "bad";
+  const { state, fleetName, gateway } = connection.value;
+  const waits = state === "live" && gateway.waitingFor !== "";
+  const word = waits ? `waiting for ${gateway.waitingFor}` : state;
+  const tone = waits ? "warn" : { live: "good", connecting: "idle", lost: "bad" }[state];
   return (
     <div class="gateway">
       <span class={`state ${tone}`} aria-hidden="true" />
       <strong class="clip">{fleetName === "" ? "fleet" : fleetName}</strong>
-      <code title="The gateway">{gatewayAddress === "" ? " " : gatewayAddress}</code>
+      <code title="The gateway">{gateway.address === "" ? " " : gateway.address}</code>
       <span class="unseen">The view is {word}</span>
     </div>
   );
@@ -188,7 +185,7 @@ function ThemeSwitch() {
 
 /** What is lost, and that what is shown is the last that was heard. The region is always there, so that it is read out. */
 function Banner() {
-  const { state, fault, gatewayAddress } = connection.value;
+  const { state, gateway } = connection.value;
   const lost = state === "lost";
   return (
     <div role="status">
@@ -202,15 +199,19 @@ function Banner() {
           </span>
         </div>
       )}
-      {!lost && fault !== "" && (
+      {!lost && gateway.fault !== "" && (
         <div class="banner">
           <Icon name="warning" size={17} />
-          <strong>
-            The fleet is not watched{gatewayAddress === "" ? "" : ` by ${gatewayAddress}`}.
-          </strong>
-          <span>{fault}</span>
+          <strong>Waiting for {gateway.waitingFor}.</strong>
+          <span>
+            {sentence(gateway.fault)} Start one with <code>fleet join</code>; it is found by itself.
+          </span>
         </div>
       )}
     </div>
   );
+}
+
+function sentence(words: string): string {
+  return `${words[0]?.toUpperCase()}${words.slice(1)}`;
 }

@@ -12,6 +12,7 @@ import type {
 import type {
   EventView,
   FleetView,
+  GatewayView,
   Message,
   NodeView,
   Sample,
@@ -51,12 +52,10 @@ export class FleetState {
   #events: EventView[] = [];
   readonly #eventKeys = new Set<string>();
   #fleetName = "";
-  #gatewayAddress: string;
-  #fault = "";
+  #gateway: GatewayView = { address: "", waitingFor: "", fault: "" };
 
   /** `clock`: milliseconds since 1970. */
-  constructor(gatewayAddress: string, tell: (message: Message) => void, clock: () => number) {
-    this.#gatewayAddress = gatewayAddress;
+  constructor(tell: (message: Message) => void, clock: () => number) {
     this.#tell = tell;
     this.#clock = clock;
     this.#sessions = new SessionRows(tell, clock);
@@ -71,8 +70,7 @@ export class FleetState {
     const known = [...this.#nodes.values()];
     return {
       fleetName: this.#fleetName,
-      gatewayAddress: this.#gatewayAddress,
-      fault: this.#fault,
+      gateway: this.#gateway,
       nodes: known.map(({ view, samples }) => ({ ...view, samples: [...samples] })),
       sessions: this.#sessions.all(),
       events: [...this.#events],
@@ -90,12 +88,21 @@ export class FleetState {
     return "";
   }
 
-  /** Who is watched for the fleet, and why it is not if it is not. */
-  gateway(gatewayAddress: string, fault: string): void {
-    if (gatewayAddress === this.#gatewayAddress && fault === this.#fault) return;
-    this.#gatewayAddress = gatewayAddress;
-    this.#fault = fault;
-    this.#tell({ type: "fault", gatewayAddress, fault });
+  /** The node at `address` tells of the fleet. */
+  watched(address: string): void {
+    this.#setGateway({ address, waitingFor: "", fault: "" });
+  }
+
+  /** No node tells of the fleet: what is waited for, and why the first that was asked does not. */
+  waits(waitingFor: string, fault: string): void {
+    this.#setGateway({ address: this.#gateway.address, waitingFor, fault });
+  }
+
+  #setGateway(gateway: GatewayView): void {
+    const before = this.#gateway;
+    this.#gateway = gateway;
+    if (JSON.stringify(gateway) !== JSON.stringify(before))
+      this.#tell({ type: "gateway", gateway });
   }
 
   snapshot(fleet: FleetSnapshot): void {

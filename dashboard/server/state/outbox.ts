@@ -52,8 +52,8 @@ export class Outbox {
         return sessionKey(message.session.nodeId, message.session.sessionId);
       case "transfer":
         return `transfer ${message.transfer.nodeId}/${message.transfer.transferId}`;
-      case "fault":
-        return "fault";
+      case "gateway":
+        return "gateway";
       default:
         this.#count += 1;
         return `message ${this.#count}`;

@@ -51,7 +51,7 @@ export function nodeView(
     unreachableReason: reach.reason,
     heardAt: reach.heardAt,
     roundTripSeconds: status.roundTripSeconds ?? 0,
-    ...ofCard(card),
+    ...ofCard(card, status.nodeId),
     ...ofNode(node, card, offset),
   };
 }
@@ -65,6 +65,7 @@ type CardPart = Pick<
   NodeView,
   | "platform"
   | "accelerator"
+  | "hostId"
   | "shape"
   | "softwareVersion"
   | "protocolMin"
@@ -74,10 +75,11 @@ type CardPart = Pick<
   | "models"
 >;
 
-function ofCard(card: Card | null): CardPart {
+function ofCard(card: Card | null, nodeId: string): CardPart {
   return {
     platform: card?.platform ?? "",
     accelerator: card?.acceleratorName || (card?.acceleratorKind ?? ""),
+    hostId: card?.hostId || nodeId,
     shape: shapeOf(card),
     softwareVersion: card?.softwareVersion ?? "",
     protocolMin: card?.protocolMin ?? 0,
@@ -122,6 +124,12 @@ function ofNode(node: Node | null, card: Card | null, offset: number): NodePart 
       breakerOpen: way.breakerOpen,
     })),
     links: linkViews(node),
+    seedFaults: (node?.seedFaults ?? []).map(({ address, reason, message, mend }) => ({
+      address,
+      reason,
+      message,
+      mend,
+    })),
     acceptances: (node?.acceptances ?? []).map((pair) => ({
       verifierModelId: pair.verifierModelId,
       proposerModelId: pair.proposerModelId,

@@ -5,6 +5,7 @@ export class Backoff {
   readonly #first: number;
   readonly #most: number;
   #next: number;
+  #hurried = new AbortController();
 
   /** Milliseconds. */
   constructor(first: number, most: number) {
@@ -17,10 +18,18 @@ export class Backoff {
     this.#next = this.#first;
   }
 
-  /** Waits; sooner when `signal` aborts. */
-  async wait(signal: AbortSignal): Promise<void> {
+  /** There is news: a wait ends now, and the next is the first again. */
+  hurry(): void {
+    this.#next = this.#first;
+    this.#hurried.abort();
+  }
+
+  /** Waits; sooner when `ended` aborts. */
+  async wait(ended: AbortSignal): Promise<void> {
     const milliseconds = this.#next;
     this.#next = Math.min(this.#next * 2, this.#most);
+    this.#hurried = new AbortController();
+    const signal = AbortSignal.any([ended, this.#hurried.signal]);
     if (signal.aborted) return;
     try {
       await pause(milliseconds, undefined, { signal });

@@ -2,9 +2,11 @@ import { Client, KakeyaError, type FleetEvent, type NodeStatus } from "@kakeya/r
 
 import type { FleetState } from "../state/fleet_state";
 import { Backoff } from "./backoff";
+import { Gateways } from "./gateways";
 import { NodeWatch } from "./node_watch";
 
-const RETRY_MS = { first: 250, most: 5000 };
+/** Asking costs a connection that is refused: a node that comes is found within the longer one. */
+const RETRY_MS = { first: 250, most: 2000 };
 /** Milliseconds after which a stream that ended counts as one that was good. */
 const STEADY_MS = 1000;
 
@@ -13,47 +15,46 @@ const STEADY_MS = 1000;
  * When the gateway is lost, another node that is known takes its place.
  */
 export class FleetWatch {
-  readonly #named: string;
+  readonly #gateways: Gateways;
   readonly #state: FleetState;
   readonly #ended = new AbortController();
   readonly #statuses = new Map<string, NodeStatus>();
   readonly #watches = new Map<string, NodeWatch>();
   readonly #running = new Set<Promise<void>>();
-  #gateway: string;
-  /** The gateway that was lost last; empty before one was. */
-  #lost = "";
+  readonly #backoff = new Backoff(RETRY_MS.first, RETRY_MS.most);
   #stream: AbortController | undefined;
 
-  /** `address`: the node that is asked first, host:port. */
-  constructor(address: string, state: FleetState) {
-    this.#named = address;
-    this.#gateway = address;
+  /** `named`: the node that is asked first, host:port; empty for any of this machine. */
+  constructor(named: string, state: FleetState) {
+    this.#gateways = new Gateways(named);
     this.#state = state;
   }
 
-  /** The node through which the fleet is seen now, host:port. */
+  /** The node through which the fleet is seen, host:port; empty while none is known. */
   get gateway(): string {
-    return this.#gateway;
+    return this.#gateways.latest;
+  }
+
+  /** The nodes that run on this machine now, host:port; others than before are asked at once. */
+  set localNodes(addresses: readonly string[]) {
+    if (this.#gateways.locals(addresses)) this.#backoff.hurry();
   }
 
   /** Runs until `end`. */
   async run(): Promise<void> {
-    const backoff = new Backoff(RETRY_MS.first, RETRY_MS.most);
+    this.#wait("");
     while (!this.#ended.signal.aborted) {
       const began = Date.now();
       const fault = await this.#followOne();
       if (this.#ended.signal.aborted) return;
       if (fault === "") {
-        backoff.succeeded();
+        this.#backoff.succeeded();
         // The next takes over at once, unless streams end as soon as they begin.
         if (Date.now() - began > STEADY_MS) continue;
       } else {
-        this.#state.gateway(
-          this.#gateway,
-          `No node of the fleet answers: ${fault} Start this machine's agent: fleet join`,
-        );
+        this.#wait(fault);
       }
-      await backoff.wait(this.#ended.signal);
+      await this.#backoff.wait(this.#ended.signal);
     }
   }
 
@@ -63,26 +64,23 @@ export class FleetWatch {
     await Promise.all(this.#running);
   }
 
+  #wait(fault: string): void {
+    this.#state.waits(this.#gateways.waitingFor, fault);
+  }
+
   /** Follows the first node that answers until it is lost; answers why none did, if none did. */
   async #followOne(): Promise<string> {
     let fault = "";
-    for (const address of this.#candidates()) {
+    const living = [...this.#statuses.values()].filter(
+      (status) => status.liveness === "alive" || status.liveness === "suspect",
+    );
+    for (const address of this.#gateways.candidates(living.flatMap(addressesOf))) {
       const said = await this.#follow(address);
       if (said === "" || this.#ended.signal.aborted) return "";
       // The first that fails is the one that was named, or that answered until now.
       fault ||= said;
     }
-    return fault;
-  }
-
-  /** Addresses that may answer for the fleet; one that was just lost is the last. */
-  #candidates(): string[] {
-    const living = [...this.#statuses.values()].filter(
-      (status) => status.liveness === "alive" || status.liveness === "suspect",
-    );
-    const known = new Set([this.#gateway, this.#named, ...living.flatMap(addressesOf)]);
-    if (known.delete(this.#lost)) known.add(this.#lost);
-    return [...known];
+    return fault || "No node runs on this machine.";
   }
 
   /** Follows the fleet at `address` until that is lost; empty if it answered, else why not. */
@@ -94,10 +92,14 @@ export class FleetWatch {
     try {
       for await (const told of client.fleet.watch({ signal })) {
         if (told.type === "snapshot") {
+          const { fleetName } = told;
+          if (!this.#gateways.accepts(address, fleetName)) {
+            return `${address} is of another fleet, “${fleetName}”.`;
+          }
           answered = true;
           this.#stream = stream;
-          this.#gateway = address;
-          this.#state.gateway(address, "");
+          this.#gateways.answered(address, fleetName);
+          this.#state.watched(address);
         }
         this.#heed(told);
       }
@@ -107,7 +109,7 @@ export class FleetWatch {
       if (error instanceof KakeyaError) return error.message;
       throw error;
     } finally {
-      if (answered) this.#lost = address;
+      if (answered) this.#gateways.lost(address);
       await client.close();
     }
   }
@@ -144,7 +146,7 @@ export class FleetWatch {
       return;
     }
     // Only the node's id is known: its card follows.
-    const addresses = status.isSelf ? [this.#gateway, ...addressesOf(status)] : addressesOf(status);
+    const addresses = status.isSelf ? [this.gateway, ...addressesOf(status)] : addressesOf(status);
     if (addresses.length === 0) return;
     if (known !== undefined) {
       known.addresses = addresses;

@@ -20,6 +20,7 @@ export class NodeWatch {
   readonly #state: FleetState;
   readonly #ended = new AbortController();
   readonly #unreached: () => void;
+  readonly #backoff = new Backoff(RETRY_MS.first, RETRY_MS.most);
   #addresses: readonly string[];
 
   /** `unreached` is called with every attempt that failed. */
@@ -35,9 +36,11 @@ export class NodeWatch {
     this.#state = state;
   }
 
-  /** host:port, best first; heeded with the next attempt. */
+  /** host:port, best first; the next attempt, which others bring on, heeds them. */
   set addresses(addresses: readonly string[]) {
+    const changed = addresses.join() !== this.#addresses.join();
     this.#addresses = addresses;
+    if (changed) this.#backoff.hurry();
   }
 
   end(): void {
@@ -46,21 +49,20 @@ export class NodeWatch {
 
   /** Runs until `end`: every stream that breaks is opened again. */
   async run(): Promise<void> {
-    const backoff = new Backoff(RETRY_MS.first, RETRY_MS.most);
     for (let attempt = 0; !this.#ended.signal.aborted; attempt += 1) {
       const address = this.#addresses[attempt % Math.max(1, this.#addresses.length)];
       const reason =
         address === undefined
           ? "Its card has no address."
           : await this.#follow(address, () => {
-              backoff.succeeded();
+              this.#backoff.succeeded();
               // The next attempt begins with the address that answered.
               attempt -= 1;
             });
       if (this.#ended.signal.aborted) return;
       this.#state.unreached(this.#nodeId, reason);
       this.#unreached();
-      await backoff.wait(this.#ended.signal);
+      await this.#backoff.wait(this.#ended.signal);
     }
   }
 

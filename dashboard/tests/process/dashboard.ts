@@ -34,7 +34,7 @@ export interface Dashboard {
   url: string;
 }
 
-/** The dashboard's process on the fleet of the node at `address`. */
+/** The dashboard's process on the fleet of the node at `address`; empty for what it is told of. */
 export async function dashboard(address: string, ...words: string[]): Promise<Dashboard> {
   const child = new Child(process.execPath, [
     built("server/main.mjs"),

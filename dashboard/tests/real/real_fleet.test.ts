@@ -185,7 +185,7 @@ test("the plan is the planner's, every rejected pair with its reason", async () 
 
 test("a session that generates shows while it does", async () => {
   const { page, context } = await open(browser, board.url, "sessions");
-  const session = await client.createSession("tiny", { label: "a long answer" });
+  const session = await client.createSession("tiny", { clientLabel: "a long answer" });
   await session.append([10, 11, 12]);
   const left = new AbortController();
   const generating = session

@@ -62,15 +62,15 @@ test("an event of a node is at the page within half a second", async () => {
 test("a lost gateway's place is taken, and a lost node stays with its reason", async () => {
   const follower = await page();
   const whole = await until(() => follower.fleet, "the whole fleet");
-  expect(whole.gatewayAddress).toBe(fleet.address);
+  expect(whole.gateway.address).toBe(fleet.address);
   const lost = fleet.nodes[0];
   fleet.child.tell({ silence: lost?.name });
   const message = await until(
-    () => follower.messages.find((row) => row.type === "fault"),
+    () => follower.messages.find((row) => row.type === "gateway"),
     "another gateway",
   );
-  expect(message).toMatchObject({ fault: "" });
-  expect(message.type === "fault" && message.gatewayAddress).not.toBe(fleet.address);
+  expect(message).toMatchObject({ gateway: { waitingFor: "", fault: "" } });
+  expect(message.type === "gateway" && message.gateway.address).not.toBe(fleet.address);
   await until(
     () =>
       follower.messages.find(

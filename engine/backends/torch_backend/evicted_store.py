@@ -77,7 +77,8 @@ class TorchEvictedStore:
 
         `restoring` makes keys and values of context vectors. `chunk_keys`, a multiple
         of `COARSE_SEGMENT`, is the same in all stores that share a session. Raises
-        `RestorerRefused` for an origin that is not a multiple of it.
+        `RestorerRefused` for an origin that is not a multiple of it, and as
+        `product_rows.query_counts` does.
         """
         if not 0 <= origin < shape.context_length or origin % chunk_keys:
             raise RestorerRefused(
@@ -87,6 +88,9 @@ class TorchEvictedStore:
         self._origin = origin
         self._chunk_keys = chunk_keys
         self._completed = False
+        for group in shape.groups:
+            # What cannot be exact here is refused before anything is kept.
+            query_counts(group.shape, torch_dtype(shape.dtype))
         self._shape = shape
         self._spec = spec
         self._pool = pool
@@ -160,7 +164,7 @@ class TorchEvictedStore:
         place = self._places.get(layer)
         if place is None:
             raise RestorerRefused(f"layer {layer} keeps nothing of what was evicted")
-        store, index, _counts = place
+        store, index = place
         with self._changing:
             self._check_there()
             if not max(self._origin, self._shape.sink) <= first < end <= self._length:
@@ -262,7 +266,7 @@ class TorchEvictedStore:
     def _use(self, groups: list[GroupStore]) -> None:
         self._groups = groups
         self._places = {
-            layer: (store, index, query_counts(store.group.shape, self._dtype))
+            layer: (store, index)
             for store in groups
             for index, layer in enumerate(store.group.layers)
         }
@@ -333,7 +337,9 @@ class TorchEvictedStore:
         self, asked: EvictedQueries, row: int, count: int
     ) -> tuple[Tensor, FeedSegments] | None:
         """Rows and segments of `count` <= `MOST_QUERIES` queries; None when they see nothing."""
-        store, index, counts = self._places[asked.layer]
+        store, index = self._places[asked.layer]
+        # Those of the thread that attends, which may be another than the maker's.
+        counts = query_counts(store.group.shape, self._dtype)
         masks = self._masks.of(self._placement, asked.first + row, count, counts)
         if masks is None:
             return None

@@ -52,9 +52,6 @@ class TorchFetchedAttention:
         self.shape = shape
         self.dtype = torch_dtype(shape.dtype)
         self.masks = BlockMasks(shape)
-        self._counts = {
-            layer: query_counts(group.shape, self.dtype) for layer, group in shape.group_of.items()
-        }
         self._segments: dict[tuple[AttentionLayer, int], list[Tensor]] = {}
 
     @property
@@ -64,7 +61,8 @@ class TorchFetchedAttention:
 
     def start(self, asked: EvictedQueries) -> TorchChunkFold:
         """Begins with the queries of a block."""
-        return TorchChunkFold(self, asked, self._counts[asked.layer])
+        counts = query_counts(self.shape.group_of[asked.layer].shape, self.dtype)
+        return TorchChunkFold(self, asked, counts)
 
     def rest(self) -> None:
         """Gives back the memory of a chunk."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -27,3 +29,15 @@ class TorchThreads:
         resetting = threading.Thread(target=torch.set_num_threads, args=(MACHINE,))
         resetting.start()
         resetting.join()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """While it lasts forwards of the calling thread take no other."""
+    threads = TorchThreads()
+    before = threads.count
+    threads.use(1)
+    try:
+        yield
+    finally:
+        threads.use(before)

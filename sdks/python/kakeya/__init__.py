@@ -23,6 +23,7 @@ from kakeya.client import AsyncClient, SpeculationChoice
 from kakeya.credentials import Tls
 from kakeya.errors import (
     ArchiveFull,
+    BadMessage,
     BadPageToken,
     BadRequest,
     Cancelled,
@@ -74,6 +75,7 @@ from kakeya.errors import (
     Unavailable,
     UnexpectedError,
     Unimplemented,
+    UnsupportedContent,
     UsageError,
     WatcherTooSlow,
 )
@@ -90,6 +92,7 @@ from kakeya.fleet_values import (
     NodeRemoved,
     NodeStatus,
     PeerLink,
+    SeedFault,
     TensorLink,
 )
 from kakeya.fleet_view import AsyncFleet
@@ -121,6 +124,7 @@ from kakeya.values import (
     DraftFault,
     DropReason,
     GenerationDone,
+    InvariantCount,
     LinkChange,
     ProposerStatistics,
     RestorerInfo,
@@ -146,6 +150,7 @@ __all__ = [
     "AsyncSession",
     "AsyncWatch",
     "AttendAt",
+    "BadMessage",
     "BadPageToken",
     "BadRequest",
     "BlockTiming",
@@ -175,6 +180,7 @@ __all__ = [
     "GroupLost",
     "HistoryLengthMismatch",
     "InvalidArgument",
+    "InvariantCount",
     "InvariantViolated",
     "KakeyaError",
     "KeyExposed",
@@ -222,6 +228,7 @@ __all__ = [
     "Resumption",
     "Role",
     "RpcError",
+    "SeedFault",
     "Session",
     "SessionActivity",
     "SessionBusy",
@@ -258,6 +265,7 @@ __all__ = [
     "Unavailable",
     "UnexpectedError",
     "Unimplemented",
+    "UnsupportedContent",
     "UsageError",
     "Watch",
     "WatcherTooSlow",

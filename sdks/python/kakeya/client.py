@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
-from kakeya import activity_wire, wire
+from kakeya import activity_wire, ranges, wire
 from kakeya.activity_values import SessionsEvent
 from kakeya.connection import Connection
 from kakeya.credentials import Credentials, Tls
 from kakeya.errors import BadRequest, ModelServedElsewhere, TransportError
 from kakeya.fleet_view import AsyncFleet
-from kakeya.place import open_session
+from kakeya.history import History
+from kakeya.place import Place, open_session
 from kakeya.plan_values import AttendAt, KvStrategy, RestorerKind
 from kakeya.retries import RetryBudget
 from kakeya.roster import Roster
@@ -73,12 +74,13 @@ class AsyncClient:
         self,
         model: str,
         *,
-        kv_strategy: KvStrategy | str = KvStrategy.SINK_WINDOW,
+        tokens: Sequence[int] = (),
+        kv_strategy: KvStrategy | str | None = None,
         sink_tokens: int | None = None,
         window_tokens: int | None = None,
         stop_token_ids: Sequence[int] = (),
         speculation: SpeculationChoice = "auto",
-        label: str = "",
+        client_label: str = "",
         request_id: str | None = None,
         max_history_tokens: int = 0,
         restorer: RestorerKind | str | None = None,
@@ -87,20 +89,26 @@ class AsyncClient:
         attend: AttendAt | str | None = None,
         resume: bool = False,
     ) -> AsyncSession:
-        """Opens a session with an empty history on a node that serves `model`.
+        """Opens a session on a node that serves `model`, with `tokens` as its history.
 
         A node that does not serve the model names one that does; the client
-        follows once. `sink_tokens` and `window_tokens` are positions that stay
+        follows once. The first 65,536 of `tokens` travel with the request and are
+        computed before it returns, more are appended; where that fails, no session
+        stays open. `sink_tokens` and `window_tokens` are positions that stay
         resident (the node's defaults: 4 and 1,024); `max_history_tokens` bounds
-        a session of kv_strategy "full", 0 for the model's context length.
+        a session of kv_strategy "full", and takes its memory at once; with 0 the
+        memory follows the history, up to the model's context length, and an append or
+        a generation that finds none raises OutOfKvMemory.
         `speculation` is "auto" (the planner pairs a proposer when it pays),
-        "off", or a fixed `Speculation`. The same `request_id` within ten minutes
-        gives the same session, so that a retry opens no second one; None makes
-        one up.
+        "off", or a fixed `Speculation`. `client_label` is for lists and logs, at
+        most 128 characters. The same `request_id` within ten minutes gives the same
+        session, so that a retry opens no second one; None makes one up.
 
-        With kv_strategy "restored" evicted positions stay within reach:
+        `kv_strategy` None leaves it to the node: "restored" where a live archive has
+        room and the verifier can use it, else "sink_window"; the session's
+        `kv_strategy` tells. With "restored" evicted positions stay within reach:
         `restorer` is "archive" (the default: another node keeps them, exact),
-        "projection" (a learned map makes them of a smaller vector each; of the
+        "projection" (a learned map makes them there, of a smaller vector each; of the
         drafter `restorer_model`, or that which is shipped for the verifier), or
         "identity", a check of the plumbing. `restorer_node_id` names the
         archive's node; empty for the nearest with room. `attend` is "archive" (the
@@ -116,42 +124,59 @@ class AsyncClient:
 
         Raises ModelNotFound, ModelServedElsewhere, NoPlacement, BadRequest,
         OutOfKvMemory, KvStrategyUnsupported, NoArchive, ArchiveFull,
-        RestorerMismatch, TrainedForAnother, Draining, TransportError.
+        RestorerMismatch, TrainedForAnother, Draining, TransportError; with `tokens`
+        also what `AsyncSession.append` raises.
         """
+        history = ranges.token_ids("tokens", tokens)
         request = wire.build(
             lambda: runtime_pb2.CreateSessionRequest(
                 model_id=model,
                 kv_strategy=wire.kv_strategy_number(kv_strategy),
-                sink_tokens=sink_tokens,
-                window_tokens=window_tokens,
-                stop_token_ids=stop_token_ids,
+                sink_tokens=ranges.optional_whole("sink_tokens", sink_tokens, 0),
+                window_tokens=ranges.optional_whole("window_tokens", window_tokens, 1),
+                stop_token_ids=ranges.stop_token_ids(stop_token_ids),
                 speculation=_speculation(speculation),
-                client_label=label,
-                request_id=secrets.token_hex(16) if request_id is None else request_id,
-                max_history_tokens=max_history_tokens,
+                client_label=ranges.name("client_label", client_label),
+                request_id=secrets.token_hex(16)
+                if request_id is None
+                else ranges.name("request_id", request_id),
+                max_history_tokens=ranges.whole("max_history_tokens", max_history_tokens, 0),
                 restorer=wire.restorer(restorer, restorer_model, restorer_node_id, attend),
             )
         )
-        connection = self._home
-        try:
-            place = await open_session(connection, request)
-        except ModelServedElsewhere as elsewhere:
-            if not elsewhere.address:
-                raise
-            connection = self._roster.connection(elsewhere.address)
-            place = await open_session(connection, request)
+        place = await self._open(request, history)
         if resume:
             # Its loss right now is noticed, and survived, with the next call.
             with suppress(TransportError):
                 await self._roster.remember()
-        return AsyncSession(place, Opening(request, self._roster), resumes=resume)
+        held = History()
+        held.append(history[: place.opened.history_length], place.opened.prefill_seconds)
+        session = AsyncSession(place, Opening(request, self._roster), held, resumes=resume)
+        if len(history) > len(held):
+            async with AsyncExitStack() as closing:
+                closing.push_async_exit(session)
+                await session.append(history[len(held) :])
+                closing.pop_all()
+        return session
+
+    async def _open(
+        self, request: runtime_pb2.CreateSessionRequest, history: Sequence[int]
+    ) -> Place:
+        try:
+            return await open_session(self._home, request, history)
+        except ModelServedElsewhere as elsewhere:
+            if not elsewhere.address:
+                raise
+            there = self._roster.connection(elsewhere.address)
+        return await open_session(there, request, history)
 
     async def sessions(self, *, page_size: int = 100) -> AsyncIterator[SessionInfo]:
         """All sessions of the client's node, oldest first, fetched by page.
 
         Raises BadRequest, BadPageToken, TransportError.
         """
-        request = wire.build(lambda: runtime_pb2.ListSessionsRequest(page_size=page_size))
+        size = ranges.whole("page_size", page_size, 0, ranges.MAX_PAGE_SIZE)
+        request = runtime_pb2.ListSessionsRequest(page_size=size)
         while True:
             response = await self._home.unary(
                 self._home.runtime.ListSessions, request, self._timeouts.unary, idempotent=True
@@ -184,12 +209,13 @@ class AsyncClient:
         A `SessionsSnapshot` with the latest `block_count` blocks of each (at most 256)
         first; then a `SessionActivity` whenever a session did something, at most ten
         times a second, and an `EndedSession` when it ended. The iteration raises
-        BadRequest, WatcherTooSlow, TransportError.
+        WatcherTooSlow, TransportError; this call BadRequest.
         """
+        count = ranges.whole("block_count", block_count, 0, ranges.MAX_WATCHED_BLOCKS)
         return AsyncWatch(
             self._home,
             lambda: self._home.runtime.WatchSessions,
-            wire.build(lambda: runtime_pb2.WatchSessionsRequest(block_count=block_count)),
+            runtime_pb2.WatchSessionsRequest(block_count=count),
             activity_wire.sessions_event,
         )
 
@@ -219,11 +245,16 @@ def _speculation(choice: SpeculationChoice) -> runtime_pb2.Speculation:
                 mode=runtime_pb2.SPECULATION_MODE_FIXED,
                 proposer_node_id=choice.node_id,
                 proposer_model_id=choice.proposer_model,
-                block_size=choice.block_size,
+                block_size=ranges.whole(
+                    "speculation.block_size", choice.block_size, 0, ranges.MAX_DRAFTED_TOKENS
+                ),
             )
         case "auto":
             return runtime_pb2.Speculation(mode=runtime_pb2.SPECULATION_MODE_AUTO)
         case "off":
             return runtime_pb2.Speculation(mode=runtime_pb2.SPECULATION_MODE_OFF)
         case other:
-            raise BadRequest(f"speculation is 'auto', 'off' or a Speculation, not {other!r}")
+            raise BadRequest(
+                f"speculation is 'auto', 'off' or a Speculation, not {other!r}",
+                metadata={"field": "speculation"},
+            )

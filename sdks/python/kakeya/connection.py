@@ -57,7 +57,7 @@ class Connection:
     ) -> None:
         host, separator, port = address.rpartition(":")
         if not (host and separator and port.isdecimal()):
-            raise UsageError(f"an address is HOST:PORT, such as 127.0.0.1:7700, not {address!r}")
+            raise UsageError(f"an address is HOST:PORT, such as 127.0.0.1:7600, not {address!r}")
         self.address = address
         self.timeouts = timeouts
         self._credentials = credentials or Credentials()

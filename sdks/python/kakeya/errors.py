@@ -52,14 +52,16 @@ KakeyaError
     ├── TextExtraMissing          the extra kakeya[text] is not installed
     ├── TokenizerNotFound         no tokenizer there
     ├── TokenizerMismatch         a tokenizer that is not the announced one
+    ├── BadMessage                no message of a chat, see `field`
+    │   └── UnsupportedContent      images, sound, files: models here read text
     └── ChatTemplateError         the model's chat template failed
         └── ChatTemplateNotFound    the model has none
 
 Each has a `reason` in UPPER_SNAKE_CASE, a `code` (a canonical status such as
 "NOT_FOUND"), `metadata` for programs, `attempts` (how often the call was sent),
-and reads as the cause and how to mend it; where the cause stands alone, `mend` says
-how, and a traceback shows it below. A reason that this client does not know keeps
-its name and takes the class of its status code.
+and reads as the problem and how to mend it: "PROBLEM; MEND" where the node told the
+two apart as `problem` and `mend`. `field` names the value at fault. A reason that
+this client does not know keeps its name and takes the class of its status code.
 """
 
 from __future__ import annotations
@@ -89,13 +91,24 @@ class KakeyaError(Exception):
         self.metadata = dict(metadata or {})
         self.retry_after_seconds = retry_after_seconds
         self.attempts = 1
-        if self.mend:
-            self.add_note(f"mend: {self.mend}")
+
+    def __str__(self) -> str:
+        return f"{self.problem.rstrip('.')}; {self.mend}" if self.mend else self.problem
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, without `mend`."""
+        return str(self.args[0])
 
     @property
     def mend(self) -> str:
-        """How to mend it, a few words; empty where the message says so itself."""
+        """How to mend it, a few words; empty where `problem` says so itself."""
         return self.metadata.get("mend", "")
+
+    @property
+    def field(self) -> str:
+        """The parameter, or the part of a chat, that is at fault; empty for none."""
+        return self.metadata.get("field", "")
 
 
 class RpcError(KakeyaError):
@@ -429,6 +442,19 @@ class TokenizerMismatch(TextError):
 
     default_reason = "TOKENIZER_MISMATCH"
     default_code = "DATA_LOSS"
+
+
+class BadMessage(TextError):
+    """What is no message of a chat; `field` names it, such as "messages[2].role"."""
+
+    default_reason = "BAD_MESSAGE"
+    default_code = "INVALID_ARGUMENT"
+
+
+class UnsupportedContent(BadMessage):
+    """A message says what models here cannot be told: an image, sound, a file."""
+
+    default_reason = "UNSUPPORTED_CONTENT"
 
 
 class ChatTemplateError(TextError):

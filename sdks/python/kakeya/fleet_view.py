@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kakeya import activity_wire, fleet_wire, wire
+from kakeya import activity_wire, fleet_wire, ranges, wire
 from kakeya.activity_values import NodeActivity
 from kakeya.connection import Connection
 from kakeya.errors import UnexpectedError
@@ -44,13 +44,14 @@ class AsyncFleet:
 
         A `NodeHistory` with the samples of the last `history_seconds` (at most 900)
         first; then a `NodeSample` a second, each `NodeEvent` and `Transfer` as it
-        happens, and the `Node` whenever it changed. The iteration raises BadRequest,
+        happens, and the `Node` whenever it changed. Raises BadRequest; the iteration
         WatcherTooSlow, TransportError.
         """
+        seconds = ranges.number("history_seconds", history_seconds, 0, ranges.MAX_HISTORY_SECONDS)
         return AsyncWatch(
             self._connection,
             lambda: self._connection.capability.WatchNode,
-            wire.build(lambda: capability_pb2.WatchNodeRequest(history_seconds=history_seconds)),
+            capability_pb2.WatchNodeRequest(history_seconds=seconds),
             activity_wire.node_activity,
         )
 
@@ -72,7 +73,7 @@ class AsyncFleet:
         proposer_node_id: str = "",
         verifier_node_id: str = "",
         context_tokens: int = 0,
-        kv_strategy: KvStrategy | str = KvStrategy.SINK_WINDOW,
+        kv_strategy: KvStrategy | str | None = None,
         sink_tokens: int = 0,
         window_tokens: int = 0,
         block_size: int = 0,
@@ -85,8 +86,9 @@ class AsyncFleet:
         """The pair that a session would get, with reasons; starts nothing.
 
         Empty strings mean any; `context_tokens` is the longest history to plan
-        for; 0 for `sink_tokens`, `window_tokens` and `block_size` is the node's
-        choice. Raises ModelNotFound, NoPlacement, BadRequest, TransportError.
+        for; None for `kv_strategy` and 0 for `sink_tokens`, `window_tokens` and
+        `block_size` are the node's choice. Raises ModelNotFound, NoPlacement, BadRequest,
+        TransportError.
         """
         request = wire.build(
             lambda: placement_pb2.PlanRequest(
@@ -94,11 +96,11 @@ class AsyncFleet:
                 proposer_model=proposer_model,
                 proposer_node_id=proposer_node_id,
                 verifier_node_id=verifier_node_id,
-                context_tokens=context_tokens,
+                context_tokens=ranges.whole("context_tokens", context_tokens, 0),
                 kv_strategy=wire.kv_strategy_number(kv_strategy),
-                sink_tokens=sink_tokens,
-                window_tokens=window_tokens,
-                block_size=block_size,
+                sink_tokens=ranges.whole("sink_tokens", sink_tokens, 0),
+                window_tokens=ranges.whole("window_tokens", window_tokens, 0),
+                block_size=ranges.whole("block_size", block_size, 0, ranges.MAX_DRAFTED_TOKENS),
                 without_proposer=without_proposer,
                 restorer=wire.restorer(restorer, restorer_model, restorer_node_id, attend),
             )
@@ -114,12 +116,13 @@ class AsyncFleet:
     async def leave(self, drain_seconds: float = 5.0) -> str:
         """Makes the client's node leave the fleet; returns its id.
 
-        Running generations may take `drain_seconds` to end. Raises NotLoopback,
-        TransportError.
+        Running generations may take `drain_seconds` to end, at most 3,600. Raises
+        BadRequest, NotLoopback, TransportError.
         """
+        seconds = ranges.number("drain_seconds", drain_seconds, 0, ranges.MAX_DRAIN_SECONDS)
         response = await self._connection.unary(
             self._connection.capability.Leave,
-            capability_pb2.LeaveRequest(drain_seconds=drain_seconds),
+            capability_pb2.LeaveRequest(drain_seconds=seconds),
             self._connection.timeouts.unary,
         )
         return response.node_id

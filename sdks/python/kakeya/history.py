@@ -14,13 +14,17 @@ class History:
     `in_step` tells whether the node surely holds the same: while a generation
     runs, and after one was left early, the node may have committed more.
     `pending` counts ids whose keys and values the node may still have to
-    compute, as after a fork.
+    compute, as after a fork. `prefill_seconds` is what the node took to compute
+    the prompt: all that was appended since it generated last.
     """
 
     def __init__(self, token_ids: Sequence[int] = ()) -> None:
         self._ids = array("I", token_ids)
         self.in_step = True
         self.pending = len(self._ids)
+        self.prefill_seconds = 0.0
+        # Whether the ids at the end are the node's own, so that the next begin a prompt.
+        self._is_answered = False
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -34,9 +38,18 @@ class History:
         """The first `length` ids; None for all."""
         return tuple(self._ids[:length])
 
-    def append(self, token_ids: Sequence[int]) -> None:
-        """Ids that the node appended and computed."""
+    def append(self, token_ids: Sequence[int], prefill_seconds: float = 0.0) -> None:
+        """Ids that the node appended and computed, in so many seconds."""
+        if self._is_answered:
+            self.prefill_seconds = 0.0
+            self._is_answered = False
+        self.prefill_seconds += prefill_seconds
         self._ids.extend(token_ids)
+        self.in_step = True
+        self.pending = 0
+
+    def moved(self) -> None:
+        """Another node has appended and computed all of it."""
         self.in_step = True
         self.pending = 0
 
@@ -49,6 +62,7 @@ class History:
             )
         self._ids.extend(token_ids)
         self.pending = 0
+        self._is_answered = True
 
     def finish(self, length: int) -> None:
         """The node's history has `length` ids after a generation; raises as `receive`."""

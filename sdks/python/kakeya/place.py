@@ -10,7 +10,7 @@ from grpc import aio
 
 from kakeya import wire
 from kakeya.connection import Connection
-from kakeya.errors import TokenOutOfVocabulary
+from kakeya.errors import HistoryLengthMismatch
 from kakeya.v1 import runtime_pb2
 from kakeya.values import SessionInfo
 
@@ -30,24 +30,22 @@ class Place:
     opened: runtime_pb2.CreateSessionResponse
     session_id: str
 
-    async def append(self, token_ids: Sequence[int], history_length: int, pending: int) -> None:
+    async def append(self, token_ids: Sequence[int], history_length: int, pending: int) -> float:
         """Appends at most MAX_APPEND_TOKENS ids to a history of `history_length`.
 
-        `pending` more are left to compute. Sent again when the network failed.
+        `pending` more are left to compute. Sent again when the network failed. Returns
+        the seconds that their keys and values took; 0 from nodes that do not tell.
         """
-        try:
-            request = runtime_pb2.AppendTokensRequest(
-                session_id=self.session_id,
-                token_ids=token_ids,
-                expected_history_length=history_length,
-            )
-        except ValueError as error:
-            raise TokenOutOfVocabulary(f"a token id is not in the vocabulary: {error}") from None
-        timeouts = self.connection.timeouts
-        timeout = timeouts.append_base + (len(token_ids) + pending) * timeouts.append_per_token
-        await self.connection.unary(
+        request = runtime_pb2.AppendTokensRequest(
+            session_id=self.session_id,
+            token_ids=token_ids,
+            expected_history_length=history_length,
+        )
+        timeout = self.connection.timeouts.append(len(token_ids) + pending)
+        response = await self.connection.unary(
             self.connection.runtime.AppendTokens, request, timeout, idempotent=True
         )
+        return response.prefill_seconds
 
     def generate(self, request: runtime_pb2.GenerateRequest, timeout: float) -> GenerateCall:
         """Sends a generation's request for this session."""
@@ -83,12 +81,28 @@ class Place:
         await self.connection.unary(self.connection.runtime.CloseSession, request, timeout)
 
 
-async def open_session(connection: Connection, request: runtime_pb2.CreateSessionRequest) -> Place:
-    """Makes the request; sent again when the network failed and it has a request id."""
+async def open_session(
+    connection: Connection, asked: runtime_pb2.CreateSessionRequest, history: Sequence[int]
+) -> Place:
+    """Opens what was `asked` for with the first of `history`, as many as one request takes.
+
+    How many of them the session has is `Place.opened.history_length`: none at nodes that
+    do not know first tokens. Sent again when the network failed and there is a request id.
+    """
+    request = runtime_pb2.CreateSessionRequest()
+    request.CopyFrom(asked)
+    request.initial_token_ids.extend(history[:MAX_APPEND_TOKENS])
+    first_count = len(request.initial_token_ids)
+    timeouts = connection.timeouts
     opened = await connection.unary(
         connection.runtime.CreateSession,
         request,
-        connection.timeouts.unary,
+        timeouts.append(first_count) if first_count else timeouts.unary,
         idempotent=bool(request.request_id),
     )
+    if first_count and opened.history_length > first_count:
+        raise HistoryLengthMismatch(
+            f"the session of this request id has {opened.history_length} tokens already, "
+            f"{first_count} were given; open it under another request id"
+        )
     return Place(connection, opened, opened.session_id)

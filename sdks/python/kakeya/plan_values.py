@@ -19,7 +19,8 @@ class RestorerKind(StrEnum):
     """What is kept of the positions that a session has evicted.
 
     `ARCHIVE`: their keys and values, in another process, exact. `PROJECTION`:
-    their context vectors, from which a learned map makes keys and values.
+    keys and values that a learned map makes of one context vector each: fewer bytes
+    are deposited, as many are kept.
     `IDENTITY`: a check of the plumbing, in the verifier's own process.
     """
 
@@ -121,7 +122,8 @@ class ModelOffer:
     `backend` is "torch" or "mlx", empty for a model without tensors.
     `history_layer_count` of a verifier's layers attend to the whole history, 0
     when the node does not tell; `rank_count` ranks compute it together, 0 for one
-    process, and its bytes are those of one rank. Of proposers:
+    process, and its bytes are those of one rank; `thread_count` threads share one forward
+    of it, for which `exact` was found, 0 when the node does not tell. Of proposers:
     `target_weights_digest` names the one verifier it drafts for, empty for every one
     with its tokenizer; `block_size` is the most tokens of a draft, 0 for no limit;
     `feature_width`, `encoder_digest` and `tapped_layers` describe the context vectors
@@ -150,6 +152,7 @@ class ModelOffer:
     block_size: int = 0
     history_layer_count: int = 0
     rank_count: int = 0
+    thread_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +213,8 @@ class Plan:
     kv_strategy "restored" evicts; None when it needs none, or none can be had;
     `archives` are all that the planned context needs, by rising positions, empty
     when all together lack the room. Predicted speeds are those with them.
+    `kv_strategy` is how keys and values will be kept, whether the request said so or
+    not; None when the node does not tell.
     In about four of five sessions the acceptance lies in `acceptance_rate_low` to
     `acceptance_rate_high` (both 0 alone), at which the speeds named alike are predicted.
     `trials` are the proposers that a session tries because they could be faster;
@@ -231,6 +236,7 @@ class Plan:
     exact: bool
     archive: Placement | None = None
     archives: tuple[ArchiveRange, ...] = ()
+    kv_strategy: KvStrategy | None = None
     acceptance_rate_low: float = 0.0
     acceptance_rate_high: float = 0.0
     predicted_tokens_per_second_low: float = 0.0

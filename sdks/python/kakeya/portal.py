@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import TypeVar
@@ -18,7 +19,38 @@ _GLANCE_SECONDS = 0.25
 
 
 class Portal:
-    """Runs coroutines on a private event loop for callers of any other thread."""
+    """Runs coroutines on a private event loop for callers of any other thread.
+
+    Everything that needs the loop holds its portal. When nothing does any more, the loop
+    runs `last` and ends, as `close` makes it do.
+    """
+
+    def __init__(self, last: Callable[[], Coroutine[object, object, None]]) -> None:
+        self._thread = _LoopThread()
+        self._close = weakref.finalize(self, _end, self._thread, last)
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """The result of `work`. An interrupt of the waiting thread cancels it.
+
+        Raises what `work` raises, and ClientClosed.
+        """
+        return self._thread.run(work)
+
+    def iterate(self, open_stream: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        """Iterates on the loop; dropping the iterator drops the one on the loop."""
+        return _LoopIterator(self, open_stream)
+
+    def drop(self, held: list[AsyncIterator[T]]) -> None:
+        """Empties `held` on the loop, so that what it held dies there."""
+        self._thread.drop(held)
+
+    def close(self) -> None:
+        """Runs `last`, cancels the rest and ends the thread; a second close does nothing."""
+        self._close()
+
+
+class _LoopThread:
+    """The loop and its thread. Knows no portal, so that a portal can be garbage."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -45,10 +77,7 @@ class Portal:
         await self._loop.shutdown_asyncgens()
 
     def run(self, work: Coroutine[object, object, T]) -> T:
-        """The result of `work`. An interrupt of the waiting thread cancels it.
-
-        Raises what `work` raises, and ClientClosed.
-        """
+        """See `Portal.run`."""
         with self._entrance:
             if self._last is not None:
                 work.close()
@@ -62,12 +91,8 @@ class Portal:
             future.cancel()
             raise
 
-    def iterate(self, open_stream: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """Iterates on the loop; dropping the iterator drops the one on the loop."""
-        return _LoopIterator(self, open_stream)
-
     def drop(self, held: list[AsyncIterator[T]]) -> None:
-        """Empties `held` on the loop, so that what it held dies there."""
+        """See `Portal.drop`."""
         # A loop that is closed, or closes right now, has dropped its streams itself.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(held.clear)
@@ -80,6 +105,10 @@ class Portal:
         # The collector may close a forgotten client from the loop's own thread.
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+def _end(thread: _LoopThread, last: Callable[[], Coroutine[object, object, None]]) -> None:
+    thread.close(last())
 
 
 def _awaited(future: concurrent.futures.Future[T]) -> T:

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from kakeya import wire
+from kakeya import ranges, wire
 from kakeya.errors import (
     GroupLost,
     HistoryLengthMismatch,
@@ -31,7 +31,7 @@ from kakeya.generation_source import (
 )
 from kakeya.history import History
 from kakeya.place import MAX_APPEND_TOKENS, GenerateCall, Place
-from kakeya.plan_values import ModelOffer, Plan
+from kakeya.plan_values import KvStrategy, ModelOffer, Plan
 from kakeya.streams import MessageSource, MessageStream
 from kakeya.successor import LOST, Opening, succeed
 from kakeya.v1 import runtime_pb2
@@ -61,7 +61,7 @@ class AsyncSession:
         self,
         place: Place,
         opening: Opening,
-        history: Sequence[int] = (),
+        history: History,
         *,
         resumes: bool = False,
     ) -> None:
@@ -69,7 +69,7 @@ class AsyncSession:
         self._opening = opening
         self._resumes = resumes
         self._resumptions: list[Resumption] = []
-        self._history = History(history)
+        self._history = history
         self._stream: weakref.ref[MessageSource[runtime_pb2.GenerateResponse]] | None = None
         # One operation at a time: positions are known only between operations.
         self._turn = asyncio.Lock()
@@ -101,6 +101,23 @@ class AsyncSession:
         return wire.plan(self._place.opened.plan)
 
     @property
+    def kv_strategy(self) -> KvStrategy | None:
+        """How keys and values are kept, asked for or not.
+
+        None when nothing was asked for and the node does not tell.
+        """
+        return wire.kv_strategy(self._place.opened.kv_strategy or self._opening.request.kv_strategy)
+
+    @property
+    def prefill_seconds(self) -> float:
+        """What the node took to compute the prompt, in seconds.
+
+        The prompt is all that was appended since the session generated last. Waits for
+        other sessions' turns are counted; 0 from nodes that do not tell.
+        """
+        return self._history.prefill_seconds
+
+    @property
     def history(self) -> tuple[int, ...]:
         """All ids that were appended and received, oldest first."""
         return self._history.ids()
@@ -123,10 +140,11 @@ class AsyncSession:
         Sent again when the network failed, without ever doubling tokens. More
         than 65,536 ids travel in pieces: after an error `history` tells what
         was appended. Raises HistoryLengthMismatch when the history has not
-        `expected_history_length` ids, TokenOutOfVocabulary, EmptyAppend,
-        ContextExceeded, SessionNotFound, SessionBusy, TransportError;
-        RestorerLost with the ids appended.
+        `expected_history_length` ids, BadRequest for what is no list of ids,
+        TokenOutOfVocabulary, EmptyAppend, ContextExceeded, SessionNotFound,
+        SessionBusy, TransportError; RestorerLost with the ids appended.
         """
+        ids = ranges.token_ids("token_ids", token_ids)
         async with self._turn:
             self._check_idle()
             if expected_history_length not in (None, len(self._history)):
@@ -134,19 +152,20 @@ class AsyncSession:
                     f"the history held here has {len(self._history)} tokens, "
                     f"not {expected_history_length}; append what is missing"
                 )
-            for start in range(0, len(token_ids) or 1, MAX_APPEND_TOKENS):
-                piece = token_ids[start : start + MAX_APPEND_TOKENS]
+            for start in range(0, len(ids) or 1, MAX_APPEND_TOKENS):
+                piece = ids[start : start + MAX_APPEND_TOKENS]
                 await self._outliving(partial(self._append_piece, piece))
             return len(self._history)
 
     async def _append_piece(self, token_ids: Sequence[int]) -> None:
         length = len(self._history)
+        seconds = 0.0
         try:
-            await self._send_append(token_ids)
+            seconds = await self._send_append(token_ids)
         except HistoryLengthMismatch as error:
             if not self._history.in_step:
                 await self._fork_back(length)
-                await self._send_append(token_ids)
+                seconds = await self._send_append(token_ids)
             elif error.attempts == 1 or (
                 # The first attempt may have been applied and only its answer lost.
                 (await self.info()).history_length != length + len(token_ids)
@@ -157,10 +176,10 @@ class AsyncSession:
             self._history.append(token_ids)
             self._history.pending = len(self._history)
             raise
-        self._history.append(token_ids)
+        self._history.append(token_ids, seconds)
 
-    async def _send_append(self, token_ids: Sequence[int]) -> None:
-        await self._place.append(token_ids, len(self._history), self._history.pending)
+    async def _send_append(self, token_ids: Sequence[int]) -> float:
+        return await self._place.append(token_ids, len(self._history), self._history.pending)
 
     def generate(  # noqa: PLR0913 - the fields of the request, all optional but one
         self,
@@ -192,28 +211,30 @@ class AsyncSession:
         The node stops after one of `stop_token_ids`, besides the session's own,
         and after `deadline_seconds`. With `top_log_probabilities`, 0 to 20,
         tokens come with their log-probabilities and those of so many
-        alternatives. Nothing is sent before the iteration begins, which raises
-        EmptyHistory, BadRequest, SessionNotFound, SessionBusy, RestorerLost (the
-        session lives), TransportError.
+        alternatives. Raises BadRequest. Nothing is sent before the iteration begins,
+        which raises EmptyHistory, BadRequest, SessionNotFound, SessionBusy,
+        RestorerLost (the session lives), TransportError.
         """
+        request = runtime_pb2.GenerateRequest(
+            max_tokens=ranges.whole("max_tokens", max_tokens, 1, ranges.MAX_GENERATED_TOKENS),
+            temperature=ranges.number("temperature", temperature, 0, ranges.MAX_TEMPERATURE),
+            top_p=ranges.number("top_p", top_p, 0, 1),
+            top_k=ranges.whole("top_k", top_k, 0),
+            min_p=ranges.number("min_p", min_p, 0, 1),
+            repetition_penalty=ranges.repetition_penalty(repetition_penalty),
+            logit_bias=ranges.logit_bias(logit_bias),
+            seed=ranges.optional_whole("seed", seed, 0, ranges.LARGEST_SEED),
+            stop_token_ids=ranges.stop_token_ids(stop_token_ids),
+            top_log_probabilities=ranges.optional_whole(
+                "top_log_probabilities", top_log_probabilities, 0, ranges.MAX_ALTERNATIVES
+            ),
+            deadline_seconds=ranges.number(
+                "deadline_seconds", deadline_seconds or 0.0, 0, ranges.LONGEST_SECONDS
+            ),
+        )
         if seed is None and temperature > 0 and self._resumes:
             # Another node must go on with the same stream.
-            seed = secrets.randbits(64)
-        request = wire.build(
-            lambda: runtime_pb2.GenerateRequest(
-                max_tokens=max_tokens,
-                temperature=temperature,
-                top_p=top_p,
-                top_k=top_k,
-                min_p=min_p,
-                repetition_penalty=repetition_penalty,
-                logit_bias=logit_bias,
-                seed=seed,
-                stop_token_ids=stop_token_ids,
-                top_log_probabilities=top_log_probabilities,
-                deadline_seconds=deadline_seconds or 0.0,
-            )
-        )
+            request.seed = secrets.randbits(64)
         return AsyncGeneration(lambda: self._start_generation(request), self._history)
 
     def _start_generation(
@@ -276,7 +297,7 @@ class AsyncSession:
         return AsyncSession(
             await self._fork(length),
             self._opening,
-            self._history.ids(length),
+            History(self._history.ids(length)),
             resumes=self._resumes,
         )
 
@@ -349,7 +370,7 @@ class AsyncSession:
         left = self._place
         history = self._history.ids()
         self._place = await succeed(left, self._opening, history, forgotten=forgotten)
-        self._history.append(())
+        self._history.moved()
         self._resumptions.append(
             Resumption(
                 from_address=left.connection.address,

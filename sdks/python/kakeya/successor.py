@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kakeya import wire
 from kakeya.connection import Connection
@@ -45,9 +45,11 @@ async def succeed(
 ) -> Place:
     """The session at `lost`, opened anew on a live node, with the same history.
 
-    The node must serve the same weights. Nodes that compute alike, by number format and
-    back end, come first, alive ones before suspects, then the nearest. The node that had
+    The node must serve the same weights. Nodes that compute alike, by number format,
+    back end and threads of a forward, come first, then those alike but for the threads,
+    alive ones before suspects, then the nearest. The node that had
     the session is asked before all others when it has `forgotten` it, else not at all.
+    Keys and values are kept there as they were, also where the first node chose how.
     Raises the error of the last node that was tried, and NoPlacement when there is none
     to try.
     """
@@ -58,6 +60,7 @@ async def succeed(
         "weights: start a second verifier, or wait for this one",
         metadata={"weights_digest": offer.weights_digest},
     )
+    opening = _kept_alike(lost, opening)
     candidates = _candidates(nodes, offer)
     # Sorting is stable: the others keep their order.
     candidates.sort(key=lambda pair: not _had_it(pair[0], lost))
@@ -71,6 +74,15 @@ async def succeed(
     raise failure
 
 
+def _kept_alike(lost: Place, opening: Opening) -> Opening:
+    """The opening with the strategy that the lost session had: another's stream would differ."""
+    request = runtime_pb2.CreateSessionRequest()
+    request.CopyFrom(opening.request)
+    # Nodes of an earlier version do not tell.
+    request.kv_strategy = lost.opened.kv_strategy or request.kv_strategy
+    return replace(opening, request=request)
+
+
 def _had_it(node: NodeStatus, lost: Place) -> bool:
     node_id = lost.opened.plan.verifier.node_id
     return node.address == lost.connection.address or (node_id != "" and node.node_id == node_id)
@@ -79,11 +91,13 @@ def _had_it(node: NodeStatus, lost: Place) -> bool:
 def _candidates(
     nodes: Sequence[NodeStatus], offer: ModelOffer
 ) -> list[tuple[NodeStatus, ModelOffer]]:
-    def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, float]:
+    def rank(pair: tuple[NodeStatus, ModelOffer]) -> tuple[bool, bool, bool, float]:
         node, there = pair
-        alike = (there.dtype, there.backend) == (offer.dtype, offer.backend)
+        other_numbers = (there.dtype, there.backend) != (offer.dtype, offer.backend)
+        # Seldom of influence on a bit: never worth another number format.
+        other_threads = there.thread_count != offer.thread_count
         suspect = node.liveness is not Liveness.ALIVE
-        return not alike, suspect, node.round_trip_seconds or 0.0
+        return other_numbers, other_threads, suspect, node.round_trip_seconds or 0.0
 
     serving = [
         (node, there)
@@ -101,13 +115,13 @@ async def _open_there(
     address: str, model_id: str, offer: ModelOffer, opening: Opening, history: Sequence[int]
 ) -> Place:
     connection = opening.roster.connection(address)
-    place = await _open_as_far_as_possible(connection, opening.request, model_id)
+    place = await _open_as_far_as_possible(connection, opening.request, model_id, history)
     try:
         if place.opened.model.weights_digest != offer.weights_digest:
             raise UnexpectedError(
                 f"{address} serves {model_id} with other weights than its card says"
             )
-        for start in range(0, len(history), MAX_APPEND_TOKENS):
+        for start in range(place.opened.history_length, len(history), MAX_APPEND_TOKENS):
             await place.append(history[start : start + MAX_APPEND_TOKENS], start, 0)
     except KakeyaError:
         with suppress(KakeyaError):
@@ -117,7 +131,10 @@ async def _open_there(
 
 
 async def _open_as_far_as_possible(
-    connection: Connection, asked: runtime_pb2.CreateSessionRequest, model_id: str
+    connection: Connection,
+    asked: runtime_pb2.CreateSessionRequest,
+    model_id: str,
+    history: Sequence[int],
 ) -> Place:
     """Opens what was asked for, but for named helpers that are lost too.
 
@@ -130,7 +147,7 @@ async def _open_as_far_as_possible(
     while True:
         request.request_id = secrets.token_hex(16)
         try:
-            return await open_session(connection, request)
+            return await open_session(connection, request, history)
         except (NoPlacement, ModelNotFound, NodeNotFound):
             if request.speculation.proposer_node_id:
                 request.speculation.proposer_node_id = ""

@@ -7,7 +7,6 @@ the same errors. Objects may be shared between threads.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -38,7 +37,11 @@ EventT = TypeVar("EventT")
 
 
 class Client:
-    """`AsyncClient` for synchronous code. A context manager; `close` ends its thread."""
+    """`AsyncClient` for synchronous code. A context manager; `close` ends its thread.
+
+    Without either it closes itself when neither it nor anything of it is held any more,
+    so that `Client(address).fleet.nodes()` works.
+    """
 
     def __init__(
         self,
@@ -50,8 +53,7 @@ class Client:
     ) -> None:
         """See `AsyncClient`."""
         self._inner = AsyncClient(address, timeouts=timeouts, api_key=api_key, tls=tls)
-        self._portal = Portal()
-        self._close = weakref.finalize(self, _close, self._portal, self._inner)
+        self._portal = Portal(self._inner.close)
 
     @property
     def address(self) -> str:
@@ -67,12 +69,13 @@ class Client:
         self,
         model: str,
         *,
-        kv_strategy: KvStrategy | str = KvStrategy.SINK_WINDOW,
+        tokens: Sequence[int] = (),
+        kv_strategy: KvStrategy | str | None = None,
         sink_tokens: int | None = None,
         window_tokens: int | None = None,
         stop_token_ids: Sequence[int] = (),
         speculation: SpeculationChoice = "auto",
-        label: str = "",
+        client_label: str = "",
         request_id: str | None = None,
         max_history_tokens: int = 0,
         restorer: RestorerKind | str | None = None,
@@ -84,12 +87,13 @@ class Client:
         """See `AsyncClient.create_session`."""
         opened = self._inner.create_session(
             model,
+            tokens=tokens,
             kv_strategy=kv_strategy,
             sink_tokens=sink_tokens,
             window_tokens=window_tokens,
             stop_token_ids=stop_token_ids,
             speculation=speculation,
-            label=label,
+            client_label=client_label,
             request_id=request_id,
             max_history_tokens=max_history_tokens,
             restorer=restorer,
@@ -114,7 +118,7 @@ class Client:
 
     def close(self) -> None:
         """See `AsyncClient.close`; also ends the private thread."""
-        self._close()
+        self._portal.close()
 
     def __enter__(self) -> Self:
         return self
@@ -126,10 +130,6 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _close(portal: Portal, inner: AsyncClient) -> None:
-    portal.close(inner.close())
 
 
 class Session:
@@ -163,6 +163,16 @@ class Session:
     def plan(self) -> Plan:
         """The pair that serves the session, with reasons."""
         return self._inner.plan
+
+    @property
+    def kv_strategy(self) -> KvStrategy | None:
+        """See `AsyncSession.kv_strategy`."""
+        return self._inner.kv_strategy
+
+    @property
+    def prefill_seconds(self) -> float:
+        """See `AsyncSession.prefill_seconds`."""
+        return self._inner.prefill_seconds
 
     @property
     def history(self) -> tuple[int, ...]:
@@ -335,7 +345,7 @@ class Fleet:
         proposer_node_id: str = "",
         verifier_node_id: str = "",
         context_tokens: int = 0,
-        kv_strategy: KvStrategy | str = KvStrategy.SINK_WINDOW,
+        kv_strategy: KvStrategy | str | None = None,
         sink_tokens: int = 0,
         window_tokens: int = 0,
         block_size: int = 0,

@@ -3,6 +3,7 @@
 Needs the extra `kakeya[text]`. Tokenizers come from the node that serves the model
 (`AsyncClient.text`), from a folder in the hub's format or from a hub id; code that
 ships with a checkpoint is never run, but for its chat template, in a sandbox.
+`from_openai_messages` needs no extra.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kakeya.errors import ChatTemplateNotFound, TextExtraMissing, TokenizerNotFound
+from kakeya.openai_messages import from_openai_messages
 from kakeya.tokenizer_folder import TOKENIZER_FILES, TokenizerFolder, read_folder
 
 if TYPE_CHECKING:
     from kakeya.chat_template import ChatTemplate
+
+__all__ = ["Detokenizer", "TextCodec", "from_openai_messages"]
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -125,6 +129,25 @@ class TextCodec:
     def detokenizer(self, *, skip_special_tokens: bool = False) -> Detokenizer:
         """For a stream of ids, as `Session.generate` gives them."""
         return Detokenizer(lambda ids: self.decode(ids, skip_special_tokens=skip_special_tokens))
+
+    def tokens_for_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> list[int]:
+        """Ids of a chat by the model's template, ready to open a session with, or to append.
+
+        As `render_chat`, encoded without special tokens, because the template has its
+        own. `variables` are the template's: the thinking switch of Qwen3's templates is
+        enable_thinking=False. Raises what `render_chat` raises.
+        """
+        text = self.render_chat(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, **variables
+        )
+        return self.encode(text)
 
     def render_chat(
         self,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from kakeya import ranges
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Deadlines, in seconds.
+    """Deadlines, in seconds. Raises BadRequest for what is no number from 0 on.
 
     A call that passes its deadline is cancelled on the node too and raises
     `DeadlineExceeded`, or `NodeUnreachable` when no connection came about.
@@ -18,15 +20,16 @@ class Timeouts:
     connection fails at once."""
 
     unary: float = 10.0
-    """For one call that computes nothing large: create, info, fork, close, plan."""
+    """For one call that computes nothing large: create without first tokens, info, fork,
+    close, plan."""
 
     leave: float = 2.0
     """For the close that ends a session's context manager. A session that is not
     closed in time is evicted by its node after its idle time."""
 
     append_base: float = 30.0
-    """For an append, besides `append_per_token`: it may wait for the session's
-    earlier operations."""
+    """For an append, and for a create with first tokens, besides `append_per_token`: it
+    may wait for the session's earlier operations, or other sessions' turns."""
 
     append_per_token: float = 0.1
     """For each appended token, and for each that a fork or a rewind left to compute:
@@ -45,3 +48,13 @@ class Timeouts:
 
     watch: float = 86_400.0
     """For one watch of the fleet; watch again after it."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            ranges.number(
+                f"timeouts.{each.name}", getattr(self, each.name), 0, ranges.LONGEST_SECONDS
+            )
+
+    def append(self, token_count: int) -> float:
+        """Deadline of a call that computes the keys and values of so many tokens, in seconds."""
+        return self.append_base + token_count * self.append_per_token

@@ -205,7 +205,8 @@ class GenerationDone:
     seed of the sampled stream, 0 when greedy; `restorer_rebuild_count` tells how
     often what was evicted was lost meanwhile, and made anew from the history;
     `link_changes` what carried the session's tensors from when on, since its generation
-    before, oldest first, at most 64.
+    before, oldest first, at most 64. `forgotten_token_count` positions of the history
+    are seen by no query any more: evicted, and not restored.
     """
 
     stop_reason: StopReason
@@ -217,6 +218,7 @@ class GenerationDone:
     seed: int
     restorer_rebuild_count: int = 0
     link_changes: tuple[LinkChange, ...] = ()
+    forgotten_token_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,8 @@ class RestorerInfo:
     while it is `lost`, the session's next operation makes it anew. `attend` is None
     in the verifier's own process. `archives` share the positions, by rising positions:
     several where one had not the room; empty in the verifier's own process, while it is
-    lost, and when the node does not tell.
+    lost, and when the node does not tell. `own_bytes` of `evicted_bytes` are kept by the
+    verifier's own process, since no archive could.
     """
 
     kind: RestorerKind
@@ -271,6 +274,19 @@ class RestorerInfo:
     lost: bool
     attend: AttendAt | None = None
     archives: tuple[ArchiveRange, ...] = ()
+    own_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InvariantCount:
+    """How often a promise of a session was checked, and found broken, since it was opened.
+
+    The first violation ends the session, so that one that answers has 0.
+    """
+
+    invariant: str
+    check_count: int
+    violation_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +296,9 @@ class SessionInfo:
     `kv_bytes` are the bytes of the tensors allocated for keys and values;
     `drop_reason` is None unless the session decodes alone; `forward_count`
     counts forward passes since it was opened, prefill included; `restorer` is
-    None unless kv_strategy is "restored".
+    None unless kv_strategy is "restored". `invariants` are empty from nodes that do
+    not tell; `forgotten_token_count` positions of the history are seen by no query
+    any more.
     """
 
     session_id: str
@@ -300,3 +318,5 @@ class SessionInfo:
     drop_reason: DropReason | None
     forward_count: int
     restorer: RestorerInfo | None = None
+    invariants: tuple[InvariantCount, ...] = ()
+    forgotten_token_count: int = 0

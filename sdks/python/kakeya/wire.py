@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TypeVar
 
@@ -34,6 +34,7 @@ from kakeya.values import (
     DraftFault,
     DropReason,
     GenerationDone,
+    InvariantCount,
     LinkChange,
     ProposerStatistics,
     RestorerInfo,
@@ -75,12 +76,30 @@ _KV_STRATEGIES = {
 }
 
 
-def kv_strategy_number(strategy: KvStrategy | str) -> placement_pb2.KvStrategy.ValueType:
-    """The wire's number of a strategy; raises BadRequest for one that does not exist."""
+def kv_strategy(number: int) -> KvStrategy | None:
+    """How keys and values are kept; None when the node does not tell."""
+    if number == placement_pb2.KV_STRATEGY_UNSPECIFIED:
+        return None
+    return enum_value(KvStrategy, placement_pb2.KvStrategy.DESCRIPTOR, number)
+
+
+def kv_strategy_number(strategy: KvStrategy | str | None) -> placement_pb2.KvStrategy.ValueType:
+    """The wire's number of a strategy, None for the node's choice.
+
+    Raises BadRequest for one that does not exist.
+    """
+    if strategy is None:
+        return placement_pb2.KV_STRATEGY_UNSPECIFIED
     for known, number in _KV_STRATEGIES.items():
         if strategy == known:
             return number
-    raise BadRequest(f"kv_strategy is one of {', '.join(_KV_STRATEGIES)}, not {strategy!r}")
+    raise _no_choice("kv_strategy", _KV_STRATEGIES, strategy)
+
+
+def _no_choice(field: str, known: Iterable[str], given: object) -> BadRequest:
+    return BadRequest(
+        f"{field} is one of {', '.join(known)}, not {given!r}", metadata={"field": field}
+    )
 
 
 _RESTORER_KINDS = {
@@ -109,7 +128,7 @@ def restorer(
     if kind is None and not model_id and not node_id and attend is None:
         return None
     if attend is not None and attend not in _ATTENDING:
-        raise BadRequest(f"attend is one of {', '.join(_ATTENDING)}, not {attend!r}")
+        raise _no_choice("attend", _ATTENDING, attend)
     for known, number in _RESTORER_KINDS.items():
         if kind in (None, known):
             return placement_pb2.Restorer(
@@ -120,7 +139,7 @@ def restorer(
                 if attend is not None
                 else placement_pb2.RESTORER_ATTEND_UNSPECIFIED,
             )
-    raise BadRequest(f"restorer is one of {', '.join(_RESTORER_KINDS)}, not {kind!r}")
+    raise _no_choice("restorer", _RESTORER_KINDS, kind)
 
 
 def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
@@ -148,6 +167,7 @@ def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
         block_size=message.block_size,
         history_layer_count=message.history_layer_count,
         rank_count=message.rank_count,
+        thread_count=message.thread_count,
     )
 
 
@@ -193,6 +213,7 @@ def plan(message: placement_pb2.Plan) -> Plan:
         exact=message.exact,
         archive=_placement(message.archive) if message.HasField("archive") else None,
         archives=tuple(_archive_range(each) for each in message.archives),
+        kv_strategy=kv_strategy(message.kv_strategy),
         acceptance_rate_low=message.acceptance_rate_low,
         acceptance_rate_high=message.acceptance_rate_high,
         predicted_tokens_per_second_low=message.predicted_tokens_per_second_low,
@@ -320,6 +341,7 @@ def generation_done(message: runtime_pb2.GenerateDone) -> GenerationDone:
         seed=message.seed,
         restorer_rebuild_count=message.restorer_rebuild_count,
         link_changes=tuple(link_change(change) for change in message.link_changes),
+        forgotten_token_count=message.forgotten_token_count,
     )
 
 
@@ -345,6 +367,11 @@ def session_info(message: runtime_pb2.SessionInfo) -> SessionInfo:
         drop_reason=_drop_reason(message.drop_reason),
         forward_count=message.forward_count,
         restorer=_restorer_info(message.restorer) if message.HasField("restorer") else None,
+        invariants=tuple(
+            InvariantCount(each.invariant, each.check_count, each.violation_count)
+            for each in message.invariants
+        ),
+        forgotten_token_count=message.forgotten_token_count,
     )
 
 
@@ -361,6 +388,7 @@ def _restorer_info(message: runtime_pb2.RestorerInfo) -> RestorerInfo:
         lost=message.lost,
         attend=_attend(message.restorer),
         archives=tuple(_archive_range(each) for each in message.archives),
+        own_bytes=message.own_bytes,
     )
 
 

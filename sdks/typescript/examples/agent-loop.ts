@@ -24,7 +24,7 @@ async function main(address: string, model: string, turns: number): Promise<void
   await using client = new Client(address);
   const codec = await textCodec(client, model);
   await using session = await client.createSession(model, {
-    label: "agent loop example",
+    clientLabel: "agent loop example",
     windowTokens: WINDOW_TOKENS,
     resume: true,
   });

@@ -58,7 +58,7 @@ async function main(address: string, model: string): Promise<void> {
   await using client = new Client(address);
   const codec = await textCodec(client, model);
   await using session = await client.createSession(model, {
-    label: "chat example",
+    clientLabel: "chat example",
     stopTokenIds: codec.stopTokenIds,
     resume: true,
   });

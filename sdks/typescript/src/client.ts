@@ -1,5 +1,7 @@
 /** The client: any node of the fleet is the way in. */
 
+import { create } from "@bufbuild/protobuf";
+
 import { Connection } from "./connection.js";
 import type { Credentials, TlsOptions } from "./credentials.js";
 import { BadRequest, ModelServedElsewhere } from "./errors.js";
@@ -10,12 +12,13 @@ import {
   WatchSessionsRequestSchema,
   type CreateSessionRequest,
 } from "./generated/kakeya/v1/runtime_pb.js";
-import type { Place } from "./place.js";
+import { History } from "./history.js";
+import * as ranges from "./ranges.js";
 import { RetryBudget } from "./retries.js";
 import { Roster } from "./roster.js";
 import { Session } from "./session.js";
 import { openSession, requestId } from "./successor.js";
-import { DEFAULT_TIMEOUTS, type Timeouts } from "./timeouts.js";
+import { timeoutsOf, type Timeouts } from "./timeouts.js";
 import { fetchTokenizer, type FetchedTokenizer } from "./tokenizer-fetch.js";
 import type { KvStrategy } from "./values/plan.js";
 import type { SessionsEvent } from "./values/session-activity.js";
@@ -44,7 +47,17 @@ export interface ClientOptions {
  * map makes them of a smaller vector each), or "identity", a check of the plumbing.
  */
 export interface SessionOptions extends RestorerOptions, CallOptions {
-  /** "sink_window" unless given. */
+  /**
+   * The first tokens of the history: computed before the session is there.
+   *
+   * As many as one request takes, 65,536, travel with it, more are appended; where that
+   * fails, no session stays open.
+   */
+  readonly tokens?: readonly number[] | undefined;
+  /**
+   * The node's choice unless given: "restored" where a live archive has room and the
+   * verifier can use it, else "sink_window"; the session's `kvStrategy` tells.
+   */
   readonly kvStrategy?: KvStrategy | undefined;
   /** Positions at the start that stay resident; the node's default, 4, unless given. */
   readonly sinkTokens?: number | undefined;
@@ -55,10 +68,14 @@ export interface SessionOptions extends RestorerOptions, CallOptions {
   /** "auto" unless given. */
   readonly speculation?: SpeculationChoice | undefined;
   /** For lists and logs; at most 128 characters. */
-  readonly label?: string | undefined;
+  readonly clientLabel?: string | undefined;
   /** The same id within ten minutes gives the same session; made up unless given. */
   readonly requestId?: string | undefined;
-  /** Bounds a session of kvStrategy "full"; the model's context length unless given. */
+  /**
+   * Bounds a session of kvStrategy "full", and takes its memory at once. Unless given the memory
+   * follows the history, up to the model's context length, and an append or a generation that
+   * finds none throws OutOfKvMemory.
+   */
   readonly maxHistoryTokens?: number | undefined;
   /**
    * Whether the session goes on by itself: elsewhere when its verifier is lost, and there
@@ -80,7 +97,7 @@ export class Client {
    * used with it.
    */
   constructor(address: string, options: ClientOptions = {}) {
-    const timeouts: Timeouts = { ...DEFAULT_TIMEOUTS, ...options.timeouts };
+    const timeouts = timeoutsOf(options.timeouts);
     const credentials: Credentials = { apiKey: options.apiKey, tls: options.tls };
     const budget = new RetryBudget();
     const connect = (each: string) => new Connection(each, timeouts, budget, credentials);
@@ -98,26 +115,41 @@ export class Client {
   }
 
   /**
-   * Opens a session with an empty history on a node that serves `model`.
+   * Opens a session on a node that serves `model`.
    *
    * A node that does not serve the model names one that does; the client follows
    * once. Throws ModelNotFound, ModelServedElsewhere, NoPlacement, BadRequest,
    * OutOfKvMemory, KvStrategyUnsupported, NoArchive, ArchiveFull, RestorerMismatch,
-   * TrainedForAnother, Draining, TransportError.
+   * TrainedForAnother, Draining, TransportError; with `tokens` also what
+   * `Session.append` throws.
    */
   async createSession(model: string, options: SessionOptions = {}): Promise<Session> {
+    const { signal } = options;
     const request = sessionRequest(model, options);
+    const tokens = ranges.tokenIds("tokens", options.tokens ?? []);
     const resumes = options.resume ?? false;
     if (resumes) {
       // Who else is there must be known before the first node is lost.
-      await this.#roster.remember(options.signal);
+      await this.#roster.remember(signal);
     }
-    const place = await this.#open(request, options.signal);
-    return new Session(place, { request, roster: this.#roster }, resumes);
-  }
-
-  #open(request: CreateSessionRequest, signal: AbortSignal | undefined): Promise<Place> {
-    return this.#followed((connection) => openSession(connection, request, signal));
+    const place = await this.#followed((connection) =>
+      openSession(connection, request, tokens, signal),
+    );
+    const history = new History();
+    history.append(
+      tokens.slice(0, Number(place.opened.historyLength)),
+      place.opened.prefillSeconds,
+    );
+    const session = new Session(place, { request, roster: this.#roster }, resumes, history);
+    if (tokens.length > history.length) {
+      try {
+        await session.append(tokens.slice(history.length), { signal });
+      } catch (error) {
+        await session[Symbol.asyncDispose]();
+        throw error;
+      }
+    }
+    return session;
   }
 
   /** Asks home, and once more the node that home names as serving the model. */
@@ -152,9 +184,10 @@ export class Client {
     options: CallOptions & { pageSize?: number | undefined } = {},
   ): AsyncGenerator<SessionInfo, void, undefined> {
     const { home } = this.#roster;
+    const pageSize = ranges.whole("pageSize", options.pageSize ?? 100, 0, ranges.MAX_PAGE_SIZE);
     let pageToken = "";
     do {
-      const request = { pageSize: options.pageSize ?? 100, pageToken };
+      const request = { pageSize, pageToken };
       const page = await home.unary(
         (terms) => home.runtime.listSessions(request, terms),
         home.timeouts.unary,
@@ -170,13 +203,15 @@ export class Client {
    *
    * All sessions with their latest `blockCount` blocks each (at most 256; 64 unless
    * given) first; then each as it changes, at most ten times a second, and its end.
-   * The iteration throws BadRequest, WatcherTooSlow, TransportError.
+   * Throws BadRequest; the iteration WatcherTooSlow, TransportError.
    */
   watchSessions(
     options: CallOptions & { blockCount?: number | undefined } = {},
   ): Watch<SessionsEvent> {
     const { home } = this.#roster;
-    const request = build(WatchSessionsRequestSchema, { blockCount: options.blockCount ?? 64 });
+    const { blockCount: asked = 64 } = options;
+    const blockCount = ranges.whole("blockCount", asked, 0, ranges.MAX_WATCHED_BLOCKS);
+    const request = create(WatchSessionsRequestSchema, { blockCount });
     return new Watch(
       home,
       { open: (terms) => home.runtime.watchSessions(request, terms), event: sessionsEvent },
@@ -203,14 +238,16 @@ function sessionRequest(model: string, options: SessionOptions): CreateSessionRe
   const restored = restorer(options);
   return build(CreateSessionRequestSchema, {
     modelId: model,
-    kvStrategy: kvStrategyNumber(options.kvStrategy ?? "sink_window"),
-    ...(sinkTokens === undefined ? {} : { sinkTokens }),
-    ...(windowTokens === undefined ? {} : { windowTokens }),
-    stopTokenIds: [...(options.stopTokenIds ?? [])],
+    kvStrategy: kvStrategyNumber(options.kvStrategy),
+    ...(sinkTokens === undefined ? {} : { sinkTokens: ranges.whole("sinkTokens", sinkTokens, 0) }),
+    ...(windowTokens === undefined
+      ? {}
+      : { windowTokens: ranges.whole("windowTokens", windowTokens, 1) }),
+    stopTokenIds: ranges.stopTokenIds(options.stopTokenIds),
     speculation: speculation(options.speculation ?? "auto"),
-    clientLabel: options.label ?? "",
-    requestId: options.requestId ?? requestId(),
-    maxHistoryTokens: options.maxHistoryTokens ?? 0,
+    clientLabel: ranges.name("clientLabel", options.clientLabel ?? ""),
+    requestId: ranges.name("requestId", options.requestId ?? requestId()),
+    maxHistoryTokens: ranges.whole("maxHistoryTokens", options.maxHistoryTokens ?? 0, 0),
     ...(restored === undefined ? {} : { restorer: restored }),
   });
 }
@@ -225,13 +262,19 @@ function speculation(choice: SpeculationChoice) {
       if (typeof choice !== "object" || choice === null) {
         throw new BadRequest(
           `speculation is "auto", "off" or a Speculation, not ${JSON.stringify(choice)}`,
+          { metadata: { field: "speculation" } },
         );
       }
       return {
         mode: SpeculationMode.FIXED,
         proposerNodeId: choice.nodeId ?? "",
         proposerModelId: choice.proposerModel,
-        blockSize: choice.blockSize ?? 0,
+        blockSize: ranges.whole(
+          "speculation.blockSize",
+          choice.blockSize ?? 0,
+          0,
+          ranges.MAX_DRAFTED_TOKENS,
+        ),
       };
   }
 }

@@ -221,7 +221,7 @@ function location(address: string, secure: boolean): { host: string; url: string
   const url = `${secure ? "https" : "http"}://${address}`;
   if (!/^[^/?#@\s]+$/.test(host) || !/^\d{1,5}$/.test(port) || !URL.canParse(url)) {
     throw new UsageError(
-      `an address is HOST:PORT, such as 127.0.0.1:7700, not ${JSON.stringify(address)}`,
+      `an address is HOST:PORT, such as 127.0.0.1:7600, not ${JSON.stringify(address)}`,
     );
   }
   return { host, url };

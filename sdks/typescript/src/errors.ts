@@ -53,14 +53,16 @@
  *     ├── TextExtraMissing          its peer dependencies are not installed
  *     ├── TokenizerNotFound         no tokenizer there
  *     ├── TokenizerMismatch         a tokenizer that is not the announced one
+ *     ├── BadMessage                no message of a chat, see `field`
+ *     │   └── UnsupportedContent      images, sound, files: models here read text
  *     └── ChatTemplateError         the model's chat template failed
  *         └── ChatTemplateNotFound    the model has none
  *
  * Each has a `reason` in UPPER_SNAKE_CASE, a `code` (a canonical status such as
  * "NOT_FOUND"), `metadata` for programs, `attempts` (how often the call was sent),
- * and reads as the cause and how to mend it; where the cause stands alone, `mend`
- * says how. A reason that this client does not know keeps its name and takes the
- * class of its status code.
+ * and reads as the problem and how to mend it: "PROBLEM; MEND" where the node told
+ * the two apart as `problem` and `mend`. `field` names the value at fault. A reason
+ * that this client does not know keeps its name and takes the class of its status code.
  */
 
 /** What an error has besides its message. */
@@ -85,22 +87,34 @@ export class KakeyaError extends Error {
   readonly code: string;
   /** What the reason is about. */
   readonly metadata: Record<string, string>;
-  /** How to mend it, a few words; empty where the message says so itself. */
+  /** What is wrong, without `mend`. */
+  readonly problem: string;
+  /** How to mend it, a few words; empty where `problem` says so itself. */
   readonly mend: string;
   /** When to try again, in seconds; null when the node did not say. */
   readonly retryAfterSeconds: number | null;
   /** How often the call was sent. */
   attempts = 1;
 
-  constructor(message: string, fields: ErrorFields = {}) {
-    super(message, fields.cause === undefined ? undefined : { cause: fields.cause });
+  constructor(problem: string, fields: ErrorFields = {}) {
+    const mend = fields.metadata?.["mend"] ?? "";
+    super(
+      mend ? `${problem.replace(/\.+$/, "")}; ${mend}` : problem,
+      fields.cause === undefined ? undefined : { cause: fields.cause },
+    );
     const kind = new.target;
     this.name = kind.name;
     this.reason = fields.reason || kind.defaultReason;
     this.code = fields.code || kind.defaultCode;
     this.metadata = { ...fields.metadata };
-    this.mend = this.metadata["mend"] ?? "";
+    this.problem = problem;
+    this.mend = mend;
     this.retryAfterSeconds = fields.retryAfterSeconds ?? null;
+  }
+
+  /** The parameter, or the part of a chat, that is at fault; empty for none. */
+  get field(): string {
+    return this.metadata["field"] ?? "";
   }
 }
 
@@ -386,6 +400,17 @@ export class TokenizerNotFound extends TextError {
 export class TokenizerMismatch extends TextError {
   static override readonly defaultReason: string = "TOKENIZER_MISMATCH";
   static override readonly defaultCode: string = "DATA_LOSS";
+}
+
+/** What is no message of a chat; `field` names it, such as "messages[2].role". */
+export class BadMessage extends TextError {
+  static override readonly defaultReason: string = "BAD_MESSAGE";
+  static override readonly defaultCode: string = "INVALID_ARGUMENT";
+}
+
+/** A message says what models here cannot be told: an image, sound, a file. */
+export class UnsupportedContent extends BadMessage {
+  static override readonly defaultReason: string = "UNSUPPORTED_CONTENT";
 }
 
 /** The model's chat template failed; `metadata.detail` has its own words. */

@@ -12,6 +12,7 @@ import type { KvStrategy, Plan } from "./values/plan.js";
 import { Watch } from "./watch.js";
 import { nodeActivity } from "./wire/activity.js";
 import { fleetEvent, node } from "./wire/fleet.js";
+import * as ranges from "./ranges.js";
 import { build } from "./wire/numbers.js";
 import { kvStrategyNumber, plan, restorer, type RestorerOptions } from "./wire/plan.js";
 
@@ -31,7 +32,7 @@ export interface PlanOptions extends RestorerOptions, CallOptions {
   readonly verifierNodeId?: string | undefined;
   /** The longest history to plan for. */
   readonly contextTokens?: number | undefined;
-  /** "sink_window" unless given. */
+  /** The node's choice unless given, as for a session; the plan tells. */
   readonly kvStrategy?: KvStrategy | undefined;
   /** The node's choice unless given. */
   readonly sinkTokens?: number | undefined;
@@ -81,14 +82,22 @@ export class Fleet {
    *
    * The samples of the last `historySeconds` (at most 900; none unless given),
    * events and transfers first; then a sample a second, events and transfers as
-   * they happen, and the node whenever it changed. The iteration throws
-   * BadRequest, WatcherTooSlow, TransportError.
+   * they happen, and the node whenever it changed. Throws BadRequest; the iteration
+   * WatcherTooSlow, TransportError.
    */
   watchNode(
     options: CallOptions & { historySeconds?: number | undefined } = {},
   ): Watch<NodeActivity> {
     const { capability } = this.#connection;
-    const request = build(WatchNodeRequestSchema, { historySeconds: options.historySeconds ?? 0 });
+    const { historySeconds = 0 } = options;
+    const request = create(WatchNodeRequestSchema, {
+      historySeconds: ranges.number(
+        "historySeconds",
+        historySeconds,
+        0,
+        ranges.MAX_HISTORY_SECONDS,
+      ),
+    });
     return new Watch(
       this.#connection,
       { open: (terms) => capability.watchNode(request, terms), event: nodeActivity },
@@ -119,11 +128,11 @@ export class Fleet {
       proposerModel: options.proposerModel ?? "",
       proposerNodeId: options.proposerNodeId ?? "",
       verifierNodeId: options.verifierNodeId ?? "",
-      contextTokens: options.contextTokens ?? 0,
-      kvStrategy: kvStrategyNumber(options.kvStrategy ?? "sink_window"),
-      sinkTokens: options.sinkTokens ?? 0,
-      windowTokens: options.windowTokens ?? 0,
-      blockSize: options.blockSize ?? 0,
+      contextTokens: ranges.whole("contextTokens", options.contextTokens ?? 0, 0),
+      kvStrategy: kvStrategyNumber(options.kvStrategy),
+      sinkTokens: ranges.whole("sinkTokens", options.sinkTokens ?? 0, 0),
+      windowTokens: ranges.whole("windowTokens", options.windowTokens ?? 0, 0),
+      blockSize: ranges.whole("blockSize", options.blockSize ?? 0, 0, ranges.MAX_DRAFTED_TOKENS),
       withoutProposer: options.withoutProposer ?? false,
       ...optional("restorer", restorer(options)),
     });
@@ -138,13 +147,15 @@ export class Fleet {
   /**
    * Makes the client's node leave the fleet; gives its id.
    *
-   * Running generations may take `drainSeconds`, 5 unless given, to end. Throws
-   * NotLoopback, TransportError.
+   * Running generations may take `drainSeconds`, 5 unless given and at most 3,600, to
+   * end. Throws BadRequest, NotLoopback, TransportError.
    */
   async leave(options: CallOptions & { drainSeconds?: number | undefined } = {}): Promise<string> {
     const { capability, timeouts } = this.#connection;
+    const { drainSeconds: asked = 5 } = options;
+    const drainSeconds = ranges.number("drainSeconds", asked, 0, ranges.MAX_DRAIN_SECONDS);
     const response = await this.#connection.unary(
-      (terms) => capability.leave({ drainSeconds: options.drainSeconds ?? 5 }, terms),
+      (terms) => capability.leave({ drainSeconds }, terms),
       timeouts.unary,
       { signal: options.signal },
     );

@@ -2,10 +2,11 @@
 
 import { randomBytes } from "node:crypto";
 
-import { BadRequest } from "./errors.js";
+import { create } from "@bufbuild/protobuf";
+
 import type { CallOptions } from "./fleet.js";
 import { GenerateRequestSchema, type GenerateRequest } from "./generated/kakeya/v1/runtime_pb.js";
-import { build } from "./wire/numbers.js";
+import * as ranges from "./ranges.js";
 
 /**
  * How a generation chooses its tokens, and when it ends.
@@ -43,36 +44,37 @@ export interface GenerateOptions extends CallOptions {
 
 /**
  * The request; with `drawsSeed` a sampled one has a seed, so that another node can
- * go on with its stream. Throws BadRequest for numbers that no field holds.
+ * go on with its stream. Throws BadRequest for a value outside its range, by name.
  */
 export function generateRequest(options: GenerateOptions, drawsSeed: boolean): GenerateRequest {
-  return build(GenerateRequestSchema, {
-    maxTokens: options.maxTokens,
-    temperature: options.temperature ?? 0,
-    topP: options.topP ?? 1,
-    topK: options.topK ?? 0,
-    minP: options.minP ?? 0,
-    repetitionPenalty: options.repetitionPenalty ?? 1,
-    logitBias: { ...options.logitBias },
-    stopTokenIds: [...(options.stopTokenIds ?? [])],
-    deadlineSeconds: options.deadlineSeconds ?? 0,
+  const { deadlineSeconds = 0, topLogProbabilities } = options;
+  return create(GenerateRequestSchema, {
+    maxTokens: ranges.whole("maxTokens", options.maxTokens, 1, ranges.MAX_GENERATED_TOKENS),
+    temperature: ranges.number("temperature", options.temperature ?? 0, 0, ranges.MAX_TEMPERATURE),
+    topP: ranges.number("topP", options.topP ?? 1, 0, 1),
+    topK: ranges.whole("topK", options.topK ?? 0, 0),
+    minP: ranges.number("minP", options.minP ?? 0, 0, 1),
+    repetitionPenalty: ranges.repetitionPenalty(options.repetitionPenalty ?? 1),
+    logitBias: ranges.logitBias(options.logitBias),
+    stopTokenIds: ranges.stopTokenIds(options.stopTokenIds),
+    deadlineSeconds: ranges.number("deadlineSeconds", deadlineSeconds, 0, ranges.LONGEST_SECONDS),
     ...seed(options, drawsSeed),
-    ...(options.topLogProbabilities === undefined
+    ...(topLogProbabilities === undefined
       ? {}
-      : { topLogProbabilities: options.topLogProbabilities }),
+      : {
+          topLogProbabilities: ranges.whole(
+            "topLogProbabilities",
+            topLogProbabilities,
+            0,
+            ranges.MAX_ALTERNATIVES,
+          ),
+        }),
   });
 }
 
 function seed(options: GenerateOptions, drawsSeed: boolean): { seed?: bigint } {
   if (options.seed !== undefined) {
-    return { seed: wholeSeed(options.seed) };
+    return { seed: ranges.seed(options.seed) };
   }
   return drawsSeed && options.temperature ? { seed: randomBytes(8).readBigUInt64LE() } : {};
-}
-
-function wholeSeed(value: bigint | number): bigint {
-  if (typeof value === "number" && !Number.isSafeInteger(value)) {
-    throw new BadRequest(`a seed is a whole number, and a bigint above 2^53: not ${value}`);
-  }
-  return BigInt(value);
 }

@@ -10,13 +10,17 @@ const FIRST_CAPACITY = 1024;
  * `inStep` tells whether the node surely holds the same: while a generation
  * runs, and after one was left early, the node may have committed more.
  * `pending` counts ids whose keys and values the node may still have to compute,
- * as after a fork.
+ * as after a fork. `prefillSeconds` is what the node took to compute the prompt: all
+ * that was appended since it generated last.
  */
 export class History {
   #ids: Uint32Array;
   #length: number;
   inStep = true;
   pending: number;
+  #prefillSeconds = 0;
+  // Whether the ids at the end are the node's own, so that the next begin a prompt.
+  #isAnswered = false;
 
   constructor(tokenIds: readonly number[] = []) {
     this.#ids = new Uint32Array(Math.max(FIRST_CAPACITY, tokenIds.length));
@@ -29,6 +33,10 @@ export class History {
     return this.#length;
   }
 
+  get prefillSeconds(): number {
+    return this.#prefillSeconds;
+  }
+
   /** The latest id; NaN without one. */
   get last(): number {
     return this.#length > 0 ? (this.#ids[this.#length - 1] ?? Number.NaN) : Number.NaN;
@@ -39,9 +47,19 @@ export class History {
     return Array.from(this.#ids.subarray(start, Math.min(end, this.#length)));
   }
 
-  /** Ids that the node appended and computed. */
-  append(tokenIds: readonly number[]): void {
+  /** Ids that the node appended and computed, in so many seconds. */
+  append(tokenIds: readonly number[], prefillSeconds = 0): void {
+    if (this.#isAnswered) {
+      this.#prefillSeconds = 0;
+      this.#isAnswered = false;
+    }
+    this.#prefillSeconds += prefillSeconds;
     this.#extend(tokenIds);
+    this.moved();
+  }
+
+  /** The node, or another one, has appended and computed all of it. */
+  moved(): void {
     this.inStep = true;
     this.pending = 0;
   }
@@ -56,6 +74,7 @@ export class History {
     }
     this.#extend(tokenIds);
     this.pending = 0;
+    this.#isAnswered = true;
   }
 
   /** The node's history has `length` ids after a generation; throws as `receive`. */

@@ -3,7 +3,7 @@
 import { create } from "@bufbuild/protobuf";
 
 import type { Connection } from "./connection.js";
-import { KakeyaError, TokenOutOfVocabulary } from "./errors.js";
+import { KakeyaError } from "./errors.js";
 import {
   AppendTokensRequestSchema,
   SessionInfoSchema,
@@ -11,13 +11,12 @@ import {
   type GenerateRequest,
   type GenerateResponse,
 } from "./generated/kakeya/v1/runtime_pb.js";
+import { appendSeconds } from "./timeouts.js";
 import type { SessionInfo } from "./values/session.js";
 import { sessionInfo } from "./wire/session.js";
 
 /** Ids in one request: at most 5 bytes each, so well under the limit of 1 MiB. */
 export const MAX_APPEND_TOKENS = 65_536;
-
-const LARGEST_ID = 0xffff_ffff;
 
 /** A session, the node that holds it, and what that node said when it was opened. */
 export class Place {
@@ -34,29 +33,27 @@ export class Place {
 
   /**
    * Appends at most MAX_APPEND_TOKENS ids to a history of `length`; sent again when
-   * the network failed. `pending` ids before them may have to be computed, too.
+   * the network failed. `pending` ids before them may have to be computed, too. Gives
+   * the seconds that the node took to compute their keys and values.
    */
   async append(
     tokenIds: readonly number[],
     length: number,
     pending: number,
     signal?: AbortSignal,
-  ): Promise<void> {
-    const wrong = tokenIds.find((id) => !Number.isInteger(id) || id < 0 || id > LARGEST_ID);
-    if (wrong !== undefined) {
-      throw new TokenOutOfVocabulary(`a token id is not in the vocabulary: ${wrong}`);
-    }
+  ): Promise<number> {
     const { runtime, timeouts } = this.connection;
     const request = create(AppendTokensRequestSchema, {
       sessionId: this.sessionId,
       tokenIds: [...tokenIds],
       expectedHistoryLength: BigInt(length),
     });
-    const timeout = timeouts.appendBase + (tokenIds.length + pending) * timeouts.appendPerToken;
-    await this.connection.unary((terms) => runtime.appendTokens(request, terms), timeout, {
+    const timeout = appendSeconds(timeouts, tokenIds.length + pending);
+    const send = this.connection.unary((terms) => runtime.appendTokens(request, terms), timeout, {
       idempotent: true,
       signal,
     });
+    return (await send).prefillSeconds;
   }
 
   /** The session as its node sees it. */

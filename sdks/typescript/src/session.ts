@@ -21,12 +21,13 @@ import { PlanSchema } from "./generated/kakeya/v1/placement_pb.js";
 import type { GenerateRequest, GenerateResponse } from "./generated/kakeya/v1/runtime_pb.js";
 import { History } from "./history.js";
 import { MAX_APPEND_TOKENS, type Place } from "./place.js";
+import * as ranges from "./ranges.js";
 import { MessageStream, type MessageSource } from "./streams.js";
 import { isLost, succeed, type Opening } from "./successor.js";
 import { Turn } from "./turn.js";
-import type { ModelOffer, Plan } from "./values/plan.js";
+import type { KvStrategy, ModelOffer, Plan } from "./values/plan.js";
 import type { Resumption, SessionInfo } from "./values/session.js";
-import { modelOffer, plan } from "./wire/plan.js";
+import { kvStrategy, modelOffer, plan } from "./wire/plan.js";
 
 /**
  * A session on a verifier. Made by `Client.createSession`.
@@ -53,11 +54,11 @@ export class Session {
   #running: MessageSource<GenerateResponse> | undefined;
   #closed = false;
 
-  constructor(place: Place, opening: Opening, resumes: boolean, history: readonly number[] = []) {
+  constructor(place: Place, opening: Opening, resumes: boolean, history: History) {
     this.#place = place;
     this.#opening = opening;
     this.#resumes = resumes;
-    this.#history = new History(history);
+    this.#history = history;
   }
 
   /** Names the session on its node. A rewind or a resumption changes it. */
@@ -85,6 +86,24 @@ export class Session {
     return plan(this.#place.opened.plan ?? create(PlanSchema));
   }
 
+  /**
+   * How keys and values are kept, asked for or not; null when nothing was asked for and
+   * the node does not tell.
+   */
+  get kvStrategy(): KvStrategy | null {
+    return kvStrategy(this.#place.opened.kvStrategy || this.#opening.request.kvStrategy);
+  }
+
+  /**
+   * What the node took to compute the prompt, in seconds.
+   *
+   * The prompt is all that was appended since the session generated last. Waits for
+   * other sessions' turns are counted; 0 from nodes that do not tell.
+   */
+  get prefillSeconds(): number {
+    return this.#history.prefillSeconds;
+  }
+
   /** All ids that were appended and received, oldest first. */
   get history(): readonly number[] {
     return this.#history.ids();
@@ -106,14 +125,16 @@ export class Session {
    * Sent again when the network failed, without ever doubling tokens. More than
    * 65,536 ids travel in pieces: after an error `history` tells what was appended.
    * Throws HistoryLengthMismatch when the history has not `expectedHistoryLength`
-   * ids, TokenOutOfVocabulary, EmptyAppend, ContextExceeded, SessionNotFound,
-   * SessionBusy, TransportError; RestorerLost with the ids appended.
+   * ids, BadRequest for what is no list of ids, TokenOutOfVocabulary, EmptyAppend,
+   * ContextExceeded, SessionNotFound, SessionBusy, TransportError; RestorerLost with the
+   * ids appended.
    */
   append(
     tokenIds: readonly number[],
     options: CallOptions & { expectedHistoryLength?: number | undefined } = {},
   ): Promise<number> {
     return this.#turn.run(async () => {
+      ranges.tokenIds("tokenIds", tokenIds);
       this.#checkIdle();
       const { expectedHistoryLength, signal } = options;
       if (expectedHistoryLength !== undefined && expectedHistoryLength !== this.#history.length) {
@@ -130,8 +151,9 @@ export class Session {
   }
 
   async #appendPiece(tokenIds: readonly number[], signal?: AbortSignal): Promise<void> {
+    let seconds: number;
     try {
-      await this.#outliving(() => this.#appendHere(tokenIds, signal), signal);
+      seconds = await this.#outliving(() => this.#appendHere(tokenIds, signal), signal);
     } catch (error) {
       if (error instanceof RestorerLost) {
         // The node has them; their keys and values wait for an archive.
@@ -140,14 +162,15 @@ export class Session {
       }
       throw error;
     }
-    this.#history.append(tokenIds);
+    this.#history.append(tokenIds, seconds);
   }
 
-  async #appendHere(tokenIds: readonly number[], signal?: AbortSignal): Promise<void> {
+  /** Gives the seconds that the node took; 0 when their answer was lost. */
+  async #appendHere(tokenIds: readonly number[], signal?: AbortSignal): Promise<number> {
     const { length } = this.#history;
     const send = () => this.#place.append(tokenIds, length, this.#history.pending, signal);
     try {
-      await send();
+      return await send();
     } catch (error) {
       if (signal?.aborted) {
         // Whether the node appended them is not known.
@@ -158,22 +181,24 @@ export class Session {
       }
       if (!this.#history.inStep) {
         await this.#rewind(length, signal);
-        await send();
-      } else if (
+        return send();
+      }
+      if (
         error.attempts === 1 ||
         // The first attempt may have been applied and only its answer lost.
         (await this.#place.info(signal)).historyLength !== length + tokenIds.length
       ) {
         throw error;
       }
+      return 0;
     }
   }
 
   /**
    * Continues the history by at most `maxTokens` ids.
    *
-   * Nothing is sent before the iteration begins, which throws EmptyHistory,
-   * BadRequest, SessionNotFound, SessionBusy, RestorerLost (the session lives),
+   * Throws BadRequest. Nothing is sent before the iteration begins, which throws
+   * EmptyHistory, BadRequest, SessionNotFound, SessionBusy, RestorerLost (the session lives),
    * TransportError, and the signal's reason.
    */
   generate(options: GenerateOptions): Generation {
@@ -246,7 +271,8 @@ export class Session {
    */
   async fork(historyLength = this.#history.length, options: CallOptions = {}): Promise<Session> {
     const place = await this.#fork(historyLength, options.signal);
-    return new Session(place, this.#opening, this.#resumes, this.#history.ids(0, historyLength));
+    const kept = new History(this.#history.ids(0, historyLength));
+    return new Session(place, this.#opening, this.#resumes, kept);
   }
 
   async #fork(length: number, signal?: AbortSignal): Promise<Place> {
@@ -304,7 +330,7 @@ export class Session {
   }
 
   /** Does the work, in the session opened anew when this one is lost. */
-  async #outliving(work: () => Promise<void>, signal?: AbortSignal): Promise<void> {
+  async #outliving<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     for (let resumptions = 0; ; resumptions += 1) {
       try {
         return await work();
@@ -342,7 +368,7 @@ export class Session {
     const left = this.#place;
     const place = await succeed(left, this.#opening, this.#history, options);
     this.#place = place;
-    this.#history.append([]);
+    this.#history.moved();
     this.#resumptions.push({
       fromAddress: left.connection.address,
       toAddress: place.connection.address,

@@ -9,6 +9,7 @@ import {
   ArchiveFull,
   Draining,
   GroupLost,
+  HistoryLengthMismatch,
   KakeyaError,
   ModelNotFound,
   NoArchive,
@@ -31,6 +32,7 @@ import {
 import type { History } from "./history.js";
 import { MAX_APPEND_TOKENS, Place } from "./place.js";
 import type { Roster } from "./roster.js";
+import { appendSeconds } from "./timeouts.js";
 import type { NodeStatus } from "./values/fleet.js";
 import type { ModelOffer } from "./values/plan.js";
 
@@ -45,18 +47,33 @@ export function isLost(error: unknown): error is KakeyaError {
   return isOneOf(error, [TransportError, Draining, GroupLost, SessionNotFound]);
 }
 
-/** Makes the request; sent again when the network failed and it has a request id. */
+/**
+ * Opens what was `asked` for with the first of `history`, as many as one request takes.
+ *
+ * How many of them the session has is `opened.historyLength`: none at nodes that do not
+ * know first tokens. Sent again when the network failed and there is a request id.
+ */
 export async function openSession(
   connection: Connection,
-  request: CreateSessionRequest,
+  asked: CreateSessionRequest,
+  history: readonly number[],
   signal?: AbortSignal,
 ): Promise<Place> {
   const { runtime, timeouts } = connection;
+  const request = clone(CreateSessionRequestSchema, asked);
+  request.initialTokenIds = history.slice(0, MAX_APPEND_TOKENS);
+  const count = request.initialTokenIds.length;
   const opened = await connection.unary(
     (terms) => runtime.createSession(request, terms),
-    timeouts.unary,
+    count > 0 ? appendSeconds(timeouts, count) : timeouts.unary,
     { idempotent: request.requestId !== "", signal },
   );
+  if (count > 0 && opened.historyLength > count) {
+    throw new HistoryLengthMismatch(
+      `the session of this request id has ${opened.historyLength} tokens already, ` +
+        `${count} were given; open it under another request id`,
+    );
+  }
   return new Place(connection, opened, opened.sessionId);
 }
 
@@ -68,10 +85,11 @@ export function requestId(): string {
 /**
  * The session `lost`, opened anew on a live node, with the same history.
  *
- * The node must serve the same weights. Nodes that compute alike, by number format
- * and back end, come first, alive ones before suspects, then the nearest. The node
- * that had the session is asked before all others when it has `forgotten` it, else
- * not at all. Throws the error of the last node that was tried, and NoPlacement when
+ * The node must serve the same weights. Nodes that compute alike, by number format,
+ * back end and threads of a forward, come first, then those alike but for the threads,
+ * alive ones before suspects, then the nearest. The node that had the session is asked before all others when it has `forgotten` it, else
+ * not at all. Keys and values are kept there as they were, also where the first node
+ * chose how. Throws the error of the last node that was tried, and NoPlacement when
  * there is none.
  */
 export async function succeed(
@@ -91,11 +109,12 @@ export async function succeed(
   );
   const hadIt = ({ node }: Candidate): boolean =>
     node.address === address || (!!nodeId && node.nodeId === nodeId);
+  const alike = keptAlike(lost, opening);
   const able = candidates(nodes, offer);
   const others = able.filter((candidate) => !hadIt(candidate));
   for (const { node, model } of forgotten ? [...able.filter(hadIt), ...others] : others) {
     try {
-      return await openThere(node.address, model.modelId, offer, opening, history, signal);
+      return await openThere(node.address, model.modelId, offer, alike, history, signal);
     } catch (error) {
       if (!(error instanceof KakeyaError)) {
         throw error;
@@ -106,6 +125,14 @@ export async function succeed(
   throw failure;
 }
 
+/** The opening with the strategy that the lost session had: another's stream would differ. */
+function keptAlike(lost: Place, opening: Opening): Opening {
+  const request = clone(CreateSessionRequestSchema, opening.request);
+  // Nodes of an earlier version do not tell.
+  request.kvStrategy = lost.opened.kvStrategy || request.kvStrategy;
+  return { ...opening, request };
+}
+
 interface Candidate {
   readonly node: NodeStatus;
   readonly model: ModelOffer;
@@ -114,6 +141,8 @@ interface Candidate {
 function candidates(nodes: readonly NodeStatus[], offer: ModelOfferMessage): readonly Candidate[] {
   const rank = ({ node, model }: Candidate): readonly number[] => [
     Number(model.dtype !== offer.dtype || model.backend !== offer.backend),
+    // Seldom of influence on a bit: never worth another number format.
+    Number(model.threadCount !== offer.threadCount),
     Number(node.liveness !== "alive"),
     node.roundTripSeconds ?? 0,
   ];
@@ -142,14 +171,21 @@ async function openThere(
   signal: AbortSignal | undefined,
 ): Promise<Place> {
   const connection = opening.roster.connection(address);
-  const place = await openAsFarAsPossible(connection, opening.request, modelId, signal);
+  const place = await openAsFarAsPossible(
+    connection,
+    opening.request,
+    modelId,
+    history.ids(0, MAX_APPEND_TOKENS),
+    signal,
+  );
   try {
     if (place.opened.model?.weightsDigest !== offer.weightsDigest) {
       throw new UnexpectedError(
         `${address} serves ${modelId} with other weights than its card says`,
       );
     }
-    for (let start = 0; start < history.length; start += MAX_APPEND_TOKENS) {
+    const first = Number(place.opened.historyLength);
+    for (let start = first; start < history.length; start += MAX_APPEND_TOKENS) {
       await place.append(history.ids(start, start + MAX_APPEND_TOKENS), start, 0, signal);
     }
     return place;
@@ -169,6 +205,7 @@ async function openAsFarAsPossible(
   connection: Connection,
   asked: CreateSessionRequest,
   modelId: string,
+  firstTokens: readonly number[],
   signal: AbortSignal | undefined,
 ): Promise<Place> {
   const request = clone(CreateSessionRequestSchema, asked);
@@ -176,7 +213,7 @@ async function openAsFarAsPossible(
   for (;;) {
     request.requestId = requestId();
     try {
-      return await openSession(connection, request, signal);
+      return await openSession(connection, request, firstTokens, signal);
     } catch (error) {
       const { speculation, restorer } = request;
       if (isOneOf(error, [NoPlacement, ModelNotFound, NodeNotFound]) && speculation) {

@@ -1,5 +1,7 @@
 /** Deadlines of a client. Every call has one. */
 
+import * as ranges from "./ranges.js";
+
 /**
  * Deadlines, in seconds.
  *
@@ -9,14 +11,20 @@
 export interface Timeouts {
   /** To connect, before a call on a connection that is not open. */
   readonly connect: number;
-  /** For one call that computes nothing large: create, info, fork, close, plan. */
+  /**
+   * For one call that computes nothing large: create without first tokens, info, fork,
+   * close, plan.
+   */
   readonly unary: number;
   /**
    * For the close that ends an `await using` session. A session that is not
    * closed in time is evicted by its node after its idle time.
    */
   readonly leave: number;
-  /** For an append, besides `appendPerToken`: it may wait for earlier operations. */
+  /**
+   * For an append, and for a create with first tokens, besides `appendPerToken`: it may
+   * wait for the session's earlier operations, or other sessions' turns.
+   */
   readonly appendBase: number;
   /**
    * For each appended token, and for each that a fork or a rewind left to
@@ -51,3 +59,17 @@ export const DEFAULT_TIMEOUTS: Timeouts = {
   generation: 86_400,
   watch: 86_400,
 };
+
+/** The defaults with what is `given`. Throws BadRequest for what is no number from 0 on. */
+export function timeoutsOf(given: Partial<Timeouts> = {}): Timeouts {
+  const timeouts = { ...DEFAULT_TIMEOUTS, ...given };
+  for (const [name, seconds] of Object.entries(timeouts)) {
+    ranges.number(`timeouts.${name}`, seconds, 0, ranges.LONGEST_SECONDS);
+  }
+  return timeouts;
+}
+
+/** Deadline of a call that computes the keys and values of so many tokens, in seconds. */
+export function appendSeconds(timeouts: Timeouts, tokenCount: number): number {
+  return timeouts.appendBase + tokenCount * timeouts.appendPerToken;
+}

@@ -162,8 +162,13 @@ describe("errors", () => {
     const session = await nodes.client().createSession("tiny");
     for (const wrong of [-1, 1.5, 2 ** 32, Number.NaN]) {
       expect(() => session.generate({ maxTokens: wrong })).toThrow(BadRequest);
+    }
+    for (const wrong of [-1, 2 ** 32]) {
       await expect(session.append([wrong])).rejects.toThrow(TokenOutOfVocabulary);
     }
+    expect(() => nodes.client({ timeouts: { connect: -1 } })).toThrow(
+      /^timeouts\.connect is a number from 0/,
+    );
     await expect(
       // @ts-expect-error: JavaScript callers have no types.
       nodes.client().createSession("tiny", { kvStrategy: "window" }),

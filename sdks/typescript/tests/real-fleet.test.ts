@@ -1,10 +1,9 @@
 /** Against real agents: the Python client's tokens, whatever dies meanwhile. */
 
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -12,6 +11,7 @@ import { Client, type SessionOptions } from "../src/index.js";
 import { TextCodec } from "../src/text/index.js";
 import { Agent, fleetOf } from "./agents.js";
 import { ROOT } from "./child.js";
+import { runExample } from "./example.js";
 
 const TOKENS = 240;
 const SEED = 20_261_122;
@@ -84,21 +84,9 @@ test("the stream is the Python client's, past the window", async () => {
   expect(again.tokenIds).toEqual(sampled);
 });
 
-/** Runs a compiled example with this very runtime; gives what it wrote. */
-async function example(name: string, words: readonly string[], input = ""): Promise<string> {
-  const path = fileURLToPath(new URL(`../examples/dist/${name}.js`, import.meta.url));
-  const running = spawn(process.execPath, [path, ...words], {
-    stdio: ["pipe", "pipe", "pipe"],
-    env: { ...process.env, XDG_CACHE_HOME: cache },
-  });
-  const ended = new Promise((resolve) => running.once("exit", resolve));
-  running.stdin.end(input);
-  let out = "";
-  let errors = "";
-  running.stdout.setEncoding("utf8").on("data", (text: string) => (out += text));
-  running.stderr.setEncoding("utf8").on("data", (text: string) => (errors += text));
-  expect(await ended, errors).toBe(0);
-  return out;
+/** Runs a compiled example with the tokenizers of this test. */
+function example(name: string, words: readonly string[], input = ""): Promise<string> {
+  return runExample(name, words, { XDG_CACHE_HOME: cache }, input);
 }
 
 test("the chat example talks over one session", async () => {
@@ -123,7 +111,7 @@ test("the agent example holds a session for a hundred turns, and no more K/V", a
 
 test("sessions and nodes are watched as they work", async () => {
   const signal = AbortSignal.timeout(20_000);
-  await using session = await client.createSession("tiny", { ...SESSION, label: "watched" });
+  await using session = await client.createSession("tiny", { ...SESSION, clientLabel: "watched" });
   await session.append(ids);
   const generated = session.generate({ maxTokens: 64 }).completion();
   for await (const event of client.watchSessions({ signal })) {

@@ -45,7 +45,7 @@ describe("a generation goes on elsewhere", () => {
   };
 
   test.each(Object.entries(losses))("when %s", async (_, lose) => {
-    const session = await open({ label: "mine", windowTokens: 8 });
+    const session = await open({ clientLabel: "mine", windowTokens: 8 });
     await lose();
     await nodes.other.set({ done: { stop_reason: "STOP_REASON_MAX_TOKENS" } });
     const generation = session.generate({ maxTokens: 20, stopTokenIds: [999] });

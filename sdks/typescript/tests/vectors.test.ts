@@ -1,10 +1,13 @@
 /** The cases of sdks/vectors.json, which the Python client runs too. */
 
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import * as kakeya from "../src/index.js";
+import { fromOpenAIMessages, textCodec } from "../src/text/index.js";
 import { ROOT } from "./child.js";
 import { ScriptedNode } from "./scripted-node.js";
 
@@ -22,13 +25,18 @@ interface Case {
 const CASES = (JSON.parse(readFileSync(`${ROOT}sdks/vectors.json`, "utf8")) as { cases: Case[] })
   .cases;
 // What Python takes by position.
-const POSITIONAL = ["model", "token_ids", "history_length"];
+const POSITIONAL = ["model", "token_ids", "history_length", "messages"];
 // Keys of these are data, and never renamed.
-const VERBATIM = new Set(["metadata", "logitBias"]);
+const VERBATIM = new Set(["metadata", "logitBias", "variables"]);
 
 const nodes = new Map<string, ScriptedNode>();
 
+const cacheBefore = process.env["XDG_CACHE_HOME"];
+let cache: string;
+
 beforeAll(async () => {
+  cache = mkdtempSync(join(tmpdir(), "kakeya-vectors-"));
+  process.env["XDG_CACHE_HOME"] = cache;
   const started = await Promise.all([ScriptedNode.start(), ScriptedNode.start()]);
   nodes.set("node", started[0]);
   nodes.set("other", started[1]);
@@ -36,6 +44,12 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await Promise.all([...nodes.values()].map((node) => node.end()));
+  if (cacheBefore === undefined) {
+    delete process.env["XDG_CACHE_HOME"];
+  } else {
+    process.env["XDG_CACHE_HOME"] = cacheBefore;
+  }
+  rmSync(cache, { recursive: true });
 });
 
 function node(name: Json | undefined): ScriptedNode {
@@ -135,6 +149,10 @@ class Run {
     this.#steps = steps;
     this.#client = client;
     this.#names.set("client", client);
+    this.#names.set("text", {
+      codec: (model: string) => textCodec(client, model),
+      fromOpenaiMessages: fromOpenAIMessages,
+    });
   }
 
   static async of(raw: Case): Promise<Run> {
@@ -182,7 +200,9 @@ class Run {
     const failure = caught as kakeya.KakeyaError;
     expect(failure.constructor, `${where}\n\n${failure.stack}`).toBe(kind);
     for (const [field, expected] of Object.entries(fields)) {
-      const seen = plain(Reflect.get(failure, camel(field)));
+      const value = plain(Reflect.get(failure, camel(field)));
+      // Names of parameters are spelled as the language does.
+      const seen = field === "field" ? snake(String(value)) : value;
       expect(matches(expected, seen), `${where}\n\n${field}: ${JSON.stringify(seen)}`).toBe(true);
     }
   }

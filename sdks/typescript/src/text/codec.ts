@@ -118,6 +118,17 @@ export class TextCodec {
   }
 
   /**
+   * Ids of a chat by the model's template, ready to open a session with, or to append.
+   *
+   * As `renderChat`, encoded without special tokens, because the template has its own.
+   * `variables` are the template's: the thinking switch of Qwen3's templates is
+   * `{ enable_thinking: false }`. Throws what `renderChat` throws.
+   */
+  tokensForChat(messages: readonly ChatMessage[], options: ChatOptions = {}): number[] {
+    return this.encode(this.renderChat(messages, options));
+  }
+
+  /**
    * The text of a chat by the model's template.
    *
    * Encode it without special tokens: the template has its own. Throws

@@ -11,6 +11,7 @@ import { TextCodec } from "./codec.js";
 export type { ChatMessage } from "./chat-template.js";
 export { TextCodec, type ChatOptions } from "./codec.js";
 export { Detokenizer } from "./detokenizer.js";
+export { fromOpenAIMessages } from "./openai-messages.js";
 
 // Codecs of one client, by the content of their files.
 const known = new WeakMap<Client, Map<string, TextCodec>>();

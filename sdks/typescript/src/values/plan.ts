@@ -9,9 +9,9 @@ export type KvStrategy = (typeof KV_STRATEGIES)[number] | "unknown";
 
 /**
  * What is kept of the positions that a session has evicted. "archive": their
- * keys and values, in another process, exact. "projection": their context
- * vectors, from which a learned map makes keys and values. "identity": a check
- * of the plumbing, in the verifier's own process.
+ * keys and values, in another process, exact. "projection": keys and values that
+ * a learned map makes of one context vector each: fewer bytes are deposited, as
+ * many are kept. "identity": a check of the plumbing, in the verifier's own process.
  */
 export const RESTORER_KINDS = ["archive", "projection", "identity"] as const;
 export type RestorerKind = (typeof RESTORER_KINDS)[number] | "unknown";
@@ -107,6 +107,8 @@ export interface ModelOffer {
   readonly historyLayerCount: number;
   /** Ranks that compute a verifier together, its bytes being those of one; 0 for one process. */
   readonly rankCount: number;
+  /** Threads that share one forward of a verifier, for which `exact` was found; 0 if not told. */
+  readonly threadCount: number;
 }
 
 /** One model on one node. */
@@ -172,6 +174,8 @@ export interface Plan {
   readonly archive: Placement | null;
   /** All that the planned context needs; empty when all together lack the room. */
   readonly archives: readonly ArchiveRange[];
+  /** How keys and values will be kept, asked for or not; null when the node does not tell. */
+  readonly kvStrategy: KvStrategy | null;
   /** About four of five sessions lie between this and `acceptanceRateHigh`; both 0 alone. */
   readonly acceptanceRateLow: number;
   readonly acceptanceRateHigh: number;

@@ -176,6 +176,8 @@ export interface GenerationDone {
   readonly restorerRebuildCount: number;
   /** What carried the session's tensors from when on, oldest first, at most 64. */
   readonly linkChanges: readonly LinkChange[];
+  /** Positions of the history that no query sees any more: evicted, and not restored. */
+  readonly forgottenTokenCount: number;
 }
 
 /** A whole generation: its tokens and its end; the rest as in `Tokens`. */
@@ -225,6 +227,14 @@ export interface RestorerInfo {
   readonly ownBytes: number;
 }
 
+/** How often a promise of a session was checked, and found broken, since it was opened. */
+export interface InvariantCount {
+  readonly invariant: string;
+  readonly checkCount: number;
+  /** The first one ends the session, so that one that answers has 0. */
+  readonly violationCount: number;
+}
+
 /** The state of a session, as its node sees it. */
 export interface SessionInfo {
   readonly sessionId: string;
@@ -248,4 +258,8 @@ export interface SessionInfo {
   readonly forwardCount: number;
   /** Null unless its keys and values are restored. */
   readonly restorer: RestorerInfo | null;
+  /** Empty from nodes that do not tell. */
+  readonly invariants: readonly InvariantCount[];
+  /** Positions of the history that no query sees any more. */
+  readonly forgottenTokenCount: number;
 }

@@ -32,7 +32,9 @@ export function enumNumber(
     ? descriptor.values.find((each) => each.localName.toLowerCase() === name)
     : undefined;
   if (value === undefined) {
-    throw new BadRequest(`${what} is one of ${known.join(", ")}, not ${JSON.stringify(name)}`);
+    throw new BadRequest(`${what} is one of ${known.join(", ")}, not ${JSON.stringify(name)}`, {
+      metadata: { field: what },
+    });
   }
   return value.number;
 }

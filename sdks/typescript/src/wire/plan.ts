@@ -21,7 +21,7 @@ import {
   RestorerSchema,
   Transport as WireTransport,
   TransportSchema,
-  type KvStrategy as WireKvStrategy,
+  KvStrategy as WireKvStrategy,
 } from "../generated/kakeya/v1/placement_pb.js";
 import {
   ATTEND_PLACES,
@@ -33,6 +33,7 @@ import {
   TRANSPORTS,
   type ArchiveRange,
   type AttendAt,
+  type KvStrategy,
   type ModelOffer,
   type Placement,
   type Plan,
@@ -53,9 +54,21 @@ export interface RestorerOptions {
   readonly attend?: AttendAt | undefined;
 }
 
-/** The wire's number of a strategy; throws BadRequest for one that does not exist. */
-export function kvStrategyNumber(strategy: string): WireKvStrategy {
-  return enumNumber(KvStrategySchema, strategy, KV_STRATEGIES, "kvStrategy");
+/** How keys and values are kept; null when the node does not tell. */
+export function kvStrategy(number: WireKvStrategy): KvStrategy | null {
+  return number === WireKvStrategy.UNSPECIFIED
+    ? null
+    : enumName(KvStrategySchema, number, KV_STRATEGIES);
+}
+
+/**
+ * The wire's number of a strategy, undefined for the node's choice; throws BadRequest
+ * for one that does not exist.
+ */
+export function kvStrategyNumber(strategy: string | undefined): WireKvStrategy {
+  return strategy === undefined
+    ? WireKvStrategy.UNSPECIFIED
+    : enumNumber(KvStrategySchema, strategy, KV_STRATEGIES, "kvStrategy");
 }
 
 /**
@@ -116,6 +129,7 @@ export function modelOffer(message: ModelOfferMessage): ModelOffer {
     blockSize: message.blockSize,
     historyLayerCount: message.historyLayerCount,
     rankCount: message.rankCount,
+    threadCount: message.threadCount,
   };
 }
 
@@ -168,6 +182,7 @@ export function plan(message: PlanMessage): Plan {
     exact: message.exact,
     archive: message.archive ? placement(message.archive) : null,
     archives: message.archives.map(archiveRange),
+    kvStrategy: kvStrategy(message.kvStrategy),
     acceptanceRateLow: message.acceptanceRateLow,
     acceptanceRateHigh: message.acceptanceRateHigh,
     predictedTokensPerSecondLow: message.predictedTokensPerSecondLow,

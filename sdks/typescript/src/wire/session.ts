@@ -156,6 +156,7 @@ export function generationDone(message: GenerateDone): GenerationDone {
     seed: message.seed,
     restorerRebuildCount: message.restorerRebuildCount,
     linkChanges: message.linkChanges.map(linkChange),
+    forgottenTokenCount: Number(message.forgottenTokenCount),
   };
 }
 
@@ -179,6 +180,12 @@ export function sessionInfo(message: SessionInfoMessage): SessionInfo {
     dropReason: dropReason(message.dropReason),
     forwardCount: Number(message.forwardCount),
     restorer: message.restorer ? restorerInfo(message.restorer) : null,
+    invariants: message.invariants.map(({ invariant, checkCount, violationCount }) => ({
+      invariant,
+      checkCount: Number(checkCount),
+      violationCount: Number(violationCount),
+    })),
+    forgottenTokenCount: Number(message.forgottenTokenCount),
   };
 }
 
