@@ -38,7 +38,7 @@ _SAID = {
     "BAD_CONFIG": "correct the key, flag or file that the message names",
     "BAD_GROUP": "correct the hostfile, or write one with `fleet hostfile`",
     "BAD_HOSTFILE": "correct the hostfile, or write one with `fleet hostfile`",
-    "BAD_MESSAGE": "correct the field that the message names",
+    "BAD_MESSAGE": "correct the part that the message names",
     "BAD_PAGE_TOKEN": "list from the first page again",
     "BAD_PROMPTS": 'give one prompt a line, or JSON lines {"prompt": "..."}',
     "BAD_REQUEST": "correct the value that the message names",
