@@ -38,9 +38,10 @@ class CacheSpec:
     """What cache to allocate.
 
     `capacity` (tokens) is the longest history of `contiguous`, and ignored by
-    the others; `sink` and `window` (tokens, sink >= 0, window >= 1) are those of
-    `sink_window` and `restored`, and ignored by `contiguous`. `restorer` is that
-    of `restored`, None for the others.
+    the others; one that `grows` takes its memory as its history does, a segment
+    of keys at a time, any other all of it at once. `sink` and `window` (tokens,
+    sink >= 0, window >= 1) are those of `sink_window` and `restored`, and ignored by
+    `contiguous`. `restorer` is that of `restored`, None for the others.
     """
 
     kind: CacheKind
@@ -48,6 +49,7 @@ class CacheSpec:
     sink: int = 0
     window: int = 0
     restorer: RestorerSpec | None = None
+    grows: bool = False
 
     def forgotten_count(self, length: int) -> int:
         """Of the first `length` positions, those that the next query and all later ones miss.
@@ -124,6 +126,15 @@ class KvCache(Protocol):
         """The shortest prefix whose keys and values are all still there."""
         ...
 
+    @property
+    def reach(self) -> int:
+        """The positions below this have their memory: the limit, unless the cache `grows`."""
+        ...
+
+    def growth_bytes(self, count: int) -> int:
+        """Bytes that the next `count` positions take from the pool, copies on write aside."""
+        ...
+
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions.
 
@@ -148,8 +159,8 @@ class KvCache(Protocol):
         """Makes an empty cache one of `count` positions with random keys and values.
 
         As if a history had been read, in the time of writing it down: for
-        measuring and checking. Raises `ContextExceeded`, or `ValueError` when it
-        is not empty.
+        measuring and checking. Raises `ContextExceeded`, `OutOfKvMemory`, or
+        `ValueError` when it is not empty.
         """
         ...
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from engine.cache import CacheKind, CacheSpec, KvCache
 from engine.errors import InvariantViolated
+from engine.positions import contiguous_placement
+from engine.verifier import VerifierInfo
 
 HISTORY_CACHE_AGREEMENT = "history_cache_agreement"
 BOUNDED_KV_MEMORY = "bounded_kv_memory"
@@ -42,14 +44,12 @@ class CheckedInvariants:
             InvariantCount(name, self._checks[name], self._violations[name]) for name in INVARIANTS
         )
 
-    def cache(
-        self, cache: KvCache, computed: int, history_length: int, allocated_bytes: int
-    ) -> None:
+    def cache(self, cache: KvCache, computed: int, history_length: int, bounds: ByteBounds) -> None:
         """`check_agreement`, then `check_memory`."""
         with self.checking(HISTORY_CACHE_AGREEMENT):
             check_agreement(cache, computed, history_length)
         with self.checking(BOUNDED_KV_MEMORY):
-            check_memory(cache, allocated_bytes)
+            check_memory(cache, bounds)
 
     def commit(self, history: Sequence[int], first_index: int, announced: Sequence[int]) -> None:
         """`check_contiguous`."""
@@ -87,14 +87,35 @@ def resident_bound(spec: CacheSpec, length: int) -> int:
     return length
 
 
-def check_memory(cache: KvCache, allocated_bytes: int) -> None:
-    """The K/V take the bytes they took when allocated, and keep to the window.
+@dataclass(frozen=True, slots=True)
+class ByteBounds:
+    """The fewest and the most bytes that a cache's tensors may take."""
+
+    least: int
+    most: int
+
+
+def grown_bounds(info: VerifierInfo, length: int, reached: int) -> ByteBounds:
+    """Of a cache that grows, of `length` positions now and `reached` at most so far.
+
+    Whole segments of the layers that see all of the history, for every position
+    reached; and what is fixed besides, of which only the most is known.
+    """
+    slots = contiguous_placement(max(1, reached)).slots
+    return ByteBounds(
+        least=length * info.kv_bytes_per_token,
+        most=slots * info.kv_bytes_per_token + info.kv_fixed_bytes,
+    )
+
+
+def check_memory(cache: KvCache, bounds: ByteBounds) -> None:
+    """The K/V keep to their bytes, counted at the tensors, and to the window.
 
     Raises `InvariantViolated`.
     """
-    if cache.memory_bytes != allocated_bytes:
+    if not bounds.least <= cache.memory_bytes <= bounds.most:
         raise InvariantViolated(
-            f"the K/V take {cache.memory_bytes} bytes, {allocated_bytes} were allocated",
+            f"the K/V take {cache.memory_bytes} bytes, not {bounds.least} to {bounds.most}",
             invariant=BOUNDED_KV_MEMORY,
         )
     bound = resident_bound(cache.spec, cache.length)

@@ -10,7 +10,12 @@ from functools import cached_property
 
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import BadParameters, KvStrategyUnsupported
-from engine.positions import Placement, contiguous_placement, ring_placement
+from engine.positions import (
+    ContiguousPlacement,
+    Placement,
+    contiguous_placement,
+    ring_placement,
+)
 from engine.restoration.specification import RestorerKind
 
 SINK_ALLOWANCE = 256
@@ -133,6 +138,11 @@ class KvLayout:
 
     def check(self, spec: CacheSpec) -> None:
         """Raises `BadParameters` or `KvStrategyUnsupported` for a cache that cannot be."""
+        if spec.grows and spec.kind is not CacheKind.CONTIGUOUS:
+            raise BadParameters(
+                f"a {spec.kind} cache does not grow: its memory is that of its window",
+                kind=str(spec.kind),
+            )
         if spec.kind is CacheKind.CONTIGUOUS:
             if not 1 <= spec.capacity <= self.context_length:
                 raise BadParameters(
@@ -198,14 +208,27 @@ class KvLayout:
             return 0
         return placement.slots * spec.restorer.width * VECTOR_BYTES
 
+    def grows(self, group: LayerGroup, spec: CacheSpec) -> bool:
+        """Whether `group` takes segments as the history reaches them."""
+        return spec.grows and isinstance(self.placement(group, spec), ContiguousPlacement)
+
+    def first_segments(self, group: LayerGroup, spec: CacheSpec) -> tuple[int, ...]:
+        """Slots of the segments that a new cache of `spec` takes at once for `group`."""
+        placement = self.placement(group, spec)
+        return (
+            placement.segments[: placement.used(1)]
+            if self.grows(group, spec)
+            else (placement.segments)
+        )
+
     def bytes_needed(self, spec: CacheSpec) -> int:
-        """Bytes of all tensors of a cache of `spec`."""
+        """Bytes of all tensors of a new cache of `spec`."""
         self.check(spec)
         return (
             self.state_bytes
             + self.vector_bytes(spec)
             + sum(
-                self.placement(group, spec).slots * group.bytes_per_slot(self.item_bytes)
+                sum(self.first_segments(group, spec)) * group.bytes_per_slot(self.item_bytes)
                 for group in self.groups
             )
         )

@@ -6,6 +6,7 @@ what they save.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,6 +76,15 @@ class RecomputingCache:
     @property
     def forkable_from(self) -> int:
         """Tokens are all kept."""
+        return 0
+
+    @property
+    def reach(self) -> int:
+        """No position keeps memory, so none waits for it."""
+        return sys.maxsize
+
+    def growth_bytes(self, count: int) -> int:  # noqa: ARG002 - the contract's
+        """Nothing stays."""
         return 0
 
     def truncate(self, length: int) -> None:

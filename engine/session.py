@@ -17,7 +17,7 @@ from typing import Any
 from engine.acceptance import accepted_prefix, decide
 from engine.append_checks import check_append
 from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import InvariantViolated
+from engine.errors import InvariantViolated, OutOfKvMemory
 from engine.features import FeatureEncoder
 from engine.fed import Fed
 from engine.history import History
@@ -27,6 +27,7 @@ from engine.sampling import SamplingParameters
 from engine.session_cache import SessionCache
 from engine.session_checks import check_room, prefix_length
 from engine.session_features import SessionFeatures
+from engine.session_memory import SessionMemory
 from engine.slab_pool import Slab
 from engine.step import Step, until_stop
 from engine.verifier import Feed, Output, Verifier
@@ -49,7 +50,7 @@ class Session:
         self._widest = cache.widest
         self._cache = SessionCache(cache)
         self._fed: Fed | None = None
-        self._allocated_bytes = cache.memory_bytes
+        self._memory = SessionMemory(verifier, cache)
         self._history = History()
         self._computed = 0
         self._forward_count = 0
@@ -161,7 +162,9 @@ class Session:
 
         Raises, with nothing appended: `HistoryLengthMismatch` when
         `expected_length` is given and another, `EmptyAppend`,
-        `TokenOutOfVocabulary`, `ContextExceeded`.
+        `TokenOutOfVocabulary`, `ContextExceeded`, and `OutOfKvMemory` when a cache
+        that grows finds no room for all of it. The room is taken by prefill, which
+        raises the same when others were faster, and can be tried again.
         """
         self._cache.check_alive()
         check_append(
@@ -171,13 +174,17 @@ class Session:
             vocabulary_size=self._verifier.info.vocabulary_size,
             history_limit=self.history_limit,
         )
+        if self._spec.grows:
+            with self._using() as cache:
+                self._memory.make_room(cache, len(self._history) + len(token_ids) - cache.length)
         self._history.extend(token_ids)
         return len(self._history)
 
     def prefill_feed(self, most: int | None = None) -> Feed | None:
         """The next pending tokens, at most `chunk` and `most`; None when none are pending.
 
-        After a feed comes `prefilled`, or `not_run`, and nothing between.
+        After a feed comes `prefilled`, or `not_run`, and nothing between. Raises
+        `OutOfKvMemory` when the cache finds no room to grow: the session stays as it is.
         """
         if self.pending == 0:
             self._cache.check_alive()
@@ -206,8 +213,8 @@ class Session:
 
         At most `limit` >= 1 tokens are to be committed, none beyond
         `history_limit`; `draft` has ids inside the vocabulary. After a feed comes
-        `verified`, or `not_run`, and nothing between. Raises `EmptyHistory`, and
-        `ContextExceeded` when no token fits.
+        `verified`, or `not_run`, and nothing between. Raises `EmptyHistory`,
+        `ContextExceeded` when no token fits, and `OutOfKvMemory` as `prefill_feed` does.
         """
         self._cache.check_alive()
         room = check_room(
@@ -344,9 +351,11 @@ class Session:
         cache = self._cache.borrow()
         try:
             self._check(cache)
-        except InvariantViolated:
+            self._memory.make_room(cache, len(token_ids))
+        except (InvariantViolated, OutOfKvMemory):
             self._cache.hand_back()
             raise
+        self._memory.feeds(cache, len(token_ids))
         features = self._features
         self._fed = Fed(cache, token_ids, len(self._history), features)
         self._forward_count += 1
@@ -402,7 +411,9 @@ class Session:
 
     def _check(self, cache: KvCache) -> None:
         try:
-            self._invariants.cache(cache, self._computed, len(self._history), self._allocated_bytes)
+            self._invariants.cache(
+                cache, self._computed, len(self._history), self._memory.bounds(cache)
+            )
         except InvariantViolated as error:
             raise self._ended(error) from None
 

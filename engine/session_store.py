@@ -13,8 +13,9 @@ from types import MappingProxyType
 from engine.cache import CacheSpec
 from engine.creation_requests import CreationRequests, check_request_id
 from engine.ended import LOST_WITH_GROUP, ended_error
-from engine.errors import BadParameters, OutOfKvMemory, SessionNotFound
+from engine.errors import BadParameters, SessionNotFound
 from engine.eviction import chosen_to_free, freed_together
+from engine.memory_refusals import Shortage
 from engine.restoration.contract import EvictedStore
 from engine.session import Session
 from engine.verifier import Verifier
@@ -113,8 +114,13 @@ class SessionStore:
     The verifier's pool is given `budget_bytes`, and counts what the sessions
     hold, shared memory once. A session that no one holds is evicted by `sweep`
     once it is idle for `ttl_seconds`, and before that, least recently used
-    first, when a new one does not fit and it is idle for `min_idle_seconds`.
-    One that is held is never evicted.
+    first, when a new one does not fit, or another finds no room to grow, and it is
+    idle for `min_idle_seconds`. One that is held is never evicted.
+
+    A session is admitted by what its cache takes at once: all that it will ever take,
+    unless the cache grows. What such a one needs later is not promised: without room,
+    and nothing to evict for it, the operation that needs it raises `OutOfKvMemory`,
+    and the session stays as it is.
 
     Any thread may call. `create` and `fork` call the verifier, so they belong
     in its thread. `on_end(session_id, reason)` is called in the caller's thread
@@ -133,6 +139,7 @@ class SessionStore:
         on_end: Callable[[str, EndReason], None] = _ignore,
     ) -> None:
         verifier.pool.budget_bytes = budget_bytes
+        verifier.pool.on_full = self._make_growth_room
         self._verifier = verifier
         self._pool = verifier.pool
         self._budget_bytes = budget_bytes
@@ -364,35 +371,33 @@ class SessionStore:
     def _make_room(self, needed: int, beside: int = 0) -> None:
         """Evicts until `needed` bytes are free; nothing in vain. A fork's origin keeps `beside`."""
         now = self._clock()
+        if not self._evicted_for(needed, now):
+            raise self._shortage(needed, now).of_a_new_session(beside)
+
+    def _make_growth_room(self, needed: int) -> None:
+        """The same for a session that lives, in the thread of its operation, which holds it."""
+        with self._lock:
+            now = self._clock()
+            if not self._evicted_for(needed, now):
+                raise self._shortage(needed, now).of_growth()
+
+    def _evicted_for(self, needed: int, now: float) -> bool:
+        """Whether `needed` bytes are free, idle sessions evicted; none if all would not do."""
         missing = needed - (self._budget_bytes - self.kv_bytes)
         if missing <= 0:
-            return
+            return True
         idle = self._evictable(now)
         victims = chosen_to_free([record.session.slabs for record in idle], missing)
-        if victims is None:
-            raise self._out_of_memory(needed, beside, now)
-        for index in victims:
+        for index in victims or ():
             self._remove(idle[index], EndReason.MEMORY)
+        return victims is not None
 
-    def _out_of_memory(self, needed: int, beside: int, now: float) -> OutOfKvMemory:
-        free = max(0, self._budget_bytes - self.kv_bytes)
-        figures = {"needed_bytes": str(needed), "free_bytes": str(free)}
-        if needed + beside > self._budget_bytes:
-            origin = f" beside the {beside} of its origin" if beside else ""
-            return OutOfKvMemory(
-                f"a session of {needed} K/V bytes never fits the budget of {self._budget_bytes}"
-                f"{origin}; ask for a smaller window or a shorter history",
-                **figures,
-            )
+    def _shortage(self, needed: int, now: float) -> Shortage:
         waits = [
             self._min_idle_seconds - record.idle_seconds(now)
             for record in self._records.values()
             if not record.held
         ]
-        wait = max(1.0, min((wait for wait in waits if wait > 0.0), default=self._min_idle_seconds))
-        return OutOfKvMemory(
-            f"a session needs {needed} K/V bytes and {free} are free;"
-            f" close a session or retry in {wait:.0f} s",
-            retry_after_seconds=f"{wait:.3f}",
-            **figures,
-        )
+        wait = min((wait for wait in waits if wait > 0.0), default=self._min_idle_seconds)
+        free = max(0, self._budget_bytes - self.kv_bytes)
+        return Shortage(needed, free, self._budget_bytes, max(1.0, wait))

@@ -27,7 +27,11 @@ class Store(Protocol):
 
     group: LayerGroup
     placement: Placement
+    """Of all segments, also of those that a store which grows has not come to."""
     slabs: list[Slab[Any]]
+    """Those of the first segments."""
+    grows: bool
+    """Whether it takes slabs as the history comes to their segments."""
 
     @property
     def freed_bytes(self) -> int:
@@ -40,6 +44,14 @@ class Store(Protocol):
 
     def fork(self, length: int, written_from: int) -> Self:
         """A store of the positions below `length`; this one is written from `written_from` on."""
+        ...
+
+    def extend(self, segments: int) -> None:
+        """Takes slabs until it has those of the first `segments`, all or none."""
+        ...
+
+    def shorten(self, segments: int) -> None:
+        """Gives back the slabs behind the first `segments`."""
         ...
 
     def make_writable(self, writes: Sequence[Write]) -> None:
@@ -170,6 +182,50 @@ class SlabCache(ABC, Generic[AnyStore]):
         ends = [store.placement.forkable_from(self._written) for store in self._stores]
         return max([*ends, 0 if self._states is None else self._truncatable_from])
 
+    @property
+    def limit(self) -> int:
+        """The longest history in positions."""
+        if self._spec.kind is CacheKind.CONTIGUOUS:
+            return self._spec.capacity
+        return self._layout.context_length
+
+    @property
+    def reach(self) -> int:
+        """The positions below this have their memory."""
+        growing = [
+            sum(store.placement.segments[: len(store.slabs)])
+            for store in self._stores
+            if store.grows
+        ]
+        return min([self.limit, *growing])
+
+    def growth_bytes(self, count: int) -> int:
+        """Bytes that the next `count` positions take from the pool, copies on write aside."""
+        item_bytes = self._layout.item_bytes
+        return sum(
+            sum(store.placement.segments[len(store.slabs) : store.placement.used(end)])
+            * store.group.bytes_per_slot(item_bytes)
+            for store in self._stores
+            for end in (min(self._length + count, self.limit),)
+            if store.grows
+        )
+
+    def grow(self, count: int) -> None:
+        """Takes the memory of the next `count` positions.
+
+        Segments lie at the same slots whenever they are taken, and one that no query
+        sees yet is not read: so the bits are those of a cache that was allocated whole.
+        Raises `OutOfKvMemory` with nothing taken.
+        """
+        growing = [(store, len(store.slabs)) for store in self._stores if store.grows]
+        try:
+            for store, _ in growing:
+                store.extend(store.placement.used(self._length + count))
+        except BaseException:
+            for store, before in growing:
+                store.shorten(before)
+            raise
+
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions; `ValueError` outside the last forward's range."""
         if not self._truncatable_from <= length <= self._length:
@@ -182,14 +238,11 @@ class SlabCache(ABC, Generic[AnyStore]):
 
     def check_room(self, count: int) -> None:
         """Raises `ContextExceeded` unless `count` more positions fit."""
-        limit = self._layout.context_length
-        if self._spec.kind is CacheKind.CONTIGUOUS:
-            limit = self._spec.capacity
-        if self._length + count > limit:
+        if self._length + count > self.limit:
             raise ContextExceeded(
-                f"a history of {self._length + count} tokens is longer than {limit}",
+                f"a history of {self._length + count} tokens is longer than {self.limit}",
                 length=str(self._length + count),
-                limit=str(limit),
+                limit=str(self.limit),
             )
 
     def evict(self, count: int) -> None:
@@ -217,7 +270,9 @@ class SlabCache(ABC, Generic[AnyStore]):
 
         The positions so far are final from now on: a forward that fails before
         `advance` leaves nothing behind that a later one, or a fork, would read.
+        Raises `OutOfKvMemory` for slabs that `grow` has not taken yet.
         """
+        self.grow(count)
         found = {}
         for store in self._stores:
             found[store.group] = writes(store.placement, self._length, count)
@@ -245,6 +300,7 @@ class SlabCache(ABC, Generic[AnyStore]):
         if self._length:
             raise ValueError(f"the cache holds {self._length} positions already")
         self.check_room(count)
+        self.grow(count)
         for store in self._stores:
             store.make_writable(writes(store.placement, 0, min(count, store.placement.slots)))
         self._fill_stores(count, seed)

@@ -67,6 +67,8 @@ class SlabPool(Generic[Payload]):
         self._reserved_bytes = 0
         self._spares: dict[Hashable, list[Slab[Payload]]] = {}
         self._spare_bytes = 0
+        self.on_full: Callable[[int], None] | None = None
+        """Gives back what others hold until so many bytes are free, or raises `OutOfKvMemory`."""
 
     @property
     def budget_bytes(self) -> int | None:
@@ -110,6 +112,18 @@ class SlabPool(Generic[Payload]):
         """Raises `OutOfKvMemory` when the budget has no room for `nbytes` more."""
         with self._lock:
             self._claim(nbytes)
+
+    def make_room(self, nbytes: int) -> None:
+        """Sees to it that `nbytes` more are free now, with what `on_full` gives back.
+
+        They are not taken yet. Raises `OutOfKvMemory` when others hold too much.
+        """
+        with self._lock:
+            fits = nbytes <= self._room()
+        if not fits and self.on_full is not None:
+            # Without the lock: what is given back comes here.
+            self.on_full(nbytes)
+        self.check_room(nbytes)
 
     def take(self, kind: Hashable, nbytes: int, make: Callable[[], Payload]) -> Slab[Payload]:
         """A clean slab of `nbytes`; equal kinds are interchangeable.

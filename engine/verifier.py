@@ -128,7 +128,7 @@ class Verifier(Protocol):
         When this raises it stays the caller's. With the restorer `identity` the
         verifier makes a store of its own when given none. Raises
         `KvStrategyUnsupported`, `BadParameters`, or `OutOfKvMemory` when the
-        pool's budget does not hold it.
+        pool's budget does not hold what it takes at once.
         """
         ...
 
@@ -155,6 +155,7 @@ class Verifier(Protocol):
         A feed has 1 to `cache.widest` tokens, all together at most
         `row_counts[-1]`. Their K/V are written provisionally. Raises, with
         nothing written for any feed, `BadParameters`, `TokenOutOfVocabulary`,
-        or `ContextExceeded` when the positions or a cache do not hold them.
+        `ContextExceeded` when the positions or a cache do not hold them, or
+        `OutOfKvMemory` when the pool has no room for a cache to grow.
         """
         ...

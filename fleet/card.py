@@ -108,7 +108,10 @@ class ArchiveOffer:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """What computes: `kind` is "cpu", "metal" or "cuda"."""
+    """What the node's back ends compute with: `kind` is "cpu", "metal" or "cuda".
+
+    One that is built in, and that no back end can use, does not count.
+    """
 
     kind: str
     name: str
@@ -121,7 +124,8 @@ class Card:
     `announced_at_unix` (seconds since 1970, the owner's clock) is for people:
     it orders nothing. `http_address` is where the node's HTTP answers, host:port; empty
     when it has none, or none that another machine could reach. A node that is
-    `loading` will offer more.
+    `loading` will offer more. Nodes of one `host_id` run on one machine and share its
+    memory; it is empty from nodes that do not tell.
     """
 
     node_id: str
@@ -146,6 +150,7 @@ class Card:
     archive: ArchiveOffer | None = None
     http_address: str = ""
     loading: bool = False
+    host_id: str = ""
 
     def offers(self, role: Role) -> tuple[ModelOffer, ...]:
         """The models served in `role`."""

@@ -23,6 +23,7 @@ MAX_BYTES = 2**64 - 1
 MAX_FUTURE_SECONDS = 86400.0
 MAX_TTL_SECONDS = 30 * 86400.0
 MAX_TEXT_CHARACTERS = 256
+MAX_HOST_ID_CHARACTERS = 64
 MAX_ADDRESSES = 16
 MAX_MODELS = 64
 MAX_STEP_COSTS = 64
@@ -111,8 +112,13 @@ def _check_text(card: Card) -> None:
         card.accelerator.name,
         card.software_version,
     )
-    for text in texts:
+    for text in (*texts, card.host_id):
         _require_text(text)
+    _require(
+        len(card.host_id) <= MAX_HOST_ID_CHARACTERS,
+        CardRule.BAD_TEXT,
+        f"the host id is longer than {MAX_HOST_ID_CHARACTERS} characters",
+    )
 
 
 def _require_text(text: str) -> None:

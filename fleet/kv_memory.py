@@ -7,7 +7,7 @@ from fleet.plan import KvStrategy, PlanRequest
 
 # Slots for tokens that are not committed yet, of the widest forward.
 PROVISIONAL_TOKENS = 64
-# Caches are allocated in segments of at most so many positions, up to a size and above it.
+# Caches take memory in segments of at most so many positions, up to a size and above it.
 FINE_TOKENS = 256
 COARSE_TOKENS = 1024
 FINE_LIMIT = 2048
@@ -29,6 +29,13 @@ def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
         positions = offer.context_length or max(asked)
         resident = sum(min(tokens, positions) for tokens in asked) + PROVISIONAL_TOKENS
     return offer.kv_bytes_per_token * slots(resident) + offer.kv_fixed_bytes
+
+
+def opening_bytes(offer: ModelOffer, request: PlanRequest) -> int:
+    """Bytes that must be free when a session is opened: all, unless its memory grows."""
+    if request.grows and request.kv_strategy is KvStrategy.FULL:
+        return offer.kv_bytes_per_token * FINE_TOKENS + offer.kv_fixed_bytes
+    return kv_bytes(offer, request)
 
 
 def slots(positions: int) -> int:

@@ -7,7 +7,7 @@ None when it has nothing against the candidate.
 from __future__ import annotations
 
 from fleet.card import PROTOCOL_MAX, PROTOCOL_MIN, Card, ModelKind, ModelOffer
-from fleet.kv_memory import kv_bytes
+from fleet.kv_memory import opening_bytes
 from fleet.liveness import Liveness
 from fleet.node_view import Measurements, NodeView
 from fleet.plan import PlanRequest, RejectionReason
@@ -34,7 +34,7 @@ def verifier_objection(
     too_long = _context_objection(request, offer)
     if too_long is not None:
         return too_long
-    needed = kv_bytes(offer, request)
+    needed = opening_bytes(offer, request)
     free = measured.free_bytes.get(card.node_id, card.memory_free_bytes)
     if needed > free:
         return RejectionReason.NOT_ENOUGH_MEMORY, (

@@ -50,7 +50,8 @@ class PlanRequest:
     `kv_strategy` None lets the planner choose for each verifier.
     `archive_node_id` names the archive of a `restored` session; `without_archive`
     when it needs none, or has its own already; `reads_back` when the verifier attends
-    itself to what is evicted, to keys and values that come back in each step.
+    itself to what is evicted, to keys and values that come back in each step. The memory
+    of a `full` session that `grows` is not taken at once, but as its history grows.
     """
 
     verifier_model: str
@@ -66,6 +67,7 @@ class PlanRequest:
     archive_node_id: str = ""
     without_archive: bool = False
     reads_back: bool = False
+    grows: bool = False
 
     @property
     def names_proposer(self) -> bool:
@@ -122,7 +124,7 @@ class Plan:
     `acceptance_rate` lies in `acceptance_rate_low` to `acceptance_rate_high` in about four
     of five sessions, and the predictions named alike are those at its ends. `trials` are
     the proposers that could be faster than what was chosen, the most promising first;
-    `exploring` while the proposer is one of them, on trial in a session that runs.
+    `exploring` while the proposer is on trial in a session that runs.
     `exact` tells whether drafting cannot change a token: the verifier is exact
     on its machine, or decodes alone. `archive` keeps what a `restored` session
     evicts; its model is the learned map's, if there is one. `archives` are all that

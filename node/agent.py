@@ -13,13 +13,14 @@ from typing import NoReturn
 import structlog
 
 from node.archive.session_restorers import RestorerSettings
-from node.config import Config, is_loopback
+from node.config import Config, is_loopback, join_address
 from node.groups.group_settings import GroupLimits, GroupSource
 from node.http.server import HttpServer, HttpSettings
 from node.log import configure_log
-from node.machine import memory_free_bytes
+from node.machine import memory_free_bytes, process_started_at
 from node.membership.fleet_changes import EventSink
 from node.membership.identity import load_or_create
+from node.membership.network import addresses_of
 from node.metrics import NodeMetrics
 from node.roles import Roles, RoleSettings
 from node.rpc.error_interceptor import ErrorInterceptor
@@ -42,6 +43,7 @@ async def run_agent(
     *,
     on_event: EventSink,
     doings: Doings | None = None,
+    state: StateDirectory | None = None,
 ) -> int:
     """Runs a node until SIGTERM, SIGINT or Leave.
 
@@ -49,12 +51,13 @@ async def run_agent(
 
     The first event is "joined" when models are to be loaded, and "ready" when all are.
     `doings` is where the node notes what it does, downloads and loads with their progress
-    too, for one who looks at it from within the process. Returns the exit status. Raises
+    too, for one who looks at it from within the process. `state` is the configured state
+    directory where the caller opened it; the agent closes it. Returns the exit status. Raises
     `NodeError`, `engine.errors.ModelUnusable` and the refusals of `node.roles`, each a
     sentence for people.
     """
     configure_log(config.log_level, config.log_format, node_name=config.name)
-    agent = Agent(config, on_event, doings)
+    agent = Agent(config, on_event, doings, state)
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
@@ -84,6 +87,7 @@ class Agent:
         config: Config,
         on_event: EventSink,
         doings: Doings | None = None,
+        state: StateDirectory | None = None,
     ) -> None:
         self._config = config
         self._doings = doings or Doings()
@@ -91,7 +95,7 @@ class Agent:
         self._leaving = asyncio.Event()
         self._drain_seconds = config.drain_seconds
         self._node: RunningNode | None = None
-        self._state: StateDirectory | None = None
+        self._state = state
         self._hurrying: asyncio.Future[None] | None = None
 
     @property
@@ -130,11 +134,13 @@ class Agent:
     async def run(self) -> None:
         """Serves until it has left. Raises `NodeError` and the errors of loading models."""
         async with AsyncExitStack() as stack:
-            state = StateDirectory(self._config.state_path)
+            state = self._state or StateDirectory(self._config.state_path)
             self._state = state
             stack.callback(state.close)
             identity = load_or_create(state.identity_file)
             incarnation = state.raise_incarnation()
+            started = process_started_at()
+            state.announce_start(self._config.name, started)
             metrics = NodeMetrics()
             metrics.incarnation.set(incarnation)
             http = _http_server(self._config, state, metrics)
@@ -152,6 +158,8 @@ class Agent:
             stack.push_async_callback(server.stop, None)
             host, port = self._config.bind_address
             port = listen(server, host, port, state.last_port())
+            address = join_address(addresses_of(host)[0], port)
+            state.announce_start(self._config.name, started, address)
             if http is not None:
                 stack.push_async_callback(http.close)
                 await http.start()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.advice import Advice
 from fleet.card import ModelOffer
 
 
@@ -34,6 +35,17 @@ class AgentEvents:
             "mdns": mdns,
             "pid": os.getpid(),
             "state": str(state),
+        }
+
+    def advice(self, advice: Advice) -> Mapping[str, object]:
+        """What a person may do next. `lacks` is a role, empty when the fleet has each."""
+        return {
+            "event": "advice",
+            "lacks": advice.lacks.value if advice.lacks else "",
+            "verifier": advice.verifier,
+            "free_name": advice.name,
+            "address": self.address,
+            "fleet_name": self.fleet_name,
         }
 
     def draining(self, drain_seconds: float) -> Mapping[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from node.membership.card_wire import received_from_wire, signed_to_wire
 from node.membership.fleet_watch import FleetWatch
 from node.membership.gossip import Gossip
 from node.membership.known_fleet import KnownFleet
+from node.membership.network import is_own_address
 from node.metrics import NodeMetrics
 from node.node_report import NodeReport
 from node.rpc.grpc_settings import CONTROL_MESSAGE_BYTES, PROBE_TIMEOUT_SECONDS
@@ -165,7 +165,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         context: Context[capability_pb2.LeaveRequest, capability_pb2.LeaveResponse],
     ) -> capability_pb2.LeaveResponse:
         """Starts the drain. Raises `NotLoopback`, `MalformedMessage`."""
-        if not _is_loopback_peer(context.peer()):
+        if not _is_of_this_machine(context.peer()):
             raise NotLoopback("a node is asked to leave from its own machine only")
         seconds = request.drain_seconds
         if not (math.isfinite(seconds) and 0 <= seconds <= 3600):
@@ -200,15 +200,9 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
             )
 
 
-def _is_loopback_peer(peer: str) -> bool:
+def _is_of_this_machine(peer: str) -> bool:
     """Whether gRPC's name of a caller, such as "ipv4:127.0.0.1:5000", is of this machine."""
     family, _, rest = peer.partition(":")
-    host = unquote(rest.rpartition(":")[0]).strip("[]")
     if family not in ("ipv4", "ipv6"):
         return family == "unix"
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    return is_own_address(unquote(rest.rpartition(":")[0]).strip("[]"))

@@ -10,14 +10,14 @@ import difflib
 import ipaddress
 import socket
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from platformdirs import user_config_path
 
-from node.errors import BadConfig, InsecureBind
+from node.errors import BadConfig, InsecureBind, LoopbackBind
 from node.state_directory import default_state
 
 ENVIRONMENT_PREFIX = "KAKEYA_"
@@ -43,7 +43,10 @@ class Config:
     fleet_name: str = "default"
     """Fleets of different names never mix."""
     peers: tuple[str, ...] = ()
-    """Seed peers, host:port; one unknown or dead one is dialled every 10 s."""
+    """Seed peers, host:port; one unknown or dead one is dialled every 10 s.
+
+    A node that is bound to loopback takes such alone.
+    """
     serve: tuple[str, ...] = ()
     """Roles, each "verifier=MODEL", "proposer=MODEL" or "archive=512MiB"."""
     mdns: bool = True
@@ -59,25 +62,25 @@ class Config:
     session_ttl_seconds: float = 1800.0
     """Idle seconds after which a session is evicted."""
     draft_deadline_seconds: float = 0.25
-    """Longest wait for one draft; a later one is a fault of the proposer."""
+    """Longest wait for one draft, up to 60 s; a later one is a fault of the proposer."""
     archive_deadline_seconds: float = 2.0
-    """Longest wait for one answer of an archive; then what it kept is made anew elsewhere."""
+    """Longest wait for an archive's answer, up to 60 s; then what it kept is made anew."""
     restorer_wait_seconds: float = 15.0
-    """Longest wait for another archive when one was lost; then the operation fails by name."""
+    """Longest wait for another archive after a loss, up to 600 s; then the operation fails."""
     period_seconds: float = 1.0
-    """Gossip period T. A dead node of a fleet of two is known within 7 T."""
+    """Gossip period T, 0.02 to 60 s. A dead node of a fleet of two is known within 7 T."""
     dtype: str = "float32"
-    """Number format of the models' computation."""
+    """Number format of the models' computation: float32 or bfloat16."""
     backend: str = "auto"
     """What computes: torch, mlx, or auto: mlx on Apple silicon, torch elsewhere."""
     group: str = ""
     """Hostfile of the ranks that serve the verifier together; empty for this process alone."""
     group_deadline_seconds: float = 10.0
-    """A rank that is silent for longer is lost, and its group is started again."""
+    """A rank silent for longer, 0.5 to 3600 s, is lost, and its group is started again."""
     links: str = "auto"
     """What carries tensors between nodes: grpc, local, ring, or auto: the fastest measured."""
     drain_seconds: float = 5.0
-    """What running generations get when the node leaves."""
+    """What running generations get when the node leaves, up to 3600 s."""
     log_level: str = "info"
     """debug, info, warning or error."""
     log_format: str = "auto"
@@ -120,7 +123,7 @@ def build(
 
     `flags` holds only what was given. `file` must exist; None takes
     $KAKEYA_CONFIG, or else the default file if there is one. Raises
-    `BadConfig` with the key, and `InsecureBind`.
+    `BadConfig` with the key, `InsecureBind` and `LoopbackBind`.
     """
     values: dict[str, object] = {}
     named = environment.get("KAKEYA_CONFIG")
@@ -161,6 +164,32 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def answerable(hosts: Collection[str], addresses: Iterable[str]) -> tuple[str, ...]:
+    """Those of `addresses` (host:port) whose machines reach a node that is bound to `hosts`.
+
+    A node that only its own machine reaches can ask others, and is dead to them.
+    """
+    if not all(map(is_loopback, hosts)):
+        return tuple(addresses)
+    return tuple(each for each in addresses if is_loopback(split_address("peers", each)[0]))
+
+
+def require_answerable(hosts: Collection[str], peers: Sequence[str]) -> None:
+    """Raises `LoopbackBind` for the first seed peer that could not answer to such a node."""
+    reached = answerable(hosts, peers)
+    for peer in peers:
+        if peer not in reached:
+            every = "[::]:0" if peer.startswith("[") else "0.0.0.0:0"
+            raise LoopbackBind(
+                f"the peer {peer} is not on loopback, where alone this node would be reached "
+                f"({', '.join(hosts)})",
+                f"add `--bind {every} --insecure` if everyone on this network may use this node, "
+                "or give a peer on 127.0.0.1",
+                key="bind",
+                peer=peer,
+            )
 
 
 def _from_file(path: Path) -> dict[str, object]:
@@ -209,7 +238,7 @@ def _parsed(variable: str, kind: str, text: str) -> object:
                 return text
     except (KeyError, ValueError) as error:
         raise BadConfig(
-            f"{variable} = {text!r} is not {_described(kind)}", "correct or unset it", key=variable
+            f"{variable} = {text!r} is not {described(kind)}", "correct or unset it", key=variable
         ) from error
 
 
@@ -233,11 +262,12 @@ def _typed(key: str, kind: str, value: object, source: str) -> object:
         case ("tuple[str, ...]", list() | tuple()) if all(isinstance(part, str) for part in value):
             return tuple(value)
     raise BadConfig(
-        f"{key} = {value!r} in {source} is not {_described(kind)}", "correct it", key=key
+        f"{key} = {value!r} in {source} is not {described(kind)}", "correct it", key=key
     )
 
 
-def _described(kind: str) -> str:
+def described(kind: str) -> str:
+    """A field's type in words: `true or false`, `a number`, `a list of texts`."""
     return {
         "bool": "true or false",
         "int": "a whole number",
@@ -247,9 +277,16 @@ def _described(kind: str) -> str:
 
 
 def _unknown(key: str, known: Collection[str], source: str) -> BadConfig:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+    # What all variables begin with says nothing about how near they are.
+    named = {each.removeprefix(ENVIRONMENT_PREFIX): each for each in known}
+    (near,) = difflib.get_close_matches(
+        key.removeprefix(ENVIRONMENT_PREFIX), named, n=1, cutoff=0.0
+    )
     return BadConfig(
-        f"{key} in {source} is not known", f"did you mean {near[0]}?", key=key, nearest=near[0]
+        f"{key} in {source} is not known",
+        f"did you mean {named[near]}? docs/configuration.md lists all",
+        key=key,
+        nearest=named[near],
     )
 
 
@@ -294,6 +331,7 @@ def _check(config: Config) -> None:
                 "add --insecure if everyone on that network may use this node, or bind 127.0.0.1",
                 key=key,
             )
+    require_answerable((config.bind_address[0],), config.peers)
 
 
 def _is_http_url(text: str) -> bool:

@@ -3,6 +3,7 @@
 NodeError
 ├── BadConfig          a key, value, flag or file of the configuration
 ├── InsecureBind       another interface than loopback without `insecure`
+├── LoopbackBind       bound to loopback, with a peer on another machine
 ├── PortInUse          the address cannot be bound
 ├── StateUnwritable    a state file cannot be made durable
 ├── StateLocked        another agent uses the same state
@@ -41,6 +42,12 @@ class InsecureBind(NodeError):
     """The bind address is not loopback, and nobody said that this is wanted."""
 
     reason = "INSECURE_BIND"
+
+
+class LoopbackBind(NodeError):
+    """The node would announce an address at which its peers cannot answer."""
+
+    reason = "LOOPBACK_BIND"
 
 
 class PortInUse(NodeError):

@@ -1,4 +1,4 @@
-"""What this node says of itself on request: card, ways, load, acceptance."""
+"""What this node says of itself on request: card, ways, load, acceptance, seed peers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from kakeya.v1 import capability_pb2
 from node.machine import memory_free_bytes
 from node.membership.card_wire import card_to_wire
 from node.membership.known_fleet import KnownFleet
+from node.membership.seed_watch import SeedWatch
 from node.roles import Roles
 from node.watching.node_sample import Levels, Totals
 
@@ -17,10 +18,16 @@ class NodeReport:
     """
 
     def __init__(
-        self, known: KnownFleet, roles: Roles, http_address: str, started_at_unix: float
+        self,
+        known: KnownFleet,
+        roles: Roles,
+        seeds: SeedWatch,
+        http_address: str,
+        started_at_unix: float,
     ) -> None:
         self._known = known
         self._roles = roles
+        self._seeds = seeds
         self._http_address = http_address
         self._started_at_unix = started_at_unix
 
@@ -37,6 +44,7 @@ class NodeReport:
             draining=self._roles.draining,
             tensor_links=self._roles.tensor_links(),
             started_at_unix=self._started_at_unix,
+            seed_faults=self._seeds.to_wire(),
         )
 
     def totals(self) -> Totals:

@@ -16,10 +16,12 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_SERVICE
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
+from fleet.advice import advise
 from fleet.card import Role
+from fleet.liveness import Liveness
 from kakeya.v1 import capability_pb2_grpc
 from node.capability_service import SERVICE_NAME, CapabilityServicer
-from node.config import is_loopback
+from node.config import answerable, is_loopback
 from node.errors import NodeError
 from node.http.server import ServingNode
 from node.links.roads.ring_probe import RingProbe
@@ -34,9 +36,11 @@ from node.membership.known_fleet import KnownFleet
 from node.membership.network import addresses_of
 from node.membership.peer_memory import PeerMemory
 from node.membership.peers import Peers
+from node.membership.seed_watch import SeedWatch
 from node.role_spec import parse_role_specs
 from node.rpc.grpc_settings import LEAVE_SECONDS, STOP_SECONDS
 from node.rpc.health import HEALTH_SERVICE, Health
+from node.state_directory import RUNNING
 from node.watching.event_log import EventKind
 from node.watching.node_watch import NodeWatch
 from node.wiring import NodeParts, Wired, wire
@@ -68,6 +72,13 @@ class RunningNode:
         self._loaded = asyncio.Event()
         self._watch = FleetWatch(parts.metrics)
         self._peers = Peers()
+        self._seeds = SeedWatch(
+            self._config.peers,
+            self._config.fleet_name,
+            on_event,
+            parts.doings.events,
+            time.monotonic,
+        )
         self._memory = PeerMemory(parts.state)
         self._ring_probe = RingProbe()
 
@@ -90,7 +101,7 @@ class RunningNode:
         port: int,
         until: Callable[[], Awaitable[float]],
     ) -> None:
-        wired = wire(self._parts, self._peers, incarnation, port)
+        wired = wire(self._parts, self._peers, self._seeds, incarnation, port)
         stack.push_async_callback(self._peers.close)
         stack.push_async_callback(wired.discovery.close)
         failure: Exception | None = None
@@ -104,7 +115,8 @@ class RunningNode:
                 ]
                 if self._roles.expected.takes_time:
                     self._on_event(wired.events.joined(self._config.serve))
-                for address in dict.fromkeys((*self._config.peers, *self._memory.recall())):
+                recalled = answerable(wired.hosts, self._memory.recall())
+                for address in dict.fromkeys((*self._config.peers, *recalled)):
                     gossip.found(address)
                 drain_seconds, failure = await self._stay(
                     until, partial(self._ready, wired, gossip, health)
@@ -149,6 +161,7 @@ class RunningNode:
         yield wired.node_watch.run()
         yield self._offer_ring(wired.card_maker, gossip, wired.addresses)
         yield self._memory.run(wired.membership.registry, 2 * self._config.period_seconds)
+        yield self._advise(wired, gossip)
 
     async def _ready(self, wired: Wired, gossip: Gossip, health: Health) -> None:
         """All is loaded: peers and people hear of it."""
@@ -158,6 +171,17 @@ class RunningNode:
         mdns = wired.discovery.fault or "on" if self._config.mdns else "off"
         self._on_event(wired.events.ready(self._roles.offers(), mdns, self._state.path))
         wired.node_watch.changed()
+
+    async def _advise(self, wired: Wired, gossip: Gossip) -> None:
+        """Tells the person at the terminal what the fleet lacks, once all is loaded."""
+        await self._loaded.wait()
+        await gossip.settle(self._config.period_seconds)
+        others = [
+            view.card
+            for view in wired.known.nodes()
+            if view.liveness is Liveness.ALIVE and view.card.node_id != self._identity.node_id
+        ]
+        self._on_event(wired.events.advice(advise(wired.card_maker.current.card, others)))
 
     @property
     def is_loaded(self) -> bool:
@@ -260,6 +284,7 @@ class RunningNode:
             peers=self._peers,
             known=wired.known,
             changes=FleetChanges(wired.known, self._watch, self._on_event, self._doings.events),
+            seeds=self._seeds,
             card_maker=wired.card_maker,
             metrics=self._metrics,
             clocks=Clocks(time.monotonic, time.time),
@@ -307,6 +332,7 @@ class RunningNode:
             self._state.remember_http_port(self._http.port)
         self._state.announce(
             {
+                "state": RUNNING,
                 "name": self._config.name,
                 "node_id": self._identity.node_id,
                 "address": address,

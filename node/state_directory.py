@@ -5,7 +5,7 @@ incarnation    the durable counter, raised at every start and to refute
 peers          last known addresses of other nodes; a cache, rebuilt from peers
 port           last used port, tried first at the next start
 http_port      the same of HTTP
-agent.json     address and process id while an agent runs, for local tools
+agent.json     state, address and process id while an agent runs, for local tools
 lock           held with flock while an agent runs
 
 Checked files hold the SHA-256 of the rest in their first line.
@@ -27,6 +27,8 @@ from node.errors import IncarnationCorrupt, StateExposed, StateLocked, StateUnwr
 
 OTHERS = 0o077
 MAX_REMEMBERED_PEERS = 256
+STARTING, RUNNING = "starting", "running"
+"""What agent.json says as `state`; one without it is running."""
 
 
 def default_state(name: str) -> Path:
@@ -43,7 +45,7 @@ class StateDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self._make()
-        self._lock = self._take_lock()
+        self._lock: int | None = self._take_lock()
 
     @property
     def identity_file(self) -> Path:
@@ -51,10 +53,13 @@ class StateDirectory:
         return self.path / "identity.key"
 
     def close(self) -> None:
-        """Removes agent.json and gives the lock back."""
+        """Removes agent.json and gives the lock back. A second call does nothing."""
+        if self._lock is None:
+            return
         with contextlib.suppress(OSError):
             (self.path / "agent.json").unlink(missing_ok=True)
         os.close(self._lock)
+        self._lock = None
 
     def raise_incarnation(self, above: int = 0) -> int:
         """The next incarnation, greater than the last one and than `above`.
@@ -99,7 +104,23 @@ class StateDirectory:
         """Keeps the port of HTTP for the next start. Raises `StateUnwritable`."""
         write_durable(self.path / "http_port", f"{port}\n".encode())
 
-    def announce(self, facts: Mapping[str, str | int]) -> None:
+    def announce_start(self, name: str, started_at_unix: float, address: str = "") -> None:
+        """Writes agent.json of an agent that answers nobody yet; `address` once it is bound.
+
+        `started_at_unix` is when its process was created, in seconds since 1970. Raises
+        `StateUnwritable`.
+        """
+        self.announce(
+            {
+                "state": STARTING,
+                "name": name,
+                "address": address,
+                "pid": os.getpid(),
+                "started_at_unix": started_at_unix,
+            }
+        )
+
+    def announce(self, facts: Mapping[str, str | int | float]) -> None:
         """Writes agent.json for local tools. Raises `StateUnwritable`."""
         write_durable(self.path / "agent.json", (json.dumps(dict(facts)) + "\n").encode())
 
@@ -143,8 +164,12 @@ class StateDirectory:
                 path=str(self.path),
                 pid=holder,
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise unwritable(path, error) from error
         return descriptor
 
     def _last_incarnation(self, path: Path) -> int:
@@ -188,6 +213,9 @@ def write_durable(path: Path, content: bytes) -> None:
         temporary.replace(path)
         sync_directory(path.parent)
     except OSError as error:
+        # What a full disk took of it is given back.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise unwritable(path, error) from error
 
 

@@ -13,7 +13,7 @@ from fleet.membership_settings import MembershipSettings
 from fleet.membership_state import Membership
 from fleet.registry import Registry
 from node.agent_events import AgentEvents
-from node.config import Config, is_loopback, join_address, split_address
+from node.config import Config, is_loopback, join_address, require_answerable, split_address
 from node.http.server import HttpServer
 from node.machine import machine, memory_free_bytes
 from node.membership.card_maker import CardFacts, CardMaker
@@ -22,6 +22,7 @@ from node.membership.identity import Identity, verifies
 from node.membership.known_fleet import KnownFleet
 from node.membership.network import addresses_of
 from node.membership.peers import Peers
+from node.membership.seed_watch import SeedWatch
 from node.metrics import NodeMetrics
 from node.node_report import NodeReport
 from node.roles import Roles
@@ -64,16 +65,20 @@ class Wired:
     discovery: Discovery
 
 
-def wire(parts: NodeParts, peers: Peers, incarnation: int, port: int) -> Wired:
-    """Makes them. Nothing is opened but multicast DNS, unless the configuration forbids it."""
+def wire(parts: NodeParts, peers: Peers, seeds: SeedWatch, incarnation: int, port: int) -> Wired:
+    """Makes them; raises `LoopbackBind` when the bind address is a name of loopback.
+
+    Nothing is opened but multicast DNS, unless the configuration forbids it.
+    """
     config, identity = parts.config, parts.identity
     hosts = addresses_of(config.bind_address[0])
+    require_answerable(hosts, config.peers)
     addresses = tuple(join_address(each, port) for each in hosts)
     card_maker = _card_maker(parts, incarnation, addresses)
     membership = _membership(card_maker, config.period_seconds)
     known = KnownFleet(membership.registry, peers, time.monotonic)
     http_address = parts.http.address if parts.http else ""
-    report = NodeReport(known, parts.roles, http_address, time.time())
+    report = NodeReport(known, parts.roles, seeds, http_address, time.time())
     node_watch = NodeWatch(report, parts.doings, parts.metrics)
     parts.roles.session_watch.on_change = node_watch.changed
     discovery = Discovery(Announcement(identity.node_id, config.fleet_name, hosts, port))

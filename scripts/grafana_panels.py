@@ -200,6 +200,27 @@ SESSIONS = Row(
             quantiles("kakeya_session_history_tokens", (50, 95)),
         ),
         Panel(
+            "History that generations continue",
+            "Tokens in the history when a generation begins.",
+            "short",
+            quantiles("kakeya_generation_history_tokens", (50, 95)),
+        ),
+        Panel(
+            "Forgotten",
+            "Tokens a second that no query sees any more, and sessions that began to forget: their "
+            "history outgrew sink and window, and nothing restores it.",
+            "short",
+            (
+                Query(
+                    "sum by (node) (rate(kakeya_forgotten_tokens_total@[$t]))", "{{node}} tokens"
+                ),
+                Query(
+                    "sum by (node) (increase(kakeya_truncated_sessions_total@[$t]))",
+                    "{{node}} sessions",
+                ),
+            ),
+        ),
+        Panel(
             "Sessions opened and ended",
             "Ended ones by outcome; forks count as opened.",
             "ops",
@@ -241,6 +262,18 @@ SESSIONS = Row(
                     "a token",
                 ),
             ),
+        ),
+        Panel(
+            "Tokens of a prefill",
+            "How much one append brings.",
+            "short",
+            quantiles("kakeya_prefill_tokens", (50, 95)),
+        ),
+        Panel(
+            "Time of a prefill",
+            "From an append's first forward to its last, waits for other sessions' turns included.",
+            "s",
+            quantiles("kakeya_prefill_duration_seconds", (50, 95, 99)),
         ),
     ),
 )

@@ -84,6 +84,11 @@ export interface AcceptanceView {
   draftedCount: number;
 }
 
+/** A seed peer, host:port as it was given, that a node cannot join. */
+export interface SeedFaultView extends Problem {
+  address: string;
+}
+
 /** A download of a model, or a load into memory. */
 export interface TransferView {
   nodeId: string;
@@ -150,6 +155,8 @@ export interface NodeView {
   ways: WayView[];
   links: LinkView[];
   acceptances: AcceptanceView[];
+  /** Seed peers that it was told of and cannot join. */
+  seedFaults: SeedFaultView[];
   /** At most 900, oldest first, one a second; empty before the node told any. */
   samples: Sample[];
 }
@@ -196,6 +203,10 @@ export interface SessionView {
   /** Nodes whose archives keep what it evicted. */
   archiveNodeIds: string[];
   evictedTokenCount: number;
+  /** Positions of the history that no query sees any more. */
+  forgottenTokenCount: number;
+  /** Promises of the session that its node checks, and how often it did. */
+  invariants: { name: string; checkCount: number; violationCount: number }[];
   rebuildCount: number;
   tokensPerSecond: number;
   generationCount: number;
@@ -256,7 +267,8 @@ export interface PlanQuestion {
   verifierModel: string;
   proposerModel?: string;
   contextTokens: number;
-  kvStrategy: "full" | "sink_window" | "restored";
+  /** "auto" leaves it to the node. */
+  kvStrategy: "auto" | "full" | "sink_window" | "restored";
   windowTokens?: number;
 }
 
@@ -308,7 +320,8 @@ export interface PlaygroundRequest {
   temperature: number;
   seed?: number;
   speculation: "auto" | "off";
-  kvStrategy: "full" | "sink_window" | "restored";
+  /** "auto" leaves it to the node. */
+  kvStrategy: "auto" | "full" | "sink_window" | "restored";
 }
 
 export type PlaygroundMessage =
@@ -332,6 +345,7 @@ export type PlaygroundMessage =
       draftedCount: number;
       acceptedCount: number;
       dropReason: string;
+      forgottenTokenCount: number;
       blocks: BlockView[];
     }
   | { type: "resumed"; nodeId: string; reason: string }

@@ -241,8 +241,9 @@ export class SyntheticFleet {
     let due = performance.now() + this.#random.between(0, milliseconds);
     const wait = (): void => {
       this.#later(Math.max(0, due - performance.now()), () => {
-        // Beats that were missed are not caught up with.
-        while (due <= performance.now()) due += milliseconds;
+        // A timer may ring a little early. Beats that were missed are not caught up with.
+        do due += milliseconds;
+        while (due <= performance.now());
         wait();
         act();
       });

@@ -11,6 +11,7 @@ const GIB = 2 ** 30;
 export interface Machine {
   name: string;
   nodeId: string;
+  hostId: string;
   platform: string;
   accelerator: { kind: string; name: string };
   memoryTotalBytes: number;
@@ -41,6 +42,7 @@ export function machine(index: number): Machine {
   return {
     name,
     nodeId: sha256(`synthetic node ${name}`),
+    hostId: sha256(`synthetic machine ${name}`),
     platform: body.platform,
     accelerator: { kind, name: body.accelerator },
     memoryTotalBytes: body.gib * GIB,

@@ -105,6 +105,7 @@ export class SyntheticNode {
       ringAddress: machine.ring ? "127.0.0.1:7200" : "",
       announcedAtUnix: Date.now() / 1000,
       ttlSeconds: 3600,
+      hostId: machine.hostId,
     });
   }
 
@@ -368,6 +369,7 @@ export class SyntheticNode {
         generatingCount: base > 0 ? 1 : 0,
         kvBytes: this.verifies ? 300_000_000n : 0n,
         memoryFreeBytes: BigInt(Math.round(this.machine.memoryTotalBytes * (1 - TAKEN))),
+        archiveBytes: BigInt(Math.round(this.machine.archiveBytes * 0.4)),
         draftedCount: Math.round(base),
         acceptedCount: Math.round(base * 0.6),
         verifyForwardCount: Math.round(base / 3),

@@ -198,6 +198,10 @@ export class SyntheticSession {
       }),
       dropReason: this.#dropped,
       forwardCount: BigInt(this.#sums.forwards),
+      forgottenTokenCount: BigInt(this.#forgotten()),
+      invariants: ["history_cache_agreement", "bounded_kv_memory", "contiguous_commit"].map(
+        (invariant) => ({ invariant, checkCount: BigInt(this.#sums.forwards) }),
+      ),
     });
   }
 
@@ -233,6 +237,11 @@ export class SyntheticSession {
       linkChanges: this.#changes,
       stopReason: sums.generations > 1 ? StopReason.STOP_TOKEN : StopReason.UNSPECIFIED,
     });
+  }
+
+  #forgotten(): number {
+    if (this.setting.kvStrategy !== KvStrategy.SINK_WINDOW) return 0;
+    return this.#history - this.#resident();
   }
 
   #resident(): number {

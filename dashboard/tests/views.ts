@@ -43,6 +43,7 @@ export function nodeView(nodeId: string): NodeView {
     ways: [],
     links: [],
     acceptances: [],
+    seedFaults: [],
     samples: [],
   };
 }
@@ -120,6 +121,8 @@ export function sessionView(nodeId: string, sessionId: string): SessionView {
     planReasons: [],
     archiveNodeIds: [],
     evictedTokenCount: 0,
+    forgottenTokenCount: 0,
+    invariants: [],
     rebuildCount: 0,
     tokensPerSecond: 10,
     generationCount: 1,

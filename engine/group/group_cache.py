@@ -31,6 +31,8 @@ class GroupCache:
         self._freed_bytes = 0
         self._widest = 1
         self._forkable_from = 0
+        self._reach = 0
+        self._growth_bytes = 0
         self._slab_numbers: tuple[int, ...] = ()
         self._released = False
 
@@ -96,6 +98,18 @@ class GroupCache:
         """The shortest prefix whose keys and values are all still there."""
         return self._forkable_from
 
+    @property
+    def reach(self) -> int:
+        """The positions below this have their memory."""
+        return self._reach
+
+    def growth_bytes(self, count: int) -> int:
+        """Bytes that the next `count` positions take from each rank's pool, of one segment at most.
+
+        A forward has fewer tokens than a segment has slots: it never takes more.
+        """
+        return self._growth_bytes if self._length + count > self._reach else 0
+
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions; `ValueError` outside the last forward's range.
 
@@ -140,6 +154,8 @@ class GroupCache:
         self._freed_bytes = integer(state, "freed_bytes")
         self._widest = integer(state, "widest")
         self._forkable_from = integer(state, "forkable_from")
+        self._reach = integer(state, "reach")
+        self._growth_bytes = integer(state, "growth_bytes")
         if "slabs" in state:
             self._slab_numbers = tuple(integers(state, "slabs"))
 

@@ -83,6 +83,8 @@ class RankState:
             "freed_bytes": cache.freed_bytes,
             "widest": cache.widest,
             "forkable_from": cache.forkable_from,
+            "reach": cache.reach,
+            "growth_bytes": cache.growth_bytes(max(0, cache.reach - cache.length) + 1),
         }
         if own != held.told_slabs:
             held.told_slabs = own

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import DraftFailed, EngineError, KvStrategyUnsupported
-from engine.group.fields import Header, Json, MalformedMessage, integer, section, text
+from engine.group.fields import Header, Json, MalformedMessage, flag, integer, section, text
 from engine.verifier import VerifierInfo
 
 VALUE_ERROR = "VALUE_ERROR"
@@ -32,6 +32,7 @@ def spec_to_header(spec: CacheSpec) -> Header:
         "capacity": spec.capacity,
         "sink": spec.sink,
         "window": spec.window,
+        "grows": spec.grows,
     }
 
 
@@ -45,6 +46,7 @@ def spec_from_header(header: Header) -> CacheSpec:
         capacity=integer(header, "capacity"),
         sink=integer(header, "sink"),
         window=integer(header, "window"),
+        grows=flag(header, "grows"),
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from node.cli.advice_text import advice_lines
 from node.cli.output import say, shows_pictures, terminal, write_json
 from node.cli.quantities import seconds_text
 from node.cli.tables import memory_bar
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 Event = Mapping[str, object]
 
+
 # Events with which an agent has nothing more to load.
 _BARS_END = ("ready", "draining", "left")
 _BAR_WIDTH = 30
 _LEAST_BAR = 6
+
+# What people have to mend.
+_WARNINGS = ("seed_fault", "same_name")
 
 _PEER_WORDS = {
     "peer_joined": ("joined", "green"),
@@ -121,7 +125,8 @@ class TerminalView:
         """Prints the event, above the bars while there are any."""
         if event["event"] in _BARS_END:
             self.close()
-        style = _PEER_WORDS.get(str(event["event"]), ("", ""))[1]
+        name = str(event["event"])
+        style = "yellow" if name in _WARNINGS else _PEER_WORDS.get(name, ("", ""))[1]
         for line in event_lines(event, self._roles):
             self._console.print(line, style=style or None, markup=False, soft_wrap=True)
 
@@ -159,24 +164,38 @@ def event_lines(event: Event, roles: Sequence[str]) -> list[str]:
     name = str(event["event"])
     if name == "ready":
         return ready_lines(event, roles)
+    if name == "advice":
+        return advice_lines(event)
+    return [f"{_clock()}  {_words(name, event)}"]
+
+
+def _words(name: str, event: Event) -> str:
     if name in _PEER_WORDS:
-        return [f"{_clock()}  {_node(event)} {_PEER_WORDS[name][0]}"]
-    if name == "joined":
-        return [f"{_clock()}  {_node(event)} joined the fleet {event.get('fleet_name', '')}"]
-    if name == "draining":
-        return [f"{_clock()}  leaving: running answers get {_seconds(event)}"]
-    if name == "left":
-        return [f"{_clock()}  left the fleet"]
+        return f"{_node(event)} {_PEER_WORDS[name][0]}"
+    match name:
+        case "joined":
+            return f"{_node(event)} joined the fleet {event.get('fleet_name', '')}"
+        case "draining":
+            return f"leaving: running answers get {_seconds(event)}"
+        case "left":
+            return "left the fleet"
+        case "seed_fault":
+            return f"{event['message']} {event['mend']}".rstrip()
+        case "seed_joined":
+            return f"the peer {event['address']} is joined now"
+        case "same_name":
+            return (
+                f"another node is called {event['name']} too, at {event['address']}: who asks for "
+                f"that name is refused; join again with --name {event['free_name']}"
+            )
     facts = ", ".join(f"{key} {value}" for key, value in event.items() if key != "event")
-    return [f"{_clock()}  {name.replace('_', ' ')}{': ' if facts else ''}{facts}"]
+    return f"{name.replace('_', ' ')}{': ' if facts else ''}{facts}"
 
 
 def ready_lines(event: Event, roles: Sequence[str]) -> list[str]:
-    """The block that tells where the node answers and what to type next."""
-    address = str(event["address"])
-    name = str(event.get("name", ""))
+    """The block that tells where the node answers."""
     facts = {
-        "address": address,
+        "address": event["address"],
         "serves": ", ".join(roles) or "nothing",
         "fleet": event.get("fleet_name"),
         "state": event.get("state"),
@@ -185,36 +204,8 @@ def ready_lines(event: Event, roles: Sequence[str]) -> list[str]:
         else "",
         "mDNS": event.get("mdns"),
     }
-    lines = [f"{name} is ready"]
-    lines += [f"  {title:<8}  {fact}" for title, fact in facts.items() if fact]
-    return [*lines, *_next_lines(name, roles, address)]
-
-
-def _next_lines(name: str, roles: Sequence[str], address: str) -> list[str]:
-    where = "in another terminal" if _is_loopback(address) else "on the other machine"
-    verifiers = [role for role in roles if role.startswith("verifier=")]
-    other = "proposer=ngram" if verifiers or not roles else "verifier=tiny"
-    lines = [
-        "",
-        f"next, {where}:",
-        f"  fleet join --name {_other_name(name)} --serve {other} --peer {address}",
-    ]
-    if verifiers:
-        model = shlex.quote(verifiers[0].removeprefix("verifier="))
-        prompt = "def parse_header(line):"
-        lines.append(f'  fleet generate --verifier {model} "{prompt}" --node {address}')
-    return [*lines, "", "Ctrl-C drains and leaves."]
-
-
-def _other_name(name: str) -> str:
-    """`mini-2` after `mini-1`: the next number, or a 2."""
-    stem = name.rstrip("0123456789")
-    number = name[len(stem) :]
-    return f"{stem}{int(number) + 1}" if number else f"{name}-2"
-
-
-def _is_loopback(address: str) -> bool:
-    return address.startswith(("127.", "localhost:", "[::1]:"))
+    lines = [f"{event.get('name', '')} is ready"]
+    return [*lines, *(f"  {title:<8}  {fact}" for title, fact in facts.items() if fact)]
 
 
 def _node(event: Event) -> str:

@@ -63,10 +63,11 @@ def command(  # noqa: PLR0913 - one parameter an option
     Each turn appends its own tokens alone. A verifier that dies is replaced by
     another that serves the same weights. Without a terminal on stdin, a line is a turn.
     """
+    from node.cli.asked_node import asked_address
     from node.cli.chat_loop import ChatOptions, chat
     from node.cli.chat_screen import ChatScreen
     from node.cli.chat_session import AnswerLimits
-    from node.cli.connection import find_local_node, told_as_failures
+    from node.cli.connection import told_as_failures
     from node.cli.interrupt import interrupts_raised
     from node.cli.output import has_colours
 
@@ -82,4 +83,4 @@ def command(  # noqa: PLR0913 - one parameter an option
         limits=AnswerLimits(sampling, max_tokens),
     )
     with told_as_failures(), interrupts_raised():
-        return chat(node or find_local_node(), options, screen)
+        return chat(asked_address(node), options, screen)

@@ -32,6 +32,7 @@ class Typist:
         self._history_file = history_file
         self._has_colours = has_colours
         self._readline = _readline() if self._is_terminal else None
+        self._kept = ""
 
     @property
     def is_terminal(self) -> bool:
@@ -61,8 +62,27 @@ class Typist:
             return f"the lines of this chat cannot be kept in {self._history_file}: {error}"
         return ""
 
+    def keep(self, text: str) -> str:
+        """Offers a text that could not be sent for the next time; how it is sent then.
+
+        It stands in the next line, to be changed or sent; where lines cannot be edited,
+        an empty line sends it.
+        """
+        self._kept = text
+        if self._readline is None:
+            return "your words are kept: Enter sends them again"
+        return "your words are kept in the line: Enter sends them again"
+
     def read(self) -> str | None:
         """The next text; None at the end of input. Raises KeyboardInterrupt on Ctrl-C."""
+        kept, self._kept = self._kept, ""
+        if self._readline is not None:
+            _begin_line(self._readline, kept)
+            return self._text()
+        text = self._text()
+        return kept if text == "" else text
+
+    def _text(self) -> str | None:
         line = self._line(PROMPT)
         if line is None:
             return None
@@ -98,6 +118,16 @@ class Typist:
         if not self._is_terminal:
             return False
         return bool(select.select([sys.stdin], [], [], PASTE_SECONDS)[0])
+
+
+def _begin_line(readline: ModuleType, text: str) -> None:
+    """The next line that is read begins with `text`; the ones after it do not."""
+
+    def insert() -> None:
+        readline.insert_text(text)
+        readline.set_startup_hook()
+
+    readline.set_startup_hook(insert if text else None)
 
 
 def _readline() -> ModuleType | None:

@@ -22,7 +22,7 @@ from node.cli.models import archive_node_of, verifier_of
 from node.cli.output import fields_of
 from node.cli.prefill import prefill_line
 from node.cli.quantities import seconds_text, speed_text
-from node.cli.statistics_text import tokens_per_second
+from node.cli.statistics_text import forgotten_lines, tokens_per_second
 from node.state_directory import default_state
 
 LABEL = "fleet chat"
@@ -170,6 +170,8 @@ class Chat:
                 self._obey(typed)
 
     def _obey(self, typed: chat_lines.Said | chat_lines.Command | chat_lines.Unknown) -> None:
+        conversation = self._branch.conversation
+        asked_count = conversation.turn_count
         try:
             match typed:
                 case chat_lines.Said(text):
@@ -192,6 +194,9 @@ class Chat:
                 raise
             # A person can mend it and ask again.
             self._screen.notice(f"fleet: {failure_of(error).message}")
+            # What has a part of its answer is in the conversation, and not said again.
+            if isinstance(typed, chat_lines.Said) and conversation.turn_count == asked_count:
+                self._screen.notice(self._typist.keep(typed.text))
 
     def _answer(self, text: str) -> None:
         branch, screen = self._branch, self._screen
@@ -213,6 +218,10 @@ class Chat:
         if done is None:
             screen.notice("stopped")
             return
+        if done.forgotten_token_count and not branch.told_forgotten:
+            branch.told_forgotten = True
+            for forgotten in forgotten_lines(done):
+                screen.notice(forgotten)
         screen.event("done", {"text": branch.conversation.messages[-1].content, **fields_of(done)})
         if done.stop_reason in (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL):
             why = {
@@ -247,6 +256,7 @@ class Chat:
         number = len(self._branches) + 1
         branch = Branch(number, session, conversation.first_turns(count))
         branch.told_resumptions = len(session.resumptions)
+        branch.told_forgotten = self._branch.told_forgotten
         self._branches.append(branch)
         self._branch = branch
         self._screen.notice(f"session {number} goes on after {_turns(count)}; /sessions goes back")

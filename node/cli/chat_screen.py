@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from node.cli.output import note, shows_pictures, write_json
+from node.cli.output import fitted, note, shows_pictures, write_json
 
 _DRAFTED = "\x1b[36m"
 _NOTICE = "\x1b[2m"
@@ -58,6 +58,7 @@ class ChatScreen:
         if self._as_json:
             write_json({"event": "notice", "text": text})
         elif self._has_colours and shows_pictures(sys.stderr):
-            note(f"{_NOTICE}{text}{_PLAIN}")
+            sys.stderr.write(f"{_NOTICE}{fitted(text, sys.stderr)}{_PLAIN}\n")
+            sys.stderr.flush()
         else:
             note(text)

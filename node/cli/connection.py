@@ -1,4 +1,4 @@
-"""From a command to a node: which one is asked, how the asking ends, what its errors say."""
+"""From a command to a node: how the asking ends, what its errors say."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from typing import TypeVar
 
 from kakeya import AsyncClient, KakeyaError
 from node.cli.failure import CommandFailed, ExitCode
-from node.cli.local_agents import agents_here
 from node.cli.mends import with_mend
-from node.cli.output import note
 
 # Leaving a stream and closing a session take a round trip each; a node that
 # does not answer may not hold the person back.
@@ -30,13 +28,15 @@ def ask(
     *,
     farewell: Callable[[], None] | None = None,
 ) -> Result:
-    """Runs `work` with a client of the node, `None` for one on this machine.
+    """Runs `work` with a client of the node, its address or name; `None` for one here.
 
     `farewell` is called before Ctrl-C ends the process without waiting for `work`.
     Raises `CommandFailed` for every error of the fleet, KeyboardInterrupt on
     Ctrl-C.
     """
-    address = node or find_local_node()
+    from node.cli.asked_node import asked_address
+
+    address = asked_address(node)
 
     async def session() -> Result:
         async with AsyncClient(address) as client:
@@ -122,18 +122,3 @@ class Interruption:
             os._exit(int(ExitCode.INTERRUPTED))
         self._farewell()
         os._exit(int(ExitCode.OK))
-
-
-def find_local_node() -> str:
-    """The address of the first agent on this machine, by name; says so if there are several."""
-    agents = agents_here()
-    if not agents:
-        raise CommandFailed(
-            "NO_LOCAL_NODE",
-            "no node runs on this machine: start one with `fleet join --serve verifier=tiny`, "
-            "or name one with --node HOST:PORT.",
-        )
-    if len(agents) > 1:
-        others = ", ".join(f"{agent.name} ({agent.address})" for agent in agents[1:])
-        note(f"asking {agents[0].name}; also here: {others}; choose with --node HOST:PORT")
-    return agents[0].address

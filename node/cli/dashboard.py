@@ -32,6 +32,7 @@ def command(port: int, node: str | None, *, no_open: bool, as_json: bool) -> int
     node, or when that is lost, it waits for one, and says so. The page changes nothing
     but the sessions of its own playground.
     """
+    from node.cli.asked_node import named_address
     from node.cli.dashboard_process import DashboardProcess, find_program
     from node.cli.local_agents import agents_here
     from node.cli.output import note, say, write_json
@@ -40,7 +41,8 @@ def command(port: int, node: str | None, *, no_open: bool, as_json: bool) -> int
         process.name_nodes([agent.address for agent in agents_here()])
 
     program = find_program()
-    with DashboardProcess(program, node or "", port) as process:
+    address = named_address(node) if node else ""
+    with DashboardProcess(program, address, port) as process:
         url = process.ready()
         if as_json:
             write_json({"event": "ready", "url": url, "node": node})

@@ -73,8 +73,9 @@ class NodeDoings:
 
     @property
     def latest(self) -> NodeSample | None:
-        """The latest second; None while unknown, and of a node that is not alive."""
-        return self.samples[-1] if self.samples and self.is_alive else None
+        """The latest second; None while unknown, and of a node that is not alive or not heard."""
+        is_heard = self.is_alive and not self.trouble
+        return self.samples[-1] if self.samples and is_heard else None
 
     @property
     def is_alive(self) -> bool:
@@ -120,6 +121,17 @@ class FleetDoings:
         """Events of all nodes with the nodes that told them, the latest first."""
         told = [(node, event) for node in self._nodes.values() for event in node.events]
         return sorted(told, key=lambda pair: -pair[1].at_unix)
+
+    def drafted_by(self, node_id: str) -> tuple[int, int]:
+        """Tokens that a node drafted for the open sessions, and those of them accepted."""
+        activities = [
+            session.activity
+            for session in self.sessions
+            if (proposer := session.activity.session.plan.proposer) is not None
+            and proposer.node_id == node_id
+        ]
+        drafted = sum(each.drafted_count for each in activities)
+        return drafted, sum(each.accepted_count for each in activities)
 
     @property
     def transfers(self) -> list[tuple[NodeDoings, Transfer]]:

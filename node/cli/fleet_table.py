@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kakeya import FleetSnapshot, Liveness, ModelOffer, Node, NodeStatus, Role
-from node.cli.quantities import bytes_text, exact_bytes_text, seconds_text, share_of_bytes_text
+from node.cli.host_memory import HostMemory, host_text, total_text
+from node.cli.quantities import bytes_text, exact_bytes_text, seconds_text
 from node.cli.tables import Cell, Column, Row, memory_bar
 
 COLUMNS = (
@@ -30,16 +31,26 @@ _STYLES = {
 }
 
 
-def heading(snapshot: FleetSnapshot) -> str:
-    """`fleet "default": 3 nodes, 2 alive`."""
+def heading(snapshot: FleetSnapshot, hosts: Sequence[HostMemory] = ()) -> str:
+    """`fleet "default": 3 nodes, 2 alive, 13.2 / 64.0 GiB in use on 1 machine`."""
     count = len(snapshot.nodes)
     alive = sum(node.liveness is Liveness.ALIVE for node in snapshot.nodes)
-    return f'fleet "{snapshot.fleet_name}": {count} node{"" if count == 1 else "s"}, {alive} alive'
+    text = f'fleet "{snapshot.fleet_name}": {count} node{"" if count == 1 else "s"}, {alive} alive'
+    return ", ".join(filter(None, (text, total_text(hosts))))
 
 
-def rows(nodes: Iterable[NodeStatus], *, waited_seconds: float = 0.0) -> list[Row]:
-    """A row for each node; ages grow by the `waited_seconds` since they were told."""
-    return [_row(node, waited_seconds) for node in nodes]
+def rows(
+    nodes: Iterable[NodeStatus],
+    hosts: Iterable[HostMemory] = (),
+    *,
+    waited_seconds: float = 0.0,
+) -> list[Row]:
+    """A row for each node; ages grow by the `waited_seconds` since they were told.
+
+    `hosts` are the machines with the memory that is in use now.
+    """
+    machines = {node_id: host for host in hosts for node_id, _ in host.nodes}
+    return [_row(node, machines.get(node.node_id), waited_seconds) for node in nodes]
 
 
 def load_cells(node: Node | None) -> list[Cell]:
@@ -52,13 +63,13 @@ def load_cells(node: Node | None) -> list[Cell]:
     return [Cell(f"{load.session_count}{running}", style), Cell(bytes_text(load.kv_bytes))]
 
 
-def _row(node: NodeStatus, waited_seconds: float) -> Row:
+def _row(node: NodeStatus, host: HostMemory | None, waited_seconds: float) -> Row:
     style = "" if node.liveness is Liveness.ALIVE else "dim"
     trip = node.round_trip_seconds
     return [
         Cell(f"{node.name} *" if node.is_self else node.name, style or "bold"),
         Cell(_served(node), style or _exactness_style(node)),
-        _memory(node, style),
+        _memory(node, host, style),
         Cell(_liveness(node, waited_seconds), _STYLES.get(node.liveness, "")),
         Cell("-" if node.is_self or trip is None else seconds_text(trip), style),
         Cell(_address(node), style),
@@ -106,9 +117,10 @@ def _liveness(node: NodeStatus, waited_seconds: float) -> str:
     return f"{node.liveness.value}, {text} ago"
 
 
-def _memory(node: NodeStatus, style: str) -> Cell:
-    if node.card is None or not node.card.memory_total_bytes:
+def _memory(node: NodeStatus, host: HostMemory | None, style: str) -> Cell:
+    if host is None:
         return Cell("-", style)
-    total = node.card.memory_total_bytes
-    used = max(0, total - node.card.memory_free_bytes)
-    return Cell(share_of_bytes_text(used, total), style, memory_bar(used, total))
+    text = host_text(host, node.node_id)
+    if host.used_bytes is None or node.node_id != host.nodes[0][0]:
+        return Cell(text, style)
+    return Cell(text, style, memory_bar(host.used_bytes, host.total_bytes))

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from node.cli.failure import CommandFailed
 from node.cli.known_names import complete_roles
 from node.cli.options import Address, json_option
+
+if TYPE_CHECKING:
+    from node.config import Config
+    from node.state_directory import StateDirectory
 
 EXAMPLE = """\b
 Example:
@@ -19,7 +25,8 @@ Example:
   fleet join --serve verifier=Qwen/Qwen3-0.6B --bind 192.168.1.20:7600 --insecure
 
 \b
-Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
+Every option but --config and --json is also a key of the TOML file and a
+KAKEYA_* variable; flags win. docs/configuration.md lists all keys.
 """
 
 
@@ -97,7 +104,7 @@ Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
     "config_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="TOML configuration (KAKEYA_CONFIG).",
+    help="TOML file of keys, docs/configuration.md lists them (KAKEYA_CONFIG).",
 )
 @json_option
 def command(config_file: Path | None, *, as_json: bool, no_mdns: bool, **given: object) -> int:
@@ -124,26 +131,38 @@ def command(config_file: Path | None, *, as_json: bool, no_mdns: bool, **given: 
 
 
 def _run(flags: dict[str, object], config_file: Path | None, *, as_json: bool) -> int:
-    import asyncio
-    import dataclasses
-
     # Read when the tensor library loads. Threads that spin while they wait starve
     # each other beside busy processes: 5 against 117 tokens a second were measured.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-    from node.agent import run_agent
-    from node.cli.agent_view import view_for
     from node.config import build
-    from node.watching.doings import Doings
+    from node.machine import process_started_at
+    from node.state_directory import StateDirectory
 
     config = build(flags, os.environ, config_file)
+    state = StateDirectory(config.state_path)
+    with closing(state):
+        # What follows takes seconds, in which other commands look for this node.
+        state.announce_start(config.name, process_started_at())
+        return _run_node(config, state, as_json=as_json)
+
+
+def _run_node(config: Config, state: StateDirectory, *, as_json: bool) -> int:
+    import asyncio
+    import dataclasses
+
+    from node.agent import run_agent
+    from node.cli.agent_view import view_for
+    from node.cli.lasting_view import LastingView
+    from node.watching.doings import Doings
+
     doings = Doings()
-    view = view_for(as_json=as_json, transfers=doings.transfers.statuses)
+    view = LastingView(view_for(as_json=as_json, transfers=doings.transfers.statuses))
     if not as_json and config.log_level == "info":
         # The view says in words what the log says at that level.
         config = dataclasses.replace(config, log_level="warning")
     view.loading(config.serve)
     try:
-        return asyncio.run(run_agent(config, on_event=view.take, doings=doings))
+        return asyncio.run(run_agent(config, on_event=view.take, doings=doings, state=state))
     finally:
         view.close()

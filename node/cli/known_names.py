@@ -96,8 +96,11 @@ def complete_roles(
 
 def _ask(context: click.Context, question: Callable[[AsyncClient], Awaitable[Names]]) -> Names:
     """The node's answer; nothing without a node, and when it takes too long."""
-    address = str(context.params.get("node") or os.environ.get("KAKEYA_NODE") or "")
-    address = address or next(iter(addresses()), "")
+    here = addresses()
+    given = str(context.params.get("node") or os.environ.get("KAKEYA_NODE") or "")
+    # A name of this machine; what another one is called is not worth the time.
+    by_name = {name: address for address, name in here.items()}
+    address = by_name.get(given, given if ":" in given else "") or next(iter(here), "")
     if not address:
         return {}
     import asyncio

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\b
 Example:
   fleet leave
-  fleet leave --node 127.0.0.1:7600 --drain 30
+  fleet leave --node mini-1 --drain 30
 """
 
 # What a node takes to say goodbye and to stop, besides draining.
@@ -39,8 +39,9 @@ LOOK_SECONDS = 0.02
 def command(drain_seconds: float, node: str | None, *, as_json: bool) -> int:
     """Drain a node of this machine, make it leave the fleet, and wait until it is gone.
 
-    Works from the node's own machine only.
+    Works from the node's own machine only. Where several nodes run, it asks which one.
     """
+    from node.cli.asked_node import chosen_address
     from node.cli.connection import ask
     from node.cli.output import note, say, write_json
     from node.cli.quantities import seconds_text
@@ -60,7 +61,7 @@ def command(drain_seconds: float, node: str | None, *, as_json: bool) -> int:
             say(f"{name} left the fleet after {seconds_text(seconds)}")
         return ExitCode.OK
 
-    return ask(node, leave)
+    return ask(chosen_address(node, "drains and leaves", may_ask=not as_json), leave)
 
 
 def _process_at(address: str) -> int:

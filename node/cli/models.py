@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kakeya import AsyncClient, Liveness, NodeStatus, Role, Speculation
 from node.cli.failure import CommandFailed, ExitCode
+from node.cli.node_names import only_node
 from node.cli.tokenizer import model_id_of
 
 
@@ -51,7 +52,7 @@ def served_models(nodes: tuple[NodeStatus, ...], role: Role) -> list[str]:
 async def find_proposer(client: AsyncClient, text: str) -> Speculation:
     """The proposer that `MODEL` or `MODEL@NODE` names; NODE is a name or the start of an id.
 
-    Raises `CommandFailed` when no live node of that name serves it.
+    Raises `CommandFailed` when no live node of that name serves it, or several do.
     """
     model, _, wanted = text.partition("@")
     nodes = [
@@ -60,8 +61,8 @@ async def find_proposer(client: AsyncClient, text: str) -> Speculation:
         if node.liveness is Liveness.ALIVE
         and any(offer.model_id == model and offer.role is Role.PROPOSER for offer in node.models)
     ]
-    matching = [node for node in nodes if _is_called(node, wanted)]
-    if not matching:
+    called = only_node(nodes, wanted) if wanted else None
+    if not nodes or (wanted and called is None):
         where = f"; {', '.join(node.name for node in nodes)} would" if nodes else ""
         raise CommandFailed(
             "MODEL_NOT_FOUND",
@@ -69,13 +70,13 @@ async def find_proposer(client: AsyncClient, text: str) -> Speculation:
             f"{model!r}{where}: see `fleet status`.",
             metadata={"proposer_model": model, "node": wanted},
         )
-    return Speculation(model, matching[0].node_id if wanted else "")
+    return Speculation(model, called.node_id if called else "")
 
 
 async def archive_node(client: AsyncClient, wanted: str) -> str:
     """The id of the node with an archive that a name or the start of an id names.
 
-    Empty for an empty name. Raises `CommandFailed` when no live node has one.
+    Empty for an empty name. Raises `CommandFailed` when no live node has one, or several do.
     """
     return archive_node_of(await client.fleet.nodes(), wanted) if wanted else ""
 
@@ -85,9 +86,9 @@ def archive_node_of(known: tuple[NodeStatus, ...], wanted: str) -> str:
     if not wanted:
         return ""
     nodes = [node for node in known if node.liveness is Liveness.ALIVE and node.archive is not None]
-    for node in nodes:
-        if _is_called(node, wanted):
-            return node.node_id
+    called = only_node(nodes, wanted)
+    if called is not None:
+        return called.node_id
     others = ", ".join(node.name for node in nodes)
     raise CommandFailed(
         "NO_ARCHIVE",
@@ -95,7 +96,3 @@ def archive_node_of(known: tuple[NodeStatus, ...], wanted: str) -> str:
         f"{'; there is one on ' + others if others else ''}: see `fleet status`.",
         metadata={"node": wanted},
     )
-
-
-def _is_called(node: NodeStatus, wanted: str) -> bool:
-    return not wanted or node.name == wanted or node.node_id.startswith(wanted)

@@ -42,15 +42,38 @@ class Address(click.ParamType[str]):
         return items(addresses(), incomplete)
 
 
+class NodeChoice(click.ParamType[str]):
+    """HOST:PORT, or the name of a node; who is called so is asked when the command runs."""
+
+    name = "NAME|HOST:PORT"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name or address as given; refuses what is neither."""
+        if ":" in value:
+            return Address().convert(value, param, ctx)
+        if not value.strip():
+            self.fail("give the name of a node, or HOST:PORT", param, ctx)
+        return value
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Names of the agents on this machine; addresses where none begins as typed."""
+        here = addresses()
+        names = items({name: address for address, name in here.items()}, incomplete)
+        return names or items(here, incomplete)
+
+
 def node_option(command: Decorated) -> Decorated:
     """`--node`: which node is asked."""
     return click.option(
         "--node",
         "node",
-        type=Address(),
+        type=NodeChoice(),
         envvar="KAKEYA_NODE",
-        metavar="HOST:PORT",
-        help="Node to ask (KAKEYA_NODE). Default: an agent that runs on this machine.",
+        metavar="NAME|HOST:PORT",
+        help="Node to ask, by address or name (KAKEYA_NODE); of one name, that on this machine. "
+        "Default: an agent that runs here.",
     )(command)
 
 

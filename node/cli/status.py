@@ -12,7 +12,8 @@ from node.cli.failure import ExitCode
 from node.cli.options import json_option, node_option
 
 if TYPE_CHECKING:
-    from kakeya import AsyncClient, FleetSnapshot
+    from kakeya import AsyncClient
+    from node.cli.status_watch import Picture
 
 EXAMPLE = """\b
 Example:
@@ -31,7 +32,8 @@ Example:
 def command(node: str | None, *, watch: bool, links: bool, as_json: bool) -> int:
     """Show the nodes of the fleet: roles, models, memory, liveness.
 
-    Ages and round trips are those of the asked node, which is marked with *. With
+    Ages and round trips are those of the asked node, which is marked with *. Memory is what
+    is in use now, of a machine with several nodes once. With
     --links: what carries its tensors to and from other nodes, how fast, and why. With
     --watch: a screen that `q` or Ctrl-C ends; without a terminal, a line for each change.
     """
@@ -44,7 +46,7 @@ def command(node: str | None, *, watch: bool, links: bool, as_json: bool) -> int
     async def show(client: AsyncClient) -> int:
         if links:
             return await _show_links(client, as_json=as_json)
-        _print(await client.fleet.snapshot(), as_json=as_json)
+        _print(await _look(client), as_json=as_json)
         return ExitCode.OK
 
     return ask(node, show)
@@ -82,18 +84,47 @@ def _watch(address: str | None, *, as_json: bool) -> int:
     with suppress(KeyboardInterrupt):
         ask(address, show, farewell=farewell)
     if console is not None:
-        _print(picture.snapshot(), as_json=False)
+        _print(picture, as_json=False)
     return ExitCode.OK
 
 
-def _print(snapshot: FleetSnapshot, *, as_json: bool) -> None:
-    from node.cli.fleet_table import COLUMNS, heading, rows
-    from node.cli.output import fields_of, print_table, write_json
+async def _look(client: AsyncClient) -> Picture:
+    """The fleet now, and what its live nodes say of themselves."""
+    from contextlib import AsyncExitStack
 
+    from node.cli.node_loads import Loads
+    from node.cli.status_watch import Picture
+
+    picture = Picture()
+    snapshot = await client.fleet.snapshot()
+    picture.take(snapshot)
+    own = await client.fleet.node()
+    picture.load({own.card.node_id: own})
+    async with AsyncExitStack() as stack:
+        others = (node for node in snapshot.nodes if not node.is_self)
+        picture.load(await Loads(stack).ask(others))
+    return picture
+
+
+def _print(picture: Picture, *, as_json: bool) -> None:
+    from node.cli.fleet_table import COLUMNS, heading, rows
+    from node.cli.output import fields_of, print_table, say, terminal, write_json
+
+    snapshot, hosts, notes = picture.snapshot(), picture.hosts(), picture.notes()
     if as_json:
-        write_json(fields_of(snapshot))
+        memory = [fields_of(host) for host in hosts]
+        faults = [fields_of(fault) for fault in picture.seed_faults()]
+        write_json({**fields_of(snapshot), "memory": memory, "seed_faults": faults})
         return
-    print_table(COLUMNS, rows(snapshot.nodes), stream=sys.stdout, title=heading(snapshot))
+    print_table(
+        COLUMNS, rows(snapshot.nodes, hosts), stream=sys.stdout, title=heading(snapshot, hosts)
+    )
+    console = terminal(sys.stdout)
+    for line in notes:
+        if console is None:
+            say(line)
+        else:
+            console.print(line, style="yellow", markup=False, soft_wrap=True)
 
 
 async def _show_links(client: AsyncClient, *, as_json: bool) -> int:

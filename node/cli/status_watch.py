@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from kakeya import AsyncClient, FleetSnapshot, KakeyaError, Liveness, NodeChanged, Timeouts
+from kakeya import AsyncClient, FleetSnapshot, Liveness, NodeChanged
+from node.cli.fleet_notes import note_lines
 from node.cli.fleet_table import COLUMNS, LOAD_COLUMNS, heading, load_cells, rows
+from node.cli.host_memory import HostMemory, hosts_of
+from node.cli.node_loads import Loads
 from node.cli.output import fields_of, say, write_json
-from node.cli.tables import ScreenTable, plain_table
+from node.cli.tables import Row, ScreenTable, plain_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kakeya import FleetEvent, Node, NodeStatus
+    from kakeya import FleetEvent, Node, NodeStatus, SeedFault
     from node.cli.live_screen import LiveScreen
 
 REFRESH_SECONDS = 1.0
-# A node that does not answer in this time shows what it said last.
-ANSWER_SECONDS = 2.0
 
 
 def event_name(event: FleetEvent) -> str:
@@ -35,11 +37,17 @@ def print_event(event: FleetEvent, *, as_json: bool) -> None:
     if as_json:
         write_json({"event": event_name(event), **fields_of(event)})
     elif isinstance(event, FleetSnapshot):
-        say(f"{heading(event)}\n{plain_table(COLUMNS, rows(event.nodes))}")
+        say(f"{heading(event)}\n{plain_table(COLUMNS, _announced(event.nodes))}")
     elif isinstance(event, NodeChanged):
-        say(plain_table(COLUMNS, rows([event.node])).partition("\n")[2])
+        say(plain_table(COLUMNS, _announced([event.node])).partition("\n")[2])
     else:
         say(f"{event.node_id[:12]}  forgotten")
+
+
+def _announced(nodes: Sequence[NodeStatus]) -> list[Row]:
+    """Rows with the memory that the cards tell: a change is told as it came."""
+    free = {node.node_id: node.card.memory_free_bytes for node in nodes if node.card}
+    return rows(nodes, hosts_of(nodes, free))
 
 
 async def watch_in_lines(client: AsyncClient, *, as_json: bool) -> None:
@@ -66,7 +74,8 @@ async def watch_on_screen(client: AsyncClient, picture: Picture, screen: LiveScr
         async with AsyncExitStack() as stack:
             loads = Loads(stack)
             while True:
-                picture.load(await loads.ask(picture.addresses()))
+                # A node that does not answer shows what it said last.
+                picture.load(await loads.ask(picture.snapshot().nodes))
                 screen.changed()
                 await asyncio.sleep(REFRESH_SECONDS)
                 picture.take(await client.fleet.snapshot())
@@ -81,32 +90,6 @@ async def watch_on_screen(client: AsyncClient, picture: Picture, screen: LiveScr
             task.cancel()
         # The screen gives the terminal back before anything else is written there.
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class Loads:
-    """Asks nodes for their load; each is connected to once."""
-
-    def __init__(self, stack: AsyncExitStack) -> None:
-        self._stack = stack
-        self._clients: dict[str, AsyncClient] = {}
-
-    async def ask(self, addresses: list[str]) -> dict[str, Node]:
-        """What the nodes at `addresses` say of themselves, by address; silent ones left out."""
-        answers = await asyncio.gather(*(self._ask(each) for each in addresses))
-        return {
-            address: node
-            for address, node in zip(addresses, answers, strict=True)
-            if node is not None
-        }
-
-    async def _ask(self, address: str) -> Node | None:
-        if address not in self._clients:
-            client = AsyncClient(address, timeouts=Timeouts(unary=ANSWER_SECONDS))
-            self._clients[address] = await self._stack.enter_async_context(client)
-        try:
-            return await self._clients[address].fleet.node()
-        except KakeyaError:
-            return None
 
 
 class Picture:
@@ -129,16 +112,23 @@ class Picture:
             self._nodes.pop(event.node_id, None)
 
     def load(self, nodes: dict[str, Node]) -> None:
-        """Adds what nodes said of themselves, by address."""
-        self._loads |= {node.card.node_id: node for node in nodes.values()}
+        """Adds what nodes said of themselves, by node id."""
+        self._loads |= nodes
 
-    def addresses(self) -> list[str]:
-        """Where live nodes answer."""
-        return [
-            node.address
-            for node, _ in self._nodes.values()
-            if node.liveness is Liveness.ALIVE and node.address
-        ]
+    def hosts(self) -> list[HostMemory]:
+        """The machines of live nodes, with the memory that was told last."""
+        free = {node_id: node.load.memory_free_bytes for node_id, node in self._loads.items()}
+        return hosts_of(self.snapshot().nodes, free)
+
+    def notes(self) -> list[str]:
+        """What people should know besides the table."""
+        return note_lines(self.snapshot().nodes, self.seed_faults(), self.hosts())
+
+    def seed_faults(self) -> tuple[SeedFault, ...]:
+        """Seed peers that the asked node cannot join."""
+        asked = (node.node_id for node, _ in self._nodes.values() if node.is_self)
+        own = self._loads.get(next(asked, ""))
+        return own.seed_faults if own else ()
 
     def snapshot(self) -> FleetSnapshot:
         """The fleet, by name."""
@@ -148,15 +138,19 @@ class Picture:
         return FleetSnapshot(self._fleet_name, tuple(known))
 
     def draw(self) -> RenderableType:
-        """The table now."""
+        """The table now, and what people should know besides."""
+        from rich.console import Group
+        from rich.text import Text
+
         now = time.monotonic()
-        fleet = self.snapshot()
+        fleet, hosts = self.snapshot(), self.hosts()
         lines = []
         for node in fleet.nodes:
             told = self._nodes[node.node_id][1]
             alive = node.liveness is Liveness.ALIVE
             own = self._loads.get(node.node_id) if alive else None
-            (row,) = rows([node], waited_seconds=now - told)
+            (row,) = rows([node], hosts, waited_seconds=now - told)
             lines.append([*row[:3], *load_cells(own), *row[3:]])
         columns = [*COLUMNS[:3], *LOAD_COLUMNS, *COLUMNS[3:]]
-        return ScreenTable(columns, lines, f"{heading(fleet)}   (q ends)")
+        table = ScreenTable(columns, lines, f"{heading(fleet, hosts)}   (q ends)")
+        return Group(table, *(Text(line, style="yellow") for line in self.notes()))

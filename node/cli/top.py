@@ -24,6 +24,8 @@ Example:
   fleet top --once --json | jq '.sessions[].acceptance_length'
 
 \b
+Work: a verifier's tokens a second (t/s), a proposer's drafts a second (d/s), what an
+archive keeps. Acc: a verifier's acceptance length; what is accepted of a proposer's drafts.
 Blocks: a cell a token; ■ accepted, □ rejected, + the verifier's own.
 Split: where the seconds go: waiting for draft and wire, and verifying.
 """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from node.cli.event_lines import EventLine
 from node.cli.fleet_doings import FleetDoings, NodeDoings, SessionDoings
+from node.cli.fleet_notes import fault_line
 from node.cli.quantities import (
     bytes_text,
     rate_text,
@@ -15,8 +17,9 @@ from node.cli.quantities import (
 )
 from node.cli.timeline import draw_timeline
 from node.cli.top_looks import DRAFT, VERIFY, WAIT, WIRE, block_cells, fitted, sparkline, split_bar
-from node.cli.top_rows import event_lines, split_of, transfer_line
+from node.cli.top_rows import event_text, split_of, transfer_line
 from node.cli.top_view import memory_of
+from node.cli.top_work import measure_of, most_text, work_facts
 
 _HEAD = "bold cyan"
 _TITLE_WIDTH = 12
@@ -41,35 +44,32 @@ def node_details(doings: FleetDoings, node: NodeDoings, width: int) -> list[Text
             ("machine", f"{card.platform}, {card.accelerator_kind} {card.accelerator_name}")
         )
         facts.append(("software", f"{card.software_version}, protocol {card.protocol_max}"))
+    facts += [("cannot join", fault_line(fault)) for fault in (own.seed_faults if own else ())]
     facts.append(("memory", share_of_bytes_text(used, total) if total else "-"))
+    facts += work_facts(node)
+    drafted, accepted = doings.drafted_by(status.node_id)
+    if drafted:
+        facts.append(("accepted", f"{share_text(accepted, drafted)} of {drafted:,} drafted here"))
     if latest is not None:
-        facts.append(
-            (
-                "now",
-                f"{latest.tokens_per_second:.1f} tok/s, reads "
-                f"{latest.prefill_tokens_per_second:.0f} tok/s, drafts "
-                f"{latest.drafts_per_second:.1f} blocks/s for others, tensors "
-                f"{rate_text(latest.link_bytes_per_second)}",
-            )
-        )
+        facts.append(("tensors", rate_text(latest.link_bytes_per_second)))
     for model in status.models:
         kind = model.kind.value.replace("_", " ")
         digest = f", weights {model.weights_digest[:12]}" if model.weights_digest else ""
         facts.append((model.role.value, f"{model.model_id} ({kind}){digest}"))
     lines = [_fact(title, text, width) for title, text in facts]
-    speeds = [sample.tokens_per_second for sample in node.samples]
-    if any(speeds):
+    work = [measure_of(node)(sample) for sample in node.samples]
+    if any(work):
         room = max(10, width - _TITLE_WIDTH - 12)
-        top = max(speeds[-room:])
-        picture = Text("tok/s".ljust(_TITLE_WIDTH), "bright_black")
-        picture.append_text(sparkline(speeds, room, top)).append(f" {speed_text(top)}")
+        shown = work[-room:]
+        picture = Text("seconds".ljust(_TITLE_WIDTH), "bright_black")
+        picture.append_text(sparkline(shown, room, max(shown))).append(f" {most_text(node, shown)}")
         lines.append(fitted(picture, width))
     lines += _links(doings, node, width)
     for transfer in list(node.transfers.values())[-3:]:
         lines.append(transfer_line(transfer, status.name, width))
     lines.append(fitted(Text("EVENTS", _HEAD), width))
     for event in reversed(node.events):
-        lines += event_lines(event, status.name, width)
+        lines += event_text(EventLine(event, [status.node_id]), doings, width)
     return lines
 
 
@@ -126,6 +126,8 @@ def session_details(doings: FleetDoings, session: SessionDoings, width: int) -> 
     ]
     if info.drop_reason is not None:
         facts.append(("alone", f"the proposer was dropped: {info.drop_reason.value}"))
+    if info.forgotten_token_count:
+        facts.append(("forgotten", f"{info.forgotten_token_count:,} tokens: it sees them no more"))
     if info.restorer is not None:
         facts.append(
             (
@@ -135,6 +137,10 @@ def session_details(doings: FleetDoings, session: SessionDoings, width: int) -> 
                 f"{info.restorer.node_name or 'its own node'}",
             )
         )
+    if info.invariants:
+        checked = sum(each.check_count for each in info.invariants)
+        broken = sum(each.violation_count for each in info.invariants)
+        facts.append(("promises", f"checked {checked:,} times, {broken or 'none'} broken"))
     lines = [_fact(title, text, width) for title, text in facts]
     lines.append(_split_line(session, width))
     cells = Text("blocks".ljust(_TITLE_WIDTH), "bright_black")

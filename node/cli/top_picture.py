@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from node.cli.event_lines import event_lines
 from node.cli.fleet_doings import FleetDoings, NodeDoings, SessionDoings, total_speed
 from node.cli.quantities import bytes_text, speed_text
 from node.cli.top_details import node_details, session_details
@@ -15,15 +16,15 @@ from node.cli.top_rows import (
     NODE_SPARKLINE,
     SESSION_COLUMNS,
     TopColumn,
-    event_lines,
+    event_text,
     line,
     node_row,
     session_row,
-    top_speed_of,
     transfer_line,
     widths,
 )
 from node.cli.top_view import TopView, nodes_in_order, sessions_in_order
+from node.cli.top_work import tops_of
 
 _HEAD = "bold cyan"
 _MOST_TRANSFERS = 4
@@ -88,12 +89,13 @@ def _overview(doings: FleetDoings, view: TopView, width: int, room: int) -> list
     nodes = nodes_in_order(doings, view.node_order)
     sessions = sessions_in_order(doings, view.session_order)
     transfers = doings.transfers[:_MOST_TRANSFERS]
-    events = doings.events
+    told = [(node.status.node_id, event) for node, event in reversed(doings.events)]
+    events = list(reversed(event_lines(told)))
     heads = 4 if transfers else 3
     rows = shared_rows(
         [len(nodes), max(1, len(sessions)), len(transfers), max(1, len(events))], room - heads
     )
-    lines = _node_lines(nodes, view, width, rows[0])
+    lines = _node_lines(doings, nodes, view, width, rows[0])
     lines += _session_lines(doings, sessions, view, width, rows[1])
     if transfers:
         lines.append(_section("TRANSFERS", width))
@@ -102,24 +104,26 @@ def _overview(doings: FleetDoings, view: TopView, width: int, room: int) -> list
             for node, transfer in transfers[: rows[2]]
         ]
     lines.append(_section("EVENTS", width))
-    told = [row for node, event in events for row in event_lines(event, node.status.name, width)]
-    lines += told[: max(rows[3], room - len(lines))]
+    written = [row for each in events for row in event_text(each, doings, width)]
+    lines += written[: max(rows[3], room - len(lines))]
     if not events:
         lines.append(fitted(Text("  none yet", "bright_black"), width))
     return lines
 
 
-def _node_lines(nodes: Sequence[NodeDoings], view: TopView, width: int, room: int) -> list[Text]:
+def _node_lines(
+    doings: FleetDoings, nodes: Sequence[NodeDoings], view: TopView, width: int, room: int
+) -> list[Text]:
     sizes = widths(NODE_COLUMNS, width)
-    top_speed = top_speed_of(nodes, sizes[NODE_SPARKLINE])
+    tops = tops_of(nodes, sizes[NODE_SPARKLINE])
     is_active = view.pane == "nodes"
     chosen = view.node_id if is_active else ""
     first = _first([node.status.node_id for node in nodes], chosen, room)
     lines = [_head(NODE_COLUMNS, sizes, is_chosen=is_active, hidden=len(nodes) - room)]
     for node in nodes[first : first + room]:
         is_chosen = node.status.node_id == chosen
-        row = line(NODE_COLUMNS, sizes, node_row(node, sizes, top_speed, is_chosen=is_chosen))
-        lines.append(_marked(row, is_chosen=is_chosen))
+        cells = node_row(doings, node, sizes, tops, is_chosen=is_chosen)
+        lines.append(_marked(line(NODE_COLUMNS, sizes, cells), is_chosen=is_chosen))
     return lines
 
 

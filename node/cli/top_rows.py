@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -11,13 +11,13 @@ from rich.text import Text
 from kakeya import (
     EventSeverity,
     Liveness,
-    NodeEvent,
-    NodeSample,
+    Role,
     SessionState,
     Transfer,
     TransferState,
 )
-from node.cli.fleet_doings import NodeDoings, SessionDoings
+from node.cli.event_lines import EventLine
+from node.cli.fleet_doings import FleetDoings, NodeDoings, SessionDoings
 from node.cli.quantities import bytes_text, count_text, short_speed
 from node.cli.top_looks import (
     DRAFT,
@@ -32,6 +32,7 @@ from node.cli.top_looks import (
     split_bar,
 )
 from node.cli.top_view import memory_of
+from node.cli.top_work import measure_of, roles_of, top_for, work_text
 from node.cli.transfer_text import progress_text
 
 
@@ -50,8 +51,8 @@ NODE_COLUMNS = (
     TopColumn("", 1),
     TopColumn("NODE", 9, 2, most=24),
     TopColumn("STATE", 7),
-    TopColumn("TOK/S", 6, right=True),
-    TopColumn("LAST SECONDS", 12, 6, most=120),
+    TopColumn("WORK", 8, 6, most=30, right=True),
+    TopColumn("RECENTLY", 10, 6, most=120),
     TopColumn("MEMORY", 10, 3, most=36),
     TopColumn("K/V", 8, right=True),
     TopColumn("SESS", 4, right=True),
@@ -74,7 +75,8 @@ SESSION_COLUMNS = (
 )
 
 # Columns whose pictures fill their width.
-NODE_SPARKLINE = [column.title for column in NODE_COLUMNS].index("LAST SECONDS")
+_NODE_WORK = [column.title for column in NODE_COLUMNS].index("WORK")
+NODE_SPARKLINE = [column.title for column in NODE_COLUMNS].index("RECENTLY")
 _NODE_MEMORY = [column.title for column in NODE_COLUMNS].index("MEMORY")
 _SESSION_BLOCKS = [column.title for column in SESSION_COLUMNS].index("BLOCKS")
 _SESSION_SPLIT = [column.title for column in SESSION_COLUMNS].index("SPLIT")
@@ -133,22 +135,29 @@ def line(columns: Sequence[TopColumn], sizes: Sequence[int], row: Row) -> Text:
     return Text(" ").join(cells)
 
 
-def node_row(node: NodeDoings, sizes: Sequence[int], top_speed: float, *, is_chosen: bool) -> Row:
-    """A node's cells; its sparkline is as high as its share of `top_speed`."""
+def node_row(
+    doings: FleetDoings,
+    node: NodeDoings,
+    sizes: Sequence[int],
+    tops: dict[Role, float],
+    *,
+    is_chosen: bool,
+) -> Row:
+    """A node's cells; its sparkline is as high as its share of its role's of `tops`."""
     style = "" if node.is_alive else "bright_black"
     latest = node.latest
-    speeds = [sample.tokens_per_second for sample in node.samples] if node.is_alive else []
-    acceptance = node.acceptance_length
+    measure = measure_of(node)
+    work = [measure(sample) for sample in node.samples] if node.is_alive else []
     return [
         "›" if is_chosen else "",
         Text(node.status.name, style or "bold"),
         Text(node.status.liveness.value, _LIVENESS.get(node.status.liveness, "")),
-        Text(_speed(latest), style),
-        sparkline(speeds, sizes[NODE_SPARKLINE], top_speed),
+        Text(work_text(node, sizes[_NODE_WORK]), style),
+        sparkline(work, sizes[NODE_SPARKLINE], top_for(node, tops)),
         _memory(node, sizes[_NODE_MEMORY]),
         Text(bytes_text(latest.kv_bytes) if latest else "-", style),
         Text(_session_count(node), style),
-        Text(f"{acceptance:.2f}" if acceptance and node.is_alive else "-", style),
+        Text(_accepted(doings, node), style),
         Text(node.trouble, "red") if node.trouble else Text(_links(node), style),
     ]
 
@@ -215,10 +224,13 @@ def transfer_line(transfer: Transfer, node_name: str, width: int) -> Text:
     return fitted(text.append(facts), width)
 
 
-def event_lines(event: NodeEvent, node_name: str, width: int) -> list[Text]:
+def event_text(line: EventLine, doings: FleetDoings, width: int) -> list[Text]:
     """`12:04:31  mini-1  what happened`, and the mend below it where there is one."""
+    event = line.event
     at = time.strftime("%H:%M:%S", time.localtime(event.at_unix))
-    text = Text(f"{at}  ", "bright_black").append(f"{node_name}  ", "bold")
+    teller, *others = line.teller_ids
+    who = f"{1 + len(others)} nodes" if others else doings.name_of(teller)
+    text = Text(f"{at}  ", "bright_black").append(f"{who}  ", "bold")
     indent = text.cell_len
     text.append(event.message, _SEVERITY.get(event.severity, "default"))
     lines = [fitted(text, width)]
@@ -227,23 +239,14 @@ def event_lines(event: NodeEvent, node_name: str, width: int) -> list[Text]:
     return lines
 
 
-def top_speed_of(nodes: Iterable[NodeDoings], seconds: int) -> float:
-    """The largest rate of the latest `seconds` of all nodes: the height of a full sparkline."""
-    return max(
-        (
-            sample.tokens_per_second
-            for node in nodes
-            if node.is_alive
-            for sample in list(node.samples)[-seconds:]
-        ),
-        default=0.0,
-    )
-
-
-def _speed(latest: NodeSample | None) -> str:
-    if latest is None:
+def _accepted(doings: FleetDoings, node: NodeDoings) -> str:
+    """A verifier's acceptance length; of a node that only drafts, the share of it accepted."""
+    if not node.is_alive:
         return "-"
-    return short_speed(latest.tokens_per_second) if latest.tokens_per_second > 0 else "0"
+    if Role.VERIFIER in roles_of(node):
+        return f"{node.acceptance_length:.2f}" if node.acceptance_length else "-"
+    drafted, accepted = doings.drafted_by(node.status.node_id)
+    return f"{100 * accepted / drafted:.0f}%" if drafted else "-"
 
 
 def _memory(node: NodeDoings, width: int) -> Text:

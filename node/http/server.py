@@ -25,6 +25,7 @@ from node.http.own_hosts import OwnHosts
 from node.http.patient_connection import OpenConnections
 from node.http.recent_tokens import RecentTokens
 from node.http.refusal import HttpRefusal
+from node.http.server_log import server_log
 from node.http.vital_signs import HealthyRoles, VitalSigns
 from node.membership.network import addresses_of
 from node.metrics import NodeMetrics
@@ -92,6 +93,7 @@ class HttpServer:
             # A client that leaves ends its generation, also while nothing is written.
             handler_cancellation=True,
             access_log=None,
+            logger=server_log(),
             keepalive_timeout=self._limits.idle_seconds,
             shutdown_timeout=self._limits.close_seconds,
         )

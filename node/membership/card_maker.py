@@ -142,4 +142,5 @@ class CardMaker:
             archive=facts.archive,
             http_address=facts.http_address,
             loading=facts.loading,
+            host_id=facts.machine.host_id,
         )

@@ -113,6 +113,7 @@ def card_to_wire(card: Card) -> capability_pb2.CapabilityCard:
         archive=_archive_to_wire(card.archive),
         http_address=card.http_address,
         loading=card.loading,
+        host_id=card.host_id,
     )
 
 
@@ -141,6 +142,7 @@ def card_from_wire(wire: capability_pb2.CapabilityCard) -> Card:
         archive=_archive_from_wire(wire.archive) if wire.HasField("archive") else None,
         http_address=wire.http_address,
         loading=wire.loading,
+        host_id=wire.host_id,
     )
 
 

@@ -16,6 +16,8 @@ from fleet.exchange import ExchangeMessage
 from fleet.liveness import Rumour
 from fleet.membership_events import ProbeOutcome, ReceivedCard
 from fleet.reconciliation import MAX_CARDS_A_MESSAGE, MAX_RUMOURS_A_MESSAGE
+from kakeya import Cancelled, KakeyaError, UnexpectedError
+from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from node.membership.capability_wire import digest_from_wire, rumours_from_wire, rumours_to_wire
 from node.membership.card_wire import received_from_wire, signed_to_wire
@@ -38,6 +40,13 @@ class Answered:
     round_trip_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A call that got no answer, or none that helps: `error` says why."""
+
+    error: KakeyaError
+
+
 class ExchangeClient:
     """Exchanges and indirect probes in the name of one fleet."""
 
@@ -51,8 +60,8 @@ class ExchangeClient:
 
     async def exchange(
         self, address: str, message: ExchangeMessage, timeout_seconds: float
-    ) -> Answered | None:
-        """One round with whoever answers at host:port; None when nobody did in time."""
+    ) -> Answered | Unanswered:
+        """One round with whoever answers at host:port in time."""
         request = capability_pb2.ExchangeCapabilitiesRequest(
             sender_node_id=message.sender_id,
             fleet_name=self._fleet_name,
@@ -68,9 +77,10 @@ class ExchangeClient:
         response = await self._answered(
             stub.ExchangeCapabilities(request, timeout=timeout_seconds),
             capability_pb2.ExchangeCapabilitiesResponse,
+            address,
         )
-        if response is None:
-            return None
+        if isinstance(response, Unanswered):
+            return response
         seconds = self._clock() - before
         self._metrics.gossip_round_trip_seconds.observe(seconds)
         return Answered(
@@ -89,8 +99,9 @@ class ExchangeClient:
         response = await self._answered(
             stub.ProbePeer(request, timeout=2 * timeout_seconds),
             capability_pb2.ProbePeerResponse,
+            via,
         )
-        if response is None:
+        if isinstance(response, Unanswered):
             return ProbeOutcome.SILENT
         return ProbeOutcome.REACHED if response.reachable else ProbeOutcome.UNREACHED
 
@@ -101,31 +112,35 @@ class ExchangeClient:
         response = await self._answered(
             stub.GetNode(capability_pb2.GetNodeRequest(), timeout=timeout_seconds),
             capability_pb2.GetNodeResponse,
+            address,
         )
-        if response is None or response.card.node_id != node_id:
+        if isinstance(response, Unanswered) or response.card.node_id != node_id:
             return None
         return self._clock() - before
 
     async def _answered(
-        self, call: grpc.aio.UnaryUnaryCall[Request, Response], kind: type[Response]
-    ) -> Response | None:
-        """The response, None for a fault, which is counted by its result."""
+        self,
+        call: grpc.aio.UnaryUnaryCall[Request, Response],
+        kind: type[Response],
+        address: str,
+    ) -> Response | Unanswered:
+        """The response, or the fault, which is counted by its result."""
         try:
             response = await call
         except grpc.aio.AioRpcError as error:
             self._count(_result(error.code()))
-            return None
+            return Unanswered(kakeya_error(error, address))
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             # The channel was closed under the call: the node moved or has gone.
             self._count("unreachable")
-            return None
+            return Unanswered(Cancelled(f"the channel to {address} was closed"))
         # gRPC gives None for bytes that do not parse.
         if not isinstance(response, kind):
             self._count("malformed")
-            return None
+            return Unanswered(UnexpectedError(f"{address} answered outside the contract"))
         self._count("ok")
         return response
 

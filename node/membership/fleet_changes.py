@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from fleet.liveness import Liveness
+from fleet.names import free_name
 from node.membership.fleet_watch import FleetWatch, NodeState, Removed
 from node.membership.known_fleet import KnownFleet
 from node.watching.event_log import EventKind, EventLog
@@ -35,6 +36,7 @@ class FleetChanges:
         self._events = events
         self._told: dict[str, Liveness] = {}
         self._noted: dict[str, Liveness] = {}
+        self._namesakes: set[str] = set()
 
     def changed(self, node_id: str) -> None:
         """A register of the node changed."""
@@ -45,6 +47,7 @@ class FleetChanges:
         if self._noted.get(node_id) is not state.liveness:
             self._note(state, self._noted.get(node_id))
             self._noted[node_id] = state.liveness
+        self._compare_names(state)
         # Whoever waits for a node to join waits for what it serves.
         is_coming = state.liveness is Liveness.ALIVE and state.card and state.card.loading
         if self._told.get(node_id) is not state.liveness and not is_coming:
@@ -55,6 +58,7 @@ class FleetChanges:
         """The node's tombstone expired."""
         self._told.pop(node_id, None)
         self._noted.pop(node_id, None)
+        self._namesakes.discard(node_id)
         self._watch.publish(Removed(node_id))
 
     def _note(self, state: NodeState, before: Liveness | None) -> None:
@@ -69,6 +73,28 @@ class FleetChanges:
             Liveness.LEFT: (EventKind.PEER_LEFT, "left the fleet"),
         }[state.liveness]
         self._events.add(kind, f"{name} {words}.", subject_node_id=state.node_id)
+
+    def _compare_names(self, state: NodeState) -> None:
+        """Tells once of a node that is called as this one is: names are looked up by people."""
+        own = self._known.state(self._known.self_id).card
+        card = state.card
+        if own is None or card is None or card.name != own.name:
+            return
+        if state.liveness is not Liveness.ALIVE or state.node_id in self._namesakes:
+            return
+        self._namesakes.add(state.node_id)
+        taken = {view.card.name for view in self._known.nodes()}
+        free, address = free_name(own.name, taken), card.addresses[0]
+        self._events.add(
+            EventKind.SAME_NAME,
+            f"Another node is called {own.name} as this one is, at {address}: "
+            "who asks for that name is refused.",
+            mend=f"Join again with another name, such as --name {free}.",
+            subject_node_id=state.node_id,
+        )
+        facts = {"name": own.name, "node_id": state.node_id, "address": address, "free_name": free}
+        _log.info("same_name", **facts)
+        self._on_event({"event": "same_name", **facts})
 
     def _tell(self, state: NodeState) -> None:
         event = _EVENTS[state.liveness]

@@ -39,10 +39,11 @@ from fleet.membership_events import (
 from fleet.membership_state import Membership
 from node.errors import CloneYields, StateUnwritable
 from node.membership.card_maker import CardMaker
-from node.membership.exchange_client import Answered, ExchangeClient
+from node.membership.exchange_client import Answered, ExchangeClient, Unanswered
 from node.membership.fleet_changes import FleetChanges
 from node.membership.known_fleet import KnownFleet
 from node.membership.peers import Peers
+from node.membership.seed_watch import SeedWatch
 from node.metrics import NodeMetrics
 
 # Peers that hear at once of what a node serves from now on.
@@ -68,6 +69,7 @@ class GossipParts:
     peers: Peers
     known: KnownFleet
     changes: FleetChanges
+    seeds: SeedWatch
     card_maker: CardMaker
     metrics: NodeMetrics
     clocks: Clocks
@@ -112,6 +114,12 @@ class Gossip:
     def announce(self, signed: SignedCard) -> None:
         """Spreads a new card of this node itself."""
         self._feed(OwnCardChanged(signed))
+
+    async def settle(self, timeout_seconds: float) -> None:
+        """Waits for the calls that run now: after the first ones, the fleet is known."""
+        calls = set(self._running)
+        if calls:
+            await asyncio.wait(calls, timeout=timeout_seconds)
 
     async def spread(self, timeout_seconds: float) -> None:
         """Brings what is known here to some live peers now, before their turn comes."""
@@ -187,6 +195,7 @@ class Gossip:
             case Changed(node_id):
                 self._is_changed = True
                 self._parts.changes.changed(node_id)
+                self._meet(node_id)
                 self._measure(node_id)
             case Removed(node_id):
                 self._is_changed = True
@@ -195,6 +204,13 @@ class Gossip:
                 self._clone(effect)
             case Skipped():
                 self._count_skipped(effect)
+
+    def _meet(self, node_id: str) -> None:
+        """A seed peer that joined by another way is not called any more."""
+        record = self._parts.membership.registry.record(node_id)
+        if record.liveness is Liveness.ALIVE:
+            for address in record.signed.card.addresses:
+                self._parts.seeds.answered(address)
 
     def _measure(self, node_id: str) -> None:
         """Measures the way to a node that is new here, before its turn in the gossip comes."""
@@ -237,23 +253,36 @@ class Gossip:
         message = exchange.opening(parts.membership, effect.node_id)
         address = self._address(effect.node_id)
         answered = await parts.client.exchange(address, message, effect.timeout_seconds)
-        if answered is None or answered.sender_id != effect.node_id:
+        if isinstance(answered, Unanswered) or answered.sender_id != effect.node_id:
             parts.peers.failed(effect.node_id)
             self._feed(ExchangeFailed(effect.node_id))
         # Whoever answers at that address is alive, also when it is another node by now.
-        if answered is not None and answered.sender_id != parts.membership.registry.own_id:
+        if isinstance(answered, Answered) and not self._is_own(answered):
             await self._take(address, answered, effect.timeout_seconds)
 
     async def _dial(self, effect: DialAddress) -> None:
         parts = self._parts
         message = exchange.opening(parts.membership)
-        own_id = parts.membership.registry.own_id
         self._dialled.add(effect.address)
         answered = await parts.client.exchange(effect.address, message, effect.timeout_seconds)
-        if answered is not None and answered.sender_id != own_id:
-            await self._take(effect.address, answered, effect.timeout_seconds)
+        if isinstance(answered, Unanswered):
+            is_known = self._is_members(effect.address)
+            await parts.seeds.failed(effect.address, answered.error, is_known=is_known)
+        else:
+            parts.seeds.answered(effect.address)
+            if not self._is_own(answered):
+                await self._take(effect.address, answered, effect.timeout_seconds)
         self._dialled.discard(effect.address)
         self._is_changed = True
+
+    def _is_members(self, address: str) -> bool:
+        """Whether it is an address of a node that was in the fleet, alive or not."""
+        records = self._parts.membership.registry.records()
+        return any(address in record.signed.card.addresses for record in records)
+
+    def _is_own(self, answered: Answered) -> bool:
+        """Whether this node itself answered, at an address that leads back here."""
+        return answered.sender_id == self._parts.membership.registry.own_id
 
     async def _take(self, address: str, answered: Answered, timeout_seconds: float) -> None:
         parts = self._parts
@@ -267,7 +296,7 @@ class Gossip:
         if message is None:
             return
         further = await parts.client.exchange(address, message, timeout_seconds)
-        if further is not None and further.sender_id == answered.sender_id:
+        if isinstance(further, Answered) and further.sender_id == answered.sender_id:
             self._heard(further.sender_id, further.cards, further.rumours)
 
     async def _probe_via(self, effect: ProbeVia) -> None:

@@ -12,13 +12,16 @@ from node.errors import BadConfig
 
 _ANY = ("0.0.0.0", "::")
 _MULTICAST_DNS = "224.0.0.251"
+# Of documentation (RFC 5737, RFC 3849): nowhere near, so that the default route leads there.
+_FAR = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
 def addresses_of(host: str) -> tuple[str, ...]:
     """The IP addresses at which others reach a server bound to `host`.
 
     For 0.0.0.0 and ::, those of every interface but loopback and link-local
-    ones, IPv4 first; loopback when there is no other. Raises `BadConfig` when
+    ones, IPv4 first and of each kind that of the default route, which is no bridge of
+    containers; loopback when there is no other. Raises `BadConfig` when
     the name does not resolve.
     """
     if host in _ANY:
@@ -36,6 +39,25 @@ def addresses_of(host: str) -> tuple[str, ...]:
             key="bind",
         ) from error
     return tuple(sorted({str(entry[4][0]) for entry in found}, key=_four_first))
+
+
+def is_own_address(address: str) -> bool:
+    """Whether an IP address, with or without a zone, is loopback or one of this machine's own.
+
+    Of a TCP caller that proves where it runs: the handshake's answer to an address of this
+    machine never leaves it.
+    """
+    own = {
+        entry.address
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
+    }
+    try:
+        asked = _plain(address)
+    except ValueError:
+        return False
+    return asked.is_loopback or asked in {_plain(each) for each in own}
 
 
 def multicast_fault(address: str) -> str | None:
@@ -63,7 +85,28 @@ def _of_all_interfaces() -> tuple[str, ...]:
         if not ipaddress.ip_address(address).is_loopback
         and not ipaddress.ip_address(address).is_link_local
     ]
-    return tuple(sorted(usable, key=_four_first))
+    outward = _outward_addresses()
+    return tuple(sorted(usable, key=lambda each: (":" in each, each not in outward, each)))
+
+
+def _outward_addresses() -> set[str]:
+    """The addresses with which this machine calls others by its default routes."""
+    found = set()
+    for family, far in _FAR:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                # Of UDP that sends nothing: the kernel chooses the way.
+                probe.connect((far, 9))
+            except OSError:
+                continue
+            found.add(str(probe.getsockname()[0]))
+    return found
+
+
+def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Without its zone, and as IPv4 where IPv6 only wraps it. Raises `ValueError`."""
+    plain = ipaddress.ip_address(address.partition("%")[0])
+    return getattr(plain, "ipv4_mapped", None) or plain
 
 
 def _four_first(address: str) -> tuple[bool, str]:

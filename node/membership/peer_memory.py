@@ -14,11 +14,16 @@ _log = structlog.get_logger(__name__)
 
 
 class PeerMemory:
-    """Writes the addresses when they changed; a full disk costs only the memory."""
+    """Writes the addresses when they changed.
+
+    A full disk costs the memory alone, and only as long as it is full: the log has a line
+    when they cannot be written, and one when they are.
+    """
 
     def __init__(self, state: StateDirectory) -> None:
         self._state = state
         self._kept: tuple[str, ...] = ()
+        self._failure = ""
 
     def recall(self) -> tuple[str, ...]:
         """The addresses of the last run; none, and a line in the log, from a damaged file."""
@@ -35,7 +40,7 @@ class PeerMemory:
             await self.remember(registry)
 
     async def remember(self, registry: Registry) -> None:
-        """Keeps the first addresses of the live peers; an empty fleet keeps the last ones."""
+        """Keeps the first addresses of the live peers, or tries; an empty fleet keeps the last."""
         addresses = tuple(
             sorted(
                 record.signed.card.addresses[0]
@@ -49,5 +54,13 @@ class PeerMemory:
         try:
             await asyncio.to_thread(self._state.remember_peers, addresses)
         except StateUnwritable as error:
-            _log.warning("peers_not_kept", reason=error.reason, cause=error.cause)
+            if error.cause != self._failure:
+                _log.warning(
+                    "peers_not_kept", reason=error.reason, cause=error.cause, mend=error.mend
+                )
+            self._failure = error.cause
+            return
+        if self._failure:
+            _log.warning("peers_kept_again")
+            self._failure = ""
         self._kept = addresses

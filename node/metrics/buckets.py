@@ -12,3 +12,5 @@ LONG_SECONDS = (
 TOKENS_A_FORWARD = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 32.0)
 # A question to a context that no single machine keeps.
 HISTORY_TOKENS = tuple(float(1 << power) for power in range(6, 21, 2))
+# The same, as fine as lengths double; a prompt may be one token.
+DOUBLING_TOKENS = tuple(float(1 << power) for power in range(21))

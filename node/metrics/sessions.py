@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from node.metrics.buckets import HISTORY_TOKENS, LONG_SECONDS, SHORT_SECONDS
+from node.metrics.buckets import (
+    DOUBLING_TOKENS,
+    HISTORY_TOKENS,
+    LONG_SECONDS,
+    SHORT_SECONDS,
+)
 from node.metrics.tallied_histogram import TalliedHistogram
 
 
@@ -64,6 +69,17 @@ class SessionFamilies:
             registry=registry,
             buckets=HISTORY_TOKENS,
         )
+        self.truncated_sessions = Counter(
+            "kakeya_truncated_sessions_total",
+            "Sessions that began to forget: the history outgrew sink and window, and nothing "
+            "restores it.",
+            registry=registry,
+        )
+        self.forgotten_tokens = Counter(
+            "kakeya_forgotten_tokens_total",
+            "Tokens of histories that no query sees any more.",
+            registry=registry,
+        )
 
     def _tokens(self, registry: CollectorRegistry) -> None:
         self.tokens_generated = Counter(
@@ -80,6 +96,18 @@ class SessionFamilies:
             "added.",
             registry=registry,
         )
+        self.prefill_tokens = Histogram(
+            "kakeya_prefill_tokens",
+            "Tokens that one append, or a generation before its first block, computed.",
+            registry=registry,
+            buckets=DOUBLING_TOKENS,
+        )
+        self.prefill_duration_seconds = Histogram(
+            "kakeya_prefill_duration_seconds",
+            "What computing the tokens of one append took, waits for turns included.",
+            registry=registry,
+            buckets=LONG_SECONDS,
+        )
 
     def _generations(self, registry: CollectorRegistry) -> None:
         self.generations = Counter(
@@ -88,6 +116,12 @@ class SessionFamilies:
             "draining, or left: cancelled by the client, or failed.",
             ["end"],
             registry=registry,
+        )
+        self.generation_history_tokens = Histogram(
+            "kakeya_generation_history_tokens",
+            "Tokens in the history that a generation continues, when it begins.",
+            registry=registry,
+            buckets=DOUBLING_TOKENS,
         )
         self.queue_seconds = Histogram(
             "kakeya_generation_queue_seconds",

@@ -69,6 +69,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         """Opens a session, with the first tokens of its history."""
         spec = session_spec_from_wire(request)
         session = await self._opening.open(spec, list(request.initial_token_ids))
+        _, record = self._desk.get(session.session_id)
         offer = session.served.offer
         return wire.CreateSessionResponse(
             session_id=session.session_id,
@@ -76,7 +77,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
             vocabulary_size=offer.vocabulary_size,
             plan=plan_to_wire(planned(session)),
             kv_strategy=kv_strategy_to_wire(session.spec.kv_strategy),
-            history_length=spec.first_tokens.count,
+            history_length=len(record.session.history),
             prefill_seconds=session.opening_seconds or 0.0,
         )
 

@@ -104,7 +104,10 @@ class SessionSpec:
         if self.kv_strategy is KvStrategy.FULL:
             longest = info.context_length
             return CacheSpec(
-                CacheKind.CONTIGUOUS, capacity=min(self.max_history_tokens or longest, longest)
+                CacheKind.CONTIGUOUS,
+                capacity=min(self.max_history_tokens or longest, longest),
+                # A bound that the client gave is taken at once, so that it can be relied on.
+                grows=not self.max_history_tokens,
             )
         if self.kv_strategy is KvStrategy.RESTORED:
             return CacheSpec(
@@ -127,6 +130,7 @@ class SessionSpec:
             verifier_node_id=verifier_node_id,
             context_tokens=context_tokens,
             kv_strategy=None if self.leaves_strategy else self.kv_strategy,
+            grows=not self.max_history_tokens,
             sink_tokens=self.sink_tokens,
             window_tokens=self.window_tokens,
             block_size=self.speculation.block_size,

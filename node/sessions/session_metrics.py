@@ -28,6 +28,7 @@ class SessionMetrics:
         self._clock = clock
         self._histories: dict[str, History] = {}
         self._token_times: dict[str, float | None] = {}
+        self._prefills: dict[str, tuple[int, float]] = {}
         metrics.sessions_active.set_function(lambda: len(self._histories))
         metrics.sessions_generating.set_function(lambda: len(self._token_times))
         metrics.history_tokens.set_function(self._history_tokens)
@@ -41,14 +42,19 @@ class SessionMetrics:
             history = session.served.store.get(session.session_id).session.history
         self._histories[session.session_id] = history
 
-    def prefilled(self, _session_id: str, token_count: int, seconds: float) -> None:
+    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
         """Counts the tokens and the time."""
         self._metrics.tokens_prefilled.inc(token_count)
         self._metrics.prefill_seconds.inc(seconds)
+        tokens, before = self._prefills.get(session_id, (0, 0.0))
+        self._prefills[session_id] = (tokens + token_count, before + seconds)
 
     def began(self, session_id: str) -> None:
         """Counts a generation that runs; no token of it has a time yet."""
         self._token_times[session_id] = None
+        history = self._histories.get(session_id)
+        if history is not None:
+            self._metrics.generation_history_tokens.observe(len(history))
 
     def committed(self, session_id: str, token_count: int) -> None:
         """Counts tokens, and their time since the ones before."""
@@ -95,7 +101,11 @@ class SessionMetrics:
         self._metrics.generations.labels(end=LEFT).inc()
 
     def idle(self, session_id: str) -> None:
-        """Adds nothing to what was told before."""
+        """Counts what the append or generation computed of its tokens, as one prefill."""
+        prefill = self._prefills.pop(session_id, None)
+        if prefill is not None:
+            self._metrics.prefill_tokens.observe(prefill[0])
+            self._metrics.prefill_duration_seconds.observe(prefill[1])
 
     def ended(self, session_id: str, outcome: Outcome) -> None:
         """Counts a session's end and the length of its history."""

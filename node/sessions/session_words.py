@@ -80,6 +80,15 @@ class SessionWords:
                 session_id=session_id,
             )
 
+    def truncated(self, session: OpenSession, sink_tokens: int, window_tokens: int) -> None:
+        """A session's history is longer than what its queries see, for the first time."""
+        self._events.add(
+            EventKind.HISTORY_TRUNCATED,
+            f"{_named(session)} forgets from now on: of its history it sees the first"
+            f" {sink_tokens:,} tokens and the last {window_tokens:,}.",
+            session_id=session.session_id,
+        )
+
     def violated(self, session_id: str, invariant: str, detail: str) -> None:
         """A promise was broken, which ended the session."""
         self._events.add(

@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
     INFO = "info"
     WARNING = "warning"
-    """Speed was lost, or is about to be."""
+    """Speed or context was lost, or is about to be."""
     ERROR = "error"
     """Something failed that people asked for."""
 
@@ -28,6 +28,9 @@ class EventKind(StrEnum):
     PEER_SUSPECT = "PEER_SUSPECT"
     PEER_DEAD = "PEER_DEAD"
     PEER_LEFT = "PEER_LEFT"
+    SEED_FAULT = "SEED_FAULT"
+    SEED_JOINED = "SEED_JOINED"
+    SAME_NAME = "SAME_NAME"
     LINK_PROMOTED = "LINK_PROMOTED"
     LINK_DEMOTED = "LINK_DEMOTED"
     PROPOSER_DROPPED = "PROPOSER_DROPPED"
@@ -35,6 +38,7 @@ class EventKind(StrEnum):
     BREAKER_OPENED = "BREAKER_OPENED"
     BREAKER_CLOSED = "BREAKER_CLOSED"
     SESSION_EVICTED = "SESSION_EVICTED"
+    HISTORY_TRUNCATED = "HISTORY_TRUNCATED"
     INVARIANT_VIOLATED = "INVARIANT_VIOLATED"
     ARCHIVE_LOST = "ARCHIVE_LOST"
     ARCHIVE_REBUILT = "ARCHIVE_REBUILT"
@@ -59,6 +63,9 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         "Wake that machine, or start its agent again with the same fleet join.",
     ),
     EventKind.PEER_LEFT: (_INFO, ""),
+    EventKind.SEED_FAULT: (_WARNING, "Start the node there, or give --peer another address."),
+    EventKind.SEED_JOINED: (_INFO, ""),
+    EventKind.SAME_NAME: (_WARNING, "Join again with another --name."),
     EventKind.LINK_PROMOTED: (_INFO, ""),
     EventKind.LINK_DEMOTED: (
         _WARNING,
@@ -81,6 +88,11 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         _WARNING,
         "Open a new session and append its history; a larger kv_budget_bytes or"
         " session_ttl_seconds keeps sessions longer.",
+    ),
+    EventKind.HISTORY_TRUNCATED: (
+        _WARNING,
+        "Open it with a larger --window, with --kv restored and an archive (fleet join --serve"
+        " archive=AMOUNT), or with --kv full, where all of its history matters.",
     ),
     EventKind.INVARIANT_VIOLATED: (
         _ERROR,

@@ -22,6 +22,9 @@ def meaning(report: wire.GetNodeResponse) -> bytes:
     for link in told.links:
         link.round_trip_seconds = _coarse(link.round_trip_seconds)
         link.archive_wait_seconds = _coarse(link.archive_wait_seconds)
+    for seed in told.seed_faults:
+        seed.since_seconds = 0.0
+        seed.attempt_count = 0
     told.load.memory_free_bytes = told.load.kv_bytes = told.load.archive_bytes = 0
     for measured in told.acceptances:
         measured.acceptance_rate = round(measured.acceptance_rate, 2)

@@ -225,7 +225,8 @@ def busy_fleet():
     )
     history = NodeHistory(node("mini-1", TOY, links=(link(),)), 1.0, samples, events, (transfer(),))
     doings.take_node("mini-1" * 4, history)
-    quiet = NodeHistory(node("mini-2", NGRAM), 1.0, (sample(NOW, 0.0),), (), ())
+    drafts = replace(sample(NOW, 0.0), drafts_per_second=12.5)
+    quiet = NodeHistory(node("mini-2", NGRAM), 1.0, (drafts,), (), ())
     doings.take_node("mini-2" * 4, quiet)
     blocks = [block(10 * at, 4, at % 5) for at in range(12)]
     sessions = (

@@ -27,24 +27,27 @@ READY = {
 JOINED = {"event": "peer_joined", "node_id": "b" * 64, "name": "mini-2", "address": "10.0.0.2:1"}
 
 
-def test_the_ready_block_names_the_address_and_the_next_commands():
+def test_the_ready_block_tells_where_the_node_answers_and_what_it_serves():
     text = "\n".join(event_lines(READY, ["verifier=/models/my model"]))
     assert "mini-1 is ready" in text
+    assert "address   127.0.0.1:7600" in text
+    assert "serves    verifier=/models/my model" in text
     assert "http://127.0.0.1:9100/v1, /health, /metrics" in text
-    assert "in another terminal" in text
-    assert "fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:7600" in text
-    assert "fleet generate --verifier '/models/my model' " in text
 
 
-def test_a_proposer_is_told_to_find_a_verifier():
-    text = "\n".join(event_lines(READY | {"name": "box"}, ["proposer=ngram"]))
-    assert "fleet join --name box-2 --serve verifier=tiny" in text
-    assert "fleet generate" not in text
+def test_peers_that_cannot_be_joined_are_told_with_their_mend():
+    fault = {"address": "10.0.0.9:1", "message": "Nothing listens.", "mend": "Start it."}
+    (line,) = event_lines({"event": "seed_fault", **fault}, [])
+    assert line.endswith("  Nothing listens. Start it.")
+    (line,) = event_lines({"event": "seed_joined", "address": "10.0.0.9:1"}, [])
+    assert line.endswith("  the peer 10.0.0.9:1 is joined now")
 
 
-def test_an_address_that_others_reach_points_to_the_other_machine():
-    text = "\n".join(event_lines(READY | {"address": "192.168.1.20:7600"}, []))
-    assert "on the other machine" in text
+def test_a_namesake_is_told_with_another_name():
+    namesake = {"name": "mini-1", "address": "10.0.0.2:1", "free_name": "mini-3"}
+    (line,) = event_lines({"event": "same_name", **namesake}, [])
+    assert "called mini-1 too, at 10.0.0.2:1" in line
+    assert line.endswith("--name mini-3")
 
 
 def test_peers_are_told_in_words():

@@ -65,8 +65,9 @@ def ask(fleet, line, **environment):
     return [row.split("\t")[1] for row in done.out.splitlines()]
 
 
-def test_addresses_come_from_the_agents_of_this_machine(fleet, here):
-    assert ask(fleet, "fleet status --node ") == ["127.0.0.1:7612"]
+def test_names_and_addresses_come_from_the_agents_of_this_machine(fleet, here):
+    assert ask(fleet, "fleet status --node ") == ["mini-1"]
+    assert ask(fleet, "fleet status --node 127") == ["127.0.0.1:7612"]
     # bash has cut the word at its colons.
     assert ask(fleet, "fleet status --node 127.0.0.1:76") == ["7612"]
 
@@ -135,6 +136,6 @@ def test_a_real_shell_completes_commands_options_and_values(
     process.type("--wat\t")
     process.wait_for(r"> fleet status --watch$")
     process.type("--node \t")
-    process.wait_for(r"> fleet status --watch --node 127\.0\.0\.1:7612 ?")
+    process.wait_for(r"> fleet status --watch --node mini-1 ?")
     process.type("\x15fleet generate --kv rest\t")
     process.wait_for(r"> fleet generate --kv restored")

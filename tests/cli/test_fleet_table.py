@@ -11,6 +11,7 @@ from kakeya import (
     Role,
 )
 from node.cli.fleet_table import COLUMNS, heading, rows
+from node.cli.host_memory import hosts_of
 from node.cli.tables import ScreenTable, plain_table
 
 GIB = 1024**3
@@ -53,7 +54,8 @@ def status(name, liveness=Liveness.ALIVE, *, age=0.4, trip=0.00031, is_self=Fals
 
 
 def line(node, **more):
-    return plain_table(COLUMNS, rows([node], **more)).splitlines()[1]
+    hosts = hosts_of([node], {node.node_id: node.card.memory_free_bytes} if node.card else {})
+    return plain_table(COLUMNS, rows([node], hosts, **more)).splitlines()[1]
 
 
 def test_a_node_is_told_with_role_and_model_memory_liveness_age_and_round_trip():

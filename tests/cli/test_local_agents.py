@@ -1,6 +1,8 @@
 import json
 import os
 
+import psutil
+
 from node.cli.local_agents import local_agents
 
 
@@ -40,3 +42,18 @@ def test_a_state_directory_elsewhere_counts_too_and_only_once(tmp_path):
 
 def test_a_root_that_does_not_exist_has_no_agents(tmp_path):
     assert local_agents(tmp_path / "nowhere") == []
+
+
+def test_an_agent_that_answers_nobody_yet_is_starting(tmp_path):
+    began = psutil.Process().create_time()
+    facts = {"state": "starting", "pid": os.getpid(), "started_at_unix": began}
+    announce(tmp_path / "a", name="mini-1", address="", **facts)
+    (agent,) = local_agents(tmp_path)
+    assert (agent.name, agent.is_starting, agent.started_at_unix) == ("mini-1", True, began)
+
+
+def test_a_process_with_the_number_of_one_that_was_killed_while_it_started_is_no_agent(tmp_path):
+    began = psutil.Process().create_time() - 3600
+    facts = {"state": "starting", "pid": os.getpid(), "started_at_unix": began}
+    announce(tmp_path / "a", name="mini-1", address="", **facts)
+    assert local_agents(tmp_path) == []

@@ -85,7 +85,7 @@ def test_errors_are_json_when_json_is_asked_for(fleet, free_address):
         (["jion"], "did you mean `fleet join`"),
         (["frobnicate"], "fleet --help"),
         (["status", "--wach"], "--watch"),
-        (["status", "--node", "nowhere"], "HOST:PORT"),
+        (["status", "--node", ""], "HOST:PORT"),
         (["status", "--node", "host:99999"], "65535"),
         (["status", "--node", "::1:7600"], "HOST:PORT"),
         (["generate"], "PROMPT"),

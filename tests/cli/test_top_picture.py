@@ -1,15 +1,33 @@
 """The pictures of `fleet top`, drawn from what watches tell."""
 
+from dataclasses import replace
+
 import pytest
-from fleet_scene import NOW, block, busy_fleet, event, sample, session, status, transfer
+from fleet_scene import (
+    GIB,
+    NGRAM,
+    NOW,
+    TOY,
+    block,
+    busy_fleet,
+    event,
+    node,
+    sample,
+    session,
+    status,
+    transfer,
+)
 
 from kakeya import (
+    ArchiveOffer,
     EndedSession,
     EventSeverity,
     FleetSnapshot,
+    InvariantCount,
     Liveness,
     NodeChanged,
     NodeRemoved,
+    SeedFault,
     TransferState,
 )
 from node.cli.top_looks import ascii_only, block_cells, fitted, sparkline, split_bar
@@ -45,8 +63,9 @@ def test_all_is_there_at_80_by_24():
     picture = text(busy_fleet())
     for words in (
         'fleet "home"  3 nodes, 2 alive  64.5 tok/s  2 sessions  K/V 6.00 MiB  acc 3.10',
-        "mini-1     alive     64.5",
-        "mini-3     dead         -",
+        "mini-1     alive   64.5 t/s",
+        "mini-2     alive   12.5 d/s ·········█",
+        "mini-3     dead           -",
         "agent     toy     mini-1  ngram@…  41.0  12.3k 3.10 gen  □□□□+ ■□□□+",
         "download Qwen/Qwen3-0.6B on mini-1 ████░░░░░░░░ 33 %, 12.0 MB/s, 1 min 10 s left",
         "mini-3 is dead: it has not answered for 6 s",
@@ -64,7 +83,65 @@ def test_details_of_a_node_have_its_links_and_their_reasons():
     picture = text(busy_fleet(), TopView(node_id=MINI_1, is_detailed=True), 100, 30)
     assert "mini-2 features over ring 940 MB/s, 9.54 MiB; both cards have a ring" in picture
     assert "mini-2 round trip 0.40 ms" in picture
-    assert "69.9 tok/s" in picture
+    assert "69.9 t/s" in picture
+
+
+def test_a_proposer_shows_its_drafts_and_how_many_were_accepted():
+    row = next(row for row in text(busy_fleet(), width=120).splitlines() if "  mini-2" in row)
+    assert "12.5 d/s" in row
+    assert "52%" in row
+    picture = text(busy_fleet(), TopView(node_id="mini-2" * 4, is_detailed=True), 100, 30)
+    assert "12.5 blocks/s for sessions anywhere" in picture
+    assert "52 % of 320 drafted here" in picture
+
+
+def test_a_node_of_several_roles_shows_each_where_there_is_room():
+    doings = busy_fleet()
+    archive = ArchiveOffer(GIB, GIB, 7700, "float32")
+    both = status("mini-2", NGRAM, TOY)
+    doings.take_fleet(NodeChanged(replace(both, card=replace(both.card, archive=archive))), 1.0)
+    doings.take_node(
+        "mini-2" * 4, replace(sample(NOW, 3.0), drafts_per_second=9, archive_bytes=GIB // 4)
+    )
+    assert "3.00 t/s, 9.00 d/s, 256 MiB" in text(doings, width=203)
+    assert "3.00 t/s, " not in text(doings, width=80)
+    alone = replace(both, card=replace(both.card, archive=archive, models=()))
+    doings.take_fleet(NodeChanged(alone), 2.0)
+    assert "alive    256 MiB" in text(doings, width=80)
+    details = text(doings, TopView(node_id="mini-2" * 4, is_detailed=True), 100, 30)
+    assert "0.25 / 1.00 GiB for verifiers" in details
+
+
+def test_details_have_a_seed_peer_that_cannot_be_joined_and_what_a_session_forgot():
+    doings = busy_fleet()
+    fault = SeedFault("10.0.0.9:7600", "UNREACHABLE", "Nobody answers there.", "Start it.", 9.0, 3)
+    doings.take_node(MINI_1, replace(node("mini-1", TOY), seed_faults=(fault,)))
+    details = text(doings, TopView(node_id=MINI_1, is_detailed=True), 120, 30)
+    assert "cannot join Nobody answers there. Tried 3 times in 9.00 s. Start it." in details
+    told = session("a", label="agent")
+    counts = (InvariantCount("finite_logits", 40, 0), InvariantCount("contiguous_commit", 2, 0))
+    info = replace(told.session, forgotten_token_count=11_317, invariants=counts)
+    doings.take_sessions(MINI_1, replace(told, session=info))
+    view = TopView(pane="sessions", session_id="a" * 8, is_detailed=True)
+    details = text(doings, view, 120, 30)
+    assert "forgotten   11,317 tokens: it sees them no more" in details
+    assert "promises    checked 42 times, none broken" in details
+
+
+def test_what_is_told_of_a_node_whose_watch_broke_is_no_work_of_now():
+    doings = busy_fleet()
+    doings.trouble(MINI_1, "NODE_UNREACHABLE")
+    assert "3 nodes, 2 alive  0 tok/s" in text(doings)
+
+
+def test_a_join_that_two_nodes_tell_is_one_line():
+    doings = busy_fleet()
+    for teller in (MINI_1, "mini-2" * 4):
+        told = replace(event(7, "mini-9 joined the fleet."), kind="PEER_JOINED")
+        doings.take_node(teller, replace(told, subject_node_id="mini-9" * 4))
+    picture = text(doings)
+    assert picture.count("mini-9 joined") == 1
+    assert "2 nodes  mini-9 joined the fleet." in picture
 
 
 def test_details_of_a_session_have_its_blocks_in_time():

@@ -14,6 +14,7 @@ from engine.verifier import Verifier
 
 SPECS = {
     "contiguous": CacheSpec(CacheKind.CONTIGUOUS, capacity=600),
+    "growing": CacheSpec(CacheKind.CONTIGUOUS, capacity=600, grows=True),
     "sink_window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
     # 3 + 47 + 15 slots are one more than 64: a ring that is short by one rounds to 64.
     "one_over": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=47),

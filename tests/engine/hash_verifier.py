@@ -80,6 +80,7 @@ class SlotRule:
         else:
             self.sink, self.spare, self.limit = 0, 0, spec.capacity
             self.slots = self.ring = round_up(spec.capacity, SEGMENT)
+        self.first_slabs = 1 if spec.grows else self.slots // SEGMENT
 
     @property
     def widest(self) -> int:
@@ -151,18 +152,20 @@ class HashCache:
         self.length = length
 
     def fork_bytes(self, length: int) -> int:
+        return sum(share is not False for share in self._shares(length)) * SLAB_BYTES
+
+    def _shares(self, length: int) -> list[bool | None]:
         shares = self.rule.shares(length, self.last_start, self.written)
-        return sum(share is not False for share in shares) * SLAB_BYTES
+        return shares[: -(-length // SEGMENT)] if self.spec.grows else shares
 
     def fork(self, length: int) -> HashCache:
         self.check_alive()
         if not self.forkable_from <= length <= self.length:
             raise ValueError(f"{length} is outside {self.forkable_from} to {self.length}")
         self._pool.check_room(self.fork_bytes(length))
-        shares = self.rule.shares(length, self.last_start, self.written)
         slabs = [
             _taken(self._pool) if share is None else self._pool.share(slab, will_write=share)
-            for share, slab in zip(shares, self.slabs, strict=True)
+            for share, slab in zip(self._shares(length), self.slabs, strict=False)
         ]
         forked = HashCache(self.spec, self.rule, self._pool, slabs)
         forked.length = forked.last_start = length
@@ -174,6 +177,7 @@ class HashCache:
             raise ValueError(f"the cache holds {self.length} positions already")
         if count > self.rule.limit:
             raise ContextExceeded("the cache is full")
+        self.grow(count)
         for slab in self.slabs:
             slab.payload[:] = np.random.default_rng(seed).integers(1, 1 << 62, (2, SEGMENT))
         self.length = self.last_start = self.written = count
@@ -185,6 +189,19 @@ class HashCache:
             if slab.holders == 1:
                 slab.payload[:] = POISON
             self._pool.give_back(slab)
+
+    @property
+    def reach(self) -> int:
+        return min(self.rule.limit, len(self.slabs) * SEGMENT)
+
+    def growth_bytes(self, count: int) -> int:
+        end = min(self.length + count, self.rule.limit)
+        return max(0, -(-end // SEGMENT) - len(self.slabs)) * SLAB_BYTES if self.spec.grows else 0
+
+    def grow(self, count: int) -> None:
+        needed = self.growth_bytes(count)
+        self._pool.check_room(needed)
+        self.slabs += [_taken(self._pool) for _ in range(needed // SLAB_BYTES)]
 
     def check_alive(self) -> None:
         if self.released:
@@ -274,11 +291,11 @@ class HashVerifier:
         assert evicted is None
         self.pool.check_room(self.bytes_needed(spec))
         rule = self._rule(spec)
-        slabs = [_taken(self.pool) for _ in range(rule.slots // SEGMENT)]
+        slabs = [_taken(self.pool) for _ in range(rule.first_slabs)]
         return HashCache(spec, rule, self.pool, slabs)
 
     def bytes_needed(self, spec: CacheSpec) -> int:
-        return self._rule(spec).slots * SLOT_BYTES
+        return self._rule(spec).first_slabs * SLAB_BYTES
 
     def _rule(self, spec: CacheSpec) -> SlotRule:
         if spec.kind is CacheKind.CONTIGUOUS and not 1 <= spec.capacity <= self.info.context_length:
@@ -300,6 +317,8 @@ class HashVerifier:
             for token in feed.token_ids:
                 if not 0 <= token < VOCABULARY:
                     raise TokenOutOfVocabulary(f"{token}", token_id=str(token))
+        for feed in feeds:
+            feed.cache.grow(len(feed.token_ids))
         self.forward_count += 1
         self.batches.append(tuple(len(feed.token_ids) for feed in feeds))
         return [_tapped(feed) for feed in feeds]

@@ -48,6 +48,7 @@ local = _load("group_ranks")
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 WHOLE = CacheSpec(CacheKind.CONTIGUOUS, capacity=80)
+GROWING = replace(WHOLE, grows=True)
 TOKENS = [(7 * index + index * index) % hashing.VOCABULARY for index in range(200)]
 
 
@@ -100,7 +101,7 @@ class SameAsAlone(RuleBasedStateMachine):
         if made is not None:
             self.pairs[next(self.next)] = made
 
-    @rule(spec=st.sampled_from([RING, WHOLE, replace(WHOLE, capacity=500)]))
+    @rule(spec=st.sampled_from([RING, WHOLE, GROWING, replace(WHOLE, capacity=500)]))
     def allocate(self, spec):
         needed = self.same(
             lambda: self.group.bytes_needed(spec), lambda: self.alone.bytes_needed(spec)

@@ -29,6 +29,7 @@ SPECS = [
     CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=3),
     CacheSpec(CacheKind.SINK_WINDOW, sink=9, window=8),
     CacheSpec(CacheKind.CONTIGUOUS, capacity=120),
+    CacheSpec(CacheKind.CONTIGUOUS, capacity=120, grows=True),
 ]
 BUDGET = 4500
 TTL, MIN_IDLE = 100.0, 10.0
@@ -83,11 +84,11 @@ class StoreMachine(RuleBasedStateMachine):
     def one(self, which):
         return self.live()[which % len(self.live())]
 
-    def evictable(self):
+    def evictable(self, but=None):
         return [
             self.store.get(name).session.slabs
             for name in self.live()
-            if name not in self.waiting and self.now - self.used[name] >= MIN_IDLE
+            if name not in self.waiting and name != but and self.now - self.used[name] >= MIN_IDLE
         ]
 
     def refused(self, needed, free, evictable):
@@ -117,10 +118,22 @@ class StoreMachine(RuleBasedStateMachine):
             self.appended(name, tokens)
 
     def appended(self, name, tokens):
-        with self.store.hold(name, Activity.APPENDING) as record:
-            record.session.append(tokens)
-        self.texts[name] += tokens
+        growth = self.growth(name, len(self.texts[name]) + len(tokens))
+        room = BUDGET - self.store.kv_bytes, freed_together(self.evictable(name))
+        try:
+            with self.store.hold(name, Activity.APPENDING) as record:
+                record.session.append(tokens)
+            self.texts[name] += tokens
+        except OutOfKvMemory:
+            self.refused(growth, *room)
         self.used[name] = self.now
+
+    def growth(self, name, length):
+        """Bytes that the memory of a session that grows lacks for so many positions."""
+        session = self.store.get(name).session
+        slots = self.hashing.SEGMENT * -(-length // self.hashing.SEGMENT)
+        lacking = slots * self.hashing.SLOT_BYTES - session.memory_bytes
+        return max(0, lacking) if session.spec.grows else 0
 
     @precondition(live)
     @rule(whom=st.lists(WHICH, min_size=1, max_size=8), right=st.integers(0, 4), wrong=TOKENS)
@@ -183,6 +196,9 @@ class StoreMachine(RuleBasedStateMachine):
             self.used[name] = self.now
             if name in self.ended:
                 assert isinstance(ended.error, SessionNotFound)
+            elif isinstance(ended.error, OutOfKvMemory):
+                # It stands where it stood, and goes on at the latest in `teardown`.
+                assert self.store.get(name).session.spec.grows
             elif ended.error is not None:
                 raise ended.error
             elif waiting.expected is not None:
@@ -240,10 +256,17 @@ class StoreMachine(RuleBasedStateMachine):
         for record in page:
             assert record.session.history[:] == self.texts[record.session_id]
             spec = record.session.spec
-            assert record.session.memory_bytes == self.verifier.bytes_needed(spec)
+            if spec.grows:
+                assert record.session.memory_bytes <= self.hashing.SLAB_BYTES + (
+                    (len(self.texts[record.session_id]) + self.verifier.info.width)
+                    * self.hashing.SLOT_BYTES
+                )
+            else:
+                assert record.session.memory_bytes == self.verifier.bytes_needed(spec)
 
     def teardown(self):
         """Whatever happened, each session goes on as its text would, and nothing is left."""
+        self.verifier.pool.budget_bytes = self.store._budget_bytes = 1 << 20
         for waiting in self.waiting.values():
             waiting.hold.close()
         for name in self.live():

@@ -87,7 +87,10 @@ def test_a_plan_says_where_evicted_positions_go(
     alone = plan(restored, [verifier], measured)
     assert alone.archive is None
     assert any("fleet join --serve archive=1GiB" in reason for reason in alone.reasons)
-    for other in (replace(restored, without_archive=True), PlanRequest("tiny")):
+    for other in (
+        replace(restored, without_archive=True),
+        replace(restored, kv_strategy=KvStrategy.SINK_WINDOW),
+    ):
         made = plan(other, [verifier, *nodes], measured)
         assert made.archive is None
         assert not any("evicted" in reason for reason in made.reasons)

@@ -35,6 +35,7 @@ def test_a_good_card_is_accepted() -> None:
     check_card(with_model(kv_fixed_bytes=2**64 - 1, backend="mlx"), now_unix=NOW_UNIX)
     check_card(card(announced_at_unix=NOW_UNIX + 86399), now_unix=NOW_UNIX)
     check_card(card(announced_at_unix=0.0, ring_address="h:1"), now_unix=NOW_UNIX)
+    check_card(card(host_id="a" * 64), now_unix=NOW_UNIX)
     check_card(card(archive=ArchiveOffer(1 << 40, 0, 7001, "torch")), now_unix=NOW_UNIX)
 
 
@@ -52,6 +53,8 @@ def test_a_good_card_is_accepted() -> None:
         (card(boot_id=""), CardRule.BAD_BOOT_ID),
         (card(name="\x1b[2J"), CardRule.BAD_TEXT),
         (card(platform="x" * 257), CardRule.BAD_TEXT),
+        (card(host_id="a" * 65), CardRule.BAD_TEXT),
+        (card(host_id="\n"), CardRule.BAD_TEXT),
         (card(addresses=()), CardRule.NO_ADDRESS),
         (card(addresses=("nowhere",)), CardRule.BAD_ADDRESS),
         (card(addresses=("h:1",) * 17), CardRule.BAD_ADDRESS),

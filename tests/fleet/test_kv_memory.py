@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleet.card import ModelOffer
-from fleet.kv_memory import kv_bytes
+from fleet.kv_memory import kv_bytes, opening_bytes
 from fleet.plan import KvStrategy, PlanRequest
 
 
@@ -27,6 +27,18 @@ def test_full_takes_the_whole_context(verifier_offer: ModelOffer) -> None:
     assert kv_bytes(verifier_offer, request) == 1024 * 1024
     unknown = PlanRequest("tiny", kv_strategy=KvStrategy.FULL)
     assert kv_bytes(verifier_offer, unknown) == 1024 * 2048
+
+
+def test_one_that_grows_is_opened_with_a_segment_and_takes_as_much_at_most(
+    verifier_offer: ModelOffer,
+) -> None:
+    offer = replace(verifier_offer, kv_fixed_bytes=5)
+    bounded = PlanRequest("tiny", context_tokens=1000, kv_strategy=KvStrategy.FULL)
+    growing = replace(bounded, grows=True)
+    assert opening_bytes(offer, growing) == 1024 * 256 + 5
+    assert opening_bytes(offer, bounded) == kv_bytes(offer, growing) == kv_bytes(offer, bounded)
+    windowed = replace(growing, kv_strategy=KvStrategy.SINK_WINDOW)
+    assert opening_bytes(offer, windowed) == kv_bytes(offer, windowed)
 
 
 @pytest.mark.parametrize(

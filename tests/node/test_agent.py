@@ -82,7 +82,12 @@ async def test_leaving_turns_health_and_ends_streams(start_agent, tmp_path):
     while (message := await fleet.read()) is not grpc.aio.EOF:
         messages.append(message)
     assert messages[-1].changed.liveness == capability_pb2.LIVENESS_LEFT
-    assert [event["event"] for event in agent.events.said] == ["ready", "draining", "left"]
+    assert [event["event"] for event in agent.events.said] == [
+        "ready",
+        "advice",
+        "draining",
+        "left",
+    ]
     assert not (tmp_path / "mini-1" / "agent.json").exists()
 
 

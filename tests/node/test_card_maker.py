@@ -5,7 +5,7 @@ from fleet.card_rules import check_card
 from fleet.record import version_of
 from fleet.signed_message import card_message, left_message
 from node.errors import StateUnwritable
-from node.machine import Machine, machine, memory_free_bytes
+from node.machine import Machine, host_id_of, machine, memory_free_bytes
 from node.membership.card_maker import CardFacts, CardMaker
 from node.membership.identity import verifies
 from node.state_directory import StateDirectory
@@ -27,7 +27,7 @@ def maker(identity, state):
         fleet_name="default",
         boot_id="boot",
         addresses=("127.0.0.1:7100",),
-        machine=Machine("linux/x86_64", Accelerator("cpu", "processor"), 1 << 33),
+        machine=Machine("linux/x86_64", Accelerator("cpu", "processor"), 1 << 33, "ab" * 16),
         memory_free_bytes=1 << 32,
         models=(NGRAM,),
     )
@@ -40,6 +40,7 @@ def test_the_card_follows_the_rules_and_is_signed(maker, identity):
     assert verifies(identity.public_key, card_message(signed.card_bytes), signed.signature)
     assert (signed.card.incarnation, signed.card.sequence) == (1, 0)
     assert signed.card.software_version == "0.1.0"
+    assert signed.card.host_id == "ab" * 16
 
 
 def test_every_successor_is_newer(maker):
@@ -86,3 +87,11 @@ def test_this_machine_makes_a_card_that_follows_the_rules(identity, state):
     assert 0 < card.memory_free_bytes <= card.memory_total_bytes
     assert card.accelerator.kind in {"cpu", "cuda", "metal"}
     assert "/" in card.platform
+
+
+def test_all_nodes_of_one_running_machine_have_one_host_id_which_does_not_tell_its_name():
+    assert machine().host_id == machine().host_id
+    assert len(machine().host_id) == 32
+    assert host_id_of("a-boot") != host_id_of("another-boot")
+    assert "a-boot" not in host_id_of("a-boot")
+    assert host_id_of("") == ""

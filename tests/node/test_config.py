@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from node.config import Config, build, is_loopback, join_address, split_address
-from node.errors import BadConfig, InsecureBind
+from node.config import Config, answerable, build, is_loopback, join_address, split_address
+from node.errors import BadConfig, InsecureBind, LoopbackBind
 
 
 @pytest.fixture
@@ -124,3 +124,26 @@ def test_configuration_is_a_value():
     assert Config(http_bind="off").http_address is None
     assert Config(name="mini-1").state_path.name == "mini-1"
     assert Config(state="/x/y").state_path == Path("/x/y")
+
+
+@pytest.mark.parametrize(
+    ("peer", "mend"),
+    [
+        ("192.168.1.20:7600", "--bind 0.0.0.0:0 --insecure"),
+        ("mini-1.local:7600", "--bind 0.0.0.0:0 --insecure"),
+        ("[fd00::1]:7600", r"--bind \[::\]:0 --insecure"),
+    ],
+)
+def test_a_peer_that_could_not_answer_to_a_node_on_loopback_is_refused(peer, mend):
+    with pytest.raises(LoopbackBind, match=mend) as caught:
+        build({"peers": ["127.0.0.1:1", peer]}, {})
+    assert caught.value.metadata == {"key": "bind", "peer": peer}
+    config = build({"peers": [peer], "bind": "192.168.1.21:0", "insecure": True}, {})
+    assert config.peers == (peer,)
+    build({"peers": ["127.0.0.1:1", "localhost:2", "[::1]:3"]}, {})
+
+
+def test_peers_of_an_earlier_bind_that_could_not_answer_now_are_not_called():
+    known = ("192.168.1.20:7600", "127.0.0.1:7600")
+    assert answerable(("127.0.0.1",), known) == ("127.0.0.1:7600",)
+    assert answerable(("127.0.0.1", "192.168.1.21"), known) == known

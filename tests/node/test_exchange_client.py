@@ -10,11 +10,18 @@ import pytest
 from fleet.exchange import ExchangeMessage
 from fleet.membership_events import ProbeOutcome
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.membership.exchange_client import ExchangeClient
+from node.membership.exchange_client import ExchangeClient, Unanswered
 from node.membership.peers import Peers
 from node.rpc.listening import listen, make_server
 
 MESSAGE = ExchangeMessage("ab" * 32, bytes(32), (), ())
+
+
+async def why_not(client, address, timeout=5):
+    """The reason for which an exchange with `address` was not answered."""
+    unanswered = await client.exchange(address, MESSAGE, timeout)
+    assert isinstance(unanswered, Unanswered)
+    return unanswered.error.reason
 
 
 @pytest.fixture
@@ -52,7 +59,7 @@ async def answering():
 
 
 async def test_nobody_there(client, value_of):
-    assert await client.exchange("127.0.0.1:1", MESSAGE, 5) is None
+    assert await why_not(client, "127.0.0.1:1") == "NODE_UNREACHABLE"
     assert value_of("kakeya_gossip_exchanges_total", result="unreachable") == 1
     assert await client.probe("127.0.0.1:1", "ab" * 32, 1) is ProbeOutcome.SILENT
     assert await client.ping("127.0.0.1:1", "ab" * 32, 1) is None
@@ -64,7 +71,7 @@ async def test_one_that_hangs_costs_the_timeout(client, answering, value_of):
 
     address = await answering(hang)
     before = time.monotonic()
-    assert await client.exchange(address, MESSAGE, 0.3) is None
+    assert await why_not(client, address, 0.3) == "DEADLINE_EXCEEDED"
     assert 0.25 < time.monotonic() - before < 5
     assert value_of("kakeya_gossip_exchanges_total", result="timeout") == 1
 
@@ -73,7 +80,7 @@ async def test_an_answer_that_does_not_parse(client, answering, value_of):
     async def garbage(request, context):
         return b"\xff" * 40
 
-    assert await client.exchange(await answering(garbage), MESSAGE, 5) is None
+    assert await why_not(client, await answering(garbage)) == "UNEXPECTED_ERROR"
     assert value_of("kakeya_gossip_exchanges_total", result="malformed") == 1
 
 
@@ -81,7 +88,7 @@ async def test_a_refusal_is_counted_apart(client, answering, value_of):
     async def refuse(request, context):
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another fleet")
 
-    assert await client.exchange(await answering(refuse), MESSAGE, 5) is None
+    assert await why_not(client, await answering(refuse)) == "FAILED_PRECONDITION"
     assert value_of("kakeya_gossip_exchanges_total", result="refused") == 1
 
 
@@ -93,10 +100,10 @@ async def test_a_channel_closed_under_a_call_is_no_cancellation(client, peers, a
         await asyncio.Event().wait()
 
     address = await answering(hang)
-    calling = asyncio.ensure_future(client.exchange(address, MESSAGE, 30))
+    calling = asyncio.ensure_future(why_not(client, address, 30))
     await entered.wait()
     await peers.prune((), ())
-    assert await calling is None
+    assert await calling == "CANCELLED"
 
 
 async def test_a_cancelled_caller_is_cancelled(client, answering):

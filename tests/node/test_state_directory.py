@@ -76,6 +76,7 @@ def test_a_write_that_fails_leaves_the_old_content(path, monkeypatch):
     with pytest.raises(StateUnwritable):
         write_durable(target, b"new")
     assert target.read_bytes() == b"old"
+    assert [each.name for each in path.iterdir()] == ["file"], "a leftover takes room"
 
 
 def _fails(descriptor: int) -> None:
@@ -146,3 +147,12 @@ def test_lock_is_a_real_file_lock(path):
     with (path / "lock").open() as stream, pytest.raises(BlockingIOError):
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     state.close()
+
+
+def test_a_disk_that_takes_no_lock_is_told_with_its_mend(path, monkeypatch):
+    def full(descriptor: int, content: bytes, offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StateUnwritable, match=r"lock cannot be written.*No space left.*--state"):
+        StateDirectory(path)

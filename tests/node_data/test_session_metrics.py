@@ -50,6 +50,13 @@ async def test_a_whole_life_is_counted_once(node, client, calls):
         "queued": "kakeya_generation_queue_seconds_count",
         "histories": "kakeya_session_history_tokens_count",
         "history": "kakeya_session_history_tokens_sum",
+        "prefills": "kakeya_prefill_tokens_count",
+        "prefill": "kakeya_prefill_tokens_sum",
+        "prefill_times": "kakeya_prefill_duration_seconds_count",
+        "prefill_time": "kakeya_prefill_duration_seconds_sum",
+        "prefill_seconds": "kakeya_prefill_seconds_total",
+        "continued": "kakeya_generation_history_tokens_count",
+        "continued_tokens": "kakeya_generation_history_tokens_sum",
     }
     before = {key: node.metric(name) for key, name in names.items()}
     ended = node.metric("kakeya_generations_total", end="max_tokens")
@@ -72,6 +79,11 @@ async def test_a_whole_life_is_counted_once(node, client, calls):
     assert grown["history"] == len(PROMPT) + 120
     # The last token of a history is computed with the block behind it.
     assert grown["prefilled"] == len(PROMPT) - 1
+    # One append, in as many forwards as it took; the generation found all computed.
+    assert grown["prefills"] == grown["prefill_times"] == 1
+    assert grown["prefill"] == grown["prefilled"]
+    assert grown["prefill_time"] == pytest.approx(grown["prefill_seconds"])
+    assert (grown["continued"], grown["continued_tokens"]) == (1, len(PROMPT))
     assert grown["generated"] == 120
     assert grown["forwards"] == speculation.verify_forward_count
     assert grown["drafts"] == speculation.block_count > 0

@@ -171,6 +171,29 @@ def test_tensor_links_and_what_archives_are_waited_for():
     )
 
 
+def test_the_host_and_seed_peers_that_cannot_be_joined():
+    answer = capability_pb2.GetNodeResponse(
+        card=capability_pb2.CapabilityCard(host_id="cd" * 16),
+        seed_faults=[
+            capability_pb2.SeedFault(
+                address="10.0.0.9:7600",
+                reason="UNREACHABLE",
+                message="nothing answers there",
+                mend="start a node there",
+                since_seconds=61.5,
+                attempt_count=7,
+            )
+        ],
+    )
+    seen = fleet_wire.node(answer)
+    assert seen.card.host_id == "cd" * 16
+    assert seen.seed_faults == (
+        kakeya.SeedFault(
+            "10.0.0.9:7600", "UNREACHABLE", "nothing answers there", "start a node there", 61.5, 7
+        ),
+    )
+
+
 async def test_leave_drains(node):
     async with AsyncClient(node.address) as client:
         assert await client.fleet.leave(drain_seconds=2.5) == "aa"

@@ -8,9 +8,10 @@ import { hasRole, isArchive, type RoleName } from "./states";
 export interface Doing {
   role: RoleName;
   value: string;
+  unit: string;
   /** The same for small places. */
   short: string;
-  unit: string;
+  shortUnit: string;
   /** For who does not see the figure. */
   words: string;
 }
@@ -34,22 +35,23 @@ function doingIn(role: RoleName, node: NodeView, latest: Sample | undefined): Do
   switch (role) {
     case "verifier": {
       const rate = latest?.tokensPerSecond ?? 0;
-      return { role, ...rateOf(rate, "tok/s"), words: `${tokenRate(rate)} tokens a second` };
+      return { role, ...rateOf(rate, "tok"), words: `${tokenRate(rate)} tokens a second` };
     }
     case "proposer": {
       const rate = latest?.draftsPerSecond ?? 0;
-      return { role, ...rateOf(rate, "drafts/s"), words: `${tokenRate(rate)} drafts a second` };
+      return { role, ...rateOf(rate, "drafts"), words: `${tokenRate(rate)} drafts a second` };
     }
     case "archive": {
       const { value, unit } = byteQuantity(node.archiveBytes);
       const words = `keeps ${bytes(node.archiveBytes)} of ${bytes(node.archiveBudgetBytes)}`;
-      return { role, value, short: value, unit: `${unit} kept`, words };
+      return { role, value, unit: `${unit} kept`, short: value, shortUnit: unit, words };
     }
   }
 }
 
-function rateOf(rate: number, unit: string): Pick<Doing, "value" | "short" | "unit"> {
-  return { value: tokenRate(rate), short: tokenRateShort(rate), unit };
+function rateOf(rate: number, what: string): Omit<Doing, "role" | "words"> {
+  const [value, short] = [tokenRate(rate), tokenRateShort(rate)];
+  return { value, unit: `${what}/s`, short, shortUnit: "/s" };
 }
 
 /** What a sparkline of the node tells: what it does in the role that it is known by. */

@@ -1,20 +1,13 @@
-import { computed } from "@preact/signals";
-import { useMemo } from "preact/hooks";
-
-import type { ModelView, NodeView, Sample } from "../../shared/messages";
+import type { ModelView, NodeView } from "../../shared/messages";
 import { kindName, RoleTag, State } from "../parts/badges";
-import { CopyButton } from "../parts/copy";
-import { Chart, type Line } from "../parts/chart";
 import { second } from "../parts/clock";
 import { Empty } from "../parts/empty";
-import { doingsOf, draftAcceptances, measureOf, rolesOf } from "../parts/doings";
 import { eventLines } from "../parts/event_lines";
 import { EventList, NodeLink } from "../parts/event_list";
 import {
   ago,
   byteRate,
   bytes,
-  bytesOf,
   count,
   dateTime,
   duration,
@@ -22,30 +15,18 @@ import {
   percent,
   plural,
   shortDigest,
-  span,
-  tokenRate,
 } from "../parts/format";
-import { neighbours } from "../parts/hosts";
-import { memoryTone, Meter } from "../parts/meter";
+import { Meter } from "../parts/meter";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
 import { ProblemBox } from "../parts/problem";
 import { href } from "../parts/route";
 import { Snippets } from "../parts/snippets";
-import {
-  hasRole,
-  isArchive,
-  isDown,
-  nodeState,
-  TRANSPORT_NAME,
-  usedBytes,
-  usedShare,
-  type RoleName,
-} from "../parts/states";
-import { Device } from "../parts/topology/device";
+import { hasRole, isArchive, isDown, nodeState, TRANSPORT_NAME } from "../parts/states";
 import { TransferList } from "../parts/transfer_list";
-import { events, node, nodes, sessionKeys, sessions, transfers } from "../state/fleet";
-import { Figure } from "./session";
+import { events, node, sessionKeys, transfers } from "../state/fleet";
+import { Charts } from "./node_charts";
+import { Facts } from "./node_facts";
 import { SessionTable } from "./sessions";
 
 export function NodePage({ nodeId }: { nodeId: string }) {
@@ -91,6 +72,8 @@ export function NodePage({ nodeId }: { nodeId: string }) {
             }}
           />
         )}
+        {!down &&
+          view.seedFaults.map((fault) => <ProblemBox key={fault.address} problem={fault} />)}
         <Facts view={view} />
         <Charts view={view} />
         <Panel title="Models" flush>
@@ -109,18 +92,22 @@ export function NodePage({ nodeId }: { nodeId: string }) {
             <Panel title="Links" note="open tensor links" flush>
               <Links view={view} />
             </Panel>
-            <Panel title="Acceptance" note="as its verifiers measured it" flush>
-              <Acceptances view={view} />
-            </Panel>
+            {hasRole(view, "verifier") && (
+              <Panel title="Acceptance" note="as its verifiers measured it" flush>
+                <Acceptances view={view} />
+              </Panel>
+            )}
           </div>
         </div>
-        <Panel title={plural(own.length, "session")} flush>
-          {own.length === 0 ? (
-            <Empty title="No session is open here" />
-          ) : (
-            <SessionTable keys={own} />
-          )}
-        </Panel>
+        {(own.length > 0 || hasRole(view, "verifier")) && (
+          <Panel title={plural(own.length, "session")} flush>
+            {own.length === 0 ? (
+              <Empty title="No session is open here" />
+            ) : (
+              <SessionTable keys={own} />
+            )}
+          </Panel>
+        )}
         <Panel title="Events and faults" flush>
           {heard.length === 0 ? (
             <Empty title="Nothing happened here yet" />
@@ -212,7 +199,7 @@ function Models({ models }: { models: readonly ModelView[] }) {
                 {[model.quantization, model.dtype].filter((part) => part !== "").join(" · ") || "—"}
               </td>
               <td class="num">{model.stepSeconds > 0 ? duration(model.stepSeconds) : "—"}</td>
-              <td class="num wide">{count(model.contextLength)}</td>
+              <td class="num wide">{model.contextLength > 0 ? count(model.contextLength) : "—"}</td>
               <td class="wide quiet">{model.backend || "—"}</td>
               <td class="wide">
                 <code title={model.weightsDigest}>{shortDigest(model.weightsDigest)}</code>

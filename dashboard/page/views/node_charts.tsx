@@ -1,9 +1,17 @@
 /** The latest quarter of an hour of a node. */
 
+import { useMemo } from "preact/hooks";
+
+import type { NodeView, Sample } from "../../shared/messages";
+import { Chart, type Line } from "../parts/chart";
+import { measureOf, rolesOf } from "../parts/doings";
+import { bytes, tokenRate } from "../parts/format";
+import { Panel } from "../parts/panel";
+
 export function Charts({ view }: { view: NodeView }) {
   const roles = rolesOf(view);
   return (
-    <div class="grid-3">
+    <div class="charts">
       {roles.includes("verifier") && <SpeedChart view={view} />}
       {roles.includes("proposer") && (
         <SampleChart
@@ -122,4 +130,3 @@ function SampleChart({
     </Panel>
   );
 }
-

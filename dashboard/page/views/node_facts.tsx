@@ -1,5 +1,20 @@
 /** What a node is, and what it does in each of its roles. */
 
+import { computed } from "@preact/signals";
+
+import type { NodeView } from "../../shared/messages";
+import { second } from "../parts/clock";
+import { CopyButton } from "../parts/copy";
+import { doingsOf, draftAcceptances } from "../parts/doings";
+import { NodeLink } from "../parts/event_list";
+import { bytes, bytesOf, duration, percent, span } from "../parts/format";
+import { neighbours } from "../parts/hosts";
+import { memoryTone, Meter } from "../parts/meter";
+import { hasRole, isDown, nodeState, usedBytes, usedShare, type RoleName } from "../parts/states";
+import { Device } from "../parts/topology/device";
+import { nodes, sessions } from "../state/fleet";
+import { Figure } from "./session";
+
 /** The protocol versions that most of the fleet speaks at best. */
 const usualProtocol = computed(() => {
   const votes = new Map<number, number>();
@@ -45,22 +60,7 @@ export function Facts({ view }: { view: NodeView }) {
               label={`Memory, ${percent(usedShare(view))}`}
             />
           </div>
-          <div class="key-figure">
-            <h2>K/V</h2>
-            <p class="figure-value">
-              {bytes(view.kvBytes)}{" "}
-              {view.kvBudgetBytes > 0 && <small>/ {bytes(view.kvBudgetBytes)}</small>}
-            </p>
-            <Meter
-              share={view.kvBudgetBytes > 0 ? view.kvBytes / view.kvBudgetBytes : 0}
-              label="K/V of its budget"
-            />
-          </div>
-          <Figure
-            label="Sessions"
-            value={`${view.generatingCount}`}
-            unit={`generating / ${view.sessionCount} open`}
-          />
+          {hasRole(view, "verifier") && <HeldFigures view={view} />}
         </div>
         <dl class="facts">
           <Fact name="Address">
@@ -115,6 +115,30 @@ export function Facts({ view }: { view: NodeView }) {
   );
 }
 
+/** What a verifier holds for its sessions. */
+function HeldFigures({ view }: { view: NodeView }) {
+  return (
+    <>
+      <div class="key-figure">
+        <h2>K/V</h2>
+        <p class="figure-value">
+          {bytes(view.kvBytes)}{" "}
+          {view.kvBudgetBytes > 0 && <small>/ {bytes(view.kvBudgetBytes)}</small>}
+        </p>
+        <Meter
+          share={view.kvBudgetBytes > 0 ? view.kvBytes / view.kvBudgetBytes : 0}
+          label="K/V of its budget"
+        />
+      </div>
+      <Figure
+        label="Sessions"
+        value={`${view.generatingCount}`}
+        unit={`generating / ${view.sessionCount} open`}
+      />
+    </>
+  );
+}
+
 /** A figure for each of its roles. */
 function RoleFigures({ view }: { view: NodeView }) {
   const accepted = draftAcceptances(sessions.value).get(view.nodeId);
@@ -153,4 +177,3 @@ function Fact({ name, children }: { name: string; children: preact.ComponentChil
     </div>
   );
 }
-

@@ -14,7 +14,7 @@ import {
 } from "../parts/answer";
 import { Empty } from "../parts/empty";
 import { NodeLink } from "../parts/event_list";
-import { count, duration, percent, tokenRate } from "../parts/format";
+import { count, duration, percent, plural, tokenRate } from "../parts/format";
 import { nodesByOffer } from "../parts/glance";
 import { Icon } from "../parts/icon";
 import { verifierModels } from "../parts/model_choice";
@@ -48,7 +48,7 @@ const form = signal<Form>({
   temperature: 0,
   seed: "",
   speculation: "auto",
-  kvStrategy: "sink_window",
+  kvStrategy: "auto",
 });
 const showDrafted = signal(true);
 
@@ -235,6 +235,13 @@ function AnswerPanel() {
         <p class="answer-note small">
           <Icon name="warning" size={13} />
           It decoded alone at the end: {done.dropReason.replaceAll("_", " ").toLowerCase()}
+        </p>
+      )}
+      {done !== undefined && done.forgottenTokenCount > 0 && (
+        <p class="answer-note small">
+          <Icon name="warning" size={13} />
+          It sees {plural(done.forgottenTokenCount, "token")} of its history no more: a restored or
+          a full session sees them all.
         </p>
       )}
       {problem !== undefined && (

@@ -1,9 +1,11 @@
+import { Fragment } from "preact";
+
 import type { SessionView } from "../../shared/messages";
 import { State } from "../parts/badges";
 import { Empty } from "../parts/empty";
 import { EventList, NodeLink } from "../parts/event_list";
 import { second } from "../parts/clock";
-import { bytes, count, duration, modelName, percent, tokenRate } from "../parts/format";
+import { bytes, count, duration, modelName, percent, plural, tokenRate } from "../parts/format";
 import { Meter } from "../parts/meter";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
@@ -68,6 +70,7 @@ export function SessionPage({ sessionKey }: { sessionKey: string }) {
             <Pairing view={view} />
             <Cache view={view} />
             <TimeSpent view={view} />
+            {view.invariants.length > 0 && <Invariants view={view} />}
           </div>
         </div>
         {view.linkChanges.length > 0 && <LinkChanges view={view} />}
@@ -221,6 +224,14 @@ function Cache({ view }: { view: SessionView }) {
         )}
         {view.state === "idle" && view.ttlSeconds > 0 && <EvictedIn view={view} />}
       </dl>
+      {view.forgottenTokenCount > 0 && (
+        <div class="drop">
+          <span class="tag warn">forgets</span>
+          <Mend
+            text={`${count(view.forgottenTokenCount)} tokens of the history are seen no more: a restored or a full session sees them all.`}
+          />
+        </div>
+      )}
     </Panel>
   );
 }
@@ -262,6 +273,25 @@ function TimeSpent({ view }: { view: SessionView }) {
             <span>{duration(view.prefillSeconds)}</span>
           </dd>
         </div>
+      </dl>
+    </Panel>
+  );
+}
+
+/** What the node checks of the session's promises. A violation ends it. */
+function Invariants({ view }: { view: SessionView }) {
+  return (
+    <Panel title="Promises" note="checked so far">
+      <dl class="pairs">
+        {view.invariants.map(({ name, checkCount, violationCount }) => (
+          <Fragment key={name}>
+            <dt>{name.replaceAll("_", " ")}</dt>
+            <dd>
+              {plural(checkCount, "time")}
+              {violationCount > 0 && <span class="tag bad">{violationCount} broken</span>}
+            </dd>
+          </Fragment>
+        ))}
       </dl>
     </Panel>
   );

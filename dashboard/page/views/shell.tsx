@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { Icon, Mark, type IconName } from "../parts/icon";
 import { href, route } from "../parts/route";
 import { chooseTheme, theme, type Theme } from "../parts/theme";
-import { connection, sessionKeys, transfers } from "../state/fleet";
+import { connection, nodeIds, sessionKeys, transfers } from "../state/fleet";
 import { EventsView } from "./events";
 import { FleetView } from "./fleet";
 import { NodePage } from "./node";
@@ -47,7 +47,7 @@ export function Shell() {
     main.current?.focus({ preventScroll: true });
   }, [view, id]);
   const { state, gateway } = connection.value;
-  const stale = state === "lost" || gateway.waitingFor !== "";
+  const stale = (state === "lost" || gateway.waitingFor !== "") && nodeIds.value.length > 0;
   return (
     <>
       <a

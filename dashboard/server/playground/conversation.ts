@@ -85,6 +85,7 @@ export class Conversation {
       draftedCount: speculation.draftedCount,
       acceptedCount: speculation.acceptedCount,
       dropReason: speculation.dropReason ?? "",
+      forgottenTokenCount: done.forgottenTokenCount,
       blocks: done.timeline.map(blockView),
     };
   }

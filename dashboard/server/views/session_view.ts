@@ -41,6 +41,12 @@ export function sessionView(
     planReasons: [...plan.reasons],
     archiveNodeIds: [...archives],
     evictedTokenCount: restorer?.evictedTokenCount ?? 0,
+    forgottenTokenCount: session.forgottenTokenCount,
+    invariants: session.invariants.map(({ invariant, checkCount, violationCount }) => ({
+      name: invariant,
+      checkCount,
+      violationCount,
+    })),
     rebuildCount: restorer?.rebuildCount ?? 0,
     tokensPerSecond: activity.tokensPerSecond,
     generationCount: activity.generationCount,

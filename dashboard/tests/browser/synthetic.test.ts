@@ -45,6 +45,19 @@ test("all nodes show by name, without a complaint of the browser", async () => {
   await context.close();
 });
 
+test("a page that is there before any node says what it waits for, and what to start", async () => {
+  const early = await dashboard("");
+  const { page, context, complaints } = await open(browser, early.url, "");
+  await page.getByRole("status").getByText("Waiting for a node of this machine.").waitFor();
+  await page.locator("main").getByText("fleet join").waitFor();
+  expect(await violations(page)).toEqual([]);
+  early.child.tell({ nodes: [fleet.address] });
+  await shown(page);
+  expect(complaints.list).toEqual([]);
+  await context.close();
+  await early.child.end();
+});
+
 test.each(["dark", "light"] as const)(
   "every view at three widths, %s: no rule broken, nothing cut off",
   async (theme) => {

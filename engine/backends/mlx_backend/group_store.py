@@ -86,10 +86,20 @@ class GroupStore:
     """The slabs of the layers that are placed alike, one a segment."""
 
     def __init__(
-        self, group: LayerGroup, placement: Placement, dtype: mx.Dtype, pool: MlxPool
+        self,
+        group: LayerGroup,
+        placement: Placement,
+        dtype: mx.Dtype,
+        pool: MlxPool,
+        *,
+        grows: bool = False,
     ) -> None:
-        """A store without slabs yet; see `take`."""
+        """A store without slabs yet; see `take`. One that `grows` has those of the first segments.
+
+        Any other has those of all of them.
+        """
         self.group = group
+        self.grows = grows
         self.placement = placement
         self.slabs: list[Slab[Payload]] = []
         self.chunks = chunks(placement.segments)
@@ -99,8 +109,23 @@ class GroupStore:
         """Segments whose `promised` copy is this store's; see `SlabPool.give_back`."""
 
     def take(self) -> None:
-        """Takes clean slabs. Raises `OutOfKvMemory` with nothing taken."""
-        self.resize(self.placement)
+        """Takes clean slabs: a store that `grows` those of the first position.
+
+        Raises `OutOfKvMemory` with nothing taken.
+        """
+        segments = self.placement.segments
+        self.extend(self.placement.used(1) if self.grows else len(segments))
+
+    def extend(self, segments: int) -> None:
+        """Takes slabs until it has those of the first `segments`.
+
+        Raises `OutOfKvMemory` with nothing taken.
+        """
+        self._extend(self.placement.segments[:segments])
+
+    def shorten(self, segments: int) -> None:
+        """Gives back the slabs behind the first `segments`."""
+        self._give_back(segments)
 
     def resize(self, placement: Placement) -> None:
         """Takes the slabs that `placement` has more, or gives back those that it has less.
@@ -108,9 +133,16 @@ class GroupStore:
         The segments that both have are the same. Raises `OutOfKvMemory` with
         nothing taken.
         """
+        self._extend(placement.segments)
+        self._give_back(len(placement.segments))
+        self.placement = placement
+        self.chunks = chunks(placement.segments)
+
+    def _extend(self, segments: Sequence[int]) -> None:
+        """Takes the slabs that are missing of these segments, all or none."""
         before = len(self.slabs)
         try:
-            for keys in placement.segments[before:]:
+            for keys in segments[before:]:
                 kind = (len(self.group.layers), self._shape(keys), self.dtype)
                 nbytes = keys * self.group.bytes_per_slot(self.dtype.size)
                 self.slabs.append(self._pool.take(kind, nbytes, self._maker(keys)))
@@ -118,9 +150,6 @@ class GroupStore:
         except BaseException:
             self._give_back(before)
             raise
-        self._give_back(len(placement.segments))
-        self.placement = placement
-        self.chunks = chunks(placement.segments)
 
     def segment(self, index: int) -> Segment:
         """The keys and values of one segment."""
@@ -195,21 +224,23 @@ class GroupStore:
     def fork_bytes(self, length: int, written_from: int) -> int:
         """Bytes that `fork` reserves."""
         final = final_segments(self.placement, length, written_from)
-        return sum(slab.nbytes for slab in self.slabs[final:])
+        shared = self._shared(self.placement, length)
+        return sum(slab.nbytes for slab in self.slabs[final:shared])
 
     def fork(
         self, length: int, written_from: int, placement: Placement | None = None
     ) -> GroupStore:
         """A store of the positions below `length` that shares all slabs until they are written.
 
-        Or those of `placement`, which has as many or fewer of the same segments.
+        One that `grows` shares those of these positions only, and takes others when
+        it comes to them. Or those of `placement`, which has as many or fewer of the same segments.
         Raises `OutOfKvMemory` with nothing taken.
         """
         placement = placement or self.placement
         final = final_segments(placement, length, written_from)
-        store = GroupStore(self.group, placement, self.dtype, self._pool)
+        store = GroupStore(self.group, placement, self.dtype, self._pool, grows=self.grows)
         try:
-            for index, slab in enumerate(self.slabs[: len(placement.segments)]):
+            for index, slab in enumerate(self.slabs[: self._shared(placement, length)]):
                 store.slabs.append(self._pool.share(slab, will_write=index >= final))
                 if index >= final:
                     store._promised.add(index)
@@ -218,6 +249,10 @@ class GroupStore:
             raise
         self._promised = {kept for kept in self._promised if kept >= len(store.slabs)}
         return store
+
+    def _shared(self, placement: Placement, length: int) -> int:
+        """Segments that a fork of the positions below `length` shares."""
+        return placement.used(length) if self.grows else len(placement.segments)
 
     def fill(self, end: int, key: mx.array) -> None:
         """Random numbers in all segments that hold positions below `end`."""

@@ -56,13 +56,15 @@ class MlxKvCache(SlabCache[GroupStore]):
         with ExitStack() as taken:
             stores: list[GroupStore] = []
             for group in layout.groups:
-                stores.append(GroupStore(group, layout.placement(group, spec), dtype, pool))
-                stores[-1].take()
-                taken.callback(stores[-1].release)
+                placement, grows = layout.placement(group, spec), layout.grows(group, spec)
+                store = GroupStore(group, placement, dtype, pool, grows=grows)
+                store.take()
+                taken.callback(store.release)
+                stores.append(store)
             vectors: VectorRing | None = None
-            placement = layout.vector_placement(spec)
-            if placement is not None and encoder is not None:
-                vectors = VectorRing.take(encoder, placement, pool)
+            ring = layout.vector_placement(spec)
+            if ring is not None and encoder is not None:
+                vectors = VectorRing.take(encoder, ring, pool)
                 taken.callback(vectors.release)
             states: Slab[Payload] | None = None
             if rules:

@@ -30,6 +30,7 @@ from engine.restoration.contract import EvictedStore
 from engine.restoration.matching import check_encoder, evicted_shape
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind
+from engine.tokenizer_check import check_tokenizer
 from engine.verifier import Features, Feed, Logits, Output, VerifierInfo
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -173,6 +174,8 @@ class MlxVerifier:
             raise BadParameters("two feeds of one forward are of the same cache")
         for feed, cache in zip(feeds, caches, strict=True):
             self._check_feed(feed, cache)
+        for feed, cache in zip(feeds, caches, strict=True):
+            cache.grow(len(feed.token_ids))
         return caches
 
     def _check_feed(self, feed: Feed, cache: MlxKvCache) -> None:
@@ -199,6 +202,7 @@ def load_verifier(
     """The model in `folder` on MLX's default device; see `engine.backends.load_verifier`."""
     number = mlx_dtype(dtype)
     architecture = read_architecture(folder.path)
+    check_tokenizer(folder.path, architecture.config.vocab_size)
     prepare_process()
     if available_bytes is None:
         available_bytes = psutil.virtual_memory().available

@@ -44,8 +44,12 @@ class GroupStore:
         dtype: torch.dtype,
         pool: TorchPool,
         slabs: list[Slab[Payload]],
+        *,
+        grows: bool = False,
     ) -> None:
+        """`slabs` are those of the first segments; of all, unless the store `grows`."""
         self.group = group
+        self.grows = grows
         self.placement = placement
         self.slabs = slabs
         self.chunks = chunks(placement.segments)
@@ -60,12 +64,32 @@ class GroupStore:
 
     @classmethod
     def take(
-        cls, group: LayerGroup, placement: Placement, dtype: torch.dtype, pool: TorchPool
+        cls,
+        group: LayerGroup,
+        placement: Placement,
+        dtype: torch.dtype,
+        pool: TorchPool,
+        *,
+        grows: bool = False,
     ) -> GroupStore:
-        """A store of clean slabs. Raises `OutOfKvMemory` with nothing taken."""
-        store = cls(group, placement, dtype, pool, [])
-        store.resize(placement)
+        """A store of clean slabs: one that `grows` begins with those of the first position.
+
+        Raises `OutOfKvMemory` with nothing taken.
+        """
+        store = cls(group, placement, dtype, pool, [], grows=grows)
+        store.extend(placement.used(1) if grows else len(placement.segments))
         return store
+
+    def extend(self, segments: int) -> None:
+        """Takes slabs until it has those of the first `segments`.
+
+        Raises `OutOfKvMemory` with nothing taken.
+        """
+        self._extend(self.placement.segments[:segments])
+
+    def shorten(self, segments: int) -> None:
+        """Gives back the slabs behind the first `segments`."""
+        self._give_back(segments)
 
     def resize(self, placement: Placement) -> None:
         """Takes the slabs that `placement` has more, or gives back those that it has less.
@@ -73,17 +97,21 @@ class GroupStore:
         The segments that both have are the same. Raises `OutOfKvMemory` with
         nothing taken.
         """
+        self._extend(placement.segments)
+        self._give_back(len(placement.segments))
+        self.placement = placement
+        self.chunks = chunks(placement.segments)
+
+    def _extend(self, segments: Sequence[int]) -> None:
+        """Takes the slabs that are missing of these segments, all or none."""
         before = len(self.slabs)
         try:
-            for keys in placement.segments[before:]:
+            for keys in segments[before:]:
                 self.slabs.append(self._take(keys))
                 self._view(len(self.slabs) - 1)
         except BaseException:
             self._give_back(before)
             raise
-        self._give_back(len(placement.segments))
-        self.placement = placement
-        self.chunks = chunks(placement.segments)
 
     def read(self, layer: int, masks: Masks) -> FeedSegments:
         """One layer's segments without a copy; `layer` counts within the group."""
@@ -155,21 +183,23 @@ class GroupStore:
     def fork_bytes(self, length: int, written_from: int) -> int:
         """Bytes that `fork` reserves."""
         final = final_segments(self.placement, length, written_from)
-        return sum(slab.nbytes for slab in self.slabs[final:])
+        shared = self._shared(self.placement, length)
+        return sum(slab.nbytes for slab in self.slabs[final:shared])
 
     def fork(
         self, length: int, written_from: int, placement: Placement | None = None
     ) -> GroupStore:
         """A store of the positions below `length` that shares all slabs until they are written.
 
-        Or those of `placement`, which has as many or fewer of the same segments.
+        One that `grows` shares those of these positions only, and takes others when
+        it comes to them. Or those of `placement`, which has as many or fewer of the same segments.
         Raises `OutOfKvMemory` with nothing taken.
         """
         placement = placement or self.placement
         final = final_segments(placement, length, written_from)
-        store = GroupStore(self.group, placement, self.dtype, self._pool, [])
+        store = GroupStore(self.group, placement, self.dtype, self._pool, [], grows=self.grows)
         try:
-            for segment, slab in enumerate(self.slabs[: len(placement.segments)]):
+            for segment, slab in enumerate(self.slabs[: self._shared(placement, length)]):
                 store.slabs.append(self._pool.share(slab, will_write=segment >= final))
                 if segment >= final:
                     store._promised.add(segment)
@@ -179,6 +209,10 @@ class GroupStore:
             raise
         self._promised = {kept for kept in self._promised if kept >= len(store.slabs)}
         return store
+
+    def _shared(self, placement: Placement, length: int) -> int:
+        """Segments that a fork of the positions below `length` shares."""
+        return placement.used(length) if self.grows else len(placement.segments)
 
     def fill(self, end: int, generator: torch.Generator) -> None:
         """Random numbers in all segments that hold positions below `end`."""

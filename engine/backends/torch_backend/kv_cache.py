@@ -57,12 +57,14 @@ class TorchKvCache(SlabCache[GroupStore]):
         with ExitStack() as taken:
             stores: list[GroupStore] = []
             for group in layout.groups:
-                stores.append(GroupStore.take(group, layout.placement(group, spec), dtype, pool))
+                placement = layout.placement(group, spec)
+                grows = layout.grows(group, spec)
+                stores.append(GroupStore.take(group, placement, dtype, pool, grows=grows))
                 taken.callback(stores[-1].release)
             vectors: VectorRing | None = None
-            placement = layout.vector_placement(spec)
-            if placement is not None and encoder is not None:
-                vectors = VectorRing.take(encoder, placement, pool)
+            ring = layout.vector_placement(spec)
+            if ring is not None and encoder is not None:
+                vectors = VectorRing.take(encoder, ring, pool)
                 taken.callback(vectors.release)
             states: Slab[Payload] | None = None
             if layout.state_bytes:

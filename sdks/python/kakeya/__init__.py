@@ -92,6 +92,7 @@ from kakeya.fleet_values import (
     NodeRemoved,
     NodeStatus,
     PeerLink,
+    SeedFault,
     TensorLink,
 )
 from kakeya.fleet_view import AsyncFleet
@@ -125,6 +126,7 @@ from kakeya.values import (
     GenerationDone,
     InvariantCount,
     LinkChange,
+    ProposerStatistics,
     RestorerInfo,
     Resumption,
     SessionInfo,
@@ -214,6 +216,7 @@ __all__ = [
     "PermissionDenied",
     "Placement",
     "Plan",
+    "ProposerStatistics",
     "ProtocolSkew",
     "Rejection",
     "RejectionReason",
@@ -225,6 +228,7 @@ __all__ = [
     "Resumption",
     "Role",
     "RpcError",
+    "SeedFault",
     "Session",
     "SessionActivity",
     "SessionBusy",

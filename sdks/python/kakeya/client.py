@@ -96,7 +96,9 @@ class AsyncClient:
         computed before it returns, more are appended; where that fails, no session
         stays open. `sink_tokens` and `window_tokens` are positions that stay
         resident (the node's defaults: 4 and 1,024); `max_history_tokens` bounds
-        a session of kv_strategy "full", 0 for the model's context length.
+        a session of kv_strategy "full", and takes its memory at once; with 0 the
+        memory follows the history, up to the model's context length, and an append or
+        a generation that finds none raises OutOfKvMemory.
         `speculation` is "auto" (the planner pairs a proposer when it pays),
         "off", or a fixed `Speculation`. `client_label` is for lists and logs, at
         most 128 characters. The same `request_id` within ten minutes gives the same
@@ -106,7 +108,7 @@ class AsyncClient:
         room and the verifier can use it, else "sink_window"; the session's
         `kv_strategy` tells. With "restored" evicted positions stay within reach:
         `restorer` is "archive" (the default: another node keeps them, exact),
-        "projection" (a learned map makes them of a smaller vector each; of the
+        "projection" (a learned map makes them there, of a smaller vector each; of the
         drafter `restorer_model`, or that which is shipped for the verifier), or
         "identity", a check of the plumbing. `restorer_node_id` names the
         archive's node; empty for the nearest with room. `attend` is "archive" (the

@@ -41,7 +41,8 @@ class Card:
     hexadecimal; `addresses` are host:port, best first; `announced_at_unix`
     (seconds since 1970, the owner's clock) orders nothing; `archive` is None for
     a node without one; `http_address` (host:port) is empty when no other machine
-    could reach its HTTP.
+    could reach its HTTP. Nodes of one `host_id` run on one machine and share its memory;
+    empty from nodes that do not tell.
     """
 
     node_id: str
@@ -66,6 +67,7 @@ class Card:
     ttl_seconds: float
     archive: ArchiveOffer | None = None
     http_address: str = ""
+    host_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +205,30 @@ class TensorLink:
 
 
 @dataclass(frozen=True, slots=True)
+class SeedFault:
+    """A seed peer (`address`, host:port as given) that the node cannot join.
+
+    `reason` is UNREACHABLE, NOT_A_NODE, FLEET_MISMATCH, PROTOCOL_SKEW or that of another
+    error; `message` and `mend` are sentences, the mend empty when none is known. It was
+    first tried in vain `since_seconds` ago, and `attempt_count` times in all.
+    """
+
+    address: str
+    reason: str
+    message: str
+    mend: str
+    since_seconds: float
+    attempt_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node as it sees itself.
 
     `metrics_address` and `http_address` are empty when it serves none; `tensor_links`
     are those that are open, either way; `started_at_unix` is when it started, in
-    seconds since 1970 by its own clock.
+    seconds since 1970 by its own clock; `seed_faults` are seed peers that do not answer
+    as nodes of its fleet.
     """
 
     card: Card
@@ -220,3 +240,4 @@ class Node:
     tensor_links: tuple[TensorLink, ...] = ()
     http_address: str = ""
     started_at_unix: float = 0.0
+    seed_faults: tuple[SeedFault, ...] = ()

@@ -16,6 +16,7 @@ from kakeya.fleet_values import (
     NodeRemoved,
     NodeStatus,
     PeerLink,
+    SeedFault,
     TensorLink,
 )
 from kakeya.plan_values import LinkPurpose, Transport
@@ -48,6 +49,7 @@ def card(message: capability_pb2.CapabilityCard) -> Card:
         ttl_seconds=message.ttl_seconds,
         archive=_archive(message.archive) if message.HasField("archive") else None,
         http_address=message.http_address,
+        host_id=message.host_id,
     )
 
 
@@ -133,6 +135,17 @@ def node(message: capability_pb2.GetNodeResponse) -> Node:
         tensor_links=tuple(_tensor_link(link) for link in message.tensor_links),
         http_address=message.http_address,
         started_at_unix=message.started_at_unix,
+        seed_faults=tuple(
+            SeedFault(
+                fault.address,
+                fault.reason,
+                fault.message,
+                fault.mend,
+                fault.since_seconds,
+                fault.attempt_count,
+            )
+            for fault in message.seed_faults
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kakeya import wire
 from kakeya.connection import Connection
@@ -49,6 +49,7 @@ async def succeed(
     back end and threads of a forward, come first, then those alike but for the threads,
     alive ones before suspects, then the nearest. The node that had
     the session is asked before all others when it has `forgotten` it, else not at all.
+    Keys and values are kept there as they were, also where the first node chose how.
     Raises the error of the last node that was tried, and NoPlacement when there is none
     to try.
     """
@@ -59,6 +60,7 @@ async def succeed(
         "weights: start a second verifier, or wait for this one",
         metadata={"weights_digest": offer.weights_digest},
     )
+    opening = _kept_alike(lost, opening)
     candidates = _candidates(nodes, offer)
     # Sorting is stable: the others keep their order.
     candidates.sort(key=lambda pair: not _had_it(pair[0], lost))
@@ -70,6 +72,15 @@ async def succeed(
         except KakeyaError as error:
             failure = error
     raise failure
+
+
+def _kept_alike(lost: Place, opening: Opening) -> Opening:
+    """The opening with the strategy that the lost session had: another's stream would differ."""
+    request = runtime_pb2.CreateSessionRequest()
+    request.CopyFrom(opening.request)
+    # Nodes of an earlier version do not tell.
+    request.kv_strategy = lost.opened.kv_strategy or request.kv_strategy
+    return replace(opening, request=request)
 
 
 def _had_it(node: NodeStatus, lost: Place) -> bool:

@@ -71,7 +71,11 @@ export interface SessionOptions extends RestorerOptions, CallOptions {
   readonly clientLabel?: string | undefined;
   /** The same id within ten minutes gives the same session; made up unless given. */
   readonly requestId?: string | undefined;
-  /** Bounds a session of kvStrategy "full"; the model's context length unless given. */
+  /**
+   * Bounds a session of kvStrategy "full", and takes its memory at once. Unless given the memory
+   * follows the history, up to the model's context length, and an append or a generation that
+   * finds none throws OutOfKvMemory.
+   */
   readonly maxHistoryTokens?: number | undefined;
   /**
    * Whether the session goes on by itself: elsewhere when its verifier is lost, and there

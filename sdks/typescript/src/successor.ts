@@ -88,7 +88,8 @@ export function requestId(): string {
  * The node must serve the same weights. Nodes that compute alike, by number format,
  * back end and threads of a forward, come first, then those alike but for the threads,
  * alive ones before suspects, then the nearest. The node that had the session is asked before all others when it has `forgotten` it, else
- * not at all. Throws the error of the last node that was tried, and NoPlacement when
+ * not at all. Keys and values are kept there as they were, also where the first node
+ * chose how. Throws the error of the last node that was tried, and NoPlacement when
  * there is none.
  */
 export async function succeed(
@@ -108,11 +109,12 @@ export async function succeed(
   );
   const hadIt = ({ node }: Candidate): boolean =>
     node.address === address || (!!nodeId && node.nodeId === nodeId);
+  const alike = keptAlike(lost, opening);
   const able = candidates(nodes, offer);
   const others = able.filter((candidate) => !hadIt(candidate));
   for (const { node, model } of forgotten ? [...able.filter(hadIt), ...others] : others) {
     try {
-      return await openThere(node.address, model.modelId, offer, opening, history, signal);
+      return await openThere(node.address, model.modelId, offer, alike, history, signal);
     } catch (error) {
       if (!(error instanceof KakeyaError)) {
         throw error;
@@ -121,6 +123,14 @@ export async function succeed(
     }
   }
   throw failure;
+}
+
+/** The opening with the strategy that the lost session had: another's stream would differ. */
+function keptAlike(lost: Place, opening: Opening): Opening {
+  const request = clone(CreateSessionRequestSchema, opening.request);
+  // Nodes of an earlier version do not tell.
+  request.kvStrategy = lost.opened.kvStrategy || request.kvStrategy;
+  return { ...opening, request };
 }
 
 interface Candidate {

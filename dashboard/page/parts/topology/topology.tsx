@@ -8,10 +8,10 @@ import type { NodeView } from "../../../shared/messages";
 import { node, nodeIds, nodes, sessions } from "../../state/fleet";
 import { second } from "../clock";
 import { CROWD } from "../crowd";
-import { doingsOf } from "../doings";
+import { doingsOf, rolesOf, type Doing } from "../doings";
 import { ago, bytes, plural } from "../format";
 import { href } from "../route";
-import { hasRole, isArchive, isDown, nodeState, usedBytes, usedShare } from "../states";
+import { isDown, nodeState, usedBytes, usedShare } from "../states";
 import type { Box } from "./curve";
 import { svgPath } from "./curve";
 import { Device } from "./device";
@@ -177,7 +177,7 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
   const view = node(nodeId).value;
   if (view === undefined) return null;
   const down = isDown(view);
-  const doings = doingsOf(view);
+  const [known, ...others] = doingsOf(view);
   const left = box.x - size.width / 2;
   const top = box.y - size.height / 2;
   const classes = ["machine"];
@@ -217,11 +217,12 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
             {down ? (
               <b class="machine-dead">{view.liveness}</b>
             ) : (
-              doings.map(({ role, short, unit }) => (
-                <span key={role} class={role}>
-                  <b>{short}</b> <small>{unit}</small>
-                </span>
-              ))
+              known !== undefined && (
+                <>
+                  <b>{known.short}</b>
+                  <small>{known.unit}</small>
+                </>
+              )
             )}
           </span>
         </span>
@@ -229,19 +230,30 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
           {view.name}
         </span>
         <span class="machine-roles" aria-hidden="true">
-          {down ? <DeadSince view={view} /> : <Roles view={view} />}
+          {down ? <DeadSince view={view} /> : <Roles view={view} others={others} />}
         </span>
       </a>
     </li>
   );
 });
 
-function Roles({ view }: { view: NodeView }) {
+/** Its roles; those that the picture tells nothing of, with what it does in them. */
+function Roles({ view, others }: { view: NodeView; others: readonly Doing[] }) {
   return (
     <>
-      {hasRole(view, "verifier") && <i class="verifier">V</i>}
-      {hasRole(view, "proposer") && <i class="proposer">P</i>}
-      {isArchive(view) && <i class="archive">A</i>}
+      {rolesOf(view).map((role) => {
+        const doing = others.find((each) => each.role === role);
+        return (
+          <i key={role} class={role}>
+            {role[0]!.toUpperCase()}
+            {doing !== undefined && (
+              <span>
+                {doing.short} {doing.shortUnit}
+              </span>
+            )}
+          </i>
+        );
+      })}
       {view.isSelf && <i class="gateway">gateway</i>}
     </>
   );
@@ -254,9 +266,7 @@ function DeadSince({ view }: { view: NodeView }) {
 /** A machine in words, for who does not see it. */
 function description(view: NodeView): string {
   const parts = [view.name, nodeState(view).word];
-  if (hasRole(view, "verifier")) parts.push("verifier");
-  if (hasRole(view, "proposer")) parts.push("proposer");
-  if (isArchive(view)) parts.push("archive");
+  parts.push(...rolesOf(view));
   if (!isDown(view)) {
     parts.push(...doingsOf(view).map(({ words }) => words));
     parts.push(`${bytes(usedBytes(view))} of ${bytes(view.memoryTotalBytes)} memory in use`);

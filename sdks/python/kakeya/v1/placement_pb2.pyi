@@ -30,7 +30,9 @@ class _KvStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KvStrategy
     can use it, else sink_window.
     """
     KV_STRATEGY_FULL: _KvStrategy.ValueType  # 1
-    """Every position stays resident."""
+    """Every position stays resident: memory follows the history, or is taken at
+    once for the longest one where the session was opened with a bound.
+    """
     KV_STRATEGY_SINK_WINDOW: _KvStrategy.ValueType  # 2
     """The first sink_tokens and the last window_tokens stay resident."""
     KV_STRATEGY_RESTORED: _KvStrategy.ValueType  # 3
@@ -44,7 +46,9 @@ KV_STRATEGY_UNSPECIFIED: KvStrategy.ValueType  # 0
 can use it, else sink_window.
 """
 KV_STRATEGY_FULL: KvStrategy.ValueType  # 1
-"""Every position stays resident."""
+"""Every position stays resident: memory follows the history, or is taken at
+once for the longest one where the session was opened with a bound.
+"""
 KV_STRATEGY_SINK_WINDOW: KvStrategy.ValueType  # 2
 """The first sink_tokens and the last window_tokens stay resident."""
 KV_STRATEGY_RESTORED: KvStrategy.ValueType  # 3
@@ -62,8 +66,8 @@ class _RestorerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Restorer
     RESTORER_KIND_ARCHIVE: _RestorerKind.ValueType  # 1
     """Their keys and values, in the memory of another process: exact."""
     RESTORER_KIND_PROJECTION: _RestorerKind.ValueType  # 2
-    """Their context vectors, from which a learned map makes keys and values, in
-    the memory of another process.
+    """Keys and values that a learned map makes of one context vector each, in the
+    memory of another process: fewer bytes are deposited, as many are kept.
     """
     RESTORER_KIND_IDENTITY: _RestorerKind.ValueType  # 3
     """Their keys and values, in the verifier's own process: a check of the
@@ -78,8 +82,8 @@ RESTORER_KIND_UNSPECIFIED: RestorerKind.ValueType  # 0
 RESTORER_KIND_ARCHIVE: RestorerKind.ValueType  # 1
 """Their keys and values, in the memory of another process: exact."""
 RESTORER_KIND_PROJECTION: RestorerKind.ValueType  # 2
-"""Their context vectors, from which a learned map makes keys and values, in
-the memory of another process.
+"""Keys and values that a learned map makes of one context vector each, in the
+memory of another process: fewer bytes are deposited, as many are kept.
 """
 RESTORER_KIND_IDENTITY: RestorerKind.ValueType  # 3
 """Their keys and values, in the verifier's own process: a check of the

@@ -264,7 +264,10 @@ class CreateSessionRequest(_message.Message):
     """
     max_history_tokens: _builtins.int
     """Longest history that a session with kv_strategy full may reach, in
-    tokens; 0 for the model's context length. Ignored otherwise.
+    tokens: its memory is taken when the session is opened, so that no token
+    lacks it later. 0 for the model's context length, with memory taken as the
+    history grows: an AppendTokens or Generate that finds none fails with
+    OUT_OF_KV_MEMORY and leaves the session as it is. Ignored otherwise.
     """
     @_builtins.property
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

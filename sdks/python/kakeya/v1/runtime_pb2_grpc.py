@@ -109,7 +109,9 @@ class RuntimeServiceServicer(object):
         NOT_FOUND (SESSION_NOT_FOUND), INVALID_ARGUMENT (EMPTY_APPEND,
         TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
         (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
-        OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
+        OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), RESOURCE_EXHAUSTED
+        (OUT_OF_KV_MEMORY: a history that grows found no room, with RetryInfo; nothing
+        is appended, unless others took the room meanwhile), UNAVAILABLE
         (DRAINING, with the tokens appended and their computation stopped;
         RESTORER_LOST, with RetryInfo and the tokens appended: the session lives).
         """
@@ -123,7 +125,8 @@ class RuntimeServiceServicer(object):
         history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
         when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
         FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-        session), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+        session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that grows found no
+        room, with RetryInfo; the session stays as it is), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
         was found in time for what was evicted, the session lives and tries again
         with its next operation).
         """

@@ -156,6 +156,21 @@ export interface TensorLink {
   readonly demotionCount: number;
 }
 
+/** A seed peer that a node was told of and cannot join. */
+export interface SeedFault {
+  /** host:port, as it was given. */
+  readonly address: string;
+  /** UNREACHABLE, NOT_A_NODE, FLEET_MISMATCH, PROTOCOL_SKEW, or that of another error. */
+  readonly reason: string;
+  /** A sentence for people. */
+  readonly message: string;
+  /** What mends it; empty when nothing is known to. */
+  readonly mend: string;
+  /** Since it was first tried in vain. */
+  readonly sinceSeconds: number;
+  readonly attemptCount: number;
+}
+
 /** A node as it sees itself. */
 export interface Node {
   readonly card: Card;
@@ -171,4 +186,6 @@ export interface Node {
   readonly httpAddress: string;
   /** When it was started, seconds since 1970 by its own clock. */
   readonly startedAtUnix: number;
+  /** Seed peers that do not answer as nodes of its fleet. */
+  readonly seedFaults: readonly SeedFault[];
 }

@@ -144,6 +144,14 @@ export function node(message: GetNodeResponse): Node {
     tensorLinks: message.tensorLinks.map(tensorLink),
     httpAddress: message.httpAddress,
     startedAtUnix: message.startedAtUnix,
+    seedFaults: message.seedFaults.map((fault) => ({
+      address: fault.address,
+      reason: fault.reason,
+      message: fault.message,
+      mend: fault.mend,
+      sinceSeconds: fault.sinceSeconds,
+      attemptCount: fault.attemptCount,
+    })),
   };
 }
 

@@ -127,7 +127,10 @@ export type CreateSessionRequest = Message<"kakeya.v1.CreateSessionRequest"> & {
 
   /**
    * Longest history that a session with kv_strategy full may reach, in
-   * tokens; 0 for the model's context length. Ignored otherwise.
+   * tokens: its memory is taken when the session is opened, so that no token
+   * lacks it later. 0 for the model's context length, with memory taken as the
+   * history grows: an AppendTokens or Generate that finds none fails with
+   * OUT_OF_KV_MEMORY and leaves the session as it is. Ignored otherwise.
    *
    * @generated from field: uint32 max_history_tokens = 9;
    */
@@ -2134,7 +2137,9 @@ export const RuntimeService: GenService<{
    * NOT_FOUND (SESSION_NOT_FOUND), INVALID_ARGUMENT (EMPTY_APPEND,
    * TOKEN_OUT_OF_VOCABULARY; nothing is appended), FAILED_PRECONDITION
    * (HISTORY_LENGTH_MISMATCH; INVARIANT_VIOLATED, which ends the session),
-   * OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), UNAVAILABLE
+   * OUT_OF_RANGE (CONTEXT_EXCEEDED; nothing is appended), RESOURCE_EXHAUSTED
+   * (OUT_OF_KV_MEMORY: a history that grows found no room, with RetryInfo; nothing
+   * is appended, unless others took the room meanwhile), UNAVAILABLE
    * (DRAINING, with the tokens appended and their computation stopped;
    * RESTORER_LOST, with RetryInfo and the tokens appended: the session lives).
    *
@@ -2151,7 +2156,8 @@ export const RuntimeService: GenService<{
    * history and the session lives. Errors: NOT_FOUND (SESSION_NOT_FOUND, also
    * when the session is closed meanwhile), INVALID_ARGUMENT (BAD_REQUEST),
    * FAILED_PRECONDITION (EMPTY_HISTORY; INVARIANT_VIOLATED, which ends the
-   * session), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
+   * session), RESOURCE_EXHAUSTED (OUT_OF_KV_MEMORY: a history that grows found no
+   * room, with RetryInfo; the session stays as it is), UNAVAILABLE (DRAINING; RESTORER_LOST, with RetryInfo: no archive
    * was found in time for what was evicted, the session lives and tries again
    * with its next operation).
    *

@@ -1,0 +1,41 @@
+"""Asks the nodes of a fleet for their load, all at once and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+
+from kakeya import AsyncClient, KakeyaError, Liveness, Node, NodeStatus, Timeouts
+
+# A node that does not answer in this time is left out.
+ANSWER_SECONDS = 2.0
+
+
+class Loads:
+    """Each node is connected to once, for as long as the stack lives."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._clients: dict[str, AsyncClient] = {}
+
+    async def ask(self, nodes: Iterable[NodeStatus]) -> dict[str, Node]:
+        """What the live ones of `nodes` say of themselves, by node id; silent ones left out."""
+        asked = [each for each in nodes if each.liveness is Liveness.ALIVE and each.address]
+        answers = await asyncio.gather(*(self._ask(each.address) for each in asked))
+        # Where an address leads to another node from here, that one does not answer for it.
+        return {
+            status.node_id: node
+            for status, node in zip(asked, answers, strict=True)
+            if node is not None and node.card.node_id == status.node_id
+        }
+
+    async def _ask(self, address: str) -> Node | None:
+        if address not in self._clients:
+            client = AsyncClient(address, timeouts=Timeouts(unary=ANSWER_SECONDS))
+            self._clients[address] = await self._stack.enter_async_context(client)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._clients[address].fleet.node()
+        except (KakeyaError, TimeoutError):
+            return None

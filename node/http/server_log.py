@@ -1,0 +1,23 @@
+"""What aiohttp's server logs here: the faults of this node, not those of its callers."""
+
+from __future__ import annotations
+
+import logging
+
+from aiohttp.http_exceptions import HttpProcessingError
+
+
+def server_log() -> logging.Logger:
+    """A logger without a traceback for each caller that does not speak HTTP/1.1.
+
+    Such callers are answered with 400. Another node that was given this port as its peer
+    is one of them, once a second.
+    """
+    logger = logging.getLogger("kakeya.http")
+    logger.addFilter(_is_own_fault)
+    return logger
+
+
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)

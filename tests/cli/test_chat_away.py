@@ -1,0 +1,115 @@
+"""What becomes of the words that a person typed while the verifier was away."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from kakeya import NodeUnreachable
+from node.cli.chat_conversation import Conversation, plain_text
+from node.cli.chat_lines import Said
+from node.cli.chat_loop import Chat
+from node.cli.chat_session import AnswerLimits, Branch
+from node.cli.sampling_options import Sampling
+
+TYPING = """
+import sys
+from pathlib import Path
+from node.cli import chat_input
+if sys.argv[2] == "without":
+    chat_input._readline = lambda: None
+typist = chat_input.Typist(Path(sys.argv[1]), has_colours=False)
+print(typist.keep("first\\nsecond"))
+while (text := typist.read()) is not None:
+    print("read", repr(text))
+"""
+
+
+class Words:
+    def encode(self, text):
+        return list(text.encode())
+
+    def decode(self, token_ids, *, skip_special_tokens):
+        return bytes(token_ids).decode()
+
+
+class Session:
+    """A session whose verifier is away: at once, or once it answered a little."""
+
+    resumptions = ()
+
+    def __init__(self, *, answers):
+        self.history = []
+        self._answers = answers
+
+    @property
+    def history_length(self):
+        return len(self.history)
+
+    def append(self, token_ids):
+        if not self._answers:
+            raise NodeUnreachable("no node answers")
+        self.history += token_ids
+
+    def generate(self, *_, **__):
+        self.history += b"so"
+        raise NodeUnreachable("no node answers")
+
+
+class Typist:
+    is_terminal = True
+
+    def __init__(self):
+        self.kept = []
+
+    def keep(self, text):
+        self.kept.append(text)
+        return "kept"
+
+
+def chat(typist, screen, session):
+    codec = SimpleNamespace(
+        detokenizer=lambda **_: SimpleNamespace(push=lambda _: "", flush=lambda: "")
+    )
+    branch = Branch(1, session, Conversation(Words(), plain_text))
+    return Chat(typist, screen, AnswerLimits(Sampling(), 8), codec, branch)
+
+
+@pytest.fixture
+def notices():
+    return []
+
+
+@pytest.fixture
+def shown(notices):
+    return SimpleNamespace(
+        notice=notices.append, answer=lambda *_, **__: None, end_answer=lambda: None
+    )
+
+
+def test_words_that_could_not_be_sent_are_kept_each_time(shown, notices):
+    typist = Typist()
+    talk = chat(typist, shown, Session(answers=False))
+    for _ in range(2):
+        talk._obey(Said("hello"))
+    assert typist.kept == ["hello", "hello"]
+    assert [text for text in notices if text == "kept"] == ["kept", "kept"]
+
+
+def test_words_that_have_a_part_of_their_answer_are_not_said_again(shown):
+    typist = Typist()
+    chat(typist, shown, Session(answers=True))._obey(Said("hello"))
+    assert typist.kept == []
+
+
+@pytest.mark.parametrize("editing", ["with", "without"])
+def test_on_a_terminal_enter_sends_them_and_what_comes_next_is_new(screen, tmp_path, editing):
+    command = [sys.executable, "-c", TYPING, str(tmp_path / "history"), editing]
+    process = screen(command=command)
+    process.wait_for(r"Enter sends them again\n› *(first\nsecond)?$")
+    process.type("\r")
+    process.wait_for(r"read 'first\\nsecond'\n› *$")
+    process.type("new\r")
+    process.wait_for(r"read 'new'\n› *$")
+    process.press("ctrl-d")
+    assert process.end() == 0

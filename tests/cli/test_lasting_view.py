@@ -1,0 +1,46 @@
+import pytest
+from structlog.testing import capture_logs
+
+from node.cli.lasting_view import LastingView
+from node.cli.streams import OutputLost
+
+FULL = OutputLost(OSError(28, "No space left on device"))
+
+
+class Failing:
+    """A view whose output fails as told, a failure a call."""
+
+    def __init__(self, *failures):
+        self._failures = list(failures)
+        self.shown = []
+
+    def loading(self, roles):
+        self.take({"event": "loading", "roles": roles})
+
+    def take(self, event):
+        failure = self._failures.pop(0) if self._failures else None
+        if failure is not None:
+            raise failure
+        self.shown.append(event["event"])
+
+    def close(self):
+        self.take({"event": "close"})
+
+
+@pytest.mark.parametrize("failure", [FULL, BrokenPipeError(32, "Broken pipe")])
+def test_a_node_outlives_its_output_and_says_so_once(failure):
+    inner = Failing(failure, failure, failure, None)
+    view = LastingView(inner)
+    with capture_logs() as log:
+        view.loading(())
+        view.take({"event": "ready"})
+        view.take({"event": "peer_joined"})
+        view.take({"event": "peer_left"})
+        view.close()
+    assert inner.shown == ["peer_left", "close"]
+    assert [line["event"] for line in log] == ["output_lost", "output_back"]
+
+
+def test_what_is_no_loss_of_output_is_not_hidden():
+    with pytest.raises(KeyError):
+        LastingView(Failing(KeyError("x"))).take({"event": "ready"})
