@@ -25,7 +25,8 @@ Example:
   fleet join --serve verifier=Qwen/Qwen3-0.6B --bind 192.168.1.20:7600 --insecure
 
 \b
-Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
+Every option but --config and --json is also a key of the TOML file and a
+KAKEYA_* variable; flags win. docs/configuration.md lists all keys.
 """
 
 
@@ -104,7 +105,7 @@ Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
     "config_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="TOML configuration (KAKEYA_CONFIG).",
+    help="TOML file of keys, docs/configuration.md lists them (KAKEYA_CONFIG).",
 )
 @json_option
 def command(config_file: Path | None, *, as_json: bool, no_mdns: bool, **given: object) -> int:
