@@ -52,7 +52,8 @@ KAKEYA_* variable; flags win. docs/configuration.md lists all keys.
     "--bind",
     type=Address(allow_any_port=True),
     metavar="HOST:PORT",
-    help="Where to answer. Default: 127.0.0.1, the last port or a free one.",
+    help="Where to answer. Default: 127.0.0.1, the last port or a free one. With a --peer on "
+    "another machine: an address that it reaches, such as 0.0.0.0:0 with --insecure.",
 )
 @click.option(
     "--state",

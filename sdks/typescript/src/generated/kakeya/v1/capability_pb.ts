@@ -1848,7 +1848,8 @@ export const CapabilityService: GenService<{
     output: typeof WatchNodeResponseSchema;
   },
   /**
-   * Drains this node and makes it leave the fleet. Only from loopback.
+   * Drains this node and makes it leave the fleet. Only from its own machine:
+   * from loopback, or from another of the machine's own addresses.
    * Errors: PERMISSION_DENIED (NOT_LOOPBACK).
    *
    * @generated from rpc kakeya.v1.CapabilityService.Leave
