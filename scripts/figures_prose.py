@@ -203,7 +203,11 @@ SAID = (
         "features",
         features,
     ),
-    prose("rounds: {}; `python", "decode", lambda found: [f"{found['rounds']}"]),
+    prose(
+        "threads: {}, rounds: {}; `python",
+        "decode",
+        lambda found: [f"{found['threads']['torch']}", f"{found['rounds']}"],
+    ),
     prose(
         "1.3 times at 256 tokens **{}** ({}), 3 times at 8,192 **{}** ({}), 0.6 of the bound at "
         "256 **{}** ({}).",

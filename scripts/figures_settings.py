@@ -42,7 +42,6 @@ SETTINGS = {
         "sink 4 and window 16, 400 tokens",
         "Gemma 3 and 4 and",
         # Decoding, sessions, generation, the verifier.
-        "2 threads",
         "a turn appends 15 tokens and generates 15",
         "nothing beyond 2,048",
         "(With `full`, 32 sessions",
