@@ -38,6 +38,8 @@ how the command prints.
 ```toml
 name = "mini-1"
 serve = ["verifier=tiny"]
+bind = "192.168.1.21:7600"
+insecure = true
 peers = ["192.168.1.20:7600"]
 http_bind = "127.0.0.1:7180"
 ```
