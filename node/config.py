@@ -45,7 +45,7 @@ class Config:
     peers: tuple[str, ...] = ()
     """Seed peers, host:port; one unknown or dead one is dialled every 10 s.
 
-    A node that is bound to loopback takes such alone.
+    A node that is bound to loopback takes peers on loopback alone.
     """
     serve: tuple[str, ...] = ()
     """Roles, each "verifier=MODEL", "proposer=MODEL" or "archive=512MiB"."""
