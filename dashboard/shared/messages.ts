@@ -84,6 +84,11 @@ export interface AcceptanceView {
   draftedCount: number;
 }
 
+/** A seed peer, host:port as it was given, that a node cannot join. */
+export interface SeedFaultView extends Problem {
+  address: string;
+}
+
 /** A download of a model, or a load into memory. */
 export interface TransferView {
   nodeId: string;
@@ -150,6 +155,8 @@ export interface NodeView {
   ways: WayView[];
   links: LinkView[];
   acceptances: AcceptanceView[];
+  /** Seed peers that it was told of and cannot join. */
+  seedFaults: SeedFaultView[];
   /** At most 900, oldest first, one a second; empty before the node told any. */
   samples: Sample[];
 }
@@ -260,7 +267,8 @@ export interface PlanQuestion {
   verifierModel: string;
   proposerModel?: string;
   contextTokens: number;
-  kvStrategy: "full" | "sink_window" | "restored";
+  /** "auto" leaves it to the node. */
+  kvStrategy: "auto" | "full" | "sink_window" | "restored";
   windowTokens?: number;
 }
 
@@ -312,7 +320,8 @@ export interface PlaygroundRequest {
   temperature: number;
   seed?: number;
   speculation: "auto" | "off";
-  kvStrategy: "full" | "sink_window" | "restored";
+  /** "auto" leaves it to the node. */
+  kvStrategy: "auto" | "full" | "sink_window" | "restored";
 }
 
 export type PlaygroundMessage =

@@ -43,6 +43,7 @@ export function nodeView(nodeId: string): NodeView {
     ways: [],
     links: [],
     acceptances: [],
+    seedFaults: [],
     samples: [],
   };
 }

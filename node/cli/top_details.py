@@ -6,6 +6,7 @@ from rich.text import Text
 
 from node.cli.event_lines import EventLine
 from node.cli.fleet_doings import FleetDoings, NodeDoings, SessionDoings
+from node.cli.fleet_notes import fault_line
 from node.cli.quantities import (
     bytes_text,
     rate_text,
@@ -43,6 +44,7 @@ def node_details(doings: FleetDoings, node: NodeDoings, width: int) -> list[Text
             ("machine", f"{card.platform}, {card.accelerator_kind} {card.accelerator_name}")
         )
         facts.append(("software", f"{card.software_version}, protocol {card.protocol_max}"))
+    facts += [("cannot join", fault_line(fault)) for fault in (own.seed_faults if own else ())]
     facts.append(("memory", share_of_bytes_text(used, total) if total else "-"))
     facts += work_facts(node)
     drafted, accepted = doings.drafted_by(status.node_id)

@@ -11,6 +11,7 @@ from fleet_scene import (
     block,
     busy_fleet,
     event,
+    node,
     sample,
     session,
     status,
@@ -22,9 +23,11 @@ from kakeya import (
     EndedSession,
     EventSeverity,
     FleetSnapshot,
+    InvariantCount,
     Liveness,
     NodeChanged,
     NodeRemoved,
+    SeedFault,
     TransferState,
 )
 from node.cli.top_looks import ascii_only, block_cells, fitted, sparkline, split_bar
@@ -107,6 +110,22 @@ def test_a_node_of_several_roles_shows_each_where_there_is_room():
     assert "alive    256 MiB" in text(doings, width=80)
     details = text(doings, TopView(node_id="mini-2" * 4, is_detailed=True), 100, 30)
     assert "0.25 / 1.00 GiB for verifiers" in details
+
+
+def test_details_have_a_seed_peer_that_cannot_be_joined_and_what_a_session_forgot():
+    doings = busy_fleet()
+    fault = SeedFault("10.0.0.9:7600", "UNREACHABLE", "Nobody answers there.", "Start it.", 9.0, 3)
+    doings.take_node(MINI_1, replace(node("mini-1", TOY), seed_faults=(fault,)))
+    details = text(doings, TopView(node_id=MINI_1, is_detailed=True), 120, 30)
+    assert "cannot join Nobody answers there. Tried 3 times in 9.00 s. Start it." in details
+    told = session("a", label="agent")
+    counts = (InvariantCount("finite_logits", 40, 0), InvariantCount("contiguous_commit", 2, 0))
+    info = replace(told.session, forgotten_token_count=11_317, invariants=counts)
+    doings.take_sessions(MINI_1, replace(told, session=info))
+    view = TopView(pane="sessions", session_id="a" * 8, is_detailed=True)
+    details = text(doings, view, 120, 30)
+    assert "forgotten   11,317 tokens: it sees them no more" in details
+    assert "promises    checked 42 times, none broken" in details
 
 
 def test_what_is_told_of_a_node_whose_watch_broke_is_no_work_of_now():

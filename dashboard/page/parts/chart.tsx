@@ -73,7 +73,8 @@ export function Chart({
       {
         width: Math.max(120, element.clientWidth),
         height,
-        padding: [8, 16, 0, 0],
+        // Half of a mark of time with its seconds, so that the last one is whole.
+        padding: [8, 26, 0, 0],
         legend: { show: false },
         cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
         scales: {

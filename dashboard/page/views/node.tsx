@@ -72,6 +72,8 @@ export function NodePage({ nodeId }: { nodeId: string }) {
             }}
           />
         )}
+        {!down &&
+          view.seedFaults.map((fault) => <ProblemBox key={fault.address} problem={fault} />)}
         <Facts view={view} />
         <Charts view={view} />
         <Panel title="Models" flush>
@@ -197,7 +199,7 @@ function Models({ models }: { models: readonly ModelView[] }) {
                 {[model.quantization, model.dtype].filter((part) => part !== "").join(" · ") || "—"}
               </td>
               <td class="num">{model.stepSeconds > 0 ? duration(model.stepSeconds) : "—"}</td>
-              <td class="num wide">{count(model.contextLength)}</td>
+              <td class="num wide">{model.contextLength > 0 ? count(model.contextLength) : "—"}</td>
               <td class="wide quiet">{model.backend || "—"}</td>
               <td class="wide">
                 <code title={model.weightsDigest}>{shortDigest(model.weightsDigest)}</code>

@@ -124,6 +124,12 @@ function ofNode(node: Node | null, card: Card | null, offset: number): NodePart 
       breakerOpen: way.breakerOpen,
     })),
     links: linkViews(node),
+    seedFaults: (node?.seedFaults ?? []).map(({ address, reason, message, mend }) => ({
+      address,
+      reason,
+      message,
+      mend,
+    })),
     acceptances: (node?.acceptances ?? []).map((pair) => ({
       verifierModelId: pair.verifierModelId,
       proposerModelId: pair.proposerModelId,

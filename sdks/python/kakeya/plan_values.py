@@ -218,7 +218,7 @@ class Plan:
     In about four of five sessions the acceptance lies in `acceptance_rate_low` to
     `acceptance_rate_high` (both 0 alone), at which the speeds named alike are predicted.
     `trials` are the proposers that a session tries because they could be faster;
-    `exploring` while `proposer` is one of them, on trial in a session that runs.
+    `exploring` while `proposer` is on trial in a session that runs.
     """
 
     verifier: Placement

@@ -183,7 +183,7 @@ export interface Plan {
   readonly predictedTokensPerSecondLow: number;
   /** At `acceptanceRateHigh`. */
   readonly predictedTokensPerSecondHigh: number;
-  /** Whether the proposer is one of the trials, on trial in a session that runs. */
+  /** Whether the proposer is on trial in a session that runs. */
   readonly exploring: boolean;
   /** Proposers that a session tries because they could be faster. */
   readonly trials: readonly Trial[];
