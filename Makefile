@@ -1,4 +1,5 @@
 # Two commands matter: `make demo` and `make test`. Both set everything up.
+# `make help` lists all targets, each with its sentence behind ##.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,47 +19,51 @@ endif
 
 .PHONY: help setup demo test lint contract stubs clean
 
-help: ## what can be made
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMPS)/python ## the virtual environment, in .venv/
+setup: $(STAMPS)/python ## install the Python side into .venv/
 
 $(STAMPS)/python: pyproject.toml sdks/python/pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or name another with make PYTHON=..."; exit 1; }
 	@mkdir -p $(STAMPS)
+	@echo "setup, 1 of 3: a virtual environment in $(VENV)/, some seconds"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setup, 2 of 3: uv, which installs the rest, some seconds"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt -e 'sdks/python[text]' -e '.[torch,mlx,traces,dev]'
+	@echo "setup, 3 of 3: torch, MLX and this checkout: about a minute, longer where the network is slow"
+	@$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode -c constraints.txt -e 'sdks/python[text]' -e '.[torch,mlx,traces,dev]'
 	@touch $@
 
 $(STAMPS)/npm: package.json sdks/typescript/package.json dashboard/package.json
 	@command -v npm >/dev/null || { echo "npm is missing: install Node.js 20 or newer, the contract checks need it"; exit 1; }
 	@mkdir -p $(STAMPS)
-	@npm install --silent --ignore-scripts --no-package-lock --no-audit --no-fund 2>&1 | grep -v '^npm warn' || true
+	@echo "setup of the TypeScript side: npm's packages in node_modules/, about half a minute"
+	@npm install --loglevel=error --ignore-scripts --no-package-lock --no-audit --no-fund
 	@test -x node_modules/.bin/buf || { echo "npm could not install buf: see npm install"; exit 1; }
 	@# The one install script that is needed: it puts the platform's binary in place.
 	@cd node_modules/bun && node install.js >/dev/null
 	@touch $@
 
-demo: setup ## two nodes, one answer, from nothing
+demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 	@$(RUN) $(BIN)/python -m scripts.demo
 
-test: setup lint contract typescript dashboard-test ## everything else
+test: setup lint contract typescript dashboard-test ## all checks and tests; TESTS=PATH names the Python ones
 	$(RUN) $(BIN)/python -m pytest -n 2 --dist loadfile -q $(TESTS)
 
-lint: setup
+lint: setup ## check format, style, types and who imports whom in the Python code
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-cache
 
-contract: setup $(STAMPS)/npm
+contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken since main, Python stubs as they are
 	node_modules/.bin/buf lint proto
 	node_modules/.bin/buf format -d --exit-code proto
 	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
 	$(BIN)/python scripts/generate_stubs.py --check
 
-stubs: setup ## regenerate the Python stubs from proto/
+stubs: setup ## make the Python stubs anew from proto/
 	$(BIN)/python scripts/generate_stubs.py
 
 # ---- The TypeScript SDK
@@ -69,16 +74,16 @@ TS_CHECKED := $(TS_SOURCES) $(wildcard proto/kakeya/v1/*.proto) sdks/vectors.jso
 
 .PHONY: typescript sdk-ts sdk-ts-check sdk-ts-test sdk-ts-generate
 
-typescript: sdk-ts-check sdk-ts-test ## the TypeScript SDK: checked, and tested under Node and Bun
+typescript: sdk-ts-check sdk-ts-test ## check the TypeScript SDK, and test it under Node and Bun
 
-sdk-ts: $(STAMPS)/sdk-ts ## the TypeScript SDK, built
+sdk-ts: $(STAMPS)/sdk-ts ## build the TypeScript SDK and its examples
 
 $(STAMPS)/sdk-ts: $(STAMPS)/npm $(TS_SOURCES)
 	@$(NODE_BIN)/tsc -p $(TS)/tsconfig.json
 	@$(NODE_BIN)/tsc -p $(TS)/tsconfig.examples.json
 	@touch $@
 
-sdk-ts-check: $(STAMPS)/sdk-ts-check
+sdk-ts-check: $(STAMPS)/sdk-ts-check ## check the TypeScript SDK: messages, format, types
 
 $(STAMPS)/sdk-ts-check: setup $(STAMPS)/sdk-ts $(TS_CHECKED)
 	node $(TS)/scripts/generate.mjs --check
@@ -88,15 +93,15 @@ $(STAMPS)/sdk-ts-check: setup $(STAMPS)/sdk-ts $(TS_CHECKED)
 	@touch $@
 
 # Agents start once, under Node; everything else runs under both.
-sdk-ts-test: setup $(STAMPS)/sdk-ts
+sdk-ts-test: setup $(STAMPS)/sdk-ts ## test the TypeScript SDK under Node and Bun
 	npm run --silent test -w @kakeya/runtime
 	npm run --silent test:bun -w @kakeya/runtime -- --exclude '**/real-fleet.test.ts'
 
-sdk-ts-generate: $(STAMPS)/npm ## regenerate the TypeScript messages from proto/
+sdk-ts-generate: $(STAMPS)/npm ## make the TypeScript messages anew from proto/
 	node $(TS)/scripts/generate.mjs
 
-clean: ## remove what the two commands made
-	rm -rf $(VENV) $(STAMPS) node_modules
+clean: ## remove all that was installed or built here
+	rm -rf $(VENV) $(STAMPS) node_modules dist dashboard/dist sdks/typescript/dist
 
 # The page, its process and its tests' synthetic fleet; the SDK that they use is built before.
 DASHBOARD_SOURCES := $(shell find dashboard -type f \( -name '*.ts' -o -name '*.tsx' -o -name '*.css' -o -name '*.html' -o -name '*.svg' -o -name '*.js' \) -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
@@ -104,14 +109,15 @@ SDK_SOURCES := $(shell find sdks/typescript/src -name '*.ts' 2>/dev/null)
 
 .PHONY: dashboard dashboard-test wheels
 
-dashboard: $(STAMPS)/dashboard ## the page that `fleet dashboard` serves
+dashboard: $(STAMPS)/dashboard ## build the page that `fleet dashboard` serves
 
 $(STAMPS)/dashboard: $(STAMPS)/npm $(SDK_SOURCES) $(DASHBOARD_SOURCES)
+	@echo "building the dashboard, some seconds"
 	@npm run --silent build -w sdks/typescript
 	@npm run --silent build -w dashboard
 	@touch $@
 
-wheels: setup dashboard ## dist/: the node with its dashboard, the clients for Python and TypeScript
+wheels: setup dashboard ## build dist/: the node with its dashboard, the clients for Python and TypeScript
 	@rm -rf dist
 	$(BIN)/uv build --quiet --wheel --out-dir dist sdks/python
 	$(BIN)/uv build --quiet --wheel --out-dir dist .
@@ -126,7 +132,7 @@ $(STAMPS)/chromium:
 		|| { echo "Chromium is missing: install chromium, or set CHROMIUM_PATH"; exit 1; }
 	@touch $@
 
-dashboard-test: setup dashboard $(STAMPS)/chromium ## the dashboard's tests, in a real browser
+dashboard-test: setup dashboard $(STAMPS)/chromium ## check the dashboard, and test it in a real browser
 	$(NODE_BIN)/prettier --check --log-level warn dashboard
 	@npm run --silent check -w dashboard
 	@$(RUN) npm run --silent test -w dashboard

@@ -15,18 +15,12 @@ from engine.generation_report import (
     GenerationTimings,
     StopReason,
 )
-from engine.proposers.contract import DraftSource
 from engine.running import Runner
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
-from engine.speculation.drafter import (
-    NO_DRAFT,
-    BlockDraft,
-    Drafter,
-    DraftingLimits,
-    taken_back,
-)
-from engine.speculation.state import SpeculationState
+from engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits, taken_back
+from engine.speculation.drafting import Drafting
+from engine.speculation.roster import Roster
 from engine.speculation.tally import Tally
 from engine.step import Step
 from engine.turns import Block, PrefillTurn, VerifyTurn
@@ -106,14 +100,13 @@ async def _prefill_step(session: Session, run: Runner, recover: Recover | None) 
         await recover()
 
 
-async def generate(  # noqa: PLR0913 - one seam each
+async def generate(
     session: Session,
-    source: DraftSource | None,
+    proposers: Roster | None,
     parameters: GenerationParameters,
     *,
     run: Runner,
     clock: Callable[[], float],
-    state: SpeculationState | None = None,
     should_stop: Callable[[], bool] = _never,
     on_block: Callable[[BlockTiming], None] = _ignore,
     recover: Recover | None = None,
@@ -123,23 +116,21 @@ async def generate(  # noqa: PLR0913 - one seam each
     `run` runs the verifier's steps, `clock` gives monotonic seconds.
     `should_stop` is asked between blocks and ends with DRAINING. `on_block` hears
     of every block, also of those that `Done` no longer has, or never comes to
-    tell. `state` keeps what earlier generations learned of the same source; the
-    source stays open. `recover` is awaited when the session's restorer is lost:
+    tell. `proposers` keeps what earlier generations learned; its sources stay
+    open. `recover` is awaited when the session's restorer is lost:
     its history and the block are then computed again, and the stream goes on as it
     would have.
 
-    The tokens are the verifier's own choices whatever the source does. Leaving
+    The tokens are the verifier's own choices whatever a source does, and whoever drafts. Leaving
     the iterator (`aclose`, cancellation) stops the work within one block, leaves
     no task behind, and keeps what was committed; the session can go on.
 
     Raises `EmptyHistory`, `BadParameters` when the biases do not fit the
     vocabulary or leave nothing to choose from, `InvariantViolated`,
     `SessionNotFound` when the session ends meanwhile, `RestorerLost` when that is
-    for good, and whatever the source raises but `DraftFailed`.
+    for good, and whatever a source raises but `DraftFailed`.
     """
-    generation = _Generation(
-        session, source, parameters, clock, state or SpeculationState(), recover
-    )
+    generation = _Generation(session, proposers, parameters, clock, recover)
     try:
         stop = await generation.prefill(run, should_stop)
         while stop is None:
@@ -163,10 +154,9 @@ class _Generation:
     def __init__(
         self,
         session: Session,
-        source: DraftSource | None,
+        proposers: Roster | None,
         parameters: GenerationParameters,
         clock: Callable[[], float],
-        state: SpeculationState,
         recover: Recover | None,
     ) -> None:
         if not session.history:
@@ -175,7 +165,7 @@ class _Generation:
         self._session = session
         self._parameters = parameters
         self._clock = clock
-        self._state = state
+        self._proposers = proposers
         self._recover = recover
         self._tally = Tally()
         self._began = clock()
@@ -184,18 +174,18 @@ class _Generation:
         info = session.verifier.info
         # Besides the last committed token, which every forward begins with.
         self._widest = min(parameters.block_size or info.width - 1, info.width - 1)
-        self._drafter: Drafter | None = None
+        self._drafting: Drafting | None = None
         self._asked: asyncio.Future[BlockDraft] | None = None
         self._in_hand: BlockDraft | None = None
         """The draft of a block whose forward lost the restorer."""
-        if source is not None and self._widest > 0:
+        if proposers is not None and self._widest > 0:
             limits = DraftingLimits(
                 block_size=self._widest,
                 vocabulary_size=info.vocabulary_size,
                 deadline_seconds=parameters.draft_deadline_seconds,
                 adaptive=parameters.adaptive,
             )
-            self._drafter = Drafter(source, state, limits, self._tally, clock)
+            self._drafting = Drafting(proposers, limits, self._tally, clock)
 
     @property
     def last_block(self) -> BlockTiming:
@@ -229,16 +219,16 @@ class _Generation:
         draft = self._in_hand
         if draft is None:
             draft = self._in_hand = await self._next_draft()
-            if self._drafter is not None:
+            if self._drafting is not None:
                 behind = limit - len(draft.token_ids) - 1
-                self._drafter.draft_ahead(session.history, draft.token_ids, behind - 1)
+                self._drafting.draft_ahead(session.history, draft.token_ids, behind - 1)
 
         block = Block(draft.token_ids, parameters.sampling, limit, parameters.stop_ids)
         verified = await run(VerifyTurn(session, block, self._clock))
         self._in_hand = None
         step = verified.step
-        if self._drafter is not None:
-            self._drafter.after_block(draft, step, verified.seconds)
+        if self._drafting is not None:
+            self._drafting.after_block(draft, step, verified.seconds)
         if not step.stopped:
             self._ask(uncounted=len(step.committed))
             # Two turns of the event loop bring the request on its way before all else.
@@ -262,19 +252,19 @@ class _Generation:
         asked, self._asked = self._asked, None
         if asked is not None:
             await taken_back(asked)
-        if self._drafter is not None:
-            await self._drafter.close()
+        if self._drafting is not None:
+            await self._drafting.close()
 
     def _ask(self, *, uncounted: int = 0) -> None:
         """Asks for the next draft now, so that its way is hidden behind handing out tokens.
 
         `uncounted` tokens were committed that the tally has not got yet.
         """
-        if self._drafter is None:
+        if self._drafting is None:
             return
         remaining = self._remaining(uncounted)
         if remaining > 1:
-            asking = self._drafter.next_draft(
+            asking = self._drafting.next_draft(
                 self._session.history, remaining - 1, self._seconds_left()
             )
             self._asked = asyncio.ensure_future(asking)
@@ -307,7 +297,9 @@ class _Generation:
                 total_seconds=self._elapsed(),
             ),
             speculation=self._tally.statistics(
-                self._state.drop_reason if self._drafter is not None else None
+                self._proposers.drop_reason
+                if self._proposers is not None and self._drafting is not None
+                else None
             ),
             timeline=tuple(self._tally.timeline),
             seed=0 if sampling.greedy else sampling.seed,
@@ -328,6 +320,7 @@ class _Generation:
             drafted_ahead=draft.ahead,
             start_seconds=started,
             committed_count=len(step.committed),
+            proposer=draft.proposer,
         )
         self._tally.add_block(timing, len(step.committed))
 

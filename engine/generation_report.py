@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from engine.proposers.contract import ProposerKey
+
 # Blocks of the timeline that are kept, the latest.
 TIMELINE_BLOCKS = 256
 
@@ -55,7 +57,8 @@ class BlockTiming:
     draft's round trip, `wait_seconds` what the verifier waited of both,
     `verify_seconds` the forward with choosing the tokens, `start_seconds` the
     block's start since the generation began. `committed_count` tokens became part of
-    the history: the accepted ones and the verifier's own.
+    the history: the accepted ones and the verifier's own. `proposer` is whose draft
+    came, be it empty; None when the verifier decoded alone.
     """
 
     first_index: int
@@ -68,11 +71,28 @@ class BlockTiming:
     drafted_ahead: bool
     start_seconds: float
     committed_count: int = 0
+    proposer: ProposerKey | None = None
 
     @property
     def tried_count(self) -> int:
         """Drafted tokens that were compared: those accepted and one mismatch."""
         return min(self.accepted_count + 1, self.drafted_count)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposerCounts:
+    """What one proposer did in one generation.
+
+    `block_count` blocks for which its draft came, be it empty, committed
+    `committed_count` tokens in `seconds` of waiting and verifying.
+    """
+
+    proposer: ProposerKey
+    block_count: int = 0
+    drafted_count: int = 0
+    accepted_count: int = 0
+    committed_count: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +105,8 @@ class SpeculationStatistics:
     it. `acceptance_length` is generated tokens over `verify_forward_count`,
     prefill not counted. The round trips are those of drafts less the
     proposer's compute time, in seconds. `faults` counts by kind; being slower
-    than alone is no fault, and told by `drop_reason` alone.
+    than alone is no fault, and told by `drop_reason` alone. `proposers` are those that
+    drafted, in the order of their first blocks.
     """
 
     block_count: int = 0
@@ -100,6 +121,7 @@ class SpeculationStatistics:
     drop_reason: DropReason | None = None
     ahead_hit_count: int = 0
     ahead_miss_count: int = 0
+    proposers: tuple[ProposerCounts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

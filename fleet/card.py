@@ -108,7 +108,10 @@ class ArchiveOffer:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """What computes: `kind` is "cpu", "metal" or "cuda"."""
+    """What the node's back ends compute with: `kind` is "cpu", "metal" or "cuda".
+
+    One that is built in, and that no back end can use, does not count.
+    """
 
     kind: str
     name: str

@@ -18,7 +18,7 @@ from fleet.predicted_pair import Server
 
 
 @dataclass(frozen=True, slots=True)
-class KvChoice:
+class ChosenStrategy:
     """A strategy, and a sentence that says why."""
 
     strategy: KvStrategy
@@ -27,12 +27,14 @@ class KvChoice:
 
 def choose_kv_strategy(
     request: PlanRequest, verifier: Server, nodes: Sequence[NodeView], measured: Measurements
-) -> KvChoice:
+) -> ChosenStrategy:
     """The strategy on this verifier; the order of `nodes` plays no part."""
     hindrance = _hindrance(request, verifier, nodes, measured)
     if hindrance:
-        return KvChoice(KvStrategy.SINK_WINDOW, f"Sink and window alone are kept: {hindrance}")
-    return KvChoice(
+        return ChosenStrategy(
+            KvStrategy.SINK_WINDOW, f"Sink and window alone are kept: {hindrance}"
+        )
+    return ChosenStrategy(
         KvStrategy.RESTORED,
         "What leaves the window is restored: the request does not say how keys and values are "
         "kept, and an archive has room for the model's longest history.",

@@ -21,7 +21,7 @@ from fleet.archive_placement import ArchivePlacement, place_archives, planned_to
 from fleet.archive_reasons import full_reason
 from fleet.card import Role
 from fleet.errors import ModelNotFound, NoPlacement
-from fleet.kv_choice import KvChoice, choose_kv_strategy
+from fleet.kv_choice import ChosenStrategy, choose_kv_strategy
 from fleet.kv_memory import kv_bytes
 from fleet.node_view import MeasuredAcceptance, Measurements, NodeView
 from fleet.pairing_rules import Objection, proposer_objection, verifier_objection
@@ -84,15 +84,15 @@ class _Candidate:
     pair: PredictedPair
     verifier: Server
     archives: ArchivePlacement
-    kept: KvChoice
+    kept: ChosenStrategy
 
 
 def _kv_choice(
     request: PlanRequest, verifier: Server, nodes: Sequence[NodeView], measured: Measurements
-) -> KvChoice:
+) -> ChosenStrategy:
     """What the request says, which needs no reason, or the choice that it leaves open."""
     if request.kv_strategy is not None:
-        return KvChoice(request.kv_strategy, "")
+        return ChosenStrategy(request.kv_strategy, "")
     return choose_kv_strategy(request, verifier, nodes, measured)
 
 

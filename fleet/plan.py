@@ -124,7 +124,7 @@ class Plan:
     `acceptance_rate` lies in `acceptance_rate_low` to `acceptance_rate_high` in about four
     of five sessions, and the predictions named alike are those at its ends. `trials` are
     the proposers that could be faster than what was chosen, the most promising first;
-    `exploring` while the proposer is one of them, on trial in a session that runs.
+    `exploring` while the proposer is on trial in a session that runs.
     `exact` tells whether drafting cannot change a token: the verifier is exact
     on its machine, or decodes alone. `archive` keeps what a `restored` session
     evicts; its model is the learned map's, if there is one. `archives` are all that

@@ -52,7 +52,9 @@ def _offers_roads(one: Card, other: Card) -> bool:
 
 
 def _is_one_host(one: Card, other: Card) -> bool:
-    """Whether both announce an address of one machine."""
+    """Whether both run on one machine; told by their addresses where a card does not say."""
+    if one.host_id and other.host_id:
+        return one.host_id == other.host_id
     return bool(_hosts(one) & _hosts(other))
 
 

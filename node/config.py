@@ -45,7 +45,7 @@ class Config:
     peers: tuple[str, ...] = ()
     """Seed peers, host:port; one unknown or dead one is dialled every 10 s.
 
-    A node that is bound to loopback takes such alone.
+    A node that is bound to loopback takes peers on loopback alone.
     """
     serve: tuple[str, ...] = ()
     """Roles, each "verifier=MODEL", "proposer=MODEL" or "archive=512MiB"."""
@@ -62,25 +62,25 @@ class Config:
     session_ttl_seconds: float = 1800.0
     """Idle seconds after which a session is evicted."""
     draft_deadline_seconds: float = 0.25
-    """Longest wait for one draft; a later one is a fault of the proposer."""
+    """Longest wait for one draft, up to 60 s; a later one is a fault of the proposer."""
     archive_deadline_seconds: float = 2.0
-    """Longest wait for one answer of an archive; then what it kept is made anew elsewhere."""
+    """Longest wait for an archive's answer, up to 60 s; then what it kept is made anew."""
     restorer_wait_seconds: float = 15.0
-    """Longest wait for another archive when one was lost; then the operation fails by name."""
+    """Longest wait for another archive after a loss, up to 600 s; then the operation fails."""
     period_seconds: float = 1.0
-    """Gossip period T. A dead node of a fleet of two is known within 7 T."""
+    """Gossip period T, 0.02 to 60 s. A dead node of a fleet of two is known within 7 T."""
     dtype: str = "float32"
-    """Number format of the models' computation."""
+    """Number format of the models' computation: float32 or bfloat16."""
     backend: str = "auto"
     """What computes: torch, mlx, or auto: mlx on Apple silicon, torch elsewhere."""
     group: str = ""
     """Hostfile of the ranks that serve the verifier together; empty for this process alone."""
     group_deadline_seconds: float = 10.0
-    """A rank that is silent for longer is lost, and its group is started again."""
+    """A rank silent for longer, 0.5 to 3600 s, is lost, and its group is started again."""
     links: str = "auto"
     """What carries tensors between nodes: grpc, local, ring, or auto: the fastest measured."""
     drain_seconds: float = 5.0
-    """What running generations get when the node leaves."""
+    """What running generations get when the node leaves, up to 3600 s."""
     log_level: str = "info"
     """debug, info, warning or error."""
     log_format: str = "auto"
@@ -238,7 +238,7 @@ def _parsed(variable: str, kind: str, text: str) -> object:
                 return text
     except (KeyError, ValueError) as error:
         raise BadConfig(
-            f"{variable} = {text!r} is not {_described(kind)}", "correct or unset it", key=variable
+            f"{variable} = {text!r} is not {described(kind)}", "correct or unset it", key=variable
         ) from error
 
 
@@ -262,11 +262,12 @@ def _typed(key: str, kind: str, value: object, source: str) -> object:
         case ("tuple[str, ...]", list() | tuple()) if all(isinstance(part, str) for part in value):
             return tuple(value)
     raise BadConfig(
-        f"{key} = {value!r} in {source} is not {_described(kind)}", "correct it", key=key
+        f"{key} = {value!r} in {source} is not {described(kind)}", "correct it", key=key
     )
 
 
-def _described(kind: str) -> str:
+def described(kind: str) -> str:
+    """A field's type in words: `true or false`, `a number`, `a list of texts`."""
     return {
         "bool": "true or false",
         "int": "a whole number",
@@ -276,9 +277,16 @@ def _described(kind: str) -> str:
 
 
 def _unknown(key: str, known: Collection[str], source: str) -> BadConfig:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+    # What all variables begin with says nothing about how near they are.
+    named = {each.removeprefix(ENVIRONMENT_PREFIX): each for each in known}
+    (near,) = difflib.get_close_matches(
+        key.removeprefix(ENVIRONMENT_PREFIX), named, n=1, cutoff=0.0
+    )
     return BadConfig(
-        f"{key} in {source} is not known", f"did you mean {near[0]}?", key=key, nearest=near[0]
+        f"{key} in {source} is not known",
+        f"did you mean {named[near]}? docs/configuration.md lists all",
+        key=key,
+        nearest=named[near],
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from engine.backends import installed_backends
 from fleet.card import Accelerator
 
 HOST_ID_CHARACTERS = 32
@@ -79,12 +80,14 @@ def _boot_name() -> str:
 
 
 def _accelerator() -> Accelerator:
+    """What a back end of this installation computes with, whatever else is built in.
+
+    The torch back end has no way to a device: it computes with the processor. MLX's
+    wheels compute with the GPU on Apple silicon, with the processor elsewhere.
+    """
     if platform.system() == "Darwin":
-        kind = "metal" if platform.machine() == "arm64" else "cpu"
-        return Accelerator(kind, _processor_of_macos())
-    card = next(iter(sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))), None)
-    if card is not None:
-        return Accelerator("cuda", _field(card, "Model") or "NVIDIA GPU")
+        on_gpu = platform.machine() == "arm64" and "mlx" in installed_backends()
+        return Accelerator("metal" if on_gpu else "cpu", _processor_of_macos())
     return Accelerator("cpu", _field(Path("/proc/cpuinfo"), "model name") or platform.machine())
 
 

@@ -65,7 +65,6 @@ from node.sessions.all_observers import AllObservers
 from node.sessions.breaker_book import BreakerBook
 from node.sessions.generations import Generations
 from node.sessions.observer import SessionObserver
-from node.sessions.pairing import Surroundings
 from node.sessions.runtime_service import RuntimeServicer
 from node.sessions.served_verifier import ServedVerifier
 from node.sessions.served_verifiers import ServedVerifiers
@@ -74,6 +73,7 @@ from node.sessions.session_metrics import SessionMetrics
 from node.sessions.session_totals import SessionTotals
 from node.sessions.session_watch import SessionWatch
 from node.sessions.session_words import SessionWords
+from node.sessions.surroundings import Surroundings
 from node.sessions.truncation_watch import TruncationWatch
 from node.watching.doings import Doings
 from node.watching.model_transfer import ModelTransfer

@@ -38,6 +38,7 @@ from engine.model_folder import ModelFolder
 from engine.proposers.contract import DraftSource
 from engine.proposers.local_source import LocalDraftSource
 from engine.session import Session
+from engine.speculation.roster import Roster
 from engine.verifier import Verifier
 from node.drafting.remote_draft import RemoteDraftSource
 from node.drafting.served_proposer import run_in_thread
@@ -173,7 +174,7 @@ class Bench:
         began = time.perf_counter()
         async for event in generate(
             session,
-            source,
+            Roster.of_one(source) if source is not None else None,
             GenerationParameters(max_tokens=self._new_tokens),
             run=self._worker.run,
             clock=time.perf_counter,

@@ -10,6 +10,8 @@ from functools import partial
 
 import torch
 
+from engine.backends.torch_backend.packed_linear import can_pack
+
 BUFFER_BYTES = 1 << 30
 """Many times any processor's cache."""
 COLUMNS = 4096
@@ -44,8 +46,8 @@ def measure(bandwidth: Bandwidth, dtype: torch.dtype, *, repeats: int = 3) -> No
     """Adds `repeats` readings of every kernel, over a fresh buffer, at torch's thread count.
 
     `sum`, `maximum` and `dot` read and do almost nothing else. `product` is the
-    packed product of two rows with a matrix in `dtype`, where this build has
-    one: as near as a library's kernel comes to the bound.
+    packed product of two rows with a matrix in `dtype`, where this build and
+    processor have one: as near as a library's kernel comes to the bound.
     """
     # Written, not zeros: untouched pages would all be one page, in the cache.
     buffer = torch.ones(BUFFER_BYTES // 4)
@@ -58,7 +60,7 @@ def measure(bandwidth: Bandwidth, dtype: torch.dtype, *, repeats: int = 3) -> No
         _read(bandwidth, name, kernel, repeats)
     matrix = torch.ones(BUFFER_BYTES // dtype.itemsize // COLUMNS, COLUMNS, dtype=dtype)
     del buffer, kernels, kernel
-    if hasattr(_MKLDNN, "_reorder_linear_weight") and hasattr(_MKLDNN, "_linear_pointwise"):
+    if can_pack(dtype):
         packed = _MKLDNN._reorder_linear_weight(matrix, 2)  # noqa: SLF001 - it has no other name
         del matrix
         rows = torch.ones(2, COLUMNS, dtype=dtype)

@@ -21,7 +21,8 @@ context vectors, made of the verifier's hidden states, it guesses a block of up 
 in one pass. It has no embedding and no head; it uses those of `{target}` (weights {digest}...), the
 only verifier that it was trained for. `restorer/` is f_theta, {restorer:.2f} M parameters: a linear
 map from the same context vectors to the verifier's keys and values in all layers, for positions
-that have left its window.
+that have left its window. An archive makes keys and values of the vectors as they come, and keeps
+those: less is deposited, and as much is kept as if keys and values had come.
 
 ## Training
 
@@ -36,8 +37,10 @@ python scripts/train_pair.py --target engine/shipped/{target} --rows ROWS --work
 {steps:,} steps, {tokens:.1f} M tokens, {minutes:.0f} minutes on {threads} thread. The drafter was
 distilled on what `{target}` itself wrote behind stretches of the Python standard library (PSF-2.0);
 f_theta was trained with it, in one loss: the error of keys and values, and the gap of the logits
-against full attention on the path that it serves. `training.json` has the hashes of all inputs and
-files.
+against full attention on the path that it serves, with a sink of 4 tokens and windows of 32, 64 and
+96, on stretches of the same library with one fact of the recall task in them. How it does on other
+text, other forms of facts and other windows was not measured. `training.json` has the hashes of all
+inputs and files.
 """
 
 

@@ -17,7 +17,7 @@ SIDES = (
     ("in_process", "drafts from the same process", PALE_BLUE),
     ("alone", "this engine alone", GREY),
 )
-WIDTH = 0.2
+WIDTH = 0.16
 
 
 def draw(report: Report, target: Path) -> None:
@@ -42,13 +42,16 @@ def panel(axes: Axes, cells: list[Report], kv: str) -> None:
     """One way of choosing tokens."""
     names = [(f"{place} {kv}", label, colour) for place, label, colour in SIDES]
     names.append(("transformers", "transformers' generate", PALE_GREY))
+    names.append((f"remote {kv} ngram", "prompt lookup from another node", INK))
+    names = [name for name in names if all(name[0] in cell["sides"] for cell in cells)]
+    middle = (len(names) - 1) / 2
     for offset, (name, label, colour) in enumerate(names):
         found = [cell["sides"][name] for cell in cells]
         speeds = [side["tokens_per_second_median"] for side in found]
         spans = [side["tokens_per_second_interval_95"] for side in found]
         low = [max(0.0, speed - span[0]) for speed, span in zip(speeds, spans, strict=True)]
         high = [max(0.0, span[1] - speed) for speed, span in zip(speeds, spans, strict=True)]
-        places = [index + (offset - 1.5) * WIDTH for index in range(len(cells))]
+        places = [index + (offset - middle) * WIDTH for index in range(len(cells))]
         axes.bar(
             places,
             speeds,

@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -209,7 +209,7 @@ async def sit(arguments: argparse.Namespace, address: str, pid: int) -> None:
         await sitting.run()
 
 
-def parse() -> argparse.Namespace:
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -228,12 +228,12 @@ def parse() -> argparse.Namespace:
         metavar="REPORT",
         help="adds this run to a report, instead of --out",
     )
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Starts the node, sits, ends the node."""
-    arguments = parse()
+    arguments = parse(words)
     with LocalFleet("soak") as fleet:
         agent = fleet.start("soak", serve=SERVED)
         asyncio.run(sit(arguments, agent.address, agent.pid))

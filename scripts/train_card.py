@@ -24,6 +24,9 @@ tags: [python, recall, speculative-decoding]
 A Qwen3-architecture language model of {parameters:.1f} M parameters in bfloat16. It writes
 Python-looking text and finds the fact that lies somewhere in its context. It exists so that the
 fleet can be run, tested and measured on any machine without a download; it is no coding assistant.
+Its chat template joins messages as comments, so that tools for chats can be tried: it was never
+trained on conversations, and goes on with text that looks like Python. Its 2,048 positions are
+absolute: a session ends there, whatever window it keeps.
 
 ## Data
 
@@ -64,7 +67,9 @@ Held-out files: {full:.3f} bits per byte with full attention, {sink:.3f} with
 
 Recall over held-out code, facts at uniform random depths, one of them asked for at the end; greedy
 decoding, exact match, out of {cases} cases a row. Sink + window can still see a fact that lies in
-its last tokens; the last column counts only facts that it has evicted. With 4 facts, a model that
+its last tokens; the last column counts only facts that it has evicted. One fact is found by its
+form, not by its key: asked for a key that is nowhere, the model answers with the fact that is there
+(`scripts/needle_controls.py`). With 4 facts, a model that
 finds facts but does not tell their keys apart answers 25 of 100; these weights answer
 {several_hits} at {several_context:,} tokens.
 

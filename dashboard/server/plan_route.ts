@@ -2,6 +2,7 @@ import { Client } from "@kakeya/runtime";
 
 import type { PlanView } from "../shared/messages";
 import { Fields } from "./http/fields";
+import { askedStrategy, STRATEGIES } from "./http/strategy";
 import { planView } from "./views/plan_view";
 
 /** Answers a `PlanQuestion`. Throws Refused and what the SDK throws. */
@@ -19,7 +20,7 @@ export async function planFor(
         ? {}
         : { proposerModel: fields.text("proposerModel", 512) }),
       contextTokens: fields.whole("contextTokens", 0, 2 ** 31),
-      kvStrategy: fields.choice("kvStrategy", ["full", "sink_window", "restored"]),
+      kvStrategy: askedStrategy(fields.choice("kvStrategy", STRATEGIES)),
       ...(fields.given("windowTokens")
         ? { windowTokens: fields.whole("windowTokens", 1, 2 ** 31) }
         : {}),

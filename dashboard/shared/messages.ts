@@ -267,7 +267,8 @@ export interface PlanQuestion {
   verifierModel: string;
   proposerModel?: string;
   contextTokens: number;
-  kvStrategy: "full" | "sink_window" | "restored";
+  /** "auto" leaves it to the node. */
+  kvStrategy: "auto" | "full" | "sink_window" | "restored";
   windowTokens?: number;
 }
 
@@ -319,7 +320,8 @@ export interface PlaygroundRequest {
   temperature: number;
   seed?: number;
   speculation: "auto" | "off";
-  kvStrategy: "full" | "sink_window" | "restored";
+  /** "auto" leaves it to the node. */
+  kvStrategy: "auto" | "full" | "sink_window" | "restored";
 }
 
 export type PlaygroundMessage =

@@ -11,6 +11,9 @@ from engine.proposers.info import ProposerInfo
 
 MAX_BLOCK_SIZE = 64
 
+ProposerKey = tuple[str, str]
+"""Node id and model id of a proposer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:

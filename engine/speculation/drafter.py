@@ -1,4 +1,4 @@
-"""Gets the drafts of one generation, in time or not at all.
+"""Gets the drafts of one proposer for one generation, in time or not at all.
 
 Owns the tasks that wait for a source. A draft that is late, malformed or does
 not come costs its block the drafted tokens, is counted by kind, and is told
@@ -9,6 +9,7 @@ raised.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,7 +17,7 @@ from typing import TypeVar
 from engine.errors import DraftFailed, DraftFaultKind
 from engine.generation_report import DropReason
 from engine.history import History
-from engine.proposers.contract import MAX_BLOCK_SIZE, Draft, DraftSource
+from engine.proposers.contract import MAX_BLOCK_SIZE, Draft, DraftSource, ProposerKey
 from engine.speculation.ahead import may_fit, usable_suffix
 from engine.speculation.checks import check_draft
 from engine.speculation.pace import BlockMeasurement
@@ -46,7 +47,8 @@ class DraftingLimits:
 class BlockDraft:
     """The draft for one block, empty when there is none.
 
-    `received` says whether a well-formed one, be it empty, came in time.
+    `received` says whether a well-formed one, be it empty, came in time, and
+    `proposer` whose it is.
     """
 
     token_ids: tuple[int, ...] = ()
@@ -55,6 +57,7 @@ class BlockDraft:
     wait_seconds: float = 0.0
     ahead: bool = False
     received: bool = False
+    proposer: ProposerKey | None = None
 
 
 NO_DRAFT = BlockDraft()
@@ -71,7 +74,7 @@ class _Request:
 
 
 class Drafter:
-    """Drafts for one generation of one session. Has at most one draft in flight."""
+    """One proposer's drafts for one generation. Has at most one draft in flight."""
 
     def __init__(
         self,
@@ -87,7 +90,6 @@ class Drafter:
         self._tally = tally
         self._clock = clock
         self._ahead: _Request | None = None
-        self._last_block_at: float | None = None
 
     async def next_draft(self, history: History, most: int, seconds_left: float) -> BlockDraft:
         """A draft of at most `most` >= 1 tokens behind `history`.
@@ -125,37 +127,34 @@ class Drafter:
             return
         self._ahead = self._request(history, tuple(assumed), self._block_size(most) + 1)
 
-    def after_block(self, draft: BlockDraft, step: Step, verify_seconds: float) -> None:
-        """Learns from a verified block."""
-        state = self._state
-        other_seconds = self._other_seconds(verify_seconds + draft.wait_seconds)
-        if draft.received:
-            state.pace = state.pace.after_block(
-                BlockMeasurement(
-                    drafted_count=step.verified_count,
-                    accepted_count=step.accepted_count,
-                    committed_count=len(step.committed),
-                    verify_seconds=verify_seconds,
-                    wait_seconds=draft.wait_seconds,
-                    round_trip_seconds=draft.draft_seconds + draft.wire_seconds,
-                    compute_seconds=draft.draft_seconds,
-                    other_seconds=other_seconds,
-                )
+    def after_block(
+        self, draft: BlockDraft, step: Step, verify_seconds: float, other_seconds: float
+    ) -> None:
+        """Learns from a block that was verified with the `draft` that came."""
+        self._state.pace = self._state.pace.after_block(
+            BlockMeasurement(
+                drafted_count=step.verified_count,
+                accepted_count=step.accepted_count,
+                committed_count=len(step.committed),
+                verify_seconds=verify_seconds,
+                wait_seconds=draft.wait_seconds,
+                round_trip_seconds=draft.draft_seconds + draft.wire_seconds,
+                compute_seconds=draft.draft_seconds,
+                other_seconds=other_seconds,
             )
-        elif state.pace.dropped and state.breaker.closed:
-            state.pace = state.pace.after_alone_block(verify_seconds, other_seconds)
+        )
 
-    def _other_seconds(self, known_seconds: float) -> float:
-        """What of a block's time went neither into its forward nor into waiting for its draft.
+    async def opened(self, history: History) -> bool:
+        """Asks for one token that nobody will verify; whether a well-formed draft came.
 
-        Handling messages and handing out tokens. A client that reads slowly, or a
-        hiccup, counts as no more than those; the first block of a generation has
-        nothing to be measured from.
+        A fault counts as one of any draft. Nothing is asked of a proposer that is shut out.
         """
-        before, self._last_block_at = self._last_block_at, self._clock()
-        if before is None:
-            return 0.0
-        return min(max(0.0, self._last_block_at - before - known_seconds), known_seconds)
+        if not self._state.breaker.allows(self._clock()):
+            return False
+        patience = self._limits.deadline_seconds
+        self._state.breaker = self._state.breaker.after_asking(self._clock(), patience)
+        drafting = self._source.draft(history.until(len(history)), (), 1)
+        return await self._received(drafting, 1, math.inf) is not None
 
     async def close(self) -> None:
         """Takes back the draft in flight; no task is left when this returns."""

@@ -16,7 +16,9 @@ Whether it pays is judged by adding up, block by block, the tokens that the
 verifier would have made alone in the same time, less those that were committed:
 a cumulative sum (Page, 1954) that drops drafting when too many were lost, and
 whose credit for what was won is bounded. One block then tries again, after ever
-longer times while it fails.
+longer times while it fails. Where the session has another proposer that was faster than
+decoding alone (`engine.speculation.contest`), the sum counts what that one would have
+made: one judgement, whatever the rival is.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ class Pace:
     `verify_steps` (by rows) and `draft_steps` (by drafted tokens) are those of the
     loaded models; `verify_scale` and `draft_scale` how much slower they are now.
     `lost_tokens` is the cumulative sum, negative for tokens won; `other_seconds` are a
-    block's besides verifying and waiting, `alone_seconds` all of one that was decoded alone.
+    block's besides verifying and waiting, `alone_seconds` all of one that was decoded alone,
+    `rival_seconds` those of a token with another proposer, 0 without one. `committed` tokens
+    took `spent_seconds`, both decayed.
     """
 
     verify_steps: MeasuredSteps = FLAT
@@ -100,6 +104,9 @@ class Pace:
     compute_seconds: float = 0.0
     other_seconds: float = 0.0
     alone_seconds: float = 0.0
+    rival_seconds: float = 0.0
+    committed: float = 0.0
+    spent_seconds: float = 0.0
     lost_tokens: float = 0.0
     alone_block_count: int = 0
     retry_after_blocks: int = 0
@@ -115,6 +122,38 @@ class Pace:
     def dropped(self) -> bool:
         """Whether drafting was found slower than alone, and it is not yet time to retry."""
         return self.alone_block_count < self.retry_after_blocks
+
+    @property
+    def given_up(self) -> bool:
+        """Whether drafting was found slower, and does not merely pause to measure alone."""
+        return self.dropped and self.retry_after_blocks > PROBE_BLOCKS
+
+    @property
+    def token_seconds(self) -> float:
+        """Measured seconds a committed token, of about the last ten blocks; 0 before one."""
+        return self.spent_seconds / self.committed if self.committed else 0.0
+
+    def on_trial(self, rival_seconds: float, *, tokens: float) -> Pace:
+        """To be judged anew, against `rival_seconds` a token: `tokens` may be lost.
+
+        Blocks are as long as the acceptance that was assumed at first is worth.
+        """
+        return replace(
+            self,
+            rival_seconds=rival_seconds,
+            lost_tokens=LOST_TOKENS - tokens,
+            alone_block_count=1,
+            retry_after_blocks=1,
+            next_retry_blocks=FIRST_RETRY_BLOCKS,
+        )
+
+    def against(self, rival_seconds: float) -> Pace:
+        """Judged from now on against `rival_seconds` a token; 0 for decoding alone."""
+        return replace(self, rival_seconds=rival_seconds)
+
+    def taken_up(self) -> Pace:
+        """Used again, with nothing lost so far."""
+        return replace(self, rival_seconds=0.0, lost_tokens=0.0, retry_after_blocks=0)
 
     def block_size(self, most: int) -> int:
         """Tokens to draft, 1 to `most` >= 1: the smallest B within `KEPT_SHARE` of the best speed.
@@ -180,6 +219,11 @@ class Pace:
             trials=self.trials * DECAY + block.trial_count,
             accepted=self.accepted * DECAY + block.accepted_count,
             places=self.places.after(block.drafted_count, block.accepted_count),
+            committed=self.committed * DECAY + block.committed_count,
+            spent_seconds=self.spent_seconds * DECAY
+            + block.verify_seconds
+            + block.wait_seconds
+            + block.other_seconds,
             whole_block_share=_smoothed(
                 self.whole_block_share,
                 float(0 < block.drafted_count == block.accepted_count),
@@ -229,7 +273,8 @@ def _judged(pace: Pace, block: BlockMeasurement) -> Pace:
     if pace.alone_seconds == 0.0 and pace.block_count == PROBED_AT:
         return replace(pace, alone_block_count=0, retry_after_blocks=PROBE_BLOCKS)
     alone = pace.alone_seconds or pace.verify_scale * pace.verify_steps.seconds(1)
-    taken = pace.block_seconds(block.drafted_count) / alone
+    rival = min(alone, pace.rival_seconds) if pace.rival_seconds else alone
+    taken = pace.block_seconds(block.drafted_count) / rival
     lost = pace.lost_tokens + taken * (1.0 - TOLERATED_LOSS) - block.committed_count
     if lost > LOST_TOKENS:
         return replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,8 +11,10 @@ from engine.generation_report import (
     TIMELINE_BLOCKS,
     BlockTiming,
     DropReason,
+    ProposerCounts,
     SpeculationStatistics,
 )
+from engine.proposers.contract import ProposerKey
 
 # Round trips that are kept for the percentiles, the latest.
 _ROUND_TRIPS = 1024
@@ -31,6 +34,7 @@ class Tally:
         self._drafted_count = 0
         self._tried_count = 0
         self._accepted_count = 0
+        self._proposers: dict[ProposerKey, ProposerCounts] = {}
         self._wire_seconds: deque[float] = deque(maxlen=_ROUND_TRIPS)
 
     def add_round_trip(self, wire_seconds: float) -> None:
@@ -46,6 +50,16 @@ class Tally:
         self._drafted_count += timing.drafted_count
         self._tried_count += timing.tried_count
         self._accepted_count += timing.accepted_count
+        if timing.proposer is not None:
+            before = self._proposers.get(timing.proposer, ProposerCounts(timing.proposer))
+            self._proposers[timing.proposer] = replace(
+                before,
+                block_count=before.block_count + 1,
+                drafted_count=before.drafted_count + timing.drafted_count,
+                accepted_count=before.accepted_count + timing.accepted_count,
+                committed_count=before.committed_count + committed_count,
+                seconds=before.seconds + timing.wait_seconds + timing.verify_seconds,
+            )
 
     def statistics(self, drop_reason: DropReason | None) -> SpeculationStatistics:
         """The sums so far."""
@@ -63,4 +77,5 @@ class Tally:
             drop_reason=drop_reason,
             ahead_hit_count=self.ahead_hit_count,
             ahead_miss_count=self.ahead_miss_count,
+            proposers=tuple(self._proposers.values()),
         )

@@ -18,7 +18,7 @@ from node.cli.sampling_options import max_tokens_option
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kakeya import AsyncClient
+    from kakeya import AsyncClient, Plan
     from kakeya.client import SpeculationChoice
     from node.cli.comparison import Comparison
     from node.cli.kv_options import KvChoice
@@ -139,7 +139,7 @@ def _print(by_prompt: Mapping[str, Sequence[Comparison]], asked: _Asked, *, as_j
         write_json(
             {
                 "pair": pair_text(last.drafted.plan),
-                "kv_strategy": asked.kv.strategy,
+                "kv_strategy": _strategy(last.drafted.plan, asked),
                 "rounds": asked.rounds,
                 "max_tokens": asked.max_tokens,
                 "prompts": lines,
@@ -149,7 +149,7 @@ def _print(by_prompt: Mapping[str, Sequence[Comparison]], asked: _Asked, *, as_j
         return
     turns = f"{asked.rounds} round{'' if asked.rounds == 1 else 's'}"
     head = (
-        f"{pair_text(last.drafted.plan)}; K/V {asked.kv.strategy}; {turns}, "
+        f"{pair_text(last.drafted.plan)}; K/V {_strategy(last.drafted.plan, asked)}; {turns}, "
         f"{asked.max_tokens} tokens, greedy"
     )
     say(fitted(head, sys.stdout))
@@ -178,6 +178,11 @@ def _print(by_prompt: Mapping[str, Sequence[Comparison]], asked: _Asked, *, as_j
         for line in [*lines, overall]
     ]
     print_table(columns, rows, stream=sys.stdout)
+
+
+def _strategy(plan: Plan, asked: _Asked) -> str | None:
+    """How keys and values were kept; from nodes that do not tell, what was asked for."""
+    return plan.kv_strategy.value if plan.kv_strategy is not None else asked.kv.strategy
 
 
 def _facts(prompt: str, results: Sequence[Comparison]) -> dict[str, str | float | bool]:

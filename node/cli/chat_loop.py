@@ -22,7 +22,7 @@ from node.cli.models import archive_node_of, verifier_of
 from node.cli.output import fields_of
 from node.cli.prefill import prefill_line
 from node.cli.quantities import seconds_text, speed_text
-from node.cli.statistics_text import tokens_per_second
+from node.cli.statistics_text import forgotten_lines, tokens_per_second
 from node.state_directory import default_state
 
 LABEL = "fleet chat"
@@ -218,6 +218,10 @@ class Chat:
         if done is None:
             screen.notice("stopped")
             return
+        if done.forgotten_token_count and not branch.told_forgotten:
+            branch.told_forgotten = True
+            for forgotten in forgotten_lines(done):
+                screen.notice(forgotten)
         screen.event("done", {"text": branch.conversation.messages[-1].content, **fields_of(done)})
         if done.stop_reason in (StopReason.MAX_TOKENS, StopReason.CONTEXT_FULL):
             why = {
@@ -252,6 +256,7 @@ class Chat:
         number = len(self._branches) + 1
         branch = Branch(number, session, conversation.first_turns(count))
         branch.told_resumptions = len(session.resumptions)
+        branch.told_forgotten = self._branch.told_forgotten
         self._branches.append(branch)
         self._branch = branch
         self._screen.notice(f"session {number} goes on after {_turns(count)}; /sessions goes back")

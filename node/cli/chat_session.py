@@ -20,6 +20,7 @@ class Branch:
     conversation: Conversation
     done: GenerationDone | None = None
     told_resumptions: int = 0
+    told_forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,10 +87,21 @@ async def compare(
     order: list[SpeculationChoice | Literal["off"]] = [choice, "off"]
     if alone_first:
         order.reverse()
-    answers = [await answer(client, question, tokenizer, each) for each in order]
+    answers: list[Answer] = []
+    for each in order:
+        answers.append(await answer(client, question, tokenizer, each))
+        question = _kept_alike(question, answers[-1].plan)
     if alone_first:
         answers.reverse()
     return Comparison(question.prompt, drafted=answers[0], alone=answers[1])
+
+
+def _kept_alike(question: Question, plan: Plan) -> Question:
+    """The question with the K/V strategy that the node chose: streams of two would differ."""
+    if plan.kv_strategy is None:
+        return question
+    kv = dataclasses.replace(question.kv, strategy=plan.kv_strategy.value)
+    return dataclasses.replace(question, kv=kv)
 
 
 def _seeded(question: Question) -> Question:

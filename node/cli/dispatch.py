@@ -39,8 +39,9 @@ Example, three terminals:
 
 \b
 Exit codes:
-  0 done   1 a negative result   2 wrong usage   3 an error of the fleet or of this machine
-  130 stopped with Ctrl-C   141 nobody reads the output any more
+  0 done   1 a negative result   2 wrong usage
+  3 an error of the fleet or of this machine
+  130 stopped with Ctrl-C   141 nobody reads the output
 """
 
 

@@ -49,5 +49,7 @@ def report(failure: CommandFailed, *, as_json: bool) -> int:
         }
         sys.stdout.write(json.dumps({"error": error}) + "\n")
     else:
-        sys.stderr.write(f"fleet: {failure.message}\n")
+        from node.cli.output import note
+
+        note(f"fleet: {failure.message}")
     return int(failure.exit_code)

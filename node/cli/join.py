@@ -25,7 +25,8 @@ Example:
   fleet join --serve verifier=Qwen/Qwen3-0.6B --bind 192.168.1.20:7600 --insecure
 
 \b
-Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
+Every option but --config and --json is also a key of the TOML file and a
+KAKEYA_* variable; flags win. docs/configuration.md lists all keys.
 """
 
 
@@ -51,7 +52,8 @@ Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
     "--bind",
     type=Address(allow_any_port=True),
     metavar="HOST:PORT",
-    help="Where to answer. Default: 127.0.0.1, the last port or a free one.",
+    help="Where to answer. Default: 127.0.0.1, the last port or a free one. With a --peer on "
+    "another machine: an address that it reaches, such as 0.0.0.0:0 with --insecure.",
 )
 @click.option(
     "--state",
@@ -103,7 +105,7 @@ Every option is also a key of the TOML file and a KAKEYA_* variable; flags win.
     "config_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="TOML configuration (KAKEYA_CONFIG).",
+    help="TOML file of keys, docs/configuration.md lists them (KAKEYA_CONFIG).",
 )
 @json_option
 def command(config_file: Path | None, *, as_json: bool, no_mdns: bool, **given: object) -> int:

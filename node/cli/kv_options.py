@@ -22,7 +22,7 @@ class KvChoice:
     `restorer_node` is a node's name or the start of its id.
     """
 
-    strategy: str = "sink_window"
+    strategy: str | None = None
     sink_tokens: int | None = None
     window_tokens: int | None = None
     restorer: str | None = None
@@ -37,9 +37,8 @@ _OPTIONS = (
         "--kv",
         "kv_strategy",
         type=click.Choice(["sink_window", "full", "restored"]),
-        default="sink_window",
-        show_default=True,
-        help="Which keys and values stay resident; restored: evicted ones stay within reach.",
+        help="Which keys and values stay resident; restored: evicted ones stay within reach. "
+        "Default: restored where a live archive has room, else sink_window.",
     ),
     click.option(
         "--sink",
@@ -88,7 +87,7 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
     @wraps(command)
     def collecting(
         *args: object,
-        kv_strategy: str,
+        kv_strategy: str | None,
         sink_tokens: int | None,
         window_tokens: int | None,
         restorer: str | None,

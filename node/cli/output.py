@@ -56,13 +56,17 @@ def print_table(
     columns: Sequence[Column], rows: Sequence[Row], *, stream: TextIO, title: str = ""
 ) -> None:
     """Writes a table: folded to the width of a terminal, plain and whole elsewhere."""
-    console = terminal(stream)
-    if console is None:
-        text = plain_table(columns, rows)
-        stream.write(f"{title}\n{text}\n" if title else f"{text}\n")
-        stream.flush()
+    table, console = ScreenTable(columns, rows, title), terminal(stream)
+    if console is not None:
+        console.print(table, crop=False)
+        return
+    if stream.isatty():
+        text = "\n".join(line.plain for line in table.lines(screen_size(stream)[0]))
     else:
-        console.print(ScreenTable(columns, rows, title), crop=False)
+        text = plain_table(columns, rows)
+        text = f"{title}\n{text}" if title else text
+    stream.write(f"{text}\n")
+    stream.flush()
 
 
 def terminal(stream: TextIO) -> Console | None:

@@ -29,7 +29,8 @@ def plan_lines(plan: Plan, *, reads_back: bool = False) -> list[str]:
     lines += [f"  predicted    {prediction_text(plan)}{waits if plan.archives else ''}"]
     if plan.proposer is not None and plan.acceptance_rate_high:
         lines += [f"               {_speeds(plan)}"]
-    lines += [f"  K/V          {bytes_text(plan.kv_bytes)} at most"]
+    kept = f", {plan.kv_strategy.value}" if plan.kv_strategy is not None else ""
+    lines += [f"  K/V          {bytes_text(plan.kv_bytes)} at most{kept}"]
     lines += [
         f"  {'will try' if index == 0 else '':<12} {_place(each.proposer)}: up to "
         f"{speed_text(each.predicted_tokens_per_second_high)}"

@@ -51,7 +51,25 @@ def statistics_lines(done: GenerationDone, plan: Plan) -> list[str]:
     ]
     if done.seed:
         lines.append(f"seed {done.seed}")
-    return lines + restorer_lines(done) + link_lines(done, plan) + fault_lines(done)
+    return [
+        *lines,
+        *forgotten_lines(done),
+        *restorer_lines(done),
+        *link_lines(done, plan),
+        *fault_lines(done),
+    ]
+
+
+def forgotten_lines(done: GenerationDone) -> list[str]:
+    """What of the history the model does not see any more; empty while it sees all."""
+    count = done.forgotten_token_count
+    if not count:
+        return []
+    return [
+        f"forgotten: {count:,} of {done.history_length:,} tokens of the history are out of sink "
+        "and window, and the model does not see them; a larger --window, --kv restored with an "
+        "archive, or --kv full keeps them in sight"
+    ]
 
 
 def restorer_lines(done: GenerationDone) -> list[str]:
@@ -81,20 +99,39 @@ def link_lines(done: GenerationDone, plan: Plan) -> list[str]:
 def drafts_text(done: GenerationDone, plan: Plan) -> str:
     """Who drafted, how much of it was accepted, and the way there."""
     numbers = done.speculation
-    if not numbers.proposer_model_id:
+    if not numbers.proposer_model_id and not numbers.proposers:
         return "no proposer"
-    node = numbers.proposer_node_id[:12]
-    if plan.proposer is not None and plan.proposer.node_id == numbers.proposer_node_id:
-        node = plan.proposer.node_name
     if not numbers.drafted_count:
+        node = _node(numbers.proposer_node_id, plan)
         return f"{numbers.proposer_model_id} on {node} drafted nothing"
+    # Nodes that do not tell who drafted what had one proposer a generation.
+    counts = [
+        (each.model_id, each.node_id, each.accepted_count, each.drafted_count)
+        for each in numbers.proposers
+    ] or [
+        (
+            numbers.proposer_model_id,
+            numbers.proposer_node_id,
+            numbers.accepted_count,
+            numbers.drafted_count,
+        )
+    ]
+    drafted = ", ".join(
+        f"{model} on {_node(node_id, plan)}: {accepted} of {drafted} drafted accepted "
+        f"({share_text(accepted, drafted)})"
+        for model, node_id, accepted, drafted in counts
+    )
     return (
-        f"{numbers.proposer_model_id} on {node}: {numbers.accepted_count} of "
-        f"{numbers.drafted_count} drafted accepted "
-        f"({share_text(numbers.accepted_count, numbers.drafted_count)}), round trip "
-        f"p50 {seconds_text(numbers.round_trip_seconds_p50)} "
+        f"{drafted}, round trip p50 {seconds_text(numbers.round_trip_seconds_p50)} "
         f"p99 {seconds_text(numbers.round_trip_seconds_p99)}"
     )
+
+
+def _node(node_id: str, plan: Plan) -> str:
+    """The node's name where the plan knows it, else the beginning of its id."""
+    placements = (plan.proposer, *(trial.proposer for trial in plan.trials))
+    names = {each.node_id: each.node_name for each in placements if each is not None}
+    return names.get(node_id, node_id[:12])
 
 
 def fault_lines(done: GenerationDone) -> list[str]:

@@ -43,6 +43,7 @@ def _choice(end: End) -> dict[str, object]:
         "prefill_seconds": end.prefill_seconds,
         "first_token_seconds": None,
         "total_seconds": None,
+        "forgotten_tokens": None,
         "resumptions": [
             {
                 "from": each.from_address,
@@ -67,5 +68,6 @@ def _choice(end: End) -> dict[str, object]:
             "seed": done.seed,
             "first_token_seconds": done.timings.first_token_seconds,
             "total_seconds": done.timings.total_seconds,
+            "forgotten_tokens": done.forgotten_token_count,
         }
     return report

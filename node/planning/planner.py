@@ -11,7 +11,7 @@ import grpc.aio
 
 from fleet.card import Card, ModelOffer, Role
 from fleet.errors import FleetError
-from fleet.kv_choice import KvChoice, choose_kv_strategy
+from fleet.kv_choice import ChosenStrategy, choose_kv_strategy
 from fleet.liveness import Liveness
 from fleet.node_view import UNLIMITED_BYTES
 from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
@@ -99,7 +99,7 @@ class Planner:
         collected.free_bytes[self._fleet.self_id] = UNLIMITED_BYTES
         return plan(request, nodes, collected.measurements())
 
-    def kv_choice_here(self, request: PlanRequest, offer: ModelOffer) -> KvChoice:
+    def kv_choice_here(self, request: PlanRequest, offer: ModelOffer) -> ChosenStrategy:
         """How a session on this node's verifier `offer` keeps keys and values, left open."""
         nodes = self._fleet.nodes()
         card = next(view.card for view in nodes if view.card.node_id == self._fleet.self_id)

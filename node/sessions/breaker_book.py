@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from engine.proposers.contract import ProposerKey
 from engine.speculation.breaker import SOUND, Breaker
 from engine.speculation.pace import Pace
 from engine.speculation.state import SpeculationState
-
-ProposerKey = tuple[str, str]
-"""Node id and model id of a proposer."""
 
 
 def _ignore(_key: ProposerKey, _breaker: Breaker) -> None:

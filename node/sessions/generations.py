@@ -103,14 +103,13 @@ class Generations:
                 self._began()
                 observer.began(session_id)
                 try:
-                    source, state = await session.pairing.connect(record.session.history)
+                    proposers = await session.pairing.connect(record.session.history)
                     generation = generate(
                         record.session,
-                        source,
+                        proposers,
                         self._parameters(session, spec, queue_seconds),
                         run=self._runner(session),
                         clock=self._clock,
-                        state=state,
                         should_stop=lambda: self._desk.draining,
                         on_block=partial(self._learn, session, record.session.history),
                         recover=partial(self._recover, session, spec, arrived),
@@ -202,10 +201,10 @@ class Generations:
         self._observer.block(session.session_id, block)
         end = block.first_index + block.committed_count
         looped = session.loops.after(history[block.first_index : end])
-        proposer = session.pairing.plan.proposer
-        if proposer is not None and not looped:
+        if block.proposer is not None and not looped:
+            _node_id, model_id = block.proposer
             self._ledger.record(
-                (session.spec.model_id, proposer.model_id),
+                (session.spec.model_id, model_id),
                 session.session_id,
                 drafted_count=block.drafted_count,
                 tried_count=block.tried_count,

@@ -1,76 +1,35 @@
-"""The proposer of one session: chosen, connected, dropped, chosen again."""
+"""The proposers of one session: chosen, connected, tried, dropped, chosen again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
-import grpc.aio
+from dataclasses import replace
 
 from engine.generation_report import DropReason
 from engine.history import History
-from engine.proposers.contract import DraftSource
-from engine.proposers.local_source import LocalDraftSource
+from engine.proposers.contract import ProposerKey
 from engine.session import Session
-from engine.session_features import SessionFeatures
-from engine.speculation.pace import Pace
-from engine.speculation.state import SpeculationState
-from engine.speculation.steps import FLAT, MeasuredSteps
+from engine.speculation.roster import Rival, Roster
 from engine.verifier import VerifierInfo
-from fleet.card import ModelOffer, Role
 from fleet.errors import FleetError, ModelNotFound, NoPlacement
 from fleet.plan import Placement, Plan
-from node.drafting.remote_draft import OPEN_TIMEOUT_SECONDS, RemoteDraftSource
-from node.drafting.served_proposer import ServedProposer
-from node.links.encoder_fetch import EncoderShelf, ProposerAddress
-from node.links.feature_sender import FeatureSender, ReadFeatures
+from node.drafting.remote_draft import RemoteDraftSource
 from node.links.link_log import LinkLog
-from node.links.open_links import OpenLinks
-from node.planning.fleet_view import FleetView
-from node.planning.planner import Planner
-from node.sessions.breaker_book import BreakerBook, SharedSpeculationState
 from node.sessions.conditioning import Conditioning
+from node.sessions.draft_connections import DraftConnections, key_of
 from node.sessions.runtime_wire import SessionSpec, SpeculationChoice
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the pairings of one node share.
-
-    `observe_round_trip` takes each remote draft's round trip in seconds.
-    """
-
-    fleet: FleetView
-    planner: Planner
-    proposers: Mapping[str, ServedProposer]
-    breakers: BreakerBook
-    observe_round_trip: Callable[[float], None]
-    encoders: EncoderShelf
-    links: OpenLinks
-
-
-@dataclass(slots=True)
-class _Connection:
-    """A source, the channel below it (None in process), and what was learned of it.
-
-    `features` are the vectors that the source reads, None when it takes none.
-    """
-
-    placement: Placement
-    source: DraftSource
-    channel: grpc.aio.Channel | None
-    state: SharedSpeculationState
-    features: SessionFeatures | None
+from node.sessions.surroundings import Surroundings
 
 
 class Pairing:
-    """The plan of one session and, while it speculates, its draft source.
+    """The plan of one session and, while it speculates, its proposers.
 
-    The source opens with the first generation and stays for the session. With
-    speculation auto a session that decodes alone, or whose proposer is
-    dropped, is planned anew at its next generation. A proposer that takes context
-    vectors gets those of the attached session; where their encoder cannot be had
-    the session decodes alone, dropped for FEATURES.
+    Their sources open with the first generation and stay for the session. With
+    speculation auto the session also tries the plan's `trials` on its own stream, and
+    the fastest drafts; one that decodes alone, or whose proposer is dropped, is planned
+    anew at its next generation. A proposer that takes context vectors gets those of the
+    attached session, which makes them for one proposer at most: the planned one, else
+    the first of the trials that takes any, whose encoder nobody waits for. Where the
+    planned one's cannot be had the session decodes alone, dropped for FEATURES.
     """
 
     def __init__(
@@ -85,34 +44,48 @@ class Pairing:
 
         Raises `NoPlacement`.
         """
-        self._info = info
         self._around = around
         self._choice = spec.speculation.choice
         self._request = spec.plan_request(around.fleet.self_id, info)
         self._plan = self._planned(inherited)
-        self._connection: _Connection | None = None
+        self._roster: Roster | None = None
         self._link_log = LinkLog()
         self._conditioning = Conditioning(info, around.fleet, around.proposers, around.encoders)
+        self._connections = DraftConnections(
+            info,
+            around,
+            self._conditioning,
+            self._link_log,
+            judging=self._choice is SpeculationChoice.AUTO,
+        )
         self._hindrance: DropReason | None = None
+        self._told: tuple[ProposerKey, bool, Plan] | None = None
         self._closed = False
 
     @property
     def plan(self) -> Plan:
-        """The pair that serves the session, with reasons."""
-        return self._plan
+        """The pair that serves the session now, with reasons: another than planned once tried."""
+        roster = self._roster
+        rival = roster.drafting if roster is not None else None
+        planned = self._plan.proposer
+        if roster is None or rival is None:
+            return self._plan
+        if planned is not None and rival.key == key_of(planned) and not roster.is_trying:
+            return self._plan
+        told = self._told
+        if told is None or told[:2] != (rival.key, roster.is_trying):
+            told = (rival.key, roster.is_trying, self._told_of(roster, rival.key))
+            self._told = told
+        return told[2]
 
     @property
     def drop_reason(self) -> DropReason | None:
         """Why the session decodes alone now; None when it does not."""
-        if self._connection is not None:
-            return self._connection.state.drop_reason
-        return self._hindrance
+        return self._roster.drop_reason if self._roster is not None else self._hindrance
 
-    @property
-    def drafts_here(self) -> bool:
-        """Whether the plan's proposer is one of this node."""
-        proposer = self._plan.proposer
-        return proposer is not None and proposer.node_id == self._around.fleet.self_id
+    def is_here(self, proposer: ProposerKey) -> bool:
+        """Whether a proposer is one of this node."""
+        return proposer[0] == self._around.fleet.self_id
 
     @property
     def link_log(self) -> LinkLog:
@@ -135,70 +108,94 @@ class Pairing:
     def attach(self, session: Session) -> None:
         """Says which session it is, and begins to fetch what its proposer's vectors need."""
         self._conditioning.attach(session)
-        self._conditioning.begin(self._plan.proposer)
+        self._conditioning.begin(self._takes_vectors())
 
-    async def conditioned(self) -> None:
-        """Waits a bounded time until what the session computes gets its context vectors."""
-        await self._conditioning.ready(self._plan.proposer)
+    async def conditioned(self) -> bool:
+        """Waits a bounded time until what the session computes gets its context vectors.
 
-    async def connect(self, history: History) -> tuple[DraftSource | None, SpeculationState | None]:
-        """The source for the next generation, None to decode alone.
+        Returns whether the planned proposer has what it needs.
+        """
+        taker = self._takes_vectors()
+        if taker == self._plan.proposer:
+            return await self._conditioning.ready(taker)
+        self._conditioning.begin(taker)
+        return True
+
+    async def connect(self, history: History) -> Roster | None:
+        """The proposers of the next generation, None to decode alone.
 
         A remote stream begins to open here, so that it is there when the first
         draft is asked for.
         """
-        if self._choice is SpeculationChoice.AUTO and (
-            self._plan.proposer is None or self.drop_reason is not None
-        ):
-            await self._replan()
-        placement = self._plan.proposer
-        if placement is None:
-            await self.conditioned()
-            return None, None
-        if not await self._conditioning.ready(placement):
-            self._hindrance = DropReason.FEATURES
-            await self._disconnect()
-            return None, None
-        connection = self._connection
-        if connection is None or not self._stands(connection):
-            await self._disconnect()
-            if self._closed:
-                # The session ended meanwhile: what opens now, nobody would close.
-                return None, None
-            connection = self._connected(placement)
-            self._connection = connection
-        self._hindrance = DropReason.UNREACHABLE if connection is None else None
-        if connection is None:
-            return None, None
-        if isinstance(connection.source, RemoteDraftSource) and connection.state.breaker.closed:
-            connection.source.open(history)
-        return connection.source, connection.state
+        if self._choice is SpeculationChoice.AUTO and self._needs_plan():
+            self._replan()
+        if not await self.conditioned():
+            self._hindrance, self._roster = DropReason.FEATURES, None
+            await self._connections.keep(frozenset())
+            return None
+        rivals = await self._rivals()
+        if self._closed:
+            # The session ended meanwhile: what is open now, nobody else would close.
+            await self._connections.keep(frozenset())
+            return None
+        planned = self._plan.proposer
+        if planned is not None and (not rivals or rivals[0].key != key_of(planned)):
+            self._hindrance, self._roster = DropReason.UNREACHABLE, None
+            return None
+        self._hindrance = None
+        self._take(rivals, leads=planned is not None)
+        self._open_current(history)
+        return self._roster
 
     def rest(self) -> None:
-        """Frees what a remote proposer keeps for this session while it is idle."""
-        connection = self._connection
-        if connection is not None and isinstance(connection.source, RemoteDraftSource):
-            connection.source.rest()
+        """Frees what remote proposers keep for this session while it is idle."""
+        self._connections.rest()
 
     async def close(self) -> None:
-        """Closes the source, for good."""
+        """Closes the sources, for good."""
         self._closed = True
         self._conditioning.close()
-        await self._disconnect()
+        await self._connections.keep(frozenset())
 
-    async def _disconnect(self) -> None:
-        """Closes the source; the next generation opens a new one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.state.detach()
-            await connection.source.close()
+    async def _rivals(self) -> list[Rival]:
+        """The planned proposer and the trials, as far as their nodes have an address."""
+        plan = self._plan
+        alone = plan.predicted_alone_tokens_per_second
+        hopes = [(plan.proposer, plan.predicted_tokens_per_second_high)] if plan.proposer else []
+        hopes += [(each.proposer, each.predicted_tokens_per_second_high) for each in plan.trials]
+        rivals = []
+        for placement, speed in hopes:
+            connection = await self._connections.get(placement, plan.verifier)
+            if connection is not None:
+                rivals.append(
+                    Rival(key_of(placement), connection.source, connection.state, speed / alone)
+                )
+        await self._connections.keep(frozenset(rival.key for rival in rivals))
+        return rivals
+
+    def _take(self, rivals: list[Rival], *, leads: bool) -> None:
+        """Goes on with the roster that there is, over the sources of now, if it has the same."""
+        roster = self._roster
+        if roster is None or [each.key for each in roster.rivals] != [each.key for each in rivals]:
+            self._roster = Roster(rivals, leads=leads) if rivals else None
+            return
+        for known, rival in zip(roster.rivals, rivals, strict=True):
+            known.source, known.state = rival.source, rival.state
+
+    def _open_current(self, history: History) -> None:
+        rival = self._roster.drafting if self._roster is not None else None
+        if rival is None or not rival.state.breaker.closed:
+            return
+        if isinstance(rival.source, RemoteDraftSource):
+            rival.source.open(history)
 
     def _planned(self, inherited: Plan | None) -> Plan:
         try:
             return self._around.planner.plan_here(self._request)
         except (ModelNotFound, NoPlacement) as error:
             if inherited is not None:
-                return inherited
+                # The fork tries for itself.
+                return replace(inherited, exploring=False)
             if isinstance(error, NoPlacement):
                 raise
             # The verifier is here: what nobody serves is the named proposer.
@@ -208,109 +205,71 @@ class Pairing:
                 proposer_node_id=self._request.proposer_node_id,
             ) from error
 
-    async def _replan(self) -> None:
-        """Takes another plan when it has another proposer; a dropped one may come back."""
+    def _needs_plan(self) -> bool:
+        """Whether nobody drafts: none was planned or is tried, or the one that did is dropped."""
+        roster = self._roster
+        return roster is None or roster.drafting is None or roster.drop_reason is not None
+
+    def _replan(self) -> None:
+        """Takes another plan when it has another proposer; a dropped one may come back.
+
+        One that the session has measured already is not taken for what is predicted of it.
+        """
         try:
             plan = self._around.planner.plan_here(self._request)
         except FleetError:
             # The verifier is here and runs: the old plan stands.
             return
-        if plan.proposer is not None and plan.proposer != self._plan.proposer:
-            await self._disconnect()
-            self._plan = plan
-
-    def _stands(self, connection: _Connection) -> bool:
-        """Whether the connection is the plan's, over the channel that is in use now.
-
-        And reads the vectors that are made now: a proposer that was started anew with
-        other weights has another encoder.
-        """
-        if connection.placement != self._plan.proposer:
-            return False
-        if connection.features is not self._features(connection.placement):
-            return False
-        if connection.channel is None:
-            return True
-        return connection.channel is self._channel(connection.placement.node_id)
-
-    def _connected(self, placement: Placement) -> _Connection | None:
-        around = self._around
-        key = (placement.node_id, placement.model_id)
-        features = self._features(placement)
-        state = SharedSpeculationState(
-            around.breakers,
-            key,
-            judging=self._choice is SpeculationChoice.AUTO,
-            pace=self._pace(placement),
-        )
-        if placement.node_id == around.fleet.self_id:
-            served = around.proposers[placement.model_id]
-            source: DraftSource = LocalDraftSource(
-                served.proposer, served.runner, features=_reader(features)
+        roster = self._roster
+        known = {rival.key for rival in roster.rivals} if roster is not None else set()
+        if plan.proposer is None:
+            is_news = self._plan.proposer is None and any(
+                key_of(trial.proposer) not in known for trial in plan.trials
             )
-            return _Connection(placement, source, None, state, features)
-        channel = self._channel(placement.node_id)
-        if channel is None:
-            return None
-        source = RemoteDraftSource(
-            channel,
-            placement.model_id,
-            self._info.vocabulary_size,
-            self._info.tokenizer_digest,
-            observe=around.observe_round_trip,
-            sender=self._sender(placement, channel, features),
-        )
-        return _Connection(placement, source, channel, state, features)
+        elif self.drop_reason is DropReason.SLOWER_THAN_ALONE:
+            is_news = key_of(plan.proposer) not in known
+        else:
+            is_news = plan.proposer != self._plan.proposer
+        if is_news:
+            self._plan, self._roster, self._told = plan, None, None
 
-    def _pace(self, placement: Placement) -> Pace:
-        """What the cards say of both models' steps."""
-        return Pace(
-            verify_steps=_steps(self._conditioning.offer(self._plan.verifier, Role.VERIFIER)),
-            draft_steps=_steps(self._conditioning.offer(placement)),
-        )
+    def _takes_vectors(self) -> Placement | None:
+        """Whose context vectors the session makes; the planned proposer when nobody takes any."""
+        planned = self._plan.proposer
+        for placement in (planned, *(trial.proposer for trial in self._plan.trials)):
+            offer = self._conditioning.offer(placement)
+            if offer is not None and offer.feature_width:
+                return placement
+        return planned
 
-    def _features(self, placement: Placement) -> SessionFeatures | None:
-        """The session's context vectors; None when the proposer takes none."""
-        offer, session = self._conditioning.offer(placement), self._conditioning.session
-        if offer is None or not offer.feature_width or session is None:
-            return None
-        return session.features
-
-    def _sender(
-        self, placement: Placement, channel: grpc.aio.Channel, features: SessionFeatures | None
-    ) -> FeatureSender | None:
-        offer, read = self._conditioning.offer(placement), _reader(features)
-        if offer is None or read is None:
-            return None
-        address = ProposerAddress(
-            channel,
-            offer,
-            self._around.fleet.self_id,
-            self._info.weights_digest,
-            placement.node_id,
-        )
-        return FeatureSender(
-            address,
-            read,
-            open_timeout=OPEN_TIMEOUT_SECONDS,
-            links=self._around.links,
-            on_change=self._link_log.add,
-        )
-
-    def _channel(self, node_id: str) -> grpc.aio.Channel | None:
+    def _told_of(self, roster: Roster, key: ProposerKey) -> Plan:
+        """The plan with the one that drafts now, which is not as it was planned."""
+        planned = self._plan
+        request = replace(self._request, proposer_node_id=key[0], proposer_model=key[1])
         try:
-            return self._around.fleet.channel(node_id)
+            named = self._around.planner.plan_here(request)
         except FleetError:
-            # No address of the node is known any more.
-            return None
-
-
-def _reader(features: SessionFeatures | None) -> ReadFeatures | None:
-    return features.since if features is not None else None
-
-
-def _steps(offer: ModelOffer | None) -> MeasuredSteps:
-    """What a card says of a model's steps; flat while it says nothing."""
-    if offer is None:
-        return FLAT
-    return MeasuredSteps.of([(cost.token_count, cost.seconds) for cost in offer.step_costs])
+            # It has left meanwhile; the session's next block notices.
+            return planned
+        if named.proposer is None:
+            return planned
+        name = f"{named.proposer.model_id} on {named.proposer.node_name}"
+        reason = (
+            f"{name} is on trial on this stream, for a bounded number of tokens."
+            if roster.is_trying
+            else f"{name} was measured to be faster on this stream than what was planned."
+        )
+        return replace(
+            named,
+            reasons=(reason, *planned.reasons),
+            rejections=tuple(
+                each
+                for each in planned.rejections
+                if each.proposer is None or key_of(each.proposer) != key
+            ),
+            exact=planned.exact,
+            archive=planned.archive,
+            archives=planned.archives,
+            exploring=roster.is_trying,
+            trials=planned.trials,
+        )

@@ -288,10 +288,23 @@ def _statistics_to_wire(
         ahead_miss_count=statistics.ahead_miss_count,
         proposer_node_id=proposer.node_id if proposer is not None else "",
         proposer_model_id=proposer.model_id if proposer is not None else "",
+        proposers=[
+            wire.ProposerStatistics(
+                node_id=counts.proposer[0],
+                model_id=counts.proposer[1],
+                block_count=counts.block_count,
+                drafted_count=counts.drafted_count,
+                accepted_count=counts.accepted_count,
+                committed_count=counts.committed_count,
+                seconds=counts.seconds,
+            )
+            for counts in statistics.proposers
+        ],
     )
 
 
 def _block_to_wire(block: BlockTiming, generation_number: int = 0) -> wire.BlockTiming:
+    node_id, model_id = block.proposer or ("", "")
     return wire.BlockTiming(
         first_index=block.first_index,
         drafted_count=block.drafted_count,
@@ -304,6 +317,8 @@ def _block_to_wire(block: BlockTiming, generation_number: int = 0) -> wire.Block
         start_seconds=block.start_seconds,
         committed_count=block.committed_count,
         generation_number=generation_number,
+        proposer_node_id=node_id,
+        proposer_model_id=model_id,
     )
 
 

@@ -31,11 +31,12 @@ from node.rpc.refusals import Draining, ForkBeyondHistory, ModelLoading, ModelSe
 from node.sessions.kept_here import KeptHere
 from node.sessions.observer import Outcome
 from node.sessions.open_session import OpenSession
-from node.sessions.pairing import Pairing, Surroundings
+from node.sessions.pairing import Pairing
 from node.sessions.runtime_wire import SessionSpec, check_for_model
 from node.sessions.served_verifier import ServedVerifier
 from node.sessions.session_making import KvDecision, MadeSession, SessionMaking
 from node.sessions.session_words import SessionWords
+from node.sessions.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from node.sessions.observer import SessionObserver

@@ -46,7 +46,9 @@ class SessionTotals:
             self.drafted_count += block.drafted_count
             self.accepted_count += block.accepted_count
             session = self._sessions.get(session_id)
-            if session is not None and session.pairing.drafts_here:
+            if session is None or block.proposer is None:
+                return
+            if session.pairing.is_here(block.proposer):
                 self.drafted_here_count += 1
 
     def finished(self, session_id: str, finished: Finished) -> None:

@@ -91,8 +91,8 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
     ),
     EventKind.HISTORY_TRUNCATED: (
         _WARNING,
-        "Open it with a larger --window, with --kv restored and an archive (fleet join --serve"
-        " archive=AMOUNT), or with --kv full, where all of its history matters.",
+        "Open the session with a larger --window, with --kv restored and an archive (fleet join"
+        " --serve archive=AMOUNT), or with --kv full, where all of its history matters.",
     ),
     EventKind.INVARIANT_VIOLATED: (
         _ERROR,

@@ -55,6 +55,15 @@ def test_each_line_is_a_turn_and_only_its_tokens_are_appended(chat, agents):
     assert open_sessions(agents) == []
 
 
+def test_a_chat_that_forgets_says_so_once(chat):
+    lines = ("first of all", "second", "third")
+    done = chat(*lines, words=("--plain", "--window", "8"))
+    assert done.code == 0, done.err
+    assert done.err.count("forgotten: ") == 1
+    assert "--kv restored with an archive" in done.err
+    assert "forgotten" not in chat(*lines, words=("--plain", "--kv", "full")).err
+
+
 def test_the_answer_is_that_of_the_whole_text_at_once(chat, fleet, agents, toy):
     answers = [
         line["text"]

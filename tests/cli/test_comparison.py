@@ -1,10 +1,19 @@
+import dataclasses
 import hashlib
 
 import pytest
 
-from kakeya import GenerationDone, Placement, Plan, SpeculationStatistics, StopReason, Timings
-from node.cli.answer import Answer, digest_of
-from node.cli.comparison import Comparison
+from kakeya import (
+    GenerationDone,
+    KvStrategy,
+    Placement,
+    Plan,
+    SpeculationStatistics,
+    StopReason,
+    Timings,
+)
+from node.cli.answer import Answer, Question, digest_of
+from node.cli.comparison import Comparison, compare
 from node.cli.mends import with_mend
 
 NUMBERS = SpeculationStatistics(0, 0, 0, 1, 1.0, 0.0, 0.0, (), None, 0, 0, "", "")
@@ -44,3 +53,17 @@ def test_a_refusal_ends_with_its_mend():
     )
     assert with_mend("BAD_REQUEST", "top_p is 7") == "top_p is 7."
     assert with_mend("NODE_UNREACHABLE", "is it running?") == "is it running?"
+
+
+@pytest.mark.parametrize("kept", [None, *KvStrategy])
+async def test_both_answers_are_kept_as_the_node_chose_for_the_first(monkeypatch, kept):
+    """An archive that comes or goes between the two must not make their streams differ."""
+    asked = []
+
+    async def answered(_client, question, _tokenizer, _choice):
+        asked.append(question.kv.strategy)
+        return Answer((1,), DONE, dataclasses.replace(ALONE, kv_strategy=kept), 1.0)
+
+    monkeypatch.setattr("node.cli.comparison.answer", answered)
+    await compare(None, Question("m", "x", 1), None, "off")
+    assert asked == [None, kept]

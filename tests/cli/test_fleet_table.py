@@ -149,7 +149,8 @@ def test_on_eighty_columns_names_and_addresses_stay_whole():
         status(f"living-room-mini-{index}", models=(model,), addresses=(address,))
         for index, address in enumerate(addresses)
     ]
-    lines = [each.plain for each in ScreenTable(COLUMNS, rows(nodes), "fleet").lines(80)]
+    hosts = hosts_of(nodes, {node.node_id: node.card.memory_free_bytes for node in nodes})
+    lines = [each.plain for each in ScreenTable(COLUMNS, rows(nodes, hosts), "fleet").lines(80)]
     assert max(map(len, lines)) <= 80
     for whole in (*addresses, model.model_id, "4.00 / 16.0 GiB", "alive, 0.4 s ago"):
         assert any(whole in line for line in lines), whole

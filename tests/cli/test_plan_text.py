@@ -1,6 +1,15 @@
 import dataclasses
 
-from kakeya import ArchiveRange, Placement, Plan, Rejection, RejectionReason, Transport, Trial
+from kakeya import (
+    ArchiveRange,
+    KvStrategy,
+    Placement,
+    Plan,
+    Rejection,
+    RejectionReason,
+    Transport,
+    Trial,
+)
 from node.cli.plan_text import pair_text, plan_lines, prediction_text
 
 VERIFIER = Placement("v" * 64, "mini-1", "127.0.0.1:1", "tiny")
@@ -19,6 +28,7 @@ PAIR = Plan(
     ("why",),
     (),
     True,
+    kv_strategy=KvStrategy.SINK_WINDOW,
     acceptance_rate_low=0.45,
     acceptance_rate_high=0.8,
     predicted_tokens_per_second_low=300.0,
@@ -39,7 +49,7 @@ def test_a_pair_is_told_with_everything_that_the_prediction_stands_on():
         "300 tok/s to 580 tok/s in four of five sessions",
         "will try     drafter on mini-2 (127.0.0.1:2): up to 700 tok/s",
         "412 tok/s, 2.30x the verifier alone (179 tok/s)",
-        "12.4 MiB at most",
+        "12.4 MiB at most, sink_window",
         "- why",
     ):
         assert words in text

@@ -232,7 +232,7 @@ def test_a_prompt_can_come_from_stdin_and_the_tokenizer_from_elsewhere(ask, flee
 
 def test_an_empty_prompt_is_refused(ask, toy):
     done = ask("generate", "--verifier", str(toy), "-", stdin="")
-    assert done.code == 3
+    assert done.code == 2
     assert "the prompt is empty" in done.err
 
 

@@ -10,6 +10,7 @@ from kakeya import (
     LinkPurpose,
     Placement,
     Plan,
+    ProposerStatistics,
     SpeculationStatistics,
     StopReason,
     Timings,
@@ -67,9 +68,27 @@ def test_a_drawn_seed_is_told():
     assert "seed 77" in statistics_lines(dataclasses.replace(DONE, seed=77), PLAN)
 
 
+def test_what_is_forgotten_is_told_with_its_mends():
+    assert not any("forgotten" in line for line in statistics_lines(DONE, PLAN))
+    forgetful = dataclasses.replace(DONE, history_length=3100, forgotten_token_count=2072)
+    (line,) = [each for each in statistics_lines(forgetful, PLAN) if "forgotten" in each]
+    for words in ("2,072 of 3,100 tokens", "--window", "--kv restored", "--kv full"):
+        assert words in line
+
+
 def test_without_drafts_nothing_is_made_up():
     assert drafts_text(done(proposer_model_id=""), PLAN) == "no proposer"
     assert "drafted nothing" in drafts_text(done(drafted_count=0), PLAN)
+
+
+def test_each_proposer_is_told_with_what_it_drafted_itself():
+    two = (
+        ProposerStatistics("b" * 64, "ngram", 30, 120, 100, 130, 0.5),
+        ProposerStatistics("c" * 64, "drafter", 9, 60, 12, 21, 0.2),
+    )
+    told = drafts_text(done(proposers=two), PLAN)
+    assert "ngram on bbbbbbbbbbbb: 100 of 120 drafted accepted (83 %)" in told
+    assert "drafter on cccccccccccc: 12 of 60 drafted accepted (20 %)" in told
 
 
 def test_a_proposer_that_the_plan_does_not_name_is_told_by_its_id():

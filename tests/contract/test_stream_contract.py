@@ -17,6 +17,7 @@ from engine.proposers.local_source import LocalDraftSource
 from engine.proposers.ngram import NgramProposer
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
+from engine.speculation.roster import Roster
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(320)]
 """Twenty times the sink and window of the suite's `sink_window`."""
@@ -161,7 +162,7 @@ async def test_a_cancelled_generation_continues_as_if_it_had_not_been(
 
     async def consume():
         async for _ in generate(
-            session, source, asked, run=sources.yielding, clock=time.perf_counter
+            session, Roster.of_one(source), asked, run=sources.yielding, clock=time.perf_counter
         ):
             pass
 

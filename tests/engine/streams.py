@@ -7,6 +7,7 @@ import time
 from engine.generation import GenerationParameters, generate
 from engine.generation_report import Committed, Done
 from engine.sampling import GREEDY
+from engine.speculation.roster import Roster
 
 
 def parameters(count, *, sampling=GREEDY, **options) -> GenerationParameters:
@@ -16,12 +17,17 @@ def parameters(count, *, sampling=GREEDY, **options) -> GenerationParameters:
 
 
 async def collect(session, source, asked, *, run, **options) -> tuple[list[int], Done]:
-    """All tokens and the report; fails unless indices are contiguous and Done is last."""
+    """All tokens and the report; fails unless indices are contiguous and Done is last.
+
+    `source` is a draft source, a roster of several, or None.
+    """
     tokens: list[int] = []
     done = None
     before = len(session.history)
     options.setdefault("clock", time.perf_counter)
-    async for item in generate(session, source, asked, run=run, **options):
+    state = options.pop("state", None)
+    proposers = source if isinstance(source, Roster | None) else Roster.of_one(source, state)
+    async for item in generate(session, proposers, asked, run=run, **options):
         assert done is None, "something followed Done"
         if isinstance(item, Done):
             done = item

@@ -23,6 +23,7 @@ from engine.history import History
 from engine.logit_bias import LogitBias
 from engine.sampling import SamplingParameters, choose_token
 from engine.session import Session
+from engine.speculation.roster import Roster
 
 VOCABULARY = 6
 DRAWS = 50_000
@@ -194,7 +195,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer(hashing, 
         events = [
             event
             async for event in generate(
-                session, source, asked, run=sources.yielding, clock=lambda: 0.0
+                session, Roster.of_one(source), asked, run=sources.yielding, clock=lambda: 0.0
             )
         ]
         tokens = [token for event in events[:-1] for token in event.token_ids]

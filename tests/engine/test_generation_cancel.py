@@ -16,6 +16,7 @@ from engine.proposers.local_source import LocalDraftSource
 from engine.proposers.ngram import NgramProposer
 from engine.sampling import SamplingParameters
 from engine.session import Session
+from engine.speculation.roster import Roster
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(11 * index * index) % 48 for index in range(60)]
@@ -40,7 +41,9 @@ async def cancelled_after(ticks, session, source, asked, run):
     received = []
 
     async def consume():
-        async for item in generate(session, source, asked, run=run, clock=time.perf_counter):
+        async for item in generate(
+            session, Roster.of_one(source), asked, run=run, clock=time.perf_counter
+        ):
             received.extend(getattr(item, "token_ids", ()))
 
     task = asyncio.ensure_future(consume())
@@ -93,7 +96,9 @@ async def test_leaving_the_iterator_stops_within_one_block(expected, hashing, so
     session = opened(hashing)
     source = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
     asked = streams.parameters(COUNT, sampling=SEEDED, block_size=4)
-    stream = generate(session, source, asked, run=sources.yielding, clock=time.perf_counter)
+    stream = generate(
+        session, Roster.of_one(source), asked, run=sources.yielding, clock=time.perf_counter
+    )
     first = await anext(stream)
     forwards = session.verifier.forward_count
     await stream.aclose()
@@ -143,7 +148,9 @@ async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(
     asked_ahead = streams.parameters(COUNT, sampling=SEEDED, draft_deadline_seconds=0.0)
 
     async def consume():
-        async for _ in generate(session, source, asked_ahead, run=runner, clock=time.perf_counter):
+        async for _ in generate(
+            session, Roster.of_one(source), asked_ahead, run=runner, clock=time.perf_counter
+        ):
             pass
 
     task = asyncio.ensure_future(consume())

@@ -13,6 +13,7 @@ from engine.generation_report import DropReason
 from engine.proposers.contract import Draft
 from engine.sampling import GREEDY
 from engine.session import Session
+from engine.speculation.roster import Roster
 from engine.speculation.state import SpeculationState
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
@@ -264,7 +265,11 @@ async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected, hashin
     items = [
         item
         async for item in generate(
-            opened(hashing), source, asked, run=sources.yielding, clock=StandingClock()
+            opened(hashing),
+            Roster.of_one(source),
+            asked,
+            run=sources.yielding,
+            clock=StandingClock(),
         )
     ]
     assert source.call_count == 2

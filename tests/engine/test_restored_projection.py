@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from engine.backends import load_verifier
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
@@ -21,6 +23,7 @@ from engine.backends.torch_backend.projection import (
     RestoredLayer,
     Source,
 )
+from engine.backends.torch_backend.threads import TorchThreads
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import BadParameters, RestorerRefused, TrainedForAnother
 from engine.feature_encoder import ContextEncoder, EncoderWeights
@@ -188,6 +191,36 @@ def test_a_positions_keys_do_not_depend_on_the_cut_of_deposits(
     tolerance = 1e-4 if shape.dtype == "float32" else 0.1
     assert torch.allclose(first_group[0, 0], made[0][0], atol=tolerance)
     assert torch.allclose(first_group[0, 1], made[0][1], atol=tolerance)
+
+
+def test_threads_that_round_the_map_otherwise_are_refused_with_the_mend(
+    verifier: Verifier,
+    spec: CacheSpec,
+    projection: Projection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shape = verifier.evicted_shape(spec)
+    honest = projection.keys_values
+
+    def of_threads(vectors: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
+        factor = 1.5 if torch.get_num_threads() == 2 else 1.0
+        return [(keys * factor, values) for keys, values in honest(vectors, positions)]
+
+    monkeypatch.setattr(projection, "keys_values", of_threads)
+    store = projecting_store(shape, RESTORER, torch_pool(), projection)
+    vectors = np.random.default_rng(0).standard_normal((3, WIDTH), np.float32)
+
+    def deposit(threads: int) -> int:
+        TorchThreads().use(threads)
+        store.deposit(max(store.length, shape.sink), vectors)
+        return store.length
+
+    with ThreadPoolExecutor(1) as worker:
+        with pytest.raises(RestorerRefused, match="OMP_NUM_THREADS=1"):
+            worker.submit(deposit, 2).result()
+        assert store.length == 0
+        assert worker.submit(deposit, 1).result() == worker.submit(deposit, 3).result() - 3
+    store.release()
 
 
 def test_what_cannot_be_mapped_is_refused(

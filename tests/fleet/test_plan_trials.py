@@ -67,6 +67,23 @@ def test_tensors_take_the_best_road_that_both_cards_offer(
     assert [reason for reason in made.reasons if words in reason]
 
 
+def test_one_machine_is_told_by_its_id_first(
+    make_card: MakeCard, verifier_offer: ModelOffer, dflash: ModelOffer
+) -> None:
+    """Two addresses of one host, and one address of two that a router stands for."""
+    for addresses, hosts, transport in (
+        (("10.0.0.1:7000", "10.0.0.2:7000"), ("h", "h"), Transport.LOCAL),
+        (("10.0.0.1:7000", "10.0.0.1:7001"), ("h", "other"), Transport.RING),
+    ):
+        cards = [
+            replace(make_card(name, offer), ring_address=name, addresses=(address,), host_id=host)
+            for name, offer, address, host in zip(
+                "ab", (verifier_offer, dflash), addresses, hosts, strict=True
+            )
+        ]
+        assert planned(cards).transport is transport
+
+
 def test_drafts_are_ids_and_take_no_ring(
     make_card: MakeCard, verifier_offer: ModelOffer, ngram_offer: ModelOffer
 ) -> None:

@@ -298,13 +298,15 @@ def test_how_the_session_is_kept_can_be_chosen(client):
         answer = client.completions.create(**asked, extra_body={"kakeya": kakeya})
         return answer.choices[0].text, answer.kakeya["choices"][0]
 
-    full, _told = text()
+    full, told = text()
+    assert told["forgotten_tokens"] == 0
     alone, without = text(speculation="off")
     assert alone == full
     assert (without["drafted_tokens"], without["proposer"]) == (0, None)
     pair, fixed = text(speculation={"proposer_model": "ngram"})
     assert (pair, fixed["proposer"]) == (full, "ngram")
-    narrow, _told = text(kv_strategy="sink_window", window_tokens=16)
+    narrow, told = text(kv_strategy="sink_window", window_tokens=16)
+    assert told["forgotten_tokens"] > 16
     wide, _told = text(kv_strategy="sink_window", window_tokens=1024)
     assert wide == full != narrow
 

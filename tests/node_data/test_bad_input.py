@@ -205,6 +205,32 @@ async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(
     await small.stop()
 
 
+async def test_a_full_session_takes_memory_as_it_grows_and_is_refused_more_by_name(
+    neighbourhood, nodes, calls, checkpoint
+):
+    # Keys and values of 256 positions: one layer with two heads of sixteen values of four bytes.
+    segment = 256 * 2 * 2 * 16 * 4
+    settings = replace(nodes.SETTINGS, kv_budget_bytes=2 * segment)
+    small = await neighbourhood.start("growing", f"verifier={checkpoint}", settings=settings)
+    client = calls.Caller(small.channel)
+    full = {"model_id": "random", "kv_strategy": placement_pb2.KV_STRATEGY_FULL}
+    bounded = runtime_pb2.CreateSessionRequest(**full, max_history_tokens=1000)
+    refusal = await client.refusal("CreateSession", bounded)
+    assert (refusal.code, refusal.reason) == (Code.RESOURCE_EXHAUSTED, "OUT_OF_KV_MEMORY")
+    opened = await client.stub.CreateSession(runtime_pb2.CreateSessionRequest(**full))
+    assert opened.plan.kv_bytes > 2 * segment, "what it may take at most is told"
+    assert (await client.info(opened.session_id)).kv_bytes == segment
+    assert await client.append(opened.session_id, [7] * 300) == 300
+    assert (await client.info(opened.session_id)).kv_bytes == 2 * segment
+    more = runtime_pb2.AppendTokensRequest(session_id=opened.session_id, token_ids=[7] * 300)
+    refusal = await client.refusal("AppendTokens", more)
+    assert (refusal.code, refusal.reason) == (Code.RESOURCE_EXHAUSTED, "OUT_OF_KV_MEMORY")
+    assert refusal.retry_seconds
+    assert (await client.info(opened.session_id)).history_length == 300
+    assert len((await client.generate(opened.session_id, 20)).token_ids) == 20
+    await small.stop()
+
+
 async def test_a_request_id_for_another_kind_of_session_is_refused(client):
     await client.open(request_id="kind", window=32)
     request = runtime_pb2.CreateSessionRequest(

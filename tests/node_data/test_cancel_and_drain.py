@@ -27,6 +27,11 @@ async def settled(client, session):
             return info
 
 
+def drafting(pairing):
+    """The proposer that drafts for a session, None before its sources are open."""
+    return pairing._roster.drafting if pairing._roster is not None else None
+
+
 def started(client, session, max_tokens=4000, **fields):
     return client.stub.Generate(
         runtime_pb2.GenerateRequest(session_id=session, max_tokens=max_tokens, **fields), timeout=60
@@ -280,7 +285,7 @@ async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_wait
     await client.append(session, PROMPT)
     call = started(client, session)
     pairing = verifier.roles._services.desk.get(session)[0].pairing
-    await calls.until(lambda: pairing._connection and pairing._connection.source._stream._waiting)
+    await calls.until(lambda: drafting(pairing) and drafting(pairing).source._stream._waiting)
     await client.close(session)
     with pytest.raises(grpc.aio.AioRpcError):
         while await call.read() is not grpc.aio.EOF:
@@ -332,7 +337,7 @@ async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
     await client.append(session, PROMPT)
     await client.generate(session, 10)
     pairing = verifier.roles._services.desk.get(session)[0].pairing
-    source = pairing._connection.source
+    source = drafting(pairing).source
     closing, gate = asyncio.Event(), asyncio.Event()
     close = source.close
 
@@ -350,7 +355,7 @@ async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
     gate.set()
     assert (await generating).reason == "SESSION_NOT_FOUND"
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
-    assert pairing._connection is None
+    assert not pairing._connections._open
 
 
 async def test_what_was_measured_counts_although_the_client_left_before_the_end(

@@ -14,6 +14,8 @@ import pytest
 import pytest_asyncio
 
 from engine.speculation.breaker import BAD_BLOCKS_TO_OPEN
+from fleet.liveness import Liveness
+from fleet.plan import Placement, Trial
 from kakeya.v1 import runtime_pb2
 from node.links.feature_sender import FeatureStream
 from node.links.tensor_chunks import fill_chunk
@@ -102,6 +104,38 @@ async def test_a_proposer_in_the_same_process_drafts_too(neighbourhood, checkpoi
     assert stream.done.speculation.drafted_count > 0
     assert node.metric("kakeya_link_bytes_total") == 0
     await node.stop()
+
+
+async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
+    neighbourhood, verifier, client, proposer, alone, monkeypatch
+):
+    """They are made all the while, so that nothing is missing when the drafter is back."""
+    other = await neighbourhood.start("looking-up", "proposer=ngram")
+    session = await client.open(mode=runtime_pb2.SPECULATION_MODE_AUTO)
+    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    monkeypatch.setattr(pairing, "_replan", lambda: None)
+    pairing._plan = replace(
+        pairing._plan,
+        proposer=Placement("drafting", "drafting", proposer.address, "drafter"),
+        trials=(Trial(Placement("looking-up", "looking-up", other.address, "ngram"), 1e9),),
+    )
+    await pairing.conditioned()
+    await client.append(session, PROMPT)
+    expected = await alone(150)
+    first = await client.generate(session, 110)
+    assert first.token_ids == expected[:110]
+    tried = [each.model_id for each in first.done.speculation.proposers]
+    assert tried == ["drafter", "ngram"]
+    assert first.done.speculation.faults == []
+    roster = pairing._roster
+    roster._contest = replace(roster._contest, leader=0, runner_up=None, trial=None, is_warm=False)
+    roster.rivals[0].state.pace = roster.rivals[0].state.pace.taken_up()
+    second = await client.generate(session, 40)
+    assert second.token_ids == expected[110:]
+    assert second.done.timeline[0].proposer_model_id == "drafter"
+    assert second.done.speculation.faults == []
+    await other.stop()
+    neighbourhood.directory.set_liveness("looking-up", Liveness.DEAD)
 
 
 def dropped(stream, first, vectors):

@@ -119,7 +119,9 @@ async def test_a_shared_session_outlives_its_archives_and_then_all_of_them(
         session = await restored(client)
         await session.append(HISTORY)
         first, second = await names(session)
-        aside = await client.create_session("long", speculation="off", window_tokens=16)
+        aside = await client.create_session(
+            "long", speculation="off", kv_strategy="sink_window", window_tokens=16
+        )
         await aside.append(HISTORY[:50])
         stalls: list[float] = []
         going = True

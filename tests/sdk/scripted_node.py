@@ -42,6 +42,17 @@ PLAN = placement_pb2.Plan(
     proposer=placement_pb2.Placement(node_id="bb", node_name="mini-2", model_id="ngram"),
     transport=placement_pb2.TRANSPORT_GRPC,
     block_size=4,
+    acceptance_rate_low=0.25,
+    acceptance_rate_high=0.75,
+    predicted_tokens_per_second_low=50.0,
+    predicted_tokens_per_second_high=90.0,
+    exploring=True,
+    trials=[
+        placement_pb2.Trial(
+            proposer=placement_pb2.Placement(model_id="lookup"),
+            predicted_tokens_per_second_high=95.5,
+        )
+    ],
     reasons=["mini-2 drafts fastest"],
     rejections=[
         placement_pb2.Rejection(

@@ -131,6 +131,8 @@ def test_alternatives_without_their_log_probabilities_are_the_nodes_fault():
         (kakeya.GenerationDone, runtime_pb2.GenerateDone),
         (kakeya.SpeculationStatistics, runtime_pb2.SpeculationStatistics),
         (kakeya.BlockTiming, runtime_pb2.BlockTiming),
+        (kakeya.ProposerStatistics, runtime_pb2.ProposerStatistics),
+        (kakeya.Trial, placement_pb2.Trial),
         (kakeya.Timings, runtime_pb2.GenerateTimings),
         (kakeya.Tokens, runtime_pb2.CommittedTokens),
         (kakeya.NodeLoad, capability_pb2.NodeLoad),

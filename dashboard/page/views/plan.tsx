@@ -18,6 +18,7 @@ import { plan, ProblemError } from "../state/ask";
 type Strategy = PlanQuestion["kvStrategy"];
 
 export const STRATEGIES: readonly { value: Strategy; label: string }[] = [
+  { value: "auto", label: "Node's choice" },
   { value: "sink_window", label: "Sink + window" },
   { value: "restored", label: "Restored" },
   { value: "full", label: "Full" },
@@ -35,7 +36,7 @@ const FIRST_CONTEXT = 4096;
 const question = signal<PlanQuestion>({
   verifierModel: "",
   contextTokens: 0,
-  kvStrategy: "sink_window",
+  kvStrategy: "auto",
 });
 const answer = signal<{ plan?: PlanView; problem?: Problem; asking: boolean }>({ asking: false });
 

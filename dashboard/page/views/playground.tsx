@@ -48,7 +48,7 @@ const form = signal<Form>({
   temperature: 0,
   seed: "",
   speculation: "auto",
-  kvStrategy: "sink_window",
+  kvStrategy: "auto",
 });
 const showDrafted = signal(true);
 

@@ -5,6 +5,7 @@ import type { TextCodec } from "@kakeya/runtime/text";
 
 import type { PlaygroundMessage, PlaygroundRequest } from "../../shared/messages";
 import { Fields } from "../http/fields";
+import { askedStrategy, STRATEGIES } from "../http/strategy";
 import { Refused } from "../problem";
 import { planView } from "../views/plan_view";
 import { Conversation } from "./conversation";
@@ -118,7 +119,7 @@ export class Playground {
         );
       }
       const session = await client.createSession(request.model, {
-        kvStrategy: request.kvStrategy,
+        kvStrategy: askedStrategy(request.kvStrategy),
         speculation: request.speculation,
         stopTokenIds: [...codec.stopTokenIds],
         clientLabel: "dashboard playground",
@@ -189,6 +190,6 @@ function requestOf(body: Record<string, unknown>): PlaygroundRequest {
     temperature: fields.number("temperature", 0, 100),
     ...(fields.given("seed") ? { seed: fields.whole("seed", 0, Number.MAX_SAFE_INTEGER) } : {}),
     speculation: fields.choice("speculation", ["auto", "off"]),
-    kvStrategy: fields.choice("kvStrategy", ["full", "sink_window", "restored"]),
+    kvStrategy: fields.choice("kvStrategy", STRATEGIES),
   };
 }

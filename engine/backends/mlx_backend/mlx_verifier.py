@@ -30,6 +30,7 @@ from engine.restoration.contract import EvictedStore
 from engine.restoration.matching import check_encoder, evicted_shape
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind
+from engine.tokenizer_check import check_tokenizer
 from engine.verifier import Features, Feed, Logits, Output, VerifierInfo
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
@@ -201,6 +202,7 @@ def load_verifier(
     """The model in `folder` on MLX's default device; see `engine.backends.load_verifier`."""
     number = mlx_dtype(dtype)
     architecture = read_architecture(folder.path)
+    check_tokenizer(folder.path, architecture.config.vocab_size)
     prepare_process()
     if available_bytes is None:
         available_bytes = psutil.virtual_memory().available

@@ -30,6 +30,7 @@ from engine.backends.mlx_backend.library import model_module
 from engine.backends.mlx_backend.mlx_verifier import MlxVerifier, prepare_process, verifier_of
 from engine.errors import ArchitectureUnsupported, ModelUnusable
 from engine.model_folder import ModelFolder
+from engine.tokenizer_check import check_tokenizer
 
 RING, JACCL = "ring", "jaccl"
 JACCL_MARK = "MLX_JACCL_COORDINATOR"
@@ -132,6 +133,7 @@ def load_shard(folder: ModelFolder, *, dtype: str, rank: int, size: int) -> MlxV
     """
     number = mlx_dtype(dtype)
     architecture = read_architecture(folder.path)
+    check_tokenizer(folder.path, architecture.config.vocab_size)
     prepare_process()
     shard = ModelShard(architecture, rank, size)
     _check_environment(rank)

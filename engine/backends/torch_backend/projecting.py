@@ -1,4 +1,12 @@
-"""Evicted stores whose keys and values a learned map makes of context vectors."""
+"""Evicted stores whose keys and values a learned map makes of context vectors.
+
+A deposit brings one vector of `width` values a position, and the store keeps what the map
+makes of it: as many bytes as if keys and values themselves had come. Keeping the vectors
+would cost a product for every evicted position in every step that attends to it, of
+`2 width kv_heads head_dim` multiplications a layer, where attending takes
+`2 heads head_dim` a query: `width kv_heads / (heads queries)` times as many, 128 times
+for a single token of the shipped pair, 8 times for a block of 16.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +17,7 @@ from engine.backends.torch_backend.dtypes import torch_dtype
 from engine.backends.torch_backend.evicted_store import Restoring, TorchEvictedStore
 from engine.backends.torch_backend.group_store import TorchPool
 from engine.backends.torch_backend.projection import Projection
+from engine.backends.torch_backend.threads import one_thread
 from engine.errors import RestorerRefused, TrainedForAnother
 from engine.features import FeatureEncoder
 from engine.restoration.contract import Evicted, EvictedKeysValues
@@ -70,12 +79,38 @@ def _check(shape: EvictedShape, projection: Projection, encoder: FeatureEncoder 
         )
 
 
+def _check_threads(shape: EvictedShape, projection: Projection) -> None:
+    """Raises `RestorerRefused` where the calling thread's products round otherwise than one's.
+
+    Stores in other numbers of threads would make other keys of the same vectors.
+    """
+    vectors = torch.randn(ROWS, shape.width, generator=torch.Generator().manual_seed(0))
+    positions = torch.arange(ROWS)
+    with one_thread():
+        alone = projection.keys_values(vectors, positions)
+    here = projection.keys_values(vectors, positions)
+    pairs = zip(alone, here, strict=True)
+    if not all(torch.equal(*parts) for each in pairs for parts in zip(*each, strict=True)):
+        threads = str(torch.get_num_threads())
+        raise RestorerRefused(
+            f"{threads} threads round the products of a learned map as one alone does not:"
+            " start the node with OMP_NUM_THREADS=1",
+            threads=threads,
+        )
+
+
 def _restoring(shape: EvictedShape, projection: Projection) -> Restoring:
     """What makes keys and values of vectors, for the groups of `shape`."""
     dtype = torch_dtype(shape.dtype)
     order = {layer: place for place, layer in enumerate(sorted(shape.group_of))}
 
+    exact_with: set[int] = set()
+    """Numbers of threads that were found to round as one alone."""
+
     def restored(first: int, evicted: Evicted) -> list[Tensor]:
+        if torch.get_num_threads() not in exact_with:
+            _check_threads(shape, projection)
+            exact_with.add(torch.get_num_threads())
         if isinstance(evicted, EvictedKeysValues):
             raise RestorerRefused("keys and values were deposited where context vectors are kept")
         count = len(evicted)

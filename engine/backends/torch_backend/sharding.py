@@ -16,6 +16,7 @@ from engine.backends.torch_backend.torch_verifier import TorchVerifier, verifier
 from engine.kv_layout import AttentionLayer, KvLayout
 from engine.model_folder import ModelFolder
 from engine.positions import WIDTH
+from engine.tokenizer_check import check_tokenizer
 
 
 def load_shard(folder: ModelFolder, *, dtype: str, rank: int, size: int) -> TorchVerifier:
@@ -32,6 +33,7 @@ def shard_of(
     """As `load_shard`, with ranks that add up by `add`."""
     number = torch_dtype(dtype)
     architecture = read_architecture(folder.path)
+    check_tokenizer(folder.path, architecture.config.vocab_size)
     model = load_model(
         folder.path,
         architecture,

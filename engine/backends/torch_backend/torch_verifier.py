@@ -32,6 +32,7 @@ from engine.restoration.contract import EvictedStore
 from engine.restoration.matching import check_encoder, evicted_shape
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind
+from engine.tokenizer_check import check_tokenizer
 from engine.verifier import Feed, Logits, Output, VerifierInfo
 
 ROW_COUNTS = (4, 8, 16, 32, 64)
@@ -220,6 +221,7 @@ def load_verifier(
     """The model in `folder` on the CPU; see `engine.backends.load_verifier`."""
     number = torch_dtype(dtype)
     architecture = read_architecture(folder.path)
+    check_tokenizer(folder.path, architecture.config.vocab_size)
     if available_bytes is None:
         available_bytes = psutil.virtual_memory().available
     model = load_model(

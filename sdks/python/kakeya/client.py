@@ -108,7 +108,7 @@ class AsyncClient:
         room and the verifier can use it, else "sink_window"; the session's
         `kv_strategy` tells. With "restored" evicted positions stay within reach:
         `restorer` is "archive" (the default: another node keeps them, exact),
-        "projection" (a learned map makes them of a smaller vector each; of the
+        "projection" (a learned map makes them there, of a smaller vector each; of the
         drafter `restorer_model`, or that which is shipped for the verifier), or
         "identity", a check of the plumbing. `restorer_node_id` names the
         archive's node; empty for the nearest with room. `attend` is "archive" (the

@@ -19,7 +19,8 @@ class RestorerKind(StrEnum):
     """What is kept of the positions that a session has evicted.
 
     `ARCHIVE`: their keys and values, in another process, exact. `PROJECTION`:
-    their context vectors, from which a learned map makes keys and values.
+    keys and values that a learned map makes of one context vector each: fewer bytes
+    are deposited, as many are kept.
     `IDENTITY`: a check of the plumbing, in the verifier's own process.
     """
 
@@ -217,7 +218,7 @@ class Plan:
     In about four of five sessions the acceptance lies in `acceptance_rate_low` to
     `acceptance_rate_high` (both 0 alone), at which the speeds named alike are predicted.
     `trials` are the proposers that a session tries because they could be faster;
-    `exploring` while `proposer` is one of them, on trial in a session that runs.
+    `exploring` while `proposer` is on trial in a session that runs.
     """
 
     verifier: Placement

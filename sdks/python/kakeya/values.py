@@ -119,7 +119,8 @@ class BlockTiming:
     `draft_seconds`; `wait_seconds` is what of both was not hidden behind the
     last verify forward. `start_seconds` counts from the generation's start;
     `generation_number` from 1 within the session, 0 in a generation's own timeline;
-    `committed_count` is the accepted tokens and the verifier's own.
+    `committed_count` is the accepted tokens and the verifier's own. The proposer is the
+    one whose draft came, be it empty; both empty when the verifier decoded alone.
     """
 
     first_index: int
@@ -133,6 +134,25 @@ class BlockTiming:
     start_seconds: float
     generation_number: int = 0
     committed_count: int = 0
+    proposer_node_id: str = ""
+    proposer_model_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposerStatistics:
+    """What one proposer did in one generation.
+
+    `block_count` blocks for which its draft came, be it empty, committed
+    `committed_count` tokens in `seconds` of waiting for drafts and verifying.
+    """
+
+    node_id: str
+    model_id: str
+    block_count: int
+    drafted_count: int
+    accepted_count: int
+    committed_count: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +161,8 @@ class SpeculationStatistics:
 
     `acceptance_length` is generated tokens over `verify_forward_count`;
     `drop_reason` is None unless the session decodes alone now;
-    `proposer_node_id` and `proposer_model_id` are empty without a proposer.
+    `proposer_node_id` and `proposer_model_id` name the one that drafts now, or would, and
+    are empty without one; `proposers` are all that drafted, by their first blocks.
     """
 
     block_count: int
@@ -157,6 +178,7 @@ class SpeculationStatistics:
     ahead_miss_count: int
     proposer_node_id: str
     proposer_model_id: str
+    proposers: tuple[ProposerStatistics, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

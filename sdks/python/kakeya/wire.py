@@ -36,6 +36,7 @@ from kakeya.values import (
     GenerationDone,
     InvariantCount,
     LinkChange,
+    ProposerStatistics,
     RestorerInfo,
     SessionInfo,
     SessionState,
@@ -271,6 +272,18 @@ def _statistics(message: runtime_pb2.SpeculationStatistics) -> SpeculationStatis
         ahead_miss_count=message.ahead_miss_count,
         proposer_node_id=message.proposer_node_id,
         proposer_model_id=message.proposer_model_id,
+        proposers=tuple(
+            ProposerStatistics(
+                node_id=each.node_id,
+                model_id=each.model_id,
+                block_count=each.block_count,
+                drafted_count=each.drafted_count,
+                accepted_count=each.accepted_count,
+                committed_count=each.committed_count,
+                seconds=each.seconds,
+            )
+            for each in message.proposers
+        ),
     )
 
 
@@ -288,6 +301,8 @@ def block_timing(message: runtime_pb2.BlockTiming) -> BlockTiming:
         start_seconds=message.start_seconds,
         generation_number=message.generation_number,
         committed_count=message.committed_count,
+        proposer_node_id=message.proposer_node_id,
+        proposer_model_id=message.proposer_model_id,
     )
 
 

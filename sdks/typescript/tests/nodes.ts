@@ -35,19 +35,24 @@ export class Nodes {
     return client;
   }
 
-  /** Both nodes know each other, and both serve the model. */
-  async join(): Promise<void> {
-    const card = (node: ScriptedNode, id: string) => ({
+  /** Both nodes know each other, and both serve the model; the other one as `offers` say. */
+  async join(offers: readonly object[] = [{}]): Promise<void> {
+    const card = (node: ScriptedNode, id: string, offered: readonly object[] = [{}]) => ({
       card: {
         node_id: id,
         name: id,
         protocol_max: 1,
         addresses: [node.address],
-        models: [{ model_id: "tiny", role: "ROLE_VERIFIER", weights_digest: "cd".repeat(32) }],
+        models: offered.map((offer) => ({
+          model_id: "tiny",
+          role: "ROLE_VERIFIER",
+          weights_digest: "cd".repeat(32),
+          ...offer,
+        })),
       },
       liveness: "LIVENESS_ALIVE",
     });
-    const nodes = [card(this.node, "aa"), card(this.other, "bb")];
+    const nodes = [card(this.node, "aa"), card(this.other, "bb", offers)];
     const fleet_events = [{ snapshot: { fleet_name: "home", nodes } }];
     await Promise.all(this.#started.map((each) => each.set({ fleet_events })));
   }

@@ -71,6 +71,33 @@ describe("a generation goes on elsewhere", () => {
   });
 });
 
+describe("those that compute alike come first", () => {
+  const alike = { thread_count: 3, dtype: "float32", backend: "torch" };
+  test.each([
+    ["threads", { ...alike, thread_count: 2 }, alike],
+    ["the back end", { ...alike, backend: "mlx" }, alike],
+    [
+      "the number format before threads",
+      { ...alike, dtype: "bfloat16" },
+      { ...alike, thread_count: 1 },
+    ],
+  ])("by %s", async (_, first, preferred) => {
+    await nodes.node.set({ model: alike });
+    await nodes.join([
+      { ...first, model_id: "passed over" },
+      { ...preferred, model_id: "tiny" },
+    ]);
+    const session = await nodes
+      .client({ timeouts: { streamIdle: 0.5 } })
+      .createSession("tiny", { resume: true });
+    await session.append([1, 2, 3]);
+    await nodes.node.refuse("Generate", "UNAVAILABLE", { after_blocks: 1 });
+    await session.generate({ maxTokens: 8 }).completion();
+    const { requests } = await nodes.other.report();
+    expect(requests["CreateSession"]).toMatchObject([{ model_id: "tiny" }]);
+  });
+});
+
 test("a sampled stream keeps the seed that the client drew", async () => {
   const session = await open();
   await nodes.node.refuse("Generate", "UNAVAILABLE", { after_blocks: 1 });

@@ -136,14 +136,14 @@ Global___TransferState: _TypeAlias = TransferState  # noqa: Y015
 
 @_typing.final
 class Accelerator(_message.Message):
-    """Processor and its vendor API, as the node found it."""
+    """What the back ends of the node compute with."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     KIND_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"cpu", "metal" or "cuda"."""
+    """"cpu", "metal" or "cuda"; a device that no installed back end uses is not named."""
     name: _builtins.str
     """Name for people, such as "Apple M4 Pro"."""
     def __init__(

@@ -117,7 +117,8 @@ class CapabilityServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """Drains this node and makes it leave the fleet. Only from loopback.
+        """Drains this node and makes it leave the fleet. Only from its own machine:
+        from loopback, or from another of the machine's own addresses.
         Errors: PERMISSION_DENIED (NOT_LOOPBACK).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

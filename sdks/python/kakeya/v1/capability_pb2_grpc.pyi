@@ -58,7 +58,8 @@ class CapabilityServiceStub:
     RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
     """
     Leave: _grpc.UnaryUnaryMultiCallable[_capability_pb2.LeaveRequest, _capability_pb2.LeaveResponse]
-    """Drains this node and makes it leave the fleet. Only from loopback.
+    """Drains this node and makes it leave the fleet. Only from its own machine:
+    from loopback, or from another of the machine's own addresses.
     Errors: PERMISSION_DENIED (NOT_LOOPBACK).
     """
 
@@ -92,7 +93,8 @@ class CapabilityServiceAsyncStub(CapabilityServiceStub):
     RESOURCE_EXHAUSTED (WATCHER_TOO_SLOW: the caller fell behind).
     """
     Leave: _aio.UnaryUnaryMultiCallable[_capability_pb2.LeaveRequest, _capability_pb2.LeaveResponse]  # type: ignore[assignment]
-    """Drains this node and makes it leave the fleet. Only from loopback.
+    """Drains this node and makes it leave the fleet. Only from its own machine:
+    from loopback, or from another of the machine's own addresses.
     Errors: PERMISSION_DENIED (NOT_LOOPBACK).
     """
 
@@ -159,7 +161,8 @@ class CapabilityServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _capability_pb2.LeaveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_capability_pb2.LeaveResponse, _abc.Awaitable[_capability_pb2.LeaveResponse]]:
-        """Drains this node and makes it leave the fleet. Only from loopback.
+        """Drains this node and makes it leave the fleet. Only from its own machine:
+        from loopback, or from another of the machine's own addresses.
         Errors: PERMISSION_DENIED (NOT_LOOPBACK).
         """
 

@@ -66,8 +66,8 @@ class _RestorerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Restorer
     RESTORER_KIND_ARCHIVE: _RestorerKind.ValueType  # 1
     """Their keys and values, in the memory of another process: exact."""
     RESTORER_KIND_PROJECTION: _RestorerKind.ValueType  # 2
-    """Their context vectors, from which a learned map makes keys and values, in
-    the memory of another process.
+    """Keys and values that a learned map makes of one context vector each, in the
+    memory of another process: fewer bytes are deposited, as many are kept.
     """
     RESTORER_KIND_IDENTITY: _RestorerKind.ValueType  # 3
     """Their keys and values, in the verifier's own process: a check of the
@@ -82,8 +82,8 @@ RESTORER_KIND_UNSPECIFIED: RestorerKind.ValueType  # 0
 RESTORER_KIND_ARCHIVE: RestorerKind.ValueType  # 1
 """Their keys and values, in the memory of another process: exact."""
 RESTORER_KIND_PROJECTION: RestorerKind.ValueType  # 2
-"""Their context vectors, from which a learned map makes keys and values, in
-the memory of another process.
+"""Keys and values that a learned map makes of one context vector each, in the
+memory of another process: fewer bytes are deposited, as many are kept.
 """
 RESTORER_KIND_IDENTITY: RestorerKind.ValueType  # 3
 """Their keys and values, in the verifier's own process: a check of the

@@ -9,9 +9,9 @@ export type KvStrategy = (typeof KV_STRATEGIES)[number] | "unknown";
 
 /**
  * What is kept of the positions that a session has evicted. "archive": their
- * keys and values, in another process, exact. "projection": their context
- * vectors, from which a learned map makes keys and values. "identity": a check
- * of the plumbing, in the verifier's own process.
+ * keys and values, in another process, exact. "projection": keys and values that
+ * a learned map makes of one context vector each: fewer bytes are deposited, as
+ * many are kept. "identity": a check of the plumbing, in the verifier's own process.
  */
 export const RESTORER_KINDS = ["archive", "projection", "identity"] as const;
 export type RestorerKind = (typeof RESTORER_KINDS)[number] | "unknown";
@@ -183,7 +183,7 @@ export interface Plan {
   readonly predictedTokensPerSecondLow: number;
   /** At `acceptanceRateHigh`. */
   readonly predictedTokensPerSecondHigh: number;
-  /** Whether the proposer is one of the trials, on trial in a session that runs. */
+  /** Whether the proposer is on trial in a session that runs. */
   readonly exploring: boolean;
   /** Proposers that a session tries because they could be faster. */
   readonly trials: readonly Trial[];

@@ -106,6 +106,23 @@ export interface BlockTiming {
   readonly generationNumber: number;
   /** Tokens that it committed: the accepted ones and the verifier's own. */
   readonly committedCount: number;
+  /** Whose draft came, be it empty; empty when the verifier decoded alone. */
+  readonly proposerNodeId: string;
+  readonly proposerModelId: string;
+}
+
+/** What one proposer did in one generation. */
+export interface ProposerStatistics {
+  readonly nodeId: string;
+  readonly modelId: string;
+  /** Blocks for which its draft came, be it empty. */
+  readonly blockCount: number;
+  readonly draftedCount: number;
+  readonly acceptedCount: number;
+  /** Tokens that these blocks committed. */
+  readonly committedCount: number;
+  /** Of waiting for drafts and verifying. */
+  readonly seconds: number;
 }
 
 /** What speculation did in one generation. */
@@ -123,10 +140,12 @@ export interface SpeculationStatistics {
   readonly dropReason: DropReason | null;
   readonly aheadHitCount: number;
   readonly aheadMissCount: number;
-  /** Empty without a proposer. */
+  /** The one that drafts now, or would; empty without one. */
   readonly proposerNodeId: string;
   /** Empty without a proposer. */
   readonly proposerModelId: string;
+  /** All that drafted, in the order of their first blocks. */
+  readonly proposers: readonly ProposerStatistics[];
 }
 
 /** A tensor link of the session went over to another road. */

@@ -96,6 +96,15 @@ function statistics(message: SpeculationStatisticsMessage | undefined): Speculat
     aheadMissCount: message?.aheadMissCount ?? 0,
     proposerNodeId: message?.proposerNodeId ?? "",
     proposerModelId: message?.proposerModelId ?? "",
+    proposers: (message?.proposers ?? []).map((each) => ({
+      nodeId: each.nodeId,
+      modelId: each.modelId,
+      blockCount: each.blockCount,
+      draftedCount: each.draftedCount,
+      acceptedCount: each.acceptedCount,
+      committedCount: each.committedCount,
+      seconds: each.seconds,
+    })),
   };
 }
 
@@ -113,6 +122,8 @@ export function blockTiming(message: BlockTimingMessage): BlockTiming {
     startSeconds: message.startSeconds,
     generationNumber: message.generationNumber,
     committedCount: message.committedCount,
+    proposerNodeId: message.proposerNodeId,
+    proposerModelId: message.proposerModelId,
   };
 }
 

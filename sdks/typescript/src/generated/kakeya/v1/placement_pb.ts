@@ -571,8 +571,8 @@ export enum RestorerKind {
   ARCHIVE = 1,
 
   /**
-   * Their context vectors, from which a learned map makes keys and values, in
-   * the memory of another process.
+   * Keys and values that a learned map makes of one context vector each, in the
+   * memory of another process: fewer bytes are deposited, as many are kept.
    *
    * @generated from enum value: RESTORER_KIND_PROJECTION = 2;
    */

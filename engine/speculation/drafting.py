@@ -1,0 +1,102 @@
+"""The drafts of one generation, from whichever of the session's proposers drafts now.
+
+Proposers change between two blocks only. The source of one that is to be tried is
+opened beside the blocks before its trial: what opening takes, or a proposer that never
+answers, costs the stream nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from engine.history import History
+from engine.speculation.drafter import NO_DRAFT, BlockDraft, Drafter, DraftingLimits, taken_back
+from engine.speculation.roster import Roster
+from engine.speculation.tally import Tally
+from engine.step import Step
+
+
+class Drafting:
+    """One generation's drafters, one a proposer. At most one draft is verified at a time."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        limits: DraftingLimits,
+        tally: Tally,
+        clock: Callable[[], float],
+    ) -> None:
+        self._roster = roster
+        self._clock = clock
+        self._drafters = [
+            Drafter(rival.source, rival.state, limits, tally, clock) for rival in roster.rivals
+        ]
+        self._asked: Drafter | None = None
+        self._was_wanted = False
+        self._warming: tuple[int, asyncio.Task[bool]] | None = None
+        self._last_block_at: float | None = None
+
+    async def next_draft(self, history: History, most: int, seconds_left: float) -> BlockDraft:
+        """A draft of at most `most` >= 1 tokens behind `history`; see `Drafter.next_draft`."""
+        await self._warm(history)
+        self._was_wanted = True
+        current = self._roster.current
+        before, self._asked = self._asked, None if current is None else self._drafters[current]
+        if before is not None and before is not self._asked:
+            await before.close()
+        if current is None or self._asked is None:
+            return NO_DRAFT
+        draft = await self._asked.next_draft(history, most, seconds_left)
+        proposer = self._roster.rivals[current].key if draft.received else None
+        return replace(draft, proposer=proposer)
+
+    def draft_ahead(self, history: History, assumed: Sequence[int], most: int) -> None:
+        """Has the same proposer draft behind `assumed`; see `Drafter.draft_ahead`."""
+        if self._asked is not None:
+            self._asked.draft_ahead(history, assumed, most)
+
+    def after_block(self, draft: BlockDraft, step: Step, verify_seconds: float) -> None:
+        """Learns from a verified block, and chooses who drafts the next one."""
+        other_seconds = self._other_seconds(verify_seconds + draft.wait_seconds)
+        was_wanted, self._was_wanted = self._was_wanted, False
+        # The last token of a generation needs no draft: that none came says nothing.
+        if not was_wanted and not self._roster.is_resting:
+            return
+        if draft.received and self._asked is not None:
+            self._asked.after_block(draft, step, verify_seconds, other_seconds)
+        self._roster.after_block(verify_seconds, other_seconds, came=draft.received)
+
+    async def close(self) -> None:
+        """Takes back the drafts in flight; no task is left when this returns."""
+        warming, self._warming = self._warming, None
+        if warming is not None:
+            await taken_back(warming[1])
+        for drafter in self._drafters:
+            await drafter.close()
+
+    async def _warm(self, history: History) -> None:
+        """Opens the source of the one that is to be tried, and tells when it has drafted."""
+        index, warming = self._roster.warming, self._warming
+        if warming is not None and warming[0] != index:
+            self._warming = None
+            await taken_back(warming[1])
+        elif warming is not None and warming[1].done():
+            self._warming = None
+            self._roster.warmed(drafted=warming[1].result())
+        elif warming is None and index is not None:
+            task = asyncio.ensure_future(self._drafters[index].opened(history))
+            self._warming = (index, task)
+
+    def _other_seconds(self, known_seconds: float) -> float:
+        """What of a block's time went neither into its forward nor into waiting for its draft.
+
+        Handling messages and handing out tokens. A client that reads slowly, or a
+        hiccup, counts as no more than those; the first block of a generation has
+        nothing to be measured from.
+        """
+        before, self._last_block_at = self._last_block_at, self._clock()
+        if before is None:
+            return 0.0
+        return min(max(0.0, self._last_block_at - before - known_seconds), known_seconds)

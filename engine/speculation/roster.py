@@ -1,0 +1,115 @@
+"""The proposers of one session, and which of them drafts now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.generation_report import DropReason
+from engine.proposers.contract import DraftSource, ProposerKey
+from engine.speculation.contest import Candidate, Contest, Paces
+from engine.speculation.state import SpeculationState
+
+NOBODY: ProposerKey = ("", "")
+"""A proposer that no fleet knows, as a loop has one that is no session of a node."""
+
+
+@dataclass(slots=True)
+class Rival:
+    """A proposer that the session could use, and what was learned of it.
+
+    `hope` is how many times as fast as decoding alone it may be at best. Its `source`
+    may be replaced between two generations.
+    """
+
+    key: ProposerKey
+    source: DraftSource
+    state: SpeculationState
+    hope: float = 1.0
+
+
+class Roster:
+    """Outlives the session's generations; pass the same one to each.
+
+    The first rival leads from the start when `leads`; otherwise the verifier begins
+    alone.
+    """
+
+    def __init__(self, rivals: Sequence[Rival], *, leads: bool = True) -> None:
+        self._rivals = tuple(rivals)
+        candidates = tuple(Candidate(rival.hope) for rival in rivals)
+        self._contest = Contest(candidates, leader=0 if leads and rivals else None)
+
+    @classmethod
+    def of_one(cls, source: DraftSource, state: SpeculationState | None = None) -> Roster:
+        """A session's only proposer."""
+        return cls([Rival(NOBODY, source, state or SpeculationState())])
+
+    @property
+    def rivals(self) -> tuple[Rival, ...]:
+        """All proposers, in the order of their indices."""
+        return self._rivals
+
+    @property
+    def current(self) -> int | None:
+        """Index of the one that drafts the next block; None for nobody."""
+        return self._contest.current
+
+    @property
+    def warming(self) -> int | None:
+        """Index of the one whose source is to be opened for its trial; None for nobody."""
+        return self._contest.warming
+
+    @property
+    def drafting(self) -> Rival | None:
+        """The one that drafts the next block, or would, if its pace did not rest."""
+        current = self.current
+        return None if current is None else self._rivals[current]
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether that one is on trial."""
+        return self._contest.is_warm
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether no draft is asked for now: nobody leads, or the leader is too slow."""
+        drafting = self.drafting
+        return drafting is None or drafting.state.pace.dropped
+
+    @property
+    def drop_reason(self) -> DropReason | None:
+        """Why the session decodes alone now, though it has a proposer; None when it does not."""
+        drafting = self.drafting
+        return None if drafting is None or self.is_trying else drafting.state.drop_reason
+
+    def warmed(self, *, drafted: bool) -> None:
+        """The source of `warming` was opened, and drafted or failed."""
+        if drafted:
+            self._take(*self._contest.warmed(self._paces()))
+        else:
+            self._contest = self._contest.not_warmed()
+
+    def after_block(self, verify_seconds: float, other_seconds: float, *, came: bool) -> None:
+        """A block was made with the draft of `current`, or without one if none `came`.
+
+        Its own state has learned of the draft.
+        """
+        failed = not came and not self.is_resting
+        if not came:
+            for index, rival in enumerate(self._rivals):
+                state = rival.state
+                # One that is shut out is not resting.
+                if index != self.current or (state.pace.dropped and state.breaker.closed):
+                    state.pace = state.pace.after_alone_block(verify_seconds, other_seconds)
+        if len(self._rivals) > 1 or self._contest.leader is None:
+            self._take(*self._contest.after_block(self._paces(), failed=failed))
+
+    def _paces(self) -> Paces:
+        return tuple(rival.state.pace for rival in self._rivals)
+
+    def _take(self, contest: Contest, paces: Paces) -> None:
+        self._contest = contest
+        for rival, pace in zip(self._rivals, paces, strict=True):
+            if pace is not rival.state.pace:
+                rival.state.pace = pace

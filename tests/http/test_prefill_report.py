@@ -1,0 +1,52 @@
+"""What an answer says of its prompt's prefill is what the node said of it, told at the opening."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from kakeya import AsyncClient
+from kakeya.text import TextCodec
+from node.http.answering import End, Work, answer
+from node.http.completion_request import read_completion
+from node.http.usage import fleet_report
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+async def node(monkeypatch):
+    """A scripted node, as the SDK's tests have them."""
+    path = ROOT / "tests" / "sdk" / "scripted_node.py"
+    spec = importlib.util.spec_from_file_location("scripted_node_of_http", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    made = module.ScriptedNode()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(node):
+    codec = TextCodec.from_folder(ROOT / "engine" / "shipped" / "tiny")
+    node.model.tokenizer_digest = codec.digest
+    node.opened.prefill_seconds = 4.0
+    node.done.timings.prefill_seconds = 0.5
+    wishes = read_completion({"model": "tiny", "prompt": [5, 6], "n": 2}).wishes
+    ends: list[End] = []
+
+    async def put(happening):
+        if isinstance(happening, End):
+            ends.append(happening)
+
+    async with AsyncClient(node.address) as client:
+        await answer(client, Work(wishes, ((5, 6),), 3, codec), put)
+    reported = [each["prefill_seconds"] for each in fleet_report(ends)["choices"]]
+    assert reported == [4.5, 4.5]
+    (opening,) = node.requests["CreateSession"]
+    assert list(opening.initial_token_ids) == [5, 6]
+    assert not node.requests["AppendTokens"]

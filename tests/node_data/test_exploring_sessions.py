@@ -1,0 +1,81 @@
+"""Sessions that try a proposer on their own stream, over the wire."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.speculation.contest import FIRST_TRIAL_AT
+from fleet.plan import Placement, Trial
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = [1, 2, 3, 4, 5, 6, 7, 8] * 12
+
+
+async def opened(verifier, caller, *trials: Trial):
+    """A session whose plan begins alone and tries `trials`; and its pairing."""
+    session = await caller.open(mode=0)
+    await caller.append(session, PROMPT)
+    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    pairing._plan = replace(pairing._plan, proposer=None, transport=None, trials=trials)
+    return session, pairing
+
+
+async def test_a_session_that_began_alone_tries_a_remote_proposer_past_its_window(
+    verifier, proposer, calls, monkeypatch
+):
+    """However it ends: the stream is that of the verifier alone, and it is said who drafted."""
+    caller = calls.Caller(verifier.channel)
+    alone = await caller.open()
+    await caller.append(alone, PROMPT)
+    expected = (await caller.generate(alone, 150)).token_ids
+    there = Placement("proposer", "proposer", proposer.address, "ngram")
+    session, pairing = await opened(verifier, caller, Trial(there, 1e9))
+    monkeypatch.setattr(pairing, "_replan", lambda: None)
+    stream = await caller.generate(session, 150)
+    assert stream.token_ids == expected
+    timeline, statistics = stream.done.timeline, stream.done.speculation
+    assert {block.proposer_model_id for block in timeline[:FIRST_TRIAL_AT]} == {""}
+    drafted = [block for block in timeline if block.proposer_node_id == "proposer"]
+    (counts,) = statistics.proposers
+    assert (counts.node_id, counts.model_id) == ("proposer", "ngram")
+    assert counts.block_count == len(drafted) > 0
+    assert counts.committed_count == sum(block.committed_count for block in drafted)
+    assert counts.drafted_count == statistics.drafted_count
+
+
+async def test_a_plan_says_who_is_on_trial(verifier, proposer, calls, monkeypatch):
+    caller = calls.Caller(verifier.channel)
+    there = Placement("proposer", "proposer", proposer.address, "ngram")
+    session, pairing = await opened(verifier, caller, Trial(there, 1e9))
+    monkeypatch.setattr(pairing, "_replan", lambda: None)
+    before = (await caller.info(session)).plan
+    assert (before.HasField("proposer"), before.exploring) == (False, False)
+    assert [trial.proposer.model_id for trial in before.trials] == ["ngram"]
+    roster = await pairing.connect([])
+    roster._contest = replace(roster._contest, trial=0, is_warm=True)
+    during = (await caller.info(session)).plan
+    assert (during.proposer.node_id, during.exploring) == ("proposer", True)
+    assert "on trial" in during.reasons[0]
+    assert during.acceptance_rate_high > 0
+    roster._contest = replace(roster._contest, leader=0, trial=None, is_warm=False)
+    after = (await caller.info(session)).plan
+    assert (after.proposer.node_id, after.exploring) == ("proposer", False)
+    assert "measured to be faster on this stream" in after.reasons[0]
+
+
+async def test_one_that_left_before_its_trial_costs_nothing_but_is_told(
+    verifier, proposer, calls, monkeypatch
+):
+    caller = calls.Caller(verifier.channel)
+    gone = Placement("proposer", "proposer", proposer.address, "no-such-model")
+    session, pairing = await opened(verifier, caller, Trial(gone, 1e9))
+    monkeypatch.setattr(pairing, "_replan", lambda: None)
+    stream = await caller.generate(session, 60)
+    assert len(stream.token_ids) == 60
+    assert not stream.done.speculation.proposers
+    assert sum(fault.count for fault in stream.done.speculation.faults) >= 1
+    # Shared with other tests of this node.
+    verifier.roles._breakers._breakers.clear()
