@@ -49,6 +49,8 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 fleet.end();
 for (const server of servers.values()) server.silence();
+// Deadlines of calls that are cut off may still run.
+process.exit(0);
 
 interface Command {
   silence?: string;
