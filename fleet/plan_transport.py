@@ -39,7 +39,8 @@ def transport_reasons(pair: PredictedPair) -> tuple[str, ...]:
         without = [
             server.card.name for server in (verifier, proposer) if not server.card.ring_address
         ]
-        return (f"{way}gRPC: {' and '.join(without)} offers no ring.",)
+        offer = "offer" if len(without) > 1 else "offers"
+        return (f"{way}gRPC: {' and '.join(without)} {offer} no ring.",)
     first = "shared memory" if _is_one_host(verifier.card, proposer.card) else "the ring"
     return (
         f"{way}gRPC at first; {first} will be tried, and kept where real tensors arrive "
