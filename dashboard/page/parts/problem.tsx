@@ -1,7 +1,7 @@
 import type { Problem } from "../../shared/messages";
 import { Icon } from "./icon";
 
-/** What to do about it: a command in backquotes or after a colon stays text. */
+/** What to do about it; what stands in backquotes is a command, and looks like one. */
 export function Mend({ text }: { text: string }) {
   if (text === "") return null;
   return (
@@ -9,7 +9,9 @@ export function Mend({ text }: { text: string }) {
       <Icon name="mend" size={13} />
       <span>
         <span class="unseen">Mend: </span>
-        {text}
+        {text
+          .split("`")
+          .map((part, index) => (index % 2 === 1 ? <code key={part}>{part}</code> : part))}
       </span>
     </p>
   );
