@@ -49,7 +49,7 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 fleet.end();
 for (const server of servers.values()) server.silence();
-// Deadlines of calls that are cut off may still run.
+// A watch that is cut off while it waits to send on never ends: its deadline, a day, is not waited for.
 process.exit(0);
 
 interface Command {

@@ -103,25 +103,30 @@ test("nothing jumps while nodes and sessions tell, and events come in", async ()
 }, 60_000);
 
 test("events that come in while somebody reads wait until they are asked for", async () => {
-  const { page, context } = await open(browser, board.url, "");
-  await shown(page);
+  // Nothing happens by itself: a link's move would be a line among those that are told.
+  const quiet = await synthetic(2, "--quiet");
+  const reader = await dashboard(quiet.address);
+  const { page, context } = await open(browser, reader.url, "");
+  const name = quiet.nodes[0]?.name ?? "";
+  await page.getByText(name).first().waitFor();
   await go(page, "events");
-  const name = fleet.nodes[0]?.name;
   const rows = page.locator("main .event");
-  fleet.child.tell({ tell: name, message: "Heard before." });
+  quiet.child.tell({ tell: name, message: "Heard before." });
   await rows.first().getByText("Heard before.").waitFor();
   await rows.first().hover();
-  fleet.child.tell({ tell: name, message: "Heard meanwhile." });
+  quiet.child.tell({ tell: name, message: "Heard meanwhile." });
   const waiting = page.getByRole("button", { name: "Show 1 newer event" });
   await waiting.waitFor();
   expect(await rows.first().textContent()).toContain("Heard before.");
   await waiting.click();
   await rows.first().getByText("Heard meanwhile.").waitFor();
-  fleet.child.tell({ tell: name, message: "Heard at last." });
+  quiet.child.tell({ tell: name, message: "Heard at last." });
   await waiting.waitFor();
   await page.locator("h1").hover();
   await rows.first().getByText("Heard at last.").waitFor();
   await context.close();
+  await reader.child.end();
+  await quiet.child.end();
 });
 
 test("all views are reached by the keyboard alone", async () => {

@@ -3,6 +3,7 @@ import { request, type IncomingMessage } from "node:http";
 
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { cutWatch } from "../process/cut_watch";
 import { dashboard, synthetic, type Dashboard, type SyntheticNodes } from "../process/dashboard";
 import { Follower } from "../process/follower";
 import { until } from "../process/until";
@@ -147,9 +148,24 @@ test("a request that makes no sense is refused by the field's name", async () =>
   });
 });
 
-test("the process ends with its parent", async () => {
-  const other = await dashboard(fleet.address);
-  expect(await other.child.end()).toBe(0);
+test.each([
+  ["its input", undefined],
+  ["SIGTERM", "SIGTERM"],
+] as const)("both programs end with %s, whoever is connected", async (_, signal) => {
+  const nodes = await synthetic(2);
+  const other = await dashboard(nodes.address);
+  const follower = new Follower();
+  await follower.open(other.url);
+  await other.child.line("watching");
+  expect(await other.child.end(signal)).toBe(0);
+  expect(await nodes.child.end()).toBe(0);
+  follower.close();
+});
+
+test("a synthetic fleet ends with its input, though a watch was cut off half-way", async () => {
+  const nodes = await synthetic(1, "--quiet");
+  await cutWatch(nodes.address);
+  expect(await nodes.child.end()).toBe(0);
 });
 
 test("a command line that is none is refused", async () => {
