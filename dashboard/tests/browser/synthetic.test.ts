@@ -10,16 +10,22 @@ import { shifted, violations, watchShifts } from "./rules";
 let browser: Browser;
 let fleet: SyntheticNodes;
 let board: Dashboard;
+/** A fleet in which nothing happens by itself, for what is told to it, and who shows it. */
+let quiet: SyntheticNodes;
+let reader: Dashboard;
 
 beforeAll(async () => {
-  fleet = await synthetic(12);
-  [browser, board] = await Promise.all([launch(), dashboard(fleet.address)]);
+  [fleet, quiet] = await Promise.all([synthetic(12), synthetic(2, "--quiet")]);
+  [browser, board, reader] = await Promise.all([
+    launch(),
+    dashboard(fleet.address),
+    dashboard(quiet.address),
+  ]);
 });
 
 afterAll(async () => {
   await browser?.close();
-  await board?.child.end();
-  await fleet?.child.end();
+  for (const each of [board, reader, fleet, quiet]) await each?.child.end();
 });
 
 /** Every kind of page: all views, a node with sessions, and what is not there. */
@@ -103,9 +109,6 @@ test("nothing jumps while nodes and sessions tell, and events come in", async ()
 }, 60_000);
 
 test("events that come in while somebody reads wait until they are asked for", async () => {
-  // Nothing happens by itself: a link's move would be a line among those that are told.
-  const quiet = await synthetic(2, "--quiet");
-  const reader = await dashboard(quiet.address);
   const { page, context } = await open(browser, reader.url, "");
   const name = quiet.nodes[0]?.name ?? "";
   await page.getByText(name).first().waitFor();
@@ -125,8 +128,6 @@ test("events that come in while somebody reads wait until they are asked for", a
   await page.locator("h1").hover();
   await rows.first().getByText("Heard at last.").waitFor();
   await context.close();
-  await reader.child.end();
-  await quiet.child.end();
 });
 
 test("all views are reached by the keyboard alone", async () => {
