@@ -6,7 +6,8 @@ kernels apart: a row has thousands of roundings, and all must agree. How many
 threads share a product is part of its shape: with one K/V head the shares of some
 numbers end within a tile, and its rows round otherwise. So the check is for the
 threads of the calling thread, chosen before and never changed after it. Checked are
-the shapes that matter: each row count, fine and coarse key segments and the
+the shapes that matter: each row count with a token in every row (a kernel may take the
+last rows of a product otherwise than the rest), fine and coarse key segments and the
 borders between them, rings of one segment and of several that have wrapped,
 rejected tokens, and sessions that share a forward. Not checked are rings of
 every size, and histories of more than one chunk of keys.
@@ -140,10 +141,21 @@ def _agrees(verifier: Verifier, count: int, base: int, seed: int) -> bool:
         # A few blocks at the start and over the border: the others have the same shapes.
         same = _same(verifier, case, case.tail[: 2 * block], [(block, 0)])
         same = same and _border_agrees(verifier, case, block)
+        same = same and _every_row_agrees(verifier, case, count)
         verifier.use_row_counts((base,))
         if not same:
             return False
     return True
+
+
+def _every_row_agrees(verifier: Verifier, case: _Case, count: int) -> bool:
+    """Whether a token gets the same bits in each of the `count` rows of a forward.
+
+    As many sessions as fill them are fed the start of the tail.
+    """
+    width = min(verifier.info.width, case.cache.widest, len(case.tail))
+    sizes = [min(width, count - first) for first in range(0, count, width)]
+    return _shared_forward_agrees(verifier, case, [(0, size) for size in sizes])
 
 
 def _border_agrees(verifier: Verifier, case: _Case, block: int) -> bool:
@@ -228,16 +240,25 @@ def _batches_agree(verifier: Verifier, case: _Case, rng: random.Random) -> bool:
 def _batch_agrees(
     verifier: Verifier, case: _Case, counts: Sequence[int], rng: random.Random
 ) -> bool:
+    parts: list[tuple[int, int]] = []
+    room = verifier.row_counts[-1]
+    for count in (min(count, len(case.tail), case.cache.widest) for count in counts):
+        if count > room:
+            break
+        room -= count
+        parts.append((rng.randint(0, len(case.tail) - count), count))
+    return _shared_forward_agrees(verifier, case, parts)
+
+
+def _shared_forward_agrees(
+    verifier: Verifier, case: _Case, parts: Sequence[tuple[int, int]]
+) -> bool:
+    """One forward of a session for each of `parts`: (offset in the tail, tokens from there)."""
     caches: list[KvCache] = []
     feeds: list[Feed] = []
     expected: list[Logits] = []
-    room = verifier.row_counts[-1]
     try:
-        for count in (min(count, len(case.tail), case.cache.widest) for count in counts):
-            if count > room:
-                break
-            room -= count
-            offset = rng.randint(0, len(case.tail) - count)
+        for offset, count in parts:
             caches.append(case.cache.fork(case.cache.length))
             _feed(verifier, caches[-1], case.tail[:offset], verifier.info.width)
             feeds.append(Feed(caches[-1], case.tail[offset : offset + count], want_logits=True))

@@ -54,11 +54,13 @@ class ModelOffer:
     to the whole history, 0 when it is not told; `rank_count` ranks compute it
     together, 0 for one process: its bytes are those of one rank. `thread_count`
     threads share one forward of it, which `exact` was found for, 0 when it is not
-    told. Of proposers: `target_weights_digest` names the one verifier that it drafts
-    for, empty for every one with its tokenizer; `block_size` is the most tokens of a
-    draft, 0 for no limit. One that is conditioned on a verifier's hidden states takes
-    vectors of `feature_width` values that the encoder `encoder_digest` makes of the outputs of
-    `tapped_layers`; 0 and empty for all others.
+    told; `evicted_arithmetic` is that of an `ArchiveOffer` from which its own process
+    could take over, empty when from none. Of proposers: `target_weights_digest` names
+    the one verifier that it drafts for, empty for every one with its tokenizer;
+    `block_size` is the most tokens of a draft, 0 for no limit. One that is conditioned
+    on a verifier's hidden states takes vectors of `feature_width` values that the
+    encoder `encoder_digest` makes of the outputs of `tapped_layers`; 0 and empty for all
+    others.
     """
 
     model_id: str
@@ -84,6 +86,7 @@ class ModelOffer:
     history_layer_count: int = 0
     rank_count: int = 0
     thread_count: int = 0
+    evicted_arithmetic: str = ""
 
     @property
     def drafts_ahead(self) -> bool:

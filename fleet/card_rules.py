@@ -223,6 +223,7 @@ def _check_offer(offer: ModelOffer) -> None:
         offer.quantization,
         offer.dtype,
         offer.backend,
+        offer.evicted_arithmetic,
         offer.architecture,
         offer.target_weights_digest,
         offer.encoder_digest,

@@ -3,7 +3,8 @@
 `restored` where a live archive has room and the verifier can use it: nothing is
 forgotten then. Else `sink_window`, which every verifier has. Room is that for the
 model's longest history, whatever context is planned for: a session that did not ask
-for an archive must not end because one is full.
+for an archive must not end because one is full. Nor because one is lost: the verifier
+must be able to take over from it, which takes the same arithmetic.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fleet.archive_placement import place_archives
+from fleet.archive_placement import ArchivePlacement, place_archives
 from fleet.node_view import Measurements, NodeView
 from fleet.plan import KvStrategy, PlanRequest
 from fleet.predicted_pair import Server
@@ -73,4 +74,20 @@ def _hindrance(
             "what leaves them is forgotten, since the archives are too small for the model's "
             f"longest history. {archives.reasons[0]} --kv restored begins there all the same."
         )
+    return _irreplaceable(archives, verifier, nodes)
+
+
+def _irreplaceable(archives: ArchivePlacement, verifier: Server, nodes: Sequence[NodeView]) -> str:
+    """Which of the archives the verifier could not take over from; empty for none."""
+    placed = {each.archive.node_id for each in archives.ranges}
+    for view in nodes:
+        archive = view.card.archive
+        if view.card.node_id not in placed or archive is None:
+            continue
+        if archive.arithmetic != verifier.offer.evicted_arithmetic:
+            return (
+                "what leaves them is forgotten, since were the archive of "
+                f"{view.card.name} lost, {verifier.card.name} could not take over from it: they "
+                "compute differently. --kv restored begins there all the same."
+            )
     return ""

@@ -68,7 +68,7 @@ class Application:
 
     async def _session(self, kind: str, plan: str) -> None:
         session = await self._client.create_session(
-            self._model, speculation=plan, label="soak", **options(kind)
+            self._model, speculation=plan, client_label="soak", **options(kind)
         )
         self.tally.opened += 1
         async with session:
@@ -127,7 +127,7 @@ async def probe(client: AsyncClient, model: str, prompt: Sequence[int]) -> dict[
     answers = {}
     for kind, plan in itertools.product(KINDS, PLANS):
         session = await client.create_session(
-            model, speculation=plan, label="probe", **options(kind)
+            model, speculation=plan, client_label="probe", **options(kind)
         )
         async with session:
             await session.append(prompt)

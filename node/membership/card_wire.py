@@ -190,6 +190,7 @@ def offer_to_wire(offer: ModelOffer) -> model_pb2.ModelOffer:
         history_layer_count=offer.history_layer_count,
         rank_count=offer.rank_count,
         thread_count=offer.thread_count,
+        evicted_arithmetic=offer.evicted_arithmetic,
     )
 
 
@@ -219,6 +220,7 @@ def offer_from_wire(wire: model_pb2.ModelOffer) -> ModelOffer:
         history_layer_count=wire.history_layer_count,
         rank_count=wire.rank_count,
         thread_count=wire.thread_count,
+        evicted_arithmetic=wire.evicted_arithmetic,
     )
 
 

@@ -60,7 +60,9 @@ async def load_served_verifier(
         await worker.run(partial(_choose_threads, verifier, store.clock))
         served = await serve_verifier(verifier, worker, store)
         stores = await worker.run(partial(stores_beside, verifier))
-        return replace(served, stores=stores, source=str(folder.path))
+        arithmetic = stores.arithmetic if stores is not None else ""
+        offer = replace(served.offer, evicted_arithmetic=arithmetic)
+        return replace(served, offer=offer, stores=stores, source=str(folder.path))
     except BaseException:
         await worker.close()
         raise

@@ -39,7 +39,8 @@ def test_a_history_that_begins_another_chunk_is_exact(
     cache = verifier.allocate(spec)
     cache.fill(CHUNK_KEYS - 10, seed=1)
     rows = []
-    for block in (1, 5, 20):
+    # How many rows a forward may have is found on the machine.
+    for block in (1, 5, min(20, verifier.row_counts[-1])):
         fork = cache.fork(cache.length)
         parts = [HISTORY[first : first + block] for first in range(0, len(HISTORY), block)]
         rows.append(np.concatenate([verifier.forward(fork, p, want_logits=True) for p in parts]))

@@ -116,7 +116,7 @@ def test_nothing_pending_is_no_forward(hashing):
 
 def broken(session):
     """The next forward of this session finds a broken promise."""
-    session._allocated_bytes += 1
+    session._memory._allocated_bytes += 1
 
 
 FAULTS = {

@@ -24,7 +24,12 @@ NEAR = Measurements(round_trips={("v", "a"): 0.0005, ("v", "b"): 0.0005})
 
 @pytest.fixture
 def offer(verifier_offer: ModelOffer) -> ModelOffer:
-    return replace(verifier_offer, context_length=100_000, history_layer_count=10)
+    return replace(
+        verifier_offer,
+        context_length=100_000,
+        history_layer_count=10,
+        evicted_arithmetic="torch",
+    )
 
 
 @pytest.fixture
@@ -72,13 +77,14 @@ def test_what_is_asked_for_is_kept_without_a_reason(
         ({"rank_count": 2}, [{}], "a group of ranks serves tiny"),
         ({"history_layer_count": 0}, [{}], "name-v tells of no layer of tiny"),
         ({"context_length": 1028}, [{}], "the 1,028 positions of tiny fit into them"),
+        ({"evicted_arithmetic": "another"}, [{}], "name-v could not take over from it"),
     ],
 )
 def test_without_one_that_can_be_used_sink_and_window_are_kept_and_the_plan_says_why(
     make_card: MakeCard,
     offer: ModelOffer,
     archive: Callable[..., NodeView],
-    changes: dict[str, int],
+    changes: dict[str, int | str],
     archives: list[dict[str, object]],
     words: str,
 ) -> None:

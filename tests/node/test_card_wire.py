@@ -44,6 +44,7 @@ OFFER = ModelOffer(
     history_layer_count=3,
     rank_count=2,
     thread_count=5,
+    evicted_arithmetic="torch 2.13",
 )
 
 

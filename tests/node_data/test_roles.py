@@ -72,13 +72,14 @@ async def test_offers_carry_what_was_measured(checkpoint):
 def test_a_node_that_serves_ngram_alone_imports_no_tensor_library():
     program = """
 import asyncio, sys, grpc
+from types import SimpleNamespace
 from node.metrics import NodeMetrics
 from node.roles import Roles, RoleSettings
 
 async def main():
     roles = Roles(RoleSettings(), NodeMetrics())
     await roles.load(["proposer=ngram"])
-    roles.register(grpc.aio.server(), None)
+    roles.register(grpc.aio.server(), SimpleNamespace(self_id="self"))
     await roles.close()
 
 asyncio.run(main())

@@ -180,11 +180,11 @@ async def test_an_archive_on_torch_restores_what_either_evicts(
     proposer = mixed.proposers[OTHER[backend]]
     speculation = await known(client, proposer, OTHER[backend])
     await known(client, mixed.proposers["torch"], "torch")
-    kinds = {"restored": {"kv_strategy": "restored"}, "evicted": {}}
+    kinds = {kind: {"kv_strategy": kind} for kind in ("restored", "sink_window")}
     alone = {kind: await answer(client, "off", **cache) for kind, cache in kinds.items()}
     paired = await answer(client, speculation, kv_strategy="restored")
     assert paired.token_ids == alone["restored"].token_ids
-    assert paired.token_ids != alone["evicted"].token_ids
+    assert paired.token_ids != alone["sink_window"].token_ids
     assert paired.done.restorer_rebuild_count == 0
     assert_drafted(paired, proposer)
 

@@ -123,7 +123,8 @@ class ModelOffer:
     `history_layer_count` of a verifier's layers attend to the whole history, 0
     when the node does not tell; `rank_count` ranks compute it together, 0 for one
     process, and its bytes are those of one rank; `thread_count` threads share one forward
-    of it, for which `exact` was found, 0 when the node does not tell. Of proposers:
+    of it, for which `exact` was found, 0 when the node does not tell; its own process could
+    take over from a lost archive of `evicted_arithmetic`, empty for none. Of proposers:
     `target_weights_digest` names the one verifier it drafts for, empty for every one
     with its tokenizer; `block_size` is the most tokens of a draft, 0 for no limit;
     `feature_width`, `encoder_digest` and `tapped_layers` describe the context vectors
@@ -153,6 +154,7 @@ class ModelOffer:
     history_layer_count: int = 0
     rank_count: int = 0
     thread_count: int = 0
+    evicted_arithmetic: str = ""
 
 
 @dataclass(frozen=True, slots=True)

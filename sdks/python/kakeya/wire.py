@@ -168,6 +168,7 @@ def model_offer(message: model_pb2.ModelOffer) -> ModelOffer:
         history_layer_count=message.history_layer_count,
         rank_count=message.rank_count,
         thread_count=message.thread_count,
+        evicted_arithmetic=message.evicted_arithmetic,
     )
 
 

@@ -140,6 +140,7 @@ class ModelOffer(_message.Message):
     HISTORY_LAYER_COUNT_FIELD_NUMBER: _builtins.int
     RANK_COUNT_FIELD_NUMBER: _builtins.int
     THREAD_COUNT_FIELD_NUMBER: _builtins.int
+    EVICTED_ARITHMETIC_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """The name that requests use: "tiny", a hub id, or the folder's name."""
     role: Global___Role.ValueType
@@ -209,6 +210,12 @@ class ModelOffer(_message.Message):
     many, and other numbers may round otherwise: a session resumes first where
     they are equal. 0 for proposers, and from nodes that do not tell.
     """
+    evicted_arithmetic: _builtins.str
+    """Names what computes when the verifier's own process keeps what a session has
+    evicted, as ArchiveOffer.arithmetic does of an archive: where both are equal
+    it takes over from one that is lost. Empty when it keeps nothing, for
+    proposers, and from nodes that do not tell.
+    """
     @_builtins.property
     def step_costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepCost]:
         """Measured steps, by rising token_count."""
@@ -243,10 +250,11 @@ class ModelOffer(_message.Message):
         history_layer_count: _builtins.int = ...,
         rank_count: _builtins.int = ...,
         thread_count: _builtins.int = ...,
+        evicted_arithmetic: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "backend", b"backend", "block_size", b"block_size", "context_length", b"context_length", "dtype", b"dtype", "encoder_digest", b"encoder_digest", "exact", b"exact", "feature_width", b"feature_width", "history_layer_count", b"history_layer_count", "kind", b"kind", "kv_bytes_per_token", b"kv_bytes_per_token", "kv_fixed_bytes", b"kv_fixed_bytes", "model_id", b"model_id", "quantization", b"quantization", "rank_count", b"rank_count", "role", b"role", "step_costs", b"step_costs", "tapped_layers", b"tapped_layers", "target_weights_digest", b"target_weights_digest", "thread_count", b"thread_count", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size", "weights_digest", b"weights_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "backend", b"backend", "block_size", b"block_size", "context_length", b"context_length", "dtype", b"dtype", "encoder_digest", b"encoder_digest", "evicted_arithmetic", b"evicted_arithmetic", "exact", b"exact", "feature_width", b"feature_width", "history_layer_count", b"history_layer_count", "kind", b"kind", "kv_bytes_per_token", b"kv_bytes_per_token", "kv_fixed_bytes", b"kv_fixed_bytes", "model_id", b"model_id", "quantization", b"quantization", "rank_count", b"rank_count", "role", b"role", "step_costs", b"step_costs", "tapped_layers", b"tapped_layers", "target_weights_digest", b"target_weights_digest", "thread_count", b"thread_count", "tokenizer_digest", b"tokenizer_digest", "vocabulary_size", b"vocabulary_size", "weights_digest", b"weights_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

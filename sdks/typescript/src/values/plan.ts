@@ -109,6 +109,8 @@ export interface ModelOffer {
   readonly rankCount: number;
   /** Threads that share one forward of a verifier, for which `exact` was found; 0 if not told. */
   readonly threadCount: number;
+  /** The arithmetic of archives from which a verifier could take over itself; empty for none. */
+  readonly evictedArithmetic: string;
 }
 
 /** One model on one node. */

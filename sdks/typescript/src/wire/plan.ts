@@ -130,6 +130,7 @@ export function modelOffer(message: ModelOfferMessage): ModelOffer {
     historyLayerCount: message.historyLayerCount,
     rankCount: message.rankCount,
     threadCount: message.threadCount,
+    evictedArithmetic: message.evictedArithmetic,
   };
 }
 
