@@ -68,7 +68,7 @@ def work(
         while not over.is_set():
             with client.create_session(
                 "tiny",
-                label=label,
+                client_label=label,
                 window_tokens=128,
                 kv_strategy="restored" if restored else "sink_window",
             ) as session:
