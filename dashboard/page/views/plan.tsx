@@ -18,7 +18,7 @@ import { plan, ProblemError } from "../state/ask";
 type Strategy = PlanQuestion["kvStrategy"];
 
 export const STRATEGIES: readonly { value: Strategy; label: string }[] = [
-  { value: "auto", label: "Node's choice" },
+  { value: "auto", label: "Auto" },
   { value: "sink_window", label: "Sink + window" },
   { value: "restored", label: "Restored" },
   { value: "full", label: "Full" },
