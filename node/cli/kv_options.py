@@ -38,7 +38,7 @@ _OPTIONS = (
         "kv_strategy",
         type=click.Choice(["sink_window", "full", "restored"]),
         help="Which keys and values stay resident; restored: evicted ones stay within reach. "
-        "Default: restored where a live archive has room, else sink_window.",
+        "Default: restored where a live archive has room and could be replaced, else sink_window.",
     ),
     click.option(
         "--sink",

@@ -27,7 +27,7 @@ class _KvStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_KvStrategy
     DESCRIPTOR: _descriptor.EnumDescriptor
     KV_STRATEGY_UNSPECIFIED: _KvStrategy.ValueType  # 0
     """The server's choice: restored where a live archive has room and the verifier
-    can use it, else sink_window.
+    could take over from it if it were lost, else sink_window.
     """
     KV_STRATEGY_FULL: _KvStrategy.ValueType  # 1
     """Every position stays resident: memory follows the history, or is taken at
@@ -43,7 +43,7 @@ class KvStrategy(_KvStrategy, metaclass=_KvStrategyEnumTypeWrapper):
 
 KV_STRATEGY_UNSPECIFIED: KvStrategy.ValueType  # 0
 """The server's choice: restored where a live archive has room and the verifier
-can use it, else sink_window.
+could take over from it if it were lost, else sink_window.
 """
 KV_STRATEGY_FULL: KvStrategy.ValueType  # 1
 """Every position stays resident: memory follows the history, or is taken at

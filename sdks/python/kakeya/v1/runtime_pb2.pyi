@@ -249,7 +249,8 @@ class CreateSessionRequest(_message.Message):
     """Verifier model."""
     kv_strategy: _placement_pb2.KvStrategy.ValueType
     """How keys and values are kept. When not given: restored where a live archive
-    has room and the verifier can use it, else sink_window; the plan says which
+    has room and the verifier could take over from it if it were lost (see
+    ModelOffer.evicted_arithmetic), else sink_window; the plan says which
     and why.
     """
     sink_tokens: _builtins.int

@@ -515,7 +515,7 @@ export const PlanResponseSchema: GenMessage<PlanResponse> = /*@__PURE__*/
 export enum KvStrategy {
   /**
    * The server's choice: restored where a live archive has room and the verifier
-   * can use it, else sink_window.
+   * could take over from it if it were lost, else sink_window.
    *
    * @generated from enum value: KV_STRATEGY_UNSPECIFIED = 0;
    */

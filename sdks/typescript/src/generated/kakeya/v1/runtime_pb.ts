@@ -75,7 +75,8 @@ export type CreateSessionRequest = Message<"kakeya.v1.CreateSessionRequest"> & {
 
   /**
    * How keys and values are kept. When not given: restored where a live archive
-   * has room and the verifier can use it, else sink_window; the plan says which
+   * has room and the verifier could take over from it if it were lost (see
+   * ModelOffer.evicted_arithmetic), else sink_window; the plan says which
    * and why.
    *
    * @generated from field: kakeya.v1.KvStrategy kv_strategy = 2;
