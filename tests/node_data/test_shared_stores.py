@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -171,23 +172,27 @@ def test_sessions_over_the_same_archives_do_not_meet(
     nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
 ) -> None:
     """Interleaved step by step, in two threads, each as if it were alone."""
+    # A first chunk is taken as it fills: when both have begun theirs, neither can take a second.
     nodes.start("a", 2)
     nodes.start("b", 20)
+    both_began = threading.Barrier(2, timeout=30)
     results: dict[int, list[bytes]] = {}
 
-    def run(seed: int, store: EvictedStore) -> list[bytes]:
+    def run(seed: int, store: EvictedStore, began: Callable[[], object]) -> list[bytes]:
         found = []
         for step in range(60):
             evicted = evicted_stores.random_evicted(shape, 48, seed=1000 * seed + step)
             store.deposit(max(store.length, shape.sink), evicted)
             queries = nodes.queries(2, store.length, 3, seed=seed)
             found.append(nodes.bits(store, queries))
+            if not step:
+                began()
         return found
 
     def work(seed: int) -> None:
         store = nodes.session()
         try:
-            results[seed] = run(seed, store)
+            results[seed] = run(seed, store, both_began.wait)
             assert len(store.ranges) == 2
         finally:
             store.release()
@@ -199,7 +204,7 @@ def test_sessions_over_the_same_archives_do_not_meet(
         thread.join()
     for seed in (1, 2):
         alone = TorchEvictedStore(shape, ARCHIVE, torch_pool(), chunk_keys=CHUNK)
-        assert results[seed] == run(seed, alone)
+        assert results[seed] == run(seed, alone, lambda: None)
     assert results[1] != results[2]
 
 
