@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from kakeya import NodeUnreachable
-from node.cli.chat_conversation import Conversation, plain_text
-from node.cli.chat_lines import Said
-from node.cli.chat_loop import Chat
-from node.cli.chat_session import AnswerLimits, Branch
-from node.cli.sampling_options import Sampling
+from kakeya_fleet.node.cli.answers.sampling_options import Sampling
+from kakeya_fleet.node.cli.chat.conversation import Conversation, plain_text
+from kakeya_fleet.node.cli.chat.lines import Said
+from kakeya_fleet.node.cli.chat.loop import Chat
+from kakeya_fleet.node.cli.chat.session import AnswerLimits, Branch
 
 TYPING = """
 import sys

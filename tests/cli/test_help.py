@@ -7,8 +7,8 @@ import sys
 import click
 import pytest
 
-from node.cli.dispatch import COMMANDS
-from node.cli.lazy_group import LazyCommand, LazyGroup
+from kakeya_fleet.node.cli.shell.dispatch import COMMANDS
+from kakeya_fleet.node.cli.shell.lazy_group import LazyCommand, LazyGroup
 
 SLOW = ("torch", "transformers", "grpc", "rich", "numpy", "tokenizers", "kakeya", "asyncio")
 
@@ -83,7 +83,9 @@ def test_the_summary_of_every_command_is_that_of_its_own_help():
 
 
 def test_a_table_that_points_at_no_command_is_a_defect_of_the_program():
-    group = LazyGroup(commands_by_name={"x": LazyCommand("node.cli.failure", "x")})
+    group = LazyGroup(
+        commands_by_name={"x": LazyCommand("kakeya_fleet.node.cli.shell.failure", "x")}
+    )
     with pytest.raises(AttributeError):
         group.get_command(click.Context(click.Group()), "x")
 

@@ -11,7 +11,7 @@ import time
 import pytest
 from in_process import Finished
 
-FLEET = (sys.executable, "-m", "node.cli")
+FLEET = (sys.executable, "-m", "kakeya_fleet.node.cli")
 CLIENTS = {
     "status": [],
     "top": [],
@@ -245,7 +245,13 @@ def test_before_ctrl_c_is_answered_nothing_loads_that_takes_time():
         timeout=60,
         check=True,
     )
-    assert done.stdout.split() == ["__future__", "gc", "node", "node.cli", "node.cli.main"]
+    assert done.stdout.split() == [
+        "__future__",
+        "gc",
+        "node",
+        "kakeya_fleet.node.cli",
+        "kakeya_fleet.node.cli.main",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +274,7 @@ def test_ctrl_c_is_answered_at_once_though_nobody_reads_the_pipe():
     """The loop is blocked in a write; only the last resort can answer."""
     program = (
         "import sys, asyncio\n"
-        "from node.cli.connection import run_interruptible\n"
+        "from node.cli.asking.connection import run_interruptible\n"
         "async def work():\n"
         "    print('begun', file=sys.stderr, flush=True)\n"
         "    while True: sys.stdout.write('x' * 65536)\n"
