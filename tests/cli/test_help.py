@@ -26,7 +26,7 @@ def test_help_answers_within_three_tenths_of_a_second(fleet):
 
 def test_help_imports_nothing_slow():
     program = (
-        "import sys; from node.cli.main import run; code = run(['--help'])\n"
+        "import sys; from kakeya_fleet.node.cli.main import run; code = run(['--help'])\n"
         f"print('LOADED', [name for name in {SLOW!r} if name in sys.modules])\n"
         "sys.exit(code)"
     )
@@ -39,7 +39,7 @@ def test_help_imports_nothing_slow():
 @pytest.mark.parametrize("line", ["fleet ", "fleet status --", "fleet generate --kv "])
 def test_completing_words_that_are_fixed_imports_nothing_slow(line):
     program = (
-        "import sys; from node.cli.main import run; code = run([sys.argv[1]])\n"
+        "import sys; from kakeya_fleet.node.cli.main import run; code = run([sys.argv[1]])\n"
         f"print('LOADED', [name for name in {SLOW!r} if name in sys.modules])"
     )
     done = subprocess.run(

@@ -51,7 +51,7 @@ print("torch" in sys.modules, "transformers" in sys.modules)
 def test_a_drafter_imports_no_modelling_code_of_the_library() -> None:
     program = """
 import sys
-from engine.proposers.loading import import_proposer, load_proposer
+from kakeya_fleet.engine.proposers.loading import import_proposer, load_proposer
 import_proposer("tiny-dflash")
 load_proposer("tiny-dflash")
 print("transformers.modeling_utils" in sys.modules)
@@ -150,9 +150,9 @@ def test_loading_on_mlx_leaves_the_process_as_it_was(
     program = """
 import resource, sys
 from pathlib import Path
-from engine.backends import load_verifier
-from engine.models.model_folder import ModelFolder
-from engine.proposers.loading import load_proposer
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.loading import load_proposer
 before = resource.getrlimit(resource.RLIMIT_NOFILE)
 load_verifier(ModelFolder(Path(sys.argv[1]), "any"), backend="mlx")
 print(before == resource.getrlimit(resource.RLIMIT_NOFILE), "mlx_lm.generate" in sys.modules)

@@ -310,13 +310,13 @@ def test_it_loads_and_drafts_without_torch():
 import sys
 sys.modules["torch"] = None
 import numpy as np
-from engine.backends import load_encoder
-from engine.proposers.loading import load_proposer
+from kakeya_fleet.engine.backends import load_encoder
+from kakeya_fleet.engine.proposers.loading import load_proposer
 proposer = load_proposer("tiny-dflash", backend="mlx")
 state = proposer.open([5, 6, 7])
 state.take_features(0, np.ones((2, 256), np.float32))
 print(len(state.propose((), 15, 0).token_ids), sys.modules["torch"])
-from engine.models.model_folder import resolve
+from kakeya_fleet.engine.models.model_folder import resolve
 from engine import backends
 backends.suited_backend = lambda: "mlx"
 print(load_encoder(resolve("tiny-dflash").path).spec == proposer.encoder.spec)

@@ -35,12 +35,12 @@ PROGRAM = """
 import json, sys
 import numpy as np
 from pathlib import Path
-from engine.backends.mlx_backend.mlx_verifier import load_verifier
-from engine.backends.mlx_backend.sharding import load_shard
-from engine.contracts.cache import CacheKind, CacheSpec
-from engine.models.model_folder import ModelFolder
-from engine.errors import EngineError
-from engine.contracts.verifier import Feed
+from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import load_verifier
+from kakeya_fleet.engine.backends.mlx_backend.sharding import load_shard
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.errors import EngineError
+from kakeya_fleet.engine.contracts.verifier import Feed
 
 def run(verifier, history, spec, chunks, greedy):
     kind = CacheKind.CONTIGUOUS if "capacity" in spec else CacheKind.SINK_WINDOW

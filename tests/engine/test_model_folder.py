@@ -34,8 +34,8 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 RESOLVE = """
 import json, sys
-from engine.errors import ModelNotFound
-from engine.models.model_folder import resolve, resolve_tokenizer
+from kakeya_fleet.engine.errors import ModelNotFound
+from kakeya_fleet.engine.models.model_folder import resolve, resolve_tokenizer
 heard = []
 call = resolve_tokenizer if sys.argv[2:] else resolve
 try:

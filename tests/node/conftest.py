@@ -260,8 +260,8 @@ async def start_agent(
 
 _AGENT = """
 import asyncio, json, sys
-from node.app.agent import run_agent
-from node.config.config import build
+from kakeya_fleet.node.app.agent import run_agent
+from kakeya_fleet.node.config.config import build
 print_event = lambda event: print(json.dumps(dict(event)), flush=True)
 sys.exit(asyncio.run(run_agent(build(json.loads(sys.argv[1]), {}), on_event=print_event)))
 """

@@ -279,8 +279,8 @@ async def test_a_full_disk_costs_a_running_node_only_its_refutation(
 
 _IMPORTS = """
 import asyncio, json, sys
-from node.app.agent import Agent
-from node.config.config import build
+from kakeya_fleet.node.app.agent import Agent
+from kakeya_fleet.node.config.config import build
 
 def on_event(event):
     if event["event"] == "ready":

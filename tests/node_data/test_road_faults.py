@@ -407,8 +407,8 @@ async def test_a_killed_agents_socket_is_swept(tmp_path):
 
 AGENT = """
 import asyncio, secrets, sys
-from node.links.roads.ring_road import RingRoads
-from node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links.roads.ring_road import RingRoads
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
 async def built(builder):
     nonce = secrets.token_bytes(32)

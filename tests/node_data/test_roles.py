@@ -78,8 +78,8 @@ def test_a_node_that_serves_ngram_alone_imports_no_tensor_library():
     program = """
 import asyncio, sys, grpc
 from types import SimpleNamespace
-from node.metrics import NodeMetrics
-from node.app.roles import Roles, RoleSettings
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.app.roles import Roles, RoleSettings
 
 async def main():
     roles = Roles(RoleSettings(), NodeMetrics())

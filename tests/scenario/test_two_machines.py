@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MACHINES = """
 import asyncio, json, os, shlex, subprocess, sys
 from kakeya import AsyncClient
-from node.cli.join.advice_text import advice_lines
+from kakeya_fleet.node.cli.join.advice_text import advice_lines
 from scripts.bench.network_namespaces import NEAR, TwoNamespaces
 
 FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]

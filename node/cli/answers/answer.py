@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from kakeya import Alternative, AsyncClient, GenerationDone, Plan, Tokens
 from kakeya.client import SpeculationChoice
-from kakeya_fleet.node.cli.answers.sampling_options import Sampling
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
 from kakeya_fleet.node.cli.asking.models import archive_node
 from kakeya_fleet.node.cli.asking.prefill import PrefillLine, pieces
+from kakeya_fleet.node.cli.asking.sampling_options import Sampling
 from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer, check_same
 from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kakeya_fleet.node.cli.answers.sampling_options import max_tokens_option
 from kakeya_fleet.node.cli.asking.known_names import complete_proposers
 from kakeya_fleet.node.cli.asking.kv_options import kv_options
 from kakeya_fleet.node.cli.asking.options import (
@@ -18,6 +17,7 @@ from kakeya_fleet.node.cli.asking.options import (
     tokenizer_option,
     verifier_option,
 )
+from kakeya_fleet.node.cli.asking.sampling_options import max_tokens_option
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Literal
 from kakeya import AsyncClient, Plan, RejectionReason, Speculation
 from kakeya.client import SpeculationChoice
 from kakeya_fleet.node.cli.answers.answer import Answer, Question, answer
-from kakeya_fleet.node.cli.answers.statistics_text import tokens_per_second
 from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer
+from kakeya_fleet.node.cli.terminal.statistics_text import tokens_per_second
 
 # A pair that the planner would not choose can still be compared.
 _WILLING = {RejectionReason.SLOWER_THAN_ALONE, RejectionReason.NOT_MEASURED}

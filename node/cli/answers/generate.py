@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kakeya_fleet.node.cli.answers.sampling_options import max_tokens_option, sampling_options
 from kakeya_fleet.node.cli.asking.known_names import complete_speculation
 from kakeya_fleet.node.cli.asking.kv_options import kv_options
 from kakeya_fleet.node.cli.asking.options import (
@@ -17,6 +16,7 @@ from kakeya_fleet.node.cli.asking.options import (
     tokenizer_option,
     verifier_option,
 )
+from kakeya_fleet.node.cli.asking.sampling_options import max_tokens_option, sampling_options
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kakeya.client import SpeculationChoice
     from kakeya.text import Detokenizer
     from kakeya_fleet.node.cli.answers.answer import Answer, Question
-    from kakeya_fleet.node.cli.answers.sampling_options import Sampling
     from kakeya_fleet.node.cli.asking.kv_options import KvChoice
+    from kakeya_fleet.node.cli.asking.sampling_options import Sampling
     from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer
 
 EXAMPLE = """\b
@@ -226,8 +226,8 @@ def _note_statistics(result: Answer, words: TextTokenizer, view: View) -> None:
         log_probability_table,
         perplexity_line,
     )
-    from kakeya_fleet.node.cli.answers.statistics_text import statistics_lines
     from kakeya_fleet.node.cli.terminal.output import brush_for, note, print_table, screen_size
+    from kakeya_fleet.node.cli.terminal.statistics_text import statistics_lines
     from kakeya_fleet.node.cli.terminal.timeline import bar_width, draw_timeline
 
     if result.log_probabilities:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kakeya_fleet.node.cli.answers.sampling_options import max_tokens_option, sampling_options
 from kakeya_fleet.node.cli.asking.known_names import complete_proposers
 from kakeya_fleet.node.cli.asking.kv_options import kv_options
 from kakeya_fleet.node.cli.asking.options import (
@@ -16,6 +15,7 @@ from kakeya_fleet.node.cli.asking.options import (
     tokenizer_option,
     verifier_option,
 )
+from kakeya_fleet.node.cli.asking.sampling_options import max_tokens_option, sampling_options
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from kakeya import AsyncClient
     from kakeya_fleet.node.cli.answers.comparison import Comparison
-    from kakeya_fleet.node.cli.answers.sampling_options import Sampling
     from kakeya_fleet.node.cli.asking.kv_options import KvChoice
+    from kakeya_fleet.node.cli.asking.sampling_options import Sampling
 
 EXAMPLE = """\b
 Example:
@@ -125,9 +125,9 @@ def _print_one(result: Comparison, number: int, count: int, *, as_json: bool) ->
 
 def comparison_lines(result: Comparison) -> list[str]:
     """Both streams, a line each: who, hash, speed."""
-    from kakeya_fleet.node.cli.answers.statistics_text import fault_lines
     from kakeya_fleet.node.cli.fleet.plan_text import pair_text
     from kakeya_fleet.node.cli.terminal.quantities import speed_text
+    from kakeya_fleet.node.cli.terminal.statistics_text import fault_lines
 
     labels = [pair_text(result.drafted.plan), "the verifier alone"]
     width = max(len(label) for label in labels)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kakeya_fleet.node.cli.answers.sampling_options import max_tokens_option, sampling_options
 from kakeya_fleet.node.cli.asking.kv_options import kv_options
 from kakeya_fleet.node.cli.asking.options import (
     json_option,
@@ -15,10 +14,11 @@ from kakeya_fleet.node.cli.asking.options import (
     tokenizer_option,
     verifier_option,
 )
+from kakeya_fleet.node.cli.asking.sampling_options import max_tokens_option, sampling_options
 
 if TYPE_CHECKING:
-    from kakeya_fleet.node.cli.answers.sampling_options import Sampling
     from kakeya_fleet.node.cli.asking.kv_options import KvChoice
+    from kakeya_fleet.node.cli.asking.sampling_options import Sampling
 
 EXAMPLE = """\b
 Example:
@@ -64,7 +64,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     another that serves the same weights. Without a terminal on stdin, a line is a turn.
     """
     from kakeya_fleet.node.cli.asking.asked_node import asked_address
-    from kakeya_fleet.node.cli.asking.connection import told_as_failures
+    from kakeya_fleet.node.cli.asking.failures import told_as_failures
     from kakeya_fleet.node.cli.chat.loop import ChatOptions, chat
     from kakeya_fleet.node.cli.chat.screen import ChatScreen
     from kakeya_fleet.node.cli.chat.session import AnswerLimits

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from kakeya import Client, KakeyaError, Session, StopReason, Tokens
 from kakeya.text import TextCodec
-from kakeya_fleet.node.cli.answers.statistics_text import forgotten_lines, tokens_per_second
-from kakeya_fleet.node.cli.asking.connection import failure_of
+from kakeya_fleet.node.cli.asking.failures import failure_of
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
 from kakeya_fleet.node.cli.asking.models import archive_node_of, verifier_of
 from kakeya_fleet.node.cli.asking.prefill import prefill_line
@@ -23,6 +22,7 @@ from kakeya_fleet.node.cli.chat.typed_input import Typist
 from kakeya_fleet.node.cli.shell.failure import CommandFailed, ExitCode
 from kakeya_fleet.node.cli.terminal.output import fields_of
 from kakeya_fleet.node.cli.terminal.quantities import seconds_text, speed_text
+from kakeya_fleet.node.cli.terminal.statistics_text import forgotten_lines, tokens_per_second
 from kakeya_fleet.node.config.state_directory import default_state
 
 LABEL = "fleet chat"

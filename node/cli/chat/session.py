@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kakeya import GenerationDone, Session, Tokens
-from kakeya_fleet.node.cli.answers.sampling_options import Sampling
 from kakeya_fleet.node.cli.asking.prefill import PrefillLine, pieces
+from kakeya_fleet.node.cli.asking.sampling_options import Sampling
 from kakeya_fleet.node.cli.chat.conversation import Conversation
 
 
@@ -96,9 +96,9 @@ def _generate(
 
 def statistics_of(branch: Branch) -> list[str]:
     """The session and its latest answer, line by line. Raises `KakeyaError`."""
-    from kakeya_fleet.node.cli.answers.statistics_text import statistics_lines
     from kakeya_fleet.node.cli.fleet.plan_text import pair_text
     from kakeya_fleet.node.cli.terminal.quantities import bytes_text
+    from kakeya_fleet.node.cli.terminal.statistics_text import statistics_lines
 
     session = branch.session
     info = session.info()

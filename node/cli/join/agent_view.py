@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kakeya_fleet.node.cli.join.advice_text import advice_lines
-from kakeya_fleet.node.cli.join.transfer_text import progress_text
 from kakeya_fleet.node.cli.terminal.output import say, shows_pictures, terminal, write_json
 from kakeya_fleet.node.cli.terminal.quantities import seconds_text
 from kakeya_fleet.node.cli.terminal.tables import memory_bar
+from kakeya_fleet.node.cli.terminal.transfer_text import progress_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -17,8 +17,8 @@ from kakeya import (
     TransferState,
 )
 from kakeya_fleet.node.cli.fleet.event_lines import EventLine
-from kakeya_fleet.node.cli.join.transfer_text import progress_text
 from kakeya_fleet.node.cli.terminal.quantities import bytes_text, count_text, short_speed
+from kakeya_fleet.node.cli.terminal.transfer_text import progress_text
 from kakeya_fleet.node.cli.top.fleet_activity import FleetDoings, NodeDoings, SessionDoings
 from kakeya_fleet.node.cli.top.looks import (
     DRAFT,
