@@ -47,7 +47,9 @@ def test_every_report_is_read_and_linked_and_names_a_script_that_is_there():
         commands = re.findall(r"python -m scripts\.([\w.]+)", path.read_text())
         assert commands, path.name
         for name in commands:
-            assert (ROOT / "scripts" / f"{name.replace('.', '/')}.py").is_file(), f"{path.name}: {name}"
+            assert (ROOT / "scripts" / f"{name.replace('.', '/')}.py").is_file(), (
+                f"{path.name}: {name}"
+            )
 
 
 @pytest.fixture
