@@ -25,14 +25,13 @@ from kakeya_fleet.engine.backends.torch_backend.projection import (
     save_projection,
 )
 from kakeya_fleet.engine.models.digests import weights_digest
+from scripts.train import tiny_dflash
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 PROJECTION = placement_pb2.RESTORER_KIND_PROJECTION
 PROMPT = [(7 * index + index // 11) % 96 for index in range(160)]
 MAX_TOKENS = 40
 WIDTH, KV_HEADS, HEAD_DIM, LAYERS = 32, 1, 16, 2
-from scripts.train import tiny_dflash
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
