@@ -45,7 +45,8 @@ class LocalDraftSource:
         *,
         features: FeaturesSince | None = None,
     ) -> None:
-        self._proposer = proposer
+        self._open_state: Callable[[Sequence[int]], DraftState] = proposer.open
+        self._needs_features = proposer.encoder is not None
         self._runner = runner
         self._clock = clock
         self._features = features
@@ -58,7 +59,7 @@ class LocalDraftSource:
     @property
     def drafts_ahead(self) -> bool:
         """Not for a proposer that needs context vectors: assumed tokens have none."""
-        return self._proposer.encoder is None
+        return not self._needs_features
 
     async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
         """A draft that continues `history` + `assumed`.
@@ -86,13 +87,14 @@ class LocalDraftSource:
         )
 
     async def close(self) -> None:
-        """Ends the source; a draft in flight fails with UNREACHABLE."""
+        """Ends the source, which lets go of the proposer; a draft in flight fails: UNREACHABLE."""
         self._closed = True
+        self._open_state, self._runner = _refused, always_inline
         self._state = None
 
     def _fresh_features(self) -> tuple[int, ContextVectors] | None:
         """The vectors that the state may not know; None for a proposer that needs none."""
-        if self._features is None or self._proposer.encoder is None:
+        if self._features is None or not self._needs_features:
             return None
         return self._features(self._features_end)
 
@@ -106,7 +108,7 @@ class LocalDraftSource:
         """Runs in the proposer's thread: brings the state up to date, then drafts."""
         state = self._state
         if state is None:
-            state = self._proposer.open(history)
+            state = self._open_state(history)
             self._state = state
         elif state.length > len(history):
             raise ValueError(
@@ -121,4 +123,13 @@ class LocalDraftSource:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise DraftFailed(DraftFaultKind.UNREACHABLE, "the proposer's source was closed")
+            raise _closed()
+
+
+def _refused(_history: Sequence[int]) -> DraftState:
+    """Stands for `Proposer.open` of a source that was closed."""
+    raise _closed()
+
+
+def _closed() -> DraftFailed:
+    return DraftFailed(DraftFaultKind.UNREACHABLE, "the proposer's source was closed")

@@ -37,6 +37,7 @@ class EndReason(StrEnum):
     INVARIANT = "ended by a broken promise"
     GROUP = LOST_WITH_GROUP
     DRAINED = "ended as its node left"
+    REMOVED = "ended as its node stopped serving the model"
 
 
 class Activity(StrEnum):
@@ -153,12 +154,17 @@ class SessionStore:
         self._requests = CreationRequests()
         self._ends = _Ends()
         self._next_ordinal = 1
-        self._group_lost = False
+        self._all_ended: EndReason | None = None
 
     @property
     def budget_bytes(self) -> int:
-        """K/V bytes that the sessions may take together."""
+        """K/V bytes that the sessions may take together; those that hold more keep it."""
         return self._budget_bytes
+
+    @budget_bytes.setter
+    def budget_bytes(self, budget_bytes: int) -> None:
+        with self._lock:
+            self._budget_bytes = self._pool.budget_bytes = budget_bytes
 
     @property
     def ttl_seconds(self) -> float:
@@ -303,9 +309,10 @@ class SessionStore:
             return len(record.session.history)
 
     def close_all(self, reason: EndReason = EndReason.CLOSED) -> None:
-        """Ends every session, for this reason; for `GROUP` also those that are being made."""
+        """Ends every session for this reason, and those that are being made if none can be."""
         with self._lock:
-            self._group_lost = self._group_lost or reason is EndReason.GROUP
+            if reason in (EndReason.GROUP, EndReason.REMOVED):
+                self._all_ended = reason
             for record in list(self._records.values()):
                 self._remove(record, reason)
 
@@ -337,9 +344,9 @@ class SessionStore:
     def _insert(self, session: Session, options: SessionOptions) -> SessionRecord:
         now = self._clock()
         with self._lock:
-            if self._group_lost:
-                session.end(EndReason.GROUP.value)
-                raise ended_error("the session that was being made", EndReason.GROUP.value)
+            if self._all_ended is not None:
+                session.end(self._all_ended.value)
+                raise ended_error("the session that was being made", self._all_ended.value)
             record = SessionRecord(self._ids(), self._next_ordinal, session, options, now, now)
             if record.session_id in self._records:
                 raise ValueError(f"session id {record.session_id} was given twice")

@@ -42,7 +42,7 @@ class NodeReport:
             metrics_address=self._http_address,
             http_address=self._http_address,
             draining=self._roles.draining,
-            tensor_links=self._roles.tensor_links(),
+            tensor_links=self._roles.links.statuses(),
             started_at_unix=self._started_at_unix,
             seed_faults=self._seeds.to_wire(),
         )
@@ -64,8 +64,8 @@ class NodeReport:
         )
 
     def _links(self) -> list[capability_pb2.PeerLink]:
-        shut_out = self._roles.open_breakers()
-        waits = self._roles.archive_waits()
+        shut_out = self._roles.verifier.open_breakers()
+        waits = self._roles.verifier.archive_waits()
         return [
             capability_pb2.PeerLink(
                 node_id=state.node_id,
@@ -102,5 +102,5 @@ class NodeReport:
                 acceptance_rate_high=measured.high,
                 session_count=measured.session_count,
             )
-            for (verifier, proposer), measured in self._roles.acceptances()
+            for (verifier, proposer), measured in self._roles.verifier.acceptances().items()
         ]

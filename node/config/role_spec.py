@@ -74,9 +74,8 @@ def check_memory(budget_bytes: int) -> None:
         )
 
 
-def parse_role_specs(texts: Sequence[str]) -> list[RoleSpec]:
-    """All of them, none twice. Raises `BadRoleSpec`."""
-    specs = [parse_role_spec(text) for text in texts]
+def check_together(specs: Sequence[RoleSpec]) -> None:
+    """Raises `BadRoleSpec` unless one node may serve all of them."""
     for index, spec in enumerate(specs):
         if spec in specs[:index]:
             raise BadRoleSpec(
@@ -87,7 +86,6 @@ def parse_role_specs(texts: Sequence[str]) -> list[RoleSpec]:
         raise BadRoleSpec(
             f"{len(archives)} archives are given", "give one amount for all of it", spec="archive"
         )
-    return specs
 
 
 def named_twice(spec: RoleSpec, model_id: str) -> BadRoleSpec:

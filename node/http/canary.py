@@ -13,7 +13,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import EngineError, InvariantViolated
 from kakeya_fleet.engine.invariants import FINITE_LOGITS
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
-from kakeya_fleet.node.roles.verifier.worker import WorkerClosed
+from kakeya_fleet.node.roles.worker import WorkerClosed
 
 TOKEN_ID = 0
 
@@ -35,7 +35,8 @@ class Canary:
     """
 
     def __init__(self, served: ServedVerifier, clock: Callable[[], float]) -> None:
-        self.served = served
+        # Not what is served: nobody would notice that it is served no more.
+        self._worker = served.worker
         self._clock = clock
         self._generate = _OneToken(served.verifier)
         self._running: asyncio.Task[Sign] | None = None
@@ -73,7 +74,7 @@ class Canary:
     async def _run(self) -> Sign:
         fault = ""
         try:
-            await self.served.worker.run(self._generate)
+            await self._worker.run(self._generate)
         except EngineError as error:
             fault = f"{error.reason}: {error}"
         except WorkerClosed as error:

@@ -44,12 +44,11 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServingNode:
-    """The node that HTTP serves. `address` is its gRPC, `verifier_count` what it is to verify."""
+    """The node that HTTP serves; `address` is its gRPC."""
 
     name: str
     address: str
     roles: HealthyRoles
-    verifier_count: int
     views: Callable[[], Iterable[NodeView]]
 
 
@@ -108,7 +107,7 @@ class HttpServer:
         self._endpoints = Endpoints(
             self._client, self._limits, self._metrics, lambda: bool(node.roles.awaited())
         )
-        self._vitals = VitalSigns(node.roles, self.recent, node.verifier_count, time.monotonic)
+        self._vitals = VitalSigns(node.roles, self.recent, time.monotonic)
         self._pages.open(
             name=node.name,
             address=node.address,

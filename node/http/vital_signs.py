@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer, Role
 from kakeya_fleet.node.http.canary import Canary, Sign
@@ -24,6 +25,16 @@ class HealthyRoles(Protocol):
     @property
     def verifiers(self) -> Mapping[str, ServedVerifier]:
         """Those that are served now, by model."""
+        ...
+
+    @property
+    def verifier_count(self) -> int:
+        """Those that are served now, or are to be."""
+        ...
+
+    @property
+    def begun(self) -> bool:
+        """Whether all is loaded that the node began with."""
         ...
 
     @property
@@ -68,20 +79,19 @@ class Finding:
 
 
 class VitalSigns:
-    """Belongs to the event loop's thread. `verifier_count` are to be served."""
+    """Belongs to the event loop's thread."""
 
     def __init__(
         self,
         roles: HealthyRoles,
         recent: RecentTokens,
-        verifier_count: int,
         clock: Callable[[], float],
     ) -> None:
         self._roles = roles
         self._recent = recent
-        self._verifier_count = verifier_count
         self._clock = clock
-        self._canaries: dict[str, Canary] = {}
+        # With a verifier that is served no more its canary goes, and their memory.
+        self._canaries: WeakKeyDictionary[ServedVerifier, Canary] = WeakKeyDictionary()
 
     async def findings(self) -> Sequence[Finding]:
         """Of each role, verifiers first; takes `CANARY_SECONDS` at most."""
@@ -89,11 +99,13 @@ class VitalSigns:
             *(self._verifier(*each) for each in list(self._roles.verifiers.items()))
         )
         awaited = self._roles.awaited()
+        # What a running node adds takes nothing from those who use it.
+        why = ("", "") if self._roles.begun else ("LOADING", "the node loads its models; come back")
         loading = [
-            Finding(role, "", "loading", "LOADING", "the node loads its models; come back")
+            Finding(role, "", "loading", *why)
             for role in sorted(awaited, key=lambda role: role.value)
         ]
-        lost = 0 if Role.VERIFIER in awaited else self._verifier_count - len(verifiers)
+        lost = 0 if Role.VERIFIER in awaited else self._roles.verifier_count - len(verifiers)
         missing = [
             Finding(
                 Role.VERIFIER,
@@ -122,7 +134,7 @@ class VitalSigns:
         since = self._recent.seconds_since(model_id)
         if since is not None and since < FRESH_SECONDS:
             return Finding(Role.VERIFIER, model_id, "generating", seconds_ago=since)
-        canary = self._canary(model_id, served)
+        canary = self._canary(served)
         sign = canary.last
         waiting = canary.waiting_seconds
         if waiting or sign is None or self._clock() - sign.at >= FRESH_SECONDS:
@@ -146,9 +158,8 @@ class VitalSigns:
         reason, _, message = sign.fault.partition(": ")
         return Finding(Role.VERIFIER, model_id, "failing", reason, message, ago)
 
-    def _canary(self, model_id: str, served: ServedVerifier) -> Canary:
-        canary = self._canaries.get(model_id)
-        if canary is None or canary.served is not served:
-            # A group that was lost comes back as another.
-            canary = self._canaries[model_id] = Canary(served, self._clock)
+    def _canary(self, served: ServedVerifier) -> Canary:
+        canary = self._canaries.get(served)
+        if canary is None:
+            canary = self._canaries[served] = Canary(served, self._clock)
         return canary

@@ -74,16 +74,19 @@ class OpenLinks:
         *,
         mode: LinkMode = LinkMode.AUTO,
         clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[LinkChange], None] = _ignore,
     ) -> None:
-        """`builders` are for the roads that this node may have, best first."""
+        """`builders` are for the roads that this node may have, best first.
+
+        `on_change` hears of each change of what carries any of the links; raises nothing.
+        """
         self._builders = tuple(builders)
         self._metrics = metrics if metrics is not None else NodeMetrics()
         self._mode = mode
         self._clock = clock
         self._ends: set[LinkEnd] = set()
         self._ended_bytes = 0
-        self.on_change: Callable[[LinkChange], None] = _ignore
-        """Hears of each change of what carries any of the links; raises nothing."""
+        self._on_change = on_change
 
     @property
     def byte_count(self) -> int:
@@ -92,10 +95,6 @@ class OpenLinks:
 
     def __len__(self) -> int:
         return len(self._ends)
-
-    def add_roads(self, builders: Sequence[RoadBuilder]) -> None:
-        """Links that open from now on may have these roads as well."""
-        self._builders += tuple(builders)
 
     def transports(self) -> list[placement_pb2.Transport.ValueType]:
         """What this node can use, best first; gRPC is the last.
@@ -177,7 +176,7 @@ class OpenLinks:
 
     def _changed(self, also: Callable[[LinkChange], None], change: LinkChange) -> None:
         also(change)
-        self.on_change(change)
+        self._on_change(change)
 
     def _ended(self, end: LinkEnd) -> None:
         if end in self._ends:

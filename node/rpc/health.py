@@ -1,14 +1,14 @@
-"""grpc.health.v1 for the server (""), each role and each service.
+"""grpc.health.v1 for the server as a whole (""), each role and each service.
 
-A role whose models are still being loaded is NOT_SERVING, and so is the server as a
-whole. A node that drains is NOT_SERVING everywhere, so that clients go elsewhere before
-the server stops.
+A role whose models are still being loaded is NOT_SERVING, and so is the whole server until
+all are loaded that the node was started with. A node that drains is NOT_SERVING everywhere,
+so that clients go elsewhere before the server stops.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import grpc
@@ -31,17 +31,18 @@ class Health(health_pb2_grpc.HealthServicer):
     """The answers for all known names: they end serving together."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._names = frozenset({"", *names})
+        """`names` serve from the beginning, and so does the server as a whole."""
+        self._names = frozenset(names)
         self._serving = True
-        self._awaited: frozenset[str] = frozenset()
+        self._roles: Mapping[str, bool] = {"": True}
         self._changed = asyncio.Event()
         self._closed = False
 
-    def await_roles(self, names: Iterable[str]) -> None:
-        """These names, and with any of them the whole server, do not serve yet."""
-        awaited = frozenset(names)
-        if awaited != self._awaited:
-            self._awaited = awaited
+    def tell(self, roles: Mapping[str, bool], *, whole: bool) -> None:
+        """Which roles there are, whether each serves now, and whether the whole server does."""
+        told = {**roles, "": whole}
+        if told != self._roles:
+            self._roles = told
             self._wake()
 
     def drain(self) -> None:
@@ -58,7 +59,7 @@ class Health(health_pb2_grpc.HealthServicer):
         self, request: health_pb2.HealthCheckRequest, context: Context
     ) -> health_pb2.HealthCheckResponse:
         """The status of a name; NOT_FOUND for an unknown one."""
-        if request.service not in self._names:
+        if self._status(request.service).status == _Response.SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service here")
         return self._status(request.service)
 
@@ -80,10 +81,9 @@ class Health(health_pb2_grpc.HealthServicer):
                 changed = self._changed
 
     def _status(self, name: str) -> health_pb2.HealthCheckResponse:
-        if name not in self._names:
+        if name not in self._names and name not in self._roles:
             return _Response(status=_Response.SERVICE_UNKNOWN)
-        awaited = name in self._awaited or (not name and bool(self._awaited))
-        serving = self._serving and not awaited
+        serving = self._serving and self._roles.get(name, True)
         return _Response(status=_Response.SERVING if serving else _Response.NOT_SERVING)
 
     def _wake(self) -> None:

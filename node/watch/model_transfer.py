@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from kakeya_fleet.node.watch.doings import Doings
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kakeya_fleet.engine.errors import EngineError
+from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.node.errors import NodeError
+from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.event_log import EventKind
 from kakeya_fleet.node.watch.transfers import Transfer, TransferKind
 
@@ -10,9 +17,9 @@ from kakeya_fleet.node.watch.transfers import Transfer, TransferKind
 class ModelTransfer:
     """Tells of a model's download and load. Progress may be told in any thread, one at a time."""
 
-    def __init__(self, model_id: str, doings: Doings) -> None:
+    def __init__(self, model_id: str, activity: NodeActivity) -> None:
         self._model_id = model_id
-        self._doings = doings
+        self._activity = activity
         self._download: Transfer | None = None
         self._load: Transfer | None = None
 
@@ -41,7 +48,7 @@ class ModelTransfer:
         self.load_begins()
         if self._load is not None:
             self._load.done()
-        self._doings.events.add(
+        self._activity.events.add(
             EventKind.MODEL_LOADED, f"{self._model_id} is loaded, measured and served."
         )
 
@@ -50,9 +57,30 @@ class ModelTransfer:
         running = self._load or self._download or self._begun(TransferKind.LOAD)
         running.failed(error)
         # The sentence has the mend.
-        self._doings.events.add(
+        self._activity.events.add(
             EventKind.LOAD_FAILED, f"{self._model_id} was not loaded: {error}", mend=""
         )
 
+    def given_up(self) -> None:
+        """Nobody waits for it any more."""
+        for transfer in (self._download, self._load):
+            if transfer is not None and transfer.running:
+                transfer.failed("the load was given up")
+
     def _begun(self, kind: TransferKind) -> Transfer:
-        return self._doings.transfers.begin(kind, self._model_id)
+        return self._activity.transfers.begin(kind, self._model_id)
+
+
+@contextmanager
+def model_transfer(model_id: str, activity: NodeActivity) -> Iterator[ModelTransfer]:
+    """Around what brings a model into the node: tells how it went."""
+    transfer = ModelTransfer(model_id, activity)
+    try:
+        yield transfer
+    except (EngineError, FleetError, NodeError) as error:
+        transfer.failed(str(error))
+        raise
+    except asyncio.CancelledError:
+        transfer.given_up()
+        raise
+    transfer.loaded()

@@ -1,4 +1,4 @@
-"""A node's doings, live: samples, events, transfers and the node itself."""
+"""What a node does, live: samples, events, transfers and the node itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kakeya.v1 import capability_pb2 as wire
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.watch.doings import Doings
+from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.event_log import NodeEvent
 from kakeya_fleet.node.watch.meaning import meaning
 from kakeya_fleet.node.watch.node_sample import (
@@ -55,7 +55,7 @@ class NodeWatch:
     def __init__(
         self,
         node: Watched,
-        doings: Doings,
+        activity: NodeActivity,
         metrics: NodeMetrics,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -63,7 +63,7 @@ class NodeWatch:
     ) -> None:
         """`clock` gives monotonic seconds, `unix` seconds since 1970."""
         self._node = node
-        self._doings = doings
+        self._activity = activity
         self._clock = clock
         self._unix = unix
         self._ring = SampleRing()
@@ -73,8 +73,9 @@ class NodeWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._told = b""
-        doings.events.on_add = self._event
-        doings.transfers.on_change = self._transfer
+        activity.events.on_add = self._event
+        activity.transfers.on_change = self._transfer
+        activity.on_change = self.changed
 
     async def run(self) -> None:
         """Takes a sample a second until cancelled."""
@@ -102,8 +103,8 @@ class NodeWatch:
             node=self._node.now(),
             sample_seconds=SAMPLE_SECONDS,
             samples=[sample_to_wire(sample) for sample in self._ring.latest(seconds)],
-            events=[event_to_wire(event) for event in self._doings.events.latest],
-            transfers=[transfer_to_wire(each) for each in self._doings.transfers.statuses()],
+            events=[event_to_wire(event) for event in self._activity.events.latest],
+            transfers=[transfer_to_wire(each) for each in self._activity.transfers.statuses()],
         )
 
     def watcher(self) -> AbstractContextManager[Watcher[wire.WatchNodeResponse]]:
@@ -152,7 +153,7 @@ class NodeWatch:
             if key == _NODE:
                 self._tell_node()
                 continue
-            status = self._doings.transfers.status(key)
+            status = self._activity.transfers.status(key)
             if status is not None:
                 transfer = transfer_to_wire(status)
                 self._watchers.publish(wire.WatchNodeResponse(transfer=transfer))

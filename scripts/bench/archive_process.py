@@ -21,7 +21,7 @@ import torch
 
 from kakeya_fleet.node.config.role_spec import archive_bytes
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
+from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
 
 HOST = "127.0.0.1"
 
@@ -80,7 +80,7 @@ class ArchiveProcess:
 
 async def serve(amount: str, drafters: Mapping[str, Path], host: str) -> None:
     """Serves until the standard input ends."""
-    role = await ArchiveRole.start(
+    role = await ServedArchive.start(
         archive_bytes(amount), drafters, NodeMetrics(), time.monotonic, host=host
     )
     print(role.offer.port, flush=True)

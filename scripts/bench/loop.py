@@ -42,7 +42,7 @@ from kakeya_fleet.engine.speculation.roster import Roster
 from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
 from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
 from kakeya_fleet.node.roles.proposer.served_proposer import run_in_thread
-from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+from kakeya_fleet.node.roles.worker import ModelWorker
 from kakeya_fleet.node.rpc.grpc_settings import client_options
 from scripts.bench.decode_models import DTYPES, SHAPES, random_checkpoint
 from scripts.bench.intervals import summary

@@ -38,7 +38,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
 from kakeya_fleet.engine.sessions.session_store import SessionStore
 from kakeya_fleet.engine.verifiers.exactness import settle
-from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+from kakeya_fleet.node.roles.worker import ModelWorker
 from scripts.bench.machine import command, decile_ratio, machine, percentile, write_report
 from scripts.bench.session_load import Endurance, Reading, TurnLoad, TurnShape
 

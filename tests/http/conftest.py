@@ -25,7 +25,8 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
-from kakeya_fleet.node.app.agent import Agent
+from kakeya_fleet.node.app.composition import open_node
+from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.http.limits import HttpLimits
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
@@ -169,13 +170,13 @@ def ask() -> Callable[..., Answered]:
 @pytest.fixture
 async def run_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Callable[..., Awaitable[tuple[Agent, dict]]]]:
+) -> AsyncIterator[Callable[..., Awaitable[tuple[Node, dict]]]]:
     """run_agent(**configuration): the agent and its ready event."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-configuration"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     running: list[asyncio.Task[None]] = []
 
-    async def start(*, name: str = "inside", **flags: object) -> tuple[Agent, dict]:
+    async def start(*, name: str = "inside", **flags: object) -> tuple[Node, dict]:
         configuration = {
             "name": name,
             "fleet_name": f"http-{os.getpid()}-{uuid.uuid4().hex}",
@@ -186,14 +187,21 @@ async def run_agent(
             "drain_seconds": 5.0,
         } | flags
         said: asyncio.Queue[dict] = asyncio.Queue()
-        agent = Agent(build(configuration, {}), lambda event: said.put_nowait(dict(event)))
-        task = asyncio.ensure_future(agent.run())
+        opened: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            configured = build(configuration, {})
+            async with open_node(configured, lambda event: said.put_nowait(dict(event))) as node:
+                opened.set_result(node)
+                await node.serve()
+
+        task = asyncio.ensure_future(run())
         running.append(task)
         first = asyncio.ensure_future(said.get())
         await asyncio.wait({task, first}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
-        return agent, await first
+        return await opened, await first
 
     yield start
     for task in running:
@@ -206,7 +214,9 @@ class NoRoles:
     """The roles of a node that serves none."""
 
     verifiers: dict = {}  # noqa: RUF012
+    verifier_count = 0
     draining = False
+    begun = True
 
     def awaited(self):
         return frozenset()
@@ -229,7 +239,7 @@ async def serve(fleet):
         await server.start()
         if send_buffer:
             server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        server.open(ServingNode("here", fleet.one.address, NoRoles(), 0, tuple))
+        server.open(ServingNode("here", fleet.one.address, NoRoles(), tuple))
         servers.append(server)
         return server.address
 
@@ -251,12 +261,12 @@ def eventually() -> Callable[..., Awaitable[None]]:
 
 
 @pytest.fixture
-def until_ready() -> Callable[[Agent], Awaitable[None]]:
+def until_ready() -> Callable[[Node], Awaitable[None]]:
     """until_ready(agent): its models are loaded."""
 
-    async def wait(agent: Agent) -> None:
+    async def wait(agent: Node) -> None:
         async def serves() -> bool:
-            return agent.is_serving
+            return agent.is_loaded
 
         await until(serves, 60)
 

@@ -64,7 +64,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
     assert (status, body["roles"][0]["state"]) == (200, "answering")
 
     # A step that does not come back: the thread of the model hangs.
-    (served,) = agent._node._roles.verifiers.values()
+    (served,) = agent.roles.verifiers.values()
     release, began = threading.Event(), threading.Event()
     hanging = asyncio.ensure_future(served.worker.run(lambda: (began.set(), release.wait(60))))
     try:
@@ -94,7 +94,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
             session.post(f"http://{address}/v1/completions", json=asked)
         )
         try:
-            roles = agent._node._roles
+            roles = agent.roles
 
             async def waits() -> bool:
                 return bool(served.worker._inbox.qsize() or roles.load_numbers().session_count)
@@ -118,7 +118,7 @@ async def test_logits_that_are_no_numbers_are_a_fault(
 ):
     agent, joined = await run_agent(serve=[f"verifier={toy}"])
     await until_ready(agent)
-    (served,) = agent._node._roles.verifiers.values()
+    (served,) = agent.roles.verifiers.values()
     honest = type(served.verifier).forward
 
     def broken(self, cache, token_ids, *, want_logits):

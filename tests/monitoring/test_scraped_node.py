@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
-from kakeya_fleet.node.app.agent import Agent
+from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.config.config import build
 
 ASKS_FOR_OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;q=0.5"
@@ -25,8 +25,14 @@ async def scraped(tmp_path):
 
     settings = {"name": "mini-1", "fleet_name": "scraped", "state": str(tmp_path / "state")}
     fast = {"mdns": False, "links": "grpc", "drain_seconds": 0.1, "serve": ("proposer=ngram",)}
-    agent = Agent(build(settings | fast, {}), on_event)
-    running = asyncio.ensure_future(agent.run())
+    opened = asyncio.get_running_loop().create_future()
+
+    async def run():
+        async with open_node(build(settings | fast, {}), on_event) as node:
+            opened.set_result(node)
+            await node.serve()
+
+    running = asyncio.ensure_future(run())
     async with asyncio.timeout(30), aiohttp.ClientSession() as http:
         await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
@@ -42,7 +48,7 @@ async def scraped(tmp_path):
         async with http.get(f"http://{target}/metrics", headers=accept) as answer:
             assert answer.content_type == "application/openmetrics-text"
             open_metrics = await answer.text()
-        agent.leave(0.1)
+        (await opened).leave(0.1)
         await running
     return groups, plain, open_metrics
 

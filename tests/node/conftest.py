@@ -27,7 +27,8 @@ import grpc.aio
 import pytest
 
 from kakeya_fleet.fleet.cards.card import Accelerator, Card, SignedCard
-from kakeya_fleet.node.app.agent import Agent
+from kakeya_fleet.node.app.composition import open_node
+from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.membership.card_wire import sign_card
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
@@ -184,9 +185,9 @@ class Events:
 
 @dataclass
 class RunningAgent:
-    """An agent in this process; `stop` cuts it off, `leave` lets it drain."""
+    """A node in this process; `stop` cuts it off, `leave` lets it drain."""
 
-    agent: Agent
+    node: Node
     events: Events
     task: asyncio.Task[None]
     channel: grpc.aio.Channel
@@ -201,7 +202,7 @@ class RunningAgent:
         return str(self.ready["node_id"])
 
     async def leave(self) -> None:
-        self.agent.leave(0.1)
+        self.node.leave(0.1)
         await self.task
 
     async def stop(self) -> None:
@@ -240,8 +241,14 @@ async def start_agent(
             tellers.add(teller)
             teller.add_done_callback(tellers.discard)
 
-        agent = Agent(build(configuration, {}), on_event)
-        task = asyncio.ensure_future(agent.run())
+        opened: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            async with open_node(build(configuration, {}), on_event) as node:
+                opened.set_result(node)
+                await node.serve()
+
+        task = asyncio.ensure_future(run())
         waiting = asyncio.ensure_future(events.wait_for("ready"))
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -249,7 +256,7 @@ async def start_agent(
             task.result()
         ready = await waiting
         channel = grpc.aio.insecure_channel(str(ready["address"]))
-        running.append(RunningAgent(agent, events, task, channel, ready))
+        running.append(RunningAgent(await opened, events, task, channel, ready))
         return running[-1]
 
     yield start

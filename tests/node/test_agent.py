@@ -279,7 +279,7 @@ async def test_a_full_disk_costs_a_running_node_only_its_refutation(
 
 _IMPORTS = """
 import asyncio, json, sys
-from kakeya_fleet.node.app.agent import Agent
+from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.config.config import build
 
 def on_event(event):
@@ -287,12 +287,12 @@ def on_event(event):
         # Standard output is the log's too.
         heavy = {"torch", "transformers", "mlx", "safetensors"} & sys.modules.keys()
         print(json.dumps(sorted(heavy)), file=sys.stderr)
-        agent.leave(0.1)
+        node.leave(0.1)
 
 async def main():
-    global agent
-    agent = Agent(build(json.loads(sys.argv[1]), {}), on_event)
-    await agent.run()
+    global node
+    async with open_node(build(json.loads(sys.argv[1]), {}), on_event) as node:
+        await node.serve()
 
 asyncio.run(main())
 """

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kakeya_fleet.node.watch.doings import Doings
+from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 from kakeya_fleet.node.watch.latest_rate import LatestRate, remaining_seconds
 from kakeya_fleet.node.watch.model_transfer import ModelTransfer
@@ -105,25 +105,25 @@ def test_nothing_remains_of_what_is_unknown_or_done():
 
 
 def test_a_models_way_is_a_download_and_then_a_load():
-    doings = Doings()
-    transfer = ModelTransfer("m", doings)
+    activity = NodeActivity()
+    transfer = ModelTransfer("m", activity)
     transfer.downloading(1, 2)
     transfer.reading(0, 0)
     transfer.reading(3, 4)
     transfer.loaded()
-    download, load = doings.transfers.statuses()
+    download, load = activity.transfers.statuses()
     assert (download.kind, download.state) == (TransferKind.DOWNLOAD, TransferState.DONE)
     assert (load.kind, load.state, load.total_bytes) == (TransferKind.LOAD, TransferState.DONE, 4)
     assert (download.done_bytes, download.total_bytes) == (2, 2)
-    assert [event.kind for event in doings.events.latest] == [EventKind.MODEL_LOADED]
+    assert [event.kind for event in activity.events.latest] == [EventKind.MODEL_LOADED]
 
 
 def test_a_failure_is_an_event_and_a_failed_transfer():
-    doings = Doings()
-    ModelTransfer("m", doings).failed("no model 'm': give a folder")
-    (status,) = doings.transfers.statuses()
+    activity = NodeActivity()
+    ModelTransfer("m", activity).failed("no model 'm': give a folder")
+    (status,) = activity.transfers.statuses()
     assert (status.state, status.error) == (TransferState.FAILED, "no model 'm': give a folder")
-    assert "give a folder" in doings.events.latest[0].message
+    assert "give a folder" in activity.events.latest[0].message
 
 
 def test_the_latest_events_are_kept_and_numbered():

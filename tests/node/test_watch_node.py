@@ -14,7 +14,7 @@ from kakeya.v1 import capability_pb2, capability_pb2_grpc, runtime_pb2, runtime_
 from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.refusals import WatcherTooSlow
-from kakeya_fleet.node.watch.doings import Doings
+from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.event_log import EventKind
 from kakeya_fleet.node.watch.node_sample import Levels, Totals
 from kakeya_fleet.node.watch.node_watch import NODE_QUEUE, NodeWatch
@@ -41,9 +41,9 @@ class Node:
 
 @pytest.fixture
 async def watched(metrics: NodeMetrics):
-    node, doings = Node(), Doings()
-    watch = NodeWatch(node, doings, metrics)
-    yield node, doings, watch
+    node, activity = Node(), NodeActivity()
+    watch = NodeWatch(node, activity, metrics)
+    yield node, activity, watch
     watch.close()
 
 
@@ -113,11 +113,11 @@ async def test_peers_that_come_and_go_are_events_and_leaving_ends_the_watch(star
 
 
 async def test_what_people_wait_for_is_told_within_a_tenth_of_a_second(watched):
-    node, doings, watch = watched
+    node, activity, watch = watched
     with watch.watcher() as watcher:
         watch.history(0)
         before = time.monotonic()
-        doings.events.add(EventKind.GROUP_LOST, "lost")
+        activity.events.add(EventKind.GROUP_LOST, "lost")
         assert (await watcher.next()).event.kind == "GROUP_LOST"
         assert (await watcher.next()).WhichOneof("kind") == "node"
         node.report.load.session_count = 1
@@ -132,9 +132,9 @@ async def test_what_people_wait_for_is_told_within_a_tenth_of_a_second(watched):
 
 
 async def test_progress_from_another_thread_is_told_now_and_then_and_its_end(watched):
-    _node, doings, watch = watched
+    _node, activity, watch = watched
     with watch.watcher() as watcher:
-        transfer = doings.transfers.begin(TransferKind.DOWNLOAD, "m")
+        transfer = activity.transfers.begin(TransferKind.DOWNLOAD, "m")
 
         def work() -> None:
             until = time.monotonic() + 0.6
@@ -153,10 +153,10 @@ async def test_progress_from_another_thread_is_told_now_and_then_and_its_end(wat
 
 
 async def test_a_slow_watcher_is_dropped_and_the_others_go_on(watched, value_of):
-    _node, doings, watch = watched
+    _node, activity, watch = watched
     with watch.watcher() as slow, watch.watcher() as quick:
         for number in range(NODE_QUEUE + 1):
-            doings.events.add(EventKind.PEER_JOINED, str(number))
+            activity.events.add(EventKind.PEER_JOINED, str(number))
             assert (await quick.next()).event.message == str(number)
         with pytest.raises(WatcherTooSlow):
             await slow.next()

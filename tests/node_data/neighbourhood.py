@@ -21,11 +21,14 @@ from kakeya_fleet.fleet.cards.card import (
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import NodeNotFound
 from kakeya_fleet.fleet.placement.placement import NodeView
-from kakeya_fleet.node.app.roles import Roles, RoleSettings
+from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
+from kakeya_fleet.node.roles.settings import RoleSettings
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.grpc_settings import client_options, server_options
+from kakeya_fleet.node.watch.activity import NodeActivity
 
 SETTINGS = RoleSettings(kv_budget_bytes=64 << 20, draft_deadline_seconds=1.0)
 ROUND_TRIP_SECONDS = 2e-4
@@ -127,6 +130,7 @@ class Node:
     metrics: NodeMetrics
     view: View
     channel: grpc.aio.Channel
+    activity: NodeActivity
 
     @property
     def address(self) -> str:
@@ -139,6 +143,12 @@ class Node:
         await self.channel.close()
         await self.server.stop(0)
         await self.roles.close()
+
+
+def roles_of(*specs: str, settings: RoleSettings = SETTINGS) -> Roles:
+    """The roles of a node that knows no other, before anything is loaded."""
+    expected = ExpectedRoles(specs, settings.group)
+    return Roles(expected, settings, View("alone", Directory()), NodeMetrics())
 
 
 class Neighbourhood:
@@ -175,11 +185,13 @@ class Neighbourhood:
     ) -> Node:
         """A node that serves the specs, and whose tensor links may have `roads`."""
         metrics = NodeMetrics()
-        roles = Roles(settings, metrics)
-        await roles.load(specs)
-        server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], options=server_options())
         view = View(node_id, self.directory)
-        roles.register(server, view, roads)
+        expected = ExpectedRoles(specs, settings.group)
+        activity = NodeActivity()
+        roles = Roles(expected, settings, view, metrics, roads=roads, activity=activity)
+        await roles.load()
+        server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], options=server_options())
+        roles.register(server)
         bound = server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()
         address = f"127.0.0.1:{bound}"
@@ -187,7 +199,7 @@ class Neighbourhood:
         channel = grpc.aio.insecure_channel(
             address, options=[("grpc.max_send_message_length", 64 << 20)]
         )
-        node = Node(node_id, roles, server, bound, metrics, view, channel)
+        node = Node(node_id, roles, server, bound, metrics, view, channel, activity)
         self._nodes.append(node)
         return node
 

@@ -173,7 +173,7 @@ async def test_closed_sessions_leave_neither_archives_nor_links(
         await caller.stub.CloseSession(runtime_pb2.CloseSessionRequest(session_id=each.session_id))
     await calls.until(lambda: archive.metric("kakeya_archives_open") == 0)
     for node in (archive, verifier_node):
-        await calls.until(lambda node=node: not node.roles.tensor_links())
+        await calls.until(lambda node=node: not node.roles.links.statuses())
 
 
 @pytest.mark.parametrize("when", ["append", "generate"])

@@ -239,7 +239,7 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     tokens = (await client.generate(session, 40)).token_ids
     await calls.until(lambda: proposer.roles.load_numbers().draft_stream_count == 1)
     monkeypatch.setattr("kakeya_fleet.node.roles.verifier.session_desk.REST_SECONDS", 0.0)
-    verifier.roles._services.desk.sweep()
+    verifier.roles.verifier._desk.sweep()
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
     again = await client.generate(session, 40)
     assert again.done.speculation.faults == []
@@ -254,8 +254,8 @@ async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_li
     client, verifier
 ):
     """The first caller leaves while its session is made, and the retry is already waiting."""
-    desk = verifier.roles._services.desk
-    served = verifier.roles._verifiers["random"]
+    desk = verifier.roles.verifier._desk
+    served = verifier.roles.verifiers["random"]
     spec = session_spec_from_wire(
         runtime_pb2.CreateSessionRequest(model_id="random", request_id="impatient")
     )
@@ -284,7 +284,7 @@ async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_wait
     session = await client.open(mode=calls.FIXED, proposer="liar", proposer_node="waited-for")
     await client.append(session, PROMPT)
     call = started(client, session)
-    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    pairing = verifier.roles.verifier._desk.get(session)[0].pairing
     await calls.until(lambda: drafting(pairing) and drafting(pairing).source._stream._waiting)
     await client.close(session)
     with pytest.raises(grpc.aio.AioRpcError):
@@ -336,7 +336,7 @@ async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
     session = await client.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
     await client.append(session, PROMPT)
     await client.generate(session, 10)
-    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    pairing = verifier.roles.verifier._desk.get(session)[0].pairing
     source = drafting(pairing).source
     closing, gate = asyncio.Event(), asyncio.Event()
     close = source.close
@@ -377,7 +377,7 @@ async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     drafted = node.metric("kakeya_spec_decode_num_draft_tokens_total")
     assert 0 < accepted <= drafted
     assert received <= blocks + accepted
-    measured = dict(node.roles.acceptances())["random", "ngram"]
+    measured = dict(node.roles.verifier.acceptances())["random", "ngram"]
     # Less what was drafted where the text repeated itself.
     assert 0.5 * drafted < measured.drafted_count <= drafted
     await node.stop()

@@ -17,7 +17,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.proposer.draft_session import MAX_WAITING, DraftSession, propose_once
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer, run_in_thread
-from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+from kakeya_fleet.node.roles.worker import ModelWorker
 from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
 
 OPENING = proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=[1, 2, 3] * 4)

@@ -18,7 +18,7 @@ async def opened(verifier, caller, *trials: Trial):
     """A session whose plan begins alone and tries `trials`; and its pairing."""
     session = await caller.open(mode=0)
     await caller.append(session, PROMPT)
-    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    pairing = verifier.roles.verifier._desk.get(session)[0].pairing
     pairing._plan = replace(pairing._plan, proposer=None, transport=None, trials=trials)
     return session, pairing
 
@@ -78,4 +78,4 @@ async def test_one_that_left_before_its_trial_costs_nothing_but_is_told(
     assert not stream.done.speculation.proposers
     assert sum(fault.count for fault in stream.done.speculation.faults) >= 1
     # Shared with other tests of this node.
-    verifier.roles._breakers._breakers.clear()
+    verifier.roles.verifier._breakers._breakers.clear()

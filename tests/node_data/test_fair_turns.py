@@ -18,7 +18,7 @@ class Watched:
     """Which sessions' tokens each forward of a node's verifier has."""
 
     def __init__(self, node) -> None:
-        (self.served,) = node.roles._verifiers.values()
+        (self.served,) = node.roles.verifiers.values()
         self.forwards: list[dict[int, int]] = []
         self._honest = self.served.verifier.forward_batch
         self.served.verifier.forward_batch = self.forward_batch

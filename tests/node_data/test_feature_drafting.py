@@ -112,7 +112,7 @@ async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     """They are made all the while, so that nothing is missing when the drafter is back."""
     other = await neighbourhood.start("looking-up", "proposer=ngram")
     session = await client.open(mode=runtime_pb2.SPECULATION_MODE_AUTO)
-    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    pairing = verifier.roles.verifier._desk.get(session)[0].pairing
     monkeypatch.setattr(pairing, "_replan", lambda: None)
     pairing._plan = replace(
         pairing._plan,
@@ -252,7 +252,7 @@ async def test_vectors_that_are_always_bad_open_the_breaker(
 async def test_a_link_that_is_ended_under_a_session_is_opened_again(client, proposer, alone):
     session = await paired(client)
     tokens = (await client.generate(session, 30)).token_ids
-    table = proposer.roles._services.tensors._table
+    table = proposer.roles._tensors._table
     drafted = []
     for _ in range(2):
         assert len(table) > 0

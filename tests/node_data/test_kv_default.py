@@ -155,7 +155,7 @@ async def test_an_archive_that_is_lost_while_the_first_tokens_are_computed_leave
         raise RestorerRefused("these numbers it takes from nobody")
 
     monkeypatch.setattr(Archives, "deposit", refusing)
-    store = verifier_node.roles._verifiers["random"].store
+    store = verifier_node.roles.verifiers["random"].store
     before = len(store)
     refusal = await caller.refusal(
         "CreateSession",

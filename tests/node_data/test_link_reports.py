@@ -99,7 +99,7 @@ async def test_a_link_over_shared_memory_says_so_everywhere(pair, alone, checkpo
         (pair.verifier, pair.names[1], True),
         (pair.proposer, pair.names[0], False),
     ):
-        (link,) = node.roles.tensor_links()
+        (link,) = node.roles.links.statuses()
         assert (link.peer_node_id, link.is_caller) == (peer, is_caller)
         assert link.purpose == wire.LINK_PURPOSE_FEATURES
         assert (link.transport, link.generation) == (placement_pb2.TRANSPORT_LOCAL, 1)

@@ -10,7 +10,7 @@ from kakeya_fleet.node.roles.proposer.served_proposer import (
     JUDGED_STEPS,
     ModelSteps,
 )
-from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+from kakeya_fleet.node.roles.worker import ModelWorker
 
 
 class Clock:

@@ -252,7 +252,7 @@ async def test_a_dead_nodes_model_is_not_found(verifier, proposer, calls, neighb
 
 
 async def test_an_open_breaker_is_in_the_plan(verifier, proposer):
-    book = verifier.roles._breakers
+    book = verifier.roles.verifier._breakers
     book.put(
         ("proposer", "ngram"), Breaker().after_fault(DraftFaultKind.DEADLINE, time.monotonic())
     )
@@ -286,7 +286,7 @@ async def test_a_proposer_in_the_same_process_drafts_without_a_wire(
     assert remote.accepted_count > 0
     assert remote.round_trip_seconds_p50 > 0
     # What was measured is there for the next plan.
-    measured = dict(node.roles.acceptances())["random", "ngram"]
+    measured = dict(node.roles.verifier.acceptances())["random", "ngram"]
     drafted_count = local.drafted_count + remote.drafted_count
     # Less what was drafted where the text repeated itself.
     assert 0.9 * drafted_count < measured.drafted_count <= drafted_count

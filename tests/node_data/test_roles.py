@@ -11,14 +11,13 @@ import pytest
 
 from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.fleet.cards.card import ModelKind, Role
-from kakeya_fleet.node.app.roles import Roles, RoleSettings
 from kakeya_fleet.node.config.role_spec import (
     BadRoleSpec,
     RoleSpec,
     parse_role_spec,
-    parse_role_specs,
 )
-from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
+from kakeya_fleet.node.roles.settings import RoleSettings
 
 
 def test_specs_name_role_and_model():
@@ -35,28 +34,46 @@ def test_a_bad_spec_says_how_to_write_it(text):
 
 def test_the_same_spec_twice_is_refused():
     with pytest.raises(BadRoleSpec, match="twice"):
-        parse_role_specs(["proposer=ngram", "verifier=tiny", "proposer=ngram"])
+        ExpectedRoles(["proposer=ngram", "verifier=tiny", "proposer=ngram"])
 
 
-async def test_an_archive_larger_than_the_machine_is_refused():
-    roles = Roles(RoleSettings(), NodeMetrics())
+def test_an_archive_larger_than_the_machine_is_refused():
     with pytest.raises(BadRoleSpec, match=r"8\.0 TiB is more than the .* of this machine"):
-        await roles.load(["archive=8TiB"])
-    assert roles.archive_offer() is None
+        ExpectedRoles(["archive=8TiB"])
 
 
-async def test_unknown_models_are_named():
-    roles = Roles(RoleSettings(), NodeMetrics())
+def test_what_is_told_is_awaited_until_it_came_or_is_forgotten():
+    expected = ExpectedRoles(["verifier=tiny", "proposer=ngram"])
+    lookup, archive = RoleSpec(Role.PROPOSER, "ngram"), RoleSpec(Role.ARCHIVE, "1MiB")
+    expected.arrived(lookup)
+    assert expected.awaited == {Role.VERIFIER}
+    assert expected.is_loading("tiny")
+    with pytest.raises(BadRoleSpec, match="twice"):
+        expected.add(lookup)
+    expected.add(archive)
+    with pytest.raises(BadRoleSpec, match="2 archives"):
+        expected.add(RoleSpec(Role.ARCHIVE, "2MiB"))
+    assert expected.awaited == {Role.VERIFIER, Role.ARCHIVE}
+    expected.forget(archive)
+    expected.forget(lookup)
+    assert expected.specs == (RoleSpec(Role.VERIFIER, "tiny"),)
+    expected.add(lookup)
+    assert expected.awaited == {Role.VERIFIER, Role.PROPOSER}
+
+
+async def test_unknown_models_are_named(nodes):
     for spec in ("proposer=nobody", "verifier=/nowhere/at/all"):
+        roles = nodes.roles_of(spec)
         with pytest.raises(ModelNotFound, match=r"nobody|nowhere"):
-            await roles.load([spec])
-    assert roles.offers() == ()
-    await roles.close()
+            await roles.load()
+        assert roles.offers() == ()
+        await roles.close()
 
 
-async def test_offers_carry_what_was_measured(checkpoint):
-    roles = Roles(RoleSettings(kv_budget_bytes=1 << 20), NodeMetrics())
-    await roles.load([f"verifier={checkpoint}", "proposer=ngram"])
+async def test_offers_carry_what_was_measured(nodes, checkpoint):
+    settings = RoleSettings(kv_budget_bytes=1 << 20)
+    roles = nodes.roles_of(f"verifier={checkpoint}", "proposer=ngram", settings=settings)
+    await roles.load()
     verifier, proposer = roles.offers()
     assert roles.served() == {Role.VERIFIER, Role.PROPOSER}
     assert (verifier.model_id, verifier.kind) == ("random", ModelKind.AUTOREGRESSIVE)
@@ -78,13 +95,16 @@ def test_a_node_that_serves_ngram_alone_imports_no_tensor_library():
     program = """
 import asyncio, sys, grpc
 from types import SimpleNamespace
+from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.app.roles import Roles, RoleSettings
+from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
+from kakeya_fleet.node.roles.settings import RoleSettings
 
 async def main():
-    roles = Roles(RoleSettings(), NodeMetrics())
-    await roles.load(["proposer=ngram"])
-    roles.register(grpc.aio.server(), SimpleNamespace(self_id="self"))
+    fleet = SimpleNamespace(self_id="self", boot_id=lambda node_id: "")
+    roles = Roles(ExpectedRoles(["proposer=ngram"]), RoleSettings(), fleet, NodeMetrics())
+    await roles.load()
+    roles.register(grpc.aio.server())
     await roles.close()
 
 asyncio.run(main())
@@ -96,14 +116,15 @@ print(sorted(set(sys.modules) & {"torch", "transformers", "safetensors", "mlx"})
     assert done.stdout.strip() == "[]", done.stderr
 
 
-async def test_two_verifiers_of_one_name_are_refused(checkpoint, tmp_path):
+async def test_two_verifiers_of_one_name_are_refused(nodes, checkpoint, tmp_path):
     """Requests name a model: the second one would quietly take the first one's place."""
     twin = tmp_path / checkpoint.name
     shutil.copytree(checkpoint, twin)
-    roles = Roles(RoleSettings(kv_budget_bytes=1 << 20), NodeMetrics())
+    settings = RoleSettings(kv_budget_bytes=1 << 20)
+    roles = nodes.roles_of(f"verifier={checkpoint}", f"verifier={twin}", settings=settings)
     before = workers()
     with pytest.raises(BadRoleSpec, match="rename"):
-        await roles.load([f"verifier={checkpoint}", f"verifier={twin}"])
+        await roles.load()
     assert len(roles.offers()) == 1
     assert workers() == before + 1
     await roles.close()
@@ -114,16 +135,16 @@ def workers():
     return sum(thread.name == "verifier-random" for thread in threading.enumerate())
 
 
-async def test_a_proposer_follows_the_nodes_back_end_and_drafts_in_its_own_thread():
+async def test_a_proposer_follows_the_nodes_back_end_and_drafts_in_its_own_thread(nodes):
     pytest.importorskip("mlx.core", reason="MLX is not installed")
     served = {}
     for backend in ("torch", "mlx"):
-        roles = Roles(RoleSettings(backend=backend), NodeMetrics())
-        await roles.load(["proposer=tiny-dflash"])
+        roles = nodes.roles_of("proposer=tiny-dflash", settings=RoleSettings(backend=backend))
+        await roles.load()
         (offer,) = roles.offers()
         assert offer.backend == backend
         served[backend] = offer
-        proposer = roles._proposers["tiny-dflash"]
+        proposer = roles.proposer.by_model["tiny-dflash"]
         if backend == "mlx":
             for tokens in (1, 10_000):
                 name = await proposer.runner(tokens)(lambda: threading.current_thread().name)

@@ -16,11 +16,11 @@ from kakeya.v1 import placement_pb2, runtime_pb2
 from kakeya_fleet.engine.sessions.session_store import EndReason
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.hostfiles.hostfile import HostfileError
-from kakeya_fleet.node.app.roles import Roles, RoleSettings
 from kakeya_fleet.node.config.role_spec import BadRoleSpec
-from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.groups.group_errors import BadGroup, GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
+from kakeya_fleet.node.roles.settings import RoleSettings
 from kakeya_fleet.node.roles.verifier import group_serving
 
 LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0)
@@ -66,11 +66,10 @@ async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(
             "proposer=ngram",
             settings=settings_of(groups.write_hostfile(tmp_path)),
         )
-        running = asyncio.create_task(node.roles.run())
         caller = calls.Caller(node.channel)
         offer = node.roles.offers()[0]
         assert (offer.model_id, offer.rank_count, offer.exact) == ("hash", 2, True)
-        node.roles.offers_changed.clear()
+        node.roles.changed.clear()
         whole = await stream_of(caller, await filled(caller, PROMPT), 80)
         lost = await filled(caller, PROMPT)
         idle = await filled(caller, PROMPT)
@@ -88,7 +87,7 @@ async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(
         # "rank 1 ended", or "lost with a rank" when the group was given up before the next step.
         assert "rank" in told.text
         assert received[: len(whole)] == whole[: len(received)]
-        await asyncio.wait_for(node.roles.offers_changed.wait(), 10)
+        await asyncio.wait_for(node.roles.changed.wait(), 10)
         for session_id in (lost, idle):
             with pytest.raises(grpc.aio.AioRpcError) as gone:
                 await caller.info(session_id)
@@ -101,8 +100,6 @@ async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(
         history = PROMPT + received[:40]
         resumed = await filled(caller, history)
         assert whole[:40] + await stream_of(caller, resumed, 40) == whole
-        running.cancel()
-        await asyncio.wait([running])
 
 
 async def test_a_group_that_does_not_come_back_is_tried_again(
@@ -111,7 +108,6 @@ async def test_a_group_that_does_not_come_back_is_tried_again(
     async with nodes.Neighbourhood() as around:
         path = groups.write_hostfile(tmp_path)
         node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
-        running = asyncio.create_task(node.roles.run())
         tries = []
 
         def command():
@@ -125,8 +121,6 @@ async def test_a_group_that_does_not_come_back_is_tried_again(
         await calls.until(lambda: not node.roles.offers(), seconds=10)
         await calls.until(node.roles.offers, seconds=30)
         assert len(tries) == 5
-        running.cancel()
-        await asyncio.wait([running])
 
 
 @pytest.mark.parametrize(
@@ -155,13 +149,13 @@ async def test_a_group_that_does_not_come_back_is_tried_again(
         ),
     ],
 )
-async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, words):
+async def test_a_hostfile_that_cannot_be_used_says_why(nodes, tmp_path, text, error, words):
     path = tmp_path / "hosts.json"
     if text is not None:
         path.write_text(text, "utf-8")
-    roles = Roles(settings_of(path, backend="torch"), NodeMetrics())
+    roles = nodes.roles_of("verifier=hash", settings=settings_of(path, backend="torch"))
     with pytest.raises(error, match=words):
-        await roles.load(["verifier=hash"])
+        await roles.load()
     await roles.close()
 
 
@@ -173,9 +167,9 @@ async def test_sessions_of_a_lost_group_are_swept_before_the_desk_has_heard_of_i
         path = groups.write_hostfile(tmp_path)
         node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
         await filled(calls.Caller(node.channel), PROMPT)
-        (served,) = node.roles._verifiers.values()
+        (served,) = node.roles.verifiers.values()
         served.store.close_all(EndReason.GROUP)
-        node.roles._services.desk.sweep()
+        node.roles.verifier._desk.sweep()
 
 
 async def test_a_group_restores_nothing_and_says_so(nodes, calls, groups, tmp_path):
@@ -197,19 +191,18 @@ async def test_a_group_restores_nothing_and_says_so(nodes, calls, groups, tmp_pa
         assert "group of ranks" in told.text
 
 
-async def test_a_group_serves_one_verifier(groups, tmp_path):
-    path = groups.write_hostfile(tmp_path)
+def test_a_group_serves_one_verifier(groups, tmp_path):
+    source = GroupSource(groups.write_hostfile(tmp_path))
     for specs in (["verifier=a", "verifier=b"], ["proposer=ngram"]):
-        roles = Roles(settings_of(path), NodeMetrics())
         with pytest.raises(BadRoleSpec, match="a hostfile serves one"):
-            await roles.load(specs)
-        await roles.close()
+            ExpectedRoles(specs, source)
 
 
-async def test_a_node_may_leave_while_its_group_starts(calls, groups, tmp_path):
+async def test_a_node_may_leave_while_its_group_starts(nodes, calls, groups, tmp_path):
     """Who waits for the group is cancelled; the group still ends in order."""
-    roles = Roles(settings_of(groups.write_hostfile(tmp_path)), NodeMetrics())
-    loading = asyncio.create_task(roles.load(["verifier=late"]))
+    settings = settings_of(groups.write_hostfile(tmp_path))
+    roles = nodes.roles_of("verifier=late", settings=settings)
+    loading = asyncio.create_task(roles.load())
     await calls.until(lambda: len(groups.ranks_of()) == 2, seconds=20)
     with pytest.MonkeyPatch.context() as patched:
         faults: list[object] = []
@@ -242,11 +235,11 @@ async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(nodes, calls, 
         stream.cancel()
 
 
-async def test_a_node_that_cannot_start_its_group_does_not_start(groups, tmp_path):
+async def test_a_node_that_cannot_start_its_group_does_not_start(nodes, groups, tmp_path):
     path = groups.write_hostfile(tmp_path)
     source = GroupSource(path, limits=replace(LIMITS, start_seconds=1.0))
-    roles = Roles(RoleSettings(group=source), NodeMetrics())
+    roles = nodes.roles_of("verifier=late", settings=RoleSettings(group=source))
     with pytest.raises(GroupNotStarted, match="the time was up"):
-        await roles.load(["verifier=late"])
+        await roles.load()
     assert roles.offers() == ()
     await roles.close()

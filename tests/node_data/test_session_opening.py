@@ -39,7 +39,7 @@ async def open_sessions(client):
 @pytest.fixture
 def alone(verifier):
     """How many sessions of other tests are still there."""
-    return len(verifier.roles._verifiers["random"].store)
+    return len(verifier.roles.verifiers["random"].store)
 
 
 async def test_the_first_tokens_are_the_history_and_computed(client):
@@ -96,7 +96,7 @@ async def test_the_same_request_id_appends_once(client):
 async def test_tokens_that_cannot_be_appended_leave_no_session(
     client, verifier, alone, token_ids, reason
 ):
-    store = verifier.roles._verifiers["random"].store
+    store = verifier.roles.verifiers["random"].store
     for request_id in ("", "refused"):
         refusal = await client.refusal("CreateSession", request(token_ids, request_id=request_id))
         assert refusal.reason == reason
@@ -110,7 +110,7 @@ async def test_tokens_that_cannot_be_appended_leave_no_session(
 async def test_a_client_that_leaves_while_they_are_computed_leaves_no_session(
     client, verifier, alone, calls
 ):
-    store = verifier.roles._verifiers["random"].store
+    store = verifier.roles.verifiers["random"].store
     call = client.stub.CreateSession(request(LONG), timeout=60)
     await calls.until(lambda: len(store) == alone + 1)
     call.cancel()
@@ -120,12 +120,12 @@ async def test_a_client_that_leaves_while_they_are_computed_leaves_no_session(
 async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whole_session(
     client, verifier, alone, calls
 ):
-    store = verifier.roles._verifiers["random"].store
+    store = verifier.roles.verifiers["random"].store
     first = client.stub.CreateSession(request(LONG, request_id="left"), timeout=60)
     await calls.until(lambda: len(store) == alone + 1)
     (given_up,) = [each for each in await open_sessions(client) if each.history_length == len(LONG)]
     second = asyncio.create_task(opened(client, LONG, request_id="left"))
-    desk = verifier.roles._services.desk
+    desk = verifier.roles.verifier._desk
     turn = desk.get(given_up.session_id)[0].turn
     await calls.until(lambda: turn._waiters)
     first.cancel()
@@ -142,7 +142,7 @@ async def test_draining_ends_an_opening_by_name(neighbourhood, checkpoint, calls
     node = await neighbourhood.start("opening", f"verifier={checkpoint}")
     client = calls.Caller(node.channel)
     opening = asyncio.create_task(client.refusal("CreateSession", request(LONG)))
-    store = node.roles._verifiers["random"].store
+    store = node.roles.verifiers["random"].store
     await calls.until(lambda: len(store) == 1)
     await node.roles.drain(5.0)
     refusal = await opening

@@ -259,7 +259,7 @@ async def test_it_is_not_kept_here_where_it_does_not_fit_or_was_not_to_be(
         node = await archives.start(name, "archive=64MiB")
         session_id = await opened(caller, node_id=node_id)
         await appended(caller, session_id, tokens(2000))
-        served = verifier_node.roles._verifiers["long"]
+        served = verifier_node.roles.verifiers["long"]
         budget = served.verifier.pool.budget_bytes
         if not node_id:
             served.verifier.pool.budget_bytes = served.verifier.pool.used_bytes + 2048 * 256 - 1

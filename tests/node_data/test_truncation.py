@@ -27,7 +27,7 @@ def client(node, calls):
 def told(node, session):
     return [
         event
-        for event in node.roles._doings.events.latest
+        for event in node.activity.events.latest
         if event.kind is EventKind.HISTORY_TRUNCATED and event.session_id == session
     ]
 

@@ -184,10 +184,10 @@ async def test_leaving_tells_the_sessions_as_drained_and_a_slow_watcher_is_dropp
 ):
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}")
     caller = calls.Caller(node.channel)
-    watch = node.roles.session_watch
+    watch = node.roles.verifier.session_watch
     session = await caller.open()
     with watch.watcher() as slow:
-        opened = node.roles.session_watch._activities[session]
+        opened = node.roles.verifier.session_watch._activities[session]
         for _ in range(SESSION_QUEUE + 1):
             watch._publish(opened.session.session_id)
         assert slow.too_slow

@@ -98,8 +98,8 @@ async def test_concurrent_retries_open_one_session(client):
 
 
 async def test_a_session_that_waits_to_be_forked_is_not_evicted(client, verifier):
-    desk = verifier.roles._services.desk
-    served = verifier.roles._verifiers["random"]
+    desk = verifier.roles.verifier._desk
+    served = verifier.roles.verifiers["random"]
     session = await client.open()
     await client.append(session, PROMPT)
     busy = threading.Event()

@@ -19,7 +19,7 @@ from kakeya_fleet.engine.sessions.gathering import Gathering
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.speculation.generation import prefill
-from kakeya_fleet.node.roles.verifier.worker import ModelWorker, WorkerClosed
+from kakeya_fleet.node.roles.worker import ModelWorker, WorkerClosed
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ class Patient(Gathering):
 
 async def test_closing_refuses_what_came_while_it_waited_for_more(hashing, monkeypatch):
     gathering = Patient()
-    monkeypatch.setattr("kakeya_fleet.node.roles.verifier.worker.Gathering", lambda: gathering)
+    monkeypatch.setattr("kakeya_fleet.node.roles.worker.Gathering", lambda: gathering)
     worker = ModelWorker("closing")
     turns = [PrefillTurn(opened(hashing.HashVerifier())) for _ in range(4)]
     tasks = [asyncio.create_task(worker.run(turns[0]))]
@@ -275,7 +275,7 @@ async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
 ):
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(
-        "kakeya_fleet.node.roles.verifier.worker.time", SimpleNamespace(monotonic=lambda: clock.now)
+        "kakeya_fleet.node.roles.worker.time", SimpleNamespace(monotonic=lambda: clock.now)
     )
     session = opened(hashing.HashVerifier())
     await worker.run(PrefillTurn(session))

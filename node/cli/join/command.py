@@ -155,15 +155,15 @@ def _run_node(config: Config, state: StateDirectory, *, as_json: bool) -> int:
     from kakeya_fleet.node.app.agent import run_agent
     from kakeya_fleet.node.cli.join.agent_view import view_for
     from kakeya_fleet.node.cli.join.lasting_view import LastingView
-    from kakeya_fleet.node.watch.doings import Doings
+    from kakeya_fleet.node.watch.activity import NodeActivity
 
-    doings = Doings()
-    view = LastingView(view_for(as_json=as_json, transfers=doings.transfers.statuses))
+    activity = NodeActivity()
+    view = LastingView(view_for(as_json=as_json, transfers=activity.transfers.statuses))
     if not as_json and config.log_level == "info":
         # The view says in words what the log says at that level.
         config = dataclasses.replace(config, log_level="warning")
     view.loading(config.serve)
     try:
-        return asyncio.run(run_agent(config, on_event=view.take, doings=doings, state=state))
+        return asyncio.run(run_agent(config, on_event=view.take, activity=activity, state=state))
     finally:
         view.close()

@@ -3,89 +3,86 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Callable, Mapping
-from functools import partial
+import gc
+from collections.abc import Mapping
 from pathlib import Path
 
-from kakeya_fleet.engine.backends import archive_stores
-from kakeya_fleet.fleet.cards.card import ArchiveOffer
-from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
-from kakeya_fleet.node.roles.archive.archives import Archives
-from kakeya_fleet.node.roles.archive.kv_reads import KvReads
-from kakeya_fleet.node.roles.archive.node_stores import NodeStores
-
-ARCHIVE_ID_BYTES = 16
+from kakeya.v1 import tensor_pb2
+from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer
+from kakeya_fleet.node.config.role_spec import RoleSpec, archive_bytes
+from kakeya_fleet.node.links.link_handler import LinkHandler
+from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
+from kakeya_fleet.node.roles.context import RoleContext
+from kakeya_fleet.node.roles.contract import RoleService
 
 
 class ArchiveRole:
-    """A running archive. Belongs to one event loop; it serves in threads of its own."""
+    """A `NodeRole`: one archive or none, at ports of its own. Belongs to one event loop."""
 
-    def __init__(self, server: ArchiveServer, clock: Callable[[], float]) -> None:
-        self._server = server
-        self._clock = clock
-        self.reads = KvReads(server.archives)
-        """Serves links on which verifiers read back what is kept here."""
+    services: tuple[RoleService, ...] = ()
+    offers: tuple[ModelOffer, ...] = ()
 
-    @classmethod
-    async def start(
-        cls,
-        budget_bytes: int,
-        drafters: Mapping[str, Path],
-        metrics: NodeMetrics,
-        clock: Callable[[], float],
-        *,
-        host: str,
-    ) -> ArchiveRole:
-        """Serves so much memory at a free port of `host`.
-
-        `drafters` are folders whose learned maps sessions may name, besides the
-        shipped ones. Raises `ModelUnusable`, `PortInUse`.
-        """
-        stores = await asyncio.to_thread(archive_stores, budget_bytes)
-        archives = Archives(
-            NodeStores(stores, drafters),
-            clock=clock,
-            ids=partial(secrets.token_hex, ARCHIVE_ID_BYTES),
-        )
-        return cls(ArchiveServer(archives, metrics, host), clock)
+    def __init__(self, context: RoleContext, drafters: Mapping[str, Path]) -> None:
+        """`drafters` are folders whose learned maps sessions may name, besides the shipped ones."""
+        self._context = context
+        self._drafters = drafters
+        self._served: list[ServedArchive] = []
+        self.link_handlers: dict[tensor_pb2.LinkPurpose.ValueType, LinkHandler] = {}
+        """What serves the links to the archive now, always the same mapping."""
 
     @property
-    def offer(self) -> ArchiveOffer:
-        """What the card says of it."""
-        archives = self._server.archives
-        return ArchiveOffer(
-            capacity_bytes=archives.budget_bytes,
-            free_bytes=max(0, archives.budget_bytes - archives.used_bytes),
-            port=self._server.port,
-            arithmetic=archives.arithmetic,
-        )
+    def offer(self) -> ArchiveOffer | None:
+        """What the card says of it; None while there is none."""
+        return next((archive.offer for archive in self._served), None)
 
     @property
     def open_count(self) -> int:
-        """Archives that are open."""
-        return len(self._server.archives)
+        """Archives of sessions that are open."""
+        return sum(archive.open_count for archive in self._served)
 
     @property
     def used_bytes(self) -> int:
         """Bytes that they take."""
-        return self._server.archives.used_bytes
+        return sum(archive.used_bytes for archive in self._served)
 
     @property
     def budget_bytes(self) -> int:
         """Bytes that they may take together."""
-        return self._server.archives.budget_bytes
+        return sum(archive.budget_bytes for archive in self._served)
+
+    async def open(self, spec: RoleSpec) -> str:
+        """See `NodeRole.open`; also raises `PortInUse`."""
+        context = self._context
+        archive = await ServedArchive.start(
+            archive_bytes(spec.model),
+            self._drafters,
+            context.metrics,
+            context.clock,
+            host=context.settings.host,
+        )
+        self._served.append(archive)
+        self.link_handlers[tensor_pb2.LINK_PURPOSE_KEYS_VALUES] = archive.reads
+        return ""
+
+    async def remove(self, model_id: str, seconds: float) -> None:  # noqa: ARG002 the contract's
+        """See `NodeRole.remove`; sessions that used it make elsewhere what it kept."""
+        self.link_handlers.clear()
+        while self._served:
+            await self._served.pop().close()
+        # Stores and their pool refer to each other.
+        await asyncio.to_thread(gc.collect)
 
     def sweep(self) -> None:
         """Ends archives that nobody used for as long as their leases."""
-        self._server.archives.sweep(self._clock())
+        for archive in self._served:
+            archive.sweep()
 
-    def drain(self) -> None:
+    async def drain(self, seconds: float) -> None:  # noqa: ARG002 the contract's
         """Opens none from now on; those in use go on until `close`."""
-        self._server.archives.drain()
+        for archive in self._served:
+            archive.drain()
 
     async def close(self) -> None:
-        """Ends every archive and the server's threads; its links were ended before."""
-        await asyncio.to_thread(self._server.close)
-        await asyncio.to_thread(self.reads.close)
+        """Ends the archive and the threads that serve it."""
+        for archive in self._served:
+            await archive.close()

@@ -29,6 +29,7 @@ class ArchiveServer:
     def __init__(self, archives: Archives, metrics: NodeMetrics, host: str) -> None:
         """Binds two free ports of `host` and serves. Raises `PortInUse`."""
         self.archives = archives
+        self._metrics = metrics
         _count(archives, metrics)
         self._data = DataServer(archives, metrics, host)
         threads = MAX_ARCHIVES + SPARE_THREADS
@@ -57,6 +58,7 @@ class ArchiveServer:
         # With no grace gRPC tells its clients of an error, which they write to stderr.
         self._server.stop(STOP_SECONDS).wait()
         self._executor.shutdown()
+        _count_nothing(self._metrics)
 
 
 def _count(archives: Archives, metrics: NodeMetrics) -> None:
@@ -65,3 +67,10 @@ def _count(archives: Archives, metrics: NodeMetrics) -> None:
     metrics.archives_open.set_function(lambda: len(archives))
     metrics.archive_bytes.set_function(lambda: archives.used_bytes)
     metrics.archive_positions.set_function(lambda: archives.positions)
+
+
+def _count_nothing(metrics: NodeMetrics) -> None:
+    """Has the metrics say that nothing is kept; they would keep the archives' memory."""
+    metrics.archive_budget_bytes.set(0)
+    for gauge in (metrics.archives_open, metrics.archive_bytes, metrics.archive_positions):
+        gauge.set_function(float)

@@ -32,6 +32,7 @@ from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
 from kakeya_fleet.node.roles.archive.next_range import NextRange, RangePart
 from kakeya_fleet.node.roles.archive.session_restorer import RestorerChoice, SessionRestorer
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
+from kakeya_fleet.node.roles.settings import RestorerSettings
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, NoArchive, RestorerMismatch
 
 __all__ = [
@@ -59,19 +60,6 @@ KEPT_ELSEWHERE_LATER = (
 ATTENDS_HERE = "the session attends here to what it keeps, and an archive would for a range"
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RestorerSettings:
-    """Limits of the sessions' restorers, in seconds.
-
-    `deadline` is the longest wait for one answer, `rebuild` that for another
-    archive when one was lost, `lease` what an archive lies unused.
-    """
-
-    deadline: float = 2.0
-    rebuild: float = 15.0
-    lease: float = 3600.0
 
 
 class KeepingHere(Protocol):

@@ -1,15 +1,33 @@
-"""Loads a proposer and measures what its drafts cost on this machine."""
+"""Loads proposers, a model into a thread of its own, and measures what their drafts cost here."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+from kakeya_fleet.engine.backends import AUTO
+from kakeya_fleet.engine.contracts.blocking import Result
 from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, DraftState, Proposer
 from kakeya_fleet.engine.contracts.features import ContextVectors
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.models.model_folder import Progress
+from kakeya_fleet.engine.proposers import ngram
+from kakeya_fleet.engine.proposers.loading import load_proposer
+from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
+from kakeya_fleet.node.roles.proposer.served_proposer import (
+    INLINE_VECTORS,
+    ModelSteps,
+    ServedProposer,
+    run_in_thread,
+)
+from kakeya_fleet.node.roles.worker import ModelWorker, WorkerClosed
+
+# MLX gives each thread a stream, and to compute waits for it with the loop held up.
+THREAD_BOUND = frozenset({"mlx"})
 
 MEASURED_BLOCK_SIZES = (1, 4, 8, 15)
 _REPEATS = 9
@@ -20,6 +38,53 @@ _HISTORY_TOKENS = 256
 _PERIOD = 64
 # Tokens between two drafts of a pair that goes well: their vectors are part of the cost.
 _COMMITTED = 4
+
+
+async def load_served_proposer(
+    model: str,
+    clock: Callable[[], float],
+    *,
+    dtype: str = "float32",
+    backend: str = AUTO,
+    progress: Progress | None = None,
+    reading: Progress | None = None,
+) -> ServedProposer:
+    """The proposer `MODEL` or `MODEL@TARGET`, loaded and measured.
+
+    `clock` gives monotonic seconds. `backend` computes it, a name of `engine.backends`
+    or `AUTO`. Raises a `ModelUnusable` or `BadParameters`; no thread is left then.
+    """
+    if model == ngram.MODEL_ID:
+        lookup = load_proposer(model)
+        return ServedProposer(lookup, proposer_offer(lookup, clock), run_inline, run_in_thread)
+    worker = ModelWorker(f"proposer-{model}")
+    load = partial(
+        load_proposer, model, backend=backend, dtype=dtype, progress=progress, reading=reading
+    )
+    try:
+        proposer: Proposer = await worker.run(load)
+        offer = await worker.run(partial(proposer_offer, proposer, clock))
+    except BaseException:
+        await worker.close()
+        raise
+
+    async def run(step: Callable[[], Result], /) -> Result:
+        try:
+            return await worker.run(step)
+        except WorkerClosed as error:
+            fault = f"{offer.model_id} is served here no more"
+            raise DraftFailed(DraftFaultKind.UNREACHABLE, fault) from error
+
+    steps = ModelSteps(run)
+    is_bound = proposer.info.backend in THREAD_BOUND
+    return ServedProposer(
+        proposer,
+        offer,
+        run if is_bound else steps.run,
+        run if is_bound else steps.run_long,
+        worker.close,
+        inline_tokens=INLINE_VECTORS,
+    )
 
 
 def proposer_offer(proposer: Proposer, clock: Callable[[], float]) -> ModelOffer:

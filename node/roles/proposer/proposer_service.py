@@ -58,7 +58,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         self._stream_limit = stream_limit
         self._stream_count = 0
         self._draft_count = 0
-        self._sessions: set[DraftSession] = set()
+        self._sessions: dict[DraftSession, ServedProposer] = {}
         self._draining = False
 
     @property
@@ -76,6 +76,12 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         self._draining = True
         for session in self._sessions:
             session.fail(_leaving())
+
+    def end_streams(self, served: ServedProposer) -> None:
+        """Ends the streams of one proposer, which is served no more."""
+        for session, drafting in self._sessions.items():
+            if drafting is served:
+                session.fail(Draining(f"{served.offer.model_id} drafts here no more; ask another"))
 
     async def ProposeBlock(  # noqa: N802
         self, request: wire.ProposeBlockRequest, _context: UnaryContext
@@ -130,16 +136,17 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         self, requests: AsyncIterator[wire.DraftRequest], context: StreamContext
     ) -> None:
         opening = await _opening(requests)
-        session = DraftSession(self._served(opening.model_id), opening, self._find_inbox)
-        await session.open()
-        self._refuse_when_draining()
-        self._sessions.add(session)
+        served = self._served(opening.model_id)
+        session = DraftSession(served, opening, self._find_inbox)
+        self._sessions[session] = served
         try:
+            await session.open()
+            self._refuse_when_draining()
             # Tells the caller that the stream is open before any block is asked for.
             await context.send_initial_metadata(())
             await _answer(requests, session, context, self._drafted)
         finally:
-            self._sessions.discard(session)
+            del self._sessions[session]
 
     def _drafted(self, response: wire.DraftResponse) -> None:
         self._draft_count += response.status == wire.DRAFT_STATUS_DRAFTED

@@ -8,10 +8,12 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from weakref import WeakSet
 
 from kakeya_fleet.engine.contracts.blocking import Result, Runner
 from kakeya_fleet.engine.contracts.draft import Proposer
+from kakeya_fleet.engine.proposers.local_source import FeaturesSince, LocalDraftSource
 from kakeya_fleet.fleet.cards.card import ModelOffer
 
 # A step that takes in more tokens leaves the event loop; a lookup takes some 5 us a token.
@@ -81,7 +83,7 @@ class ModelSteps:
             self._elsewhere -= 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ServedProposer:
     """A loaded proposer, its offer, and what runs its steps.
 
@@ -96,7 +98,23 @@ class ServedProposer:
     run_long: Runner
     close: Callable[[], Awaitable[None]] = _nothing_to_close
     inline_tokens: int = INLINE_TOKENS
+    withdrawn: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it is served no more."""
+    _sources: WeakSet[LocalDraftSource] = field(default_factory=WeakSet)
 
     def runner(self, token_count: int) -> Runner:
         """What runs a step that takes in `token_count` tokens or context vectors."""
         return self.run if token_count <= self.inline_tokens else self.run_long
+
+    def source(self, features: FeaturesSince | None) -> LocalDraftSource:
+        """Drafts for one session of this node, until either ends."""
+        source = LocalDraftSource(self.proposer, self.runner, features=features)
+        self._sources.add(source)
+        return source
+
+    async def withdraw(self) -> None:
+        """Drafts no more: lets go of its sessions, then ends its thread."""
+        self.withdrawn.set()
+        for source in tuple(self._sources):
+            await source.close()
+        await self.close()

@@ -55,7 +55,7 @@ class Appends:
     async def _compute(self, session: OpenSession, record: SessionRecord) -> None:
         while record.session.pending:
             # Otherwise the server's stop would end it, without a reason.
-            self._desk.refuse_when_draining()
+            self._desk.refuse_when_leaving(session)
             try:
                 with self._desk.prefilling(session):
                     await session.served.worker.run(PrefillTurn(record.session))

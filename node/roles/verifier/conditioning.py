@@ -116,7 +116,10 @@ class Conditioning:
 
     async def _encoder(self, placement: Placement, offer: ModelOffer) -> FeatureEncoder | None:
         if placement.node_id == self._fleet.self_id:
-            return self._proposers[placement.model_id].proposer.encoder
+            served = self._proposers.get(placement.model_id)
+            if served is None:
+                raise EncoderUnavailable(f"{placement.model_id} is served here no more")
+            return served.proposer.encoder
         channel = self._fleet.channel(placement.node_id)
         return await self._encoders.get(
             ProposerAddress(

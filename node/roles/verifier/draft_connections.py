@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 import grpc.aio
 
 from kakeya_fleet.engine.contracts.draft import DraftSource, ProposerKey
 from kakeya_fleet.engine.contracts.verifier import VerifierInfo
-from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.sessions.session_features import SessionFeatures
 from kakeya_fleet.engine.speculation.pace import Pace
 from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
@@ -34,6 +34,7 @@ class DraftConnection:
     """A source, the channel below it (None in process), and what was learned of it.
 
     `features` are the vectors that the source reads, None when it takes none.
+    `withdrawn` is set once a proposer of this node is served no more.
     """
 
     placement: Placement
@@ -41,6 +42,7 @@ class DraftConnection:
     channel: grpc.aio.Channel | None
     state: SharedSpeculationState
     features: SessionFeatures | None
+    withdrawn: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class DraftConnections:
@@ -70,7 +72,7 @@ class DraftConnections:
         return self._open.get(key)
 
     async def get(self, placement: Placement, verifier: Placement) -> DraftConnection | None:
-        """One that stands, made anew if need be; None without an address of the node."""
+        """One that stands, made anew if need be; None where the proposer is not there any more."""
         key = key_of(placement)
         known = self._open.get(key)
         if known is not None and self._stands(known, placement):
@@ -109,7 +111,7 @@ class DraftConnections:
         if connection.features is not self._features(connection.placement):
             return False
         if connection.channel is None:
-            return True
+            return not connection.withdrawn.is_set()
         return connection.channel is self._channel(connection.placement.node_id)
 
     def _connected(self, placement: Placement, verifier: Placement) -> DraftConnection | None:
@@ -122,11 +124,12 @@ class DraftConnections:
             pace=self._pace(placement, verifier),
         )
         if placement.node_id == around.fleet.self_id:
-            served = around.proposers[placement.model_id]
-            source: DraftSource = LocalDraftSource(
-                served.proposer, served.runner, features=_reader(features)
-            )
-            return DraftConnection(placement, source, None, state, features)
+            served = around.proposers.get(placement.model_id)
+            if served is None:
+                # Withdrawn since the plan was made.
+                return None
+            local = served.source(_reader(features))
+            return DraftConnection(placement, local, None, state, features, served.withdrawn)
         channel = self._channel(placement.node_id)
         if channel is None:
             return None

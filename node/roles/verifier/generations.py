@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
@@ -26,6 +27,7 @@ from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
 from kakeya_fleet.node.roles.verifier.finished import Finished
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_wire import GenerationSpec
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.roles.verifier.session_desk import SessionDesk
 
 if TYPE_CHECKING:
@@ -67,18 +69,19 @@ class Generations:
         self._ledger = ledger
         self._clock = clock
         self._draft_deadline_seconds = draft_deadline_seconds
-        self._running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._running: Counter[ServedVerifier] = Counter()
+        self._changed = asyncio.Event()
 
     @property
     def running_count(self) -> int:
         """Generations that run now, those that wait for their turn not counted."""
-        return self._running
+        return self._running.total()
 
-    async def all_ended(self) -> None:
-        """Waits until no generation runs."""
-        await self._idle.wait()
+    async def all_ended(self, served: ServedVerifier | None = None) -> None:
+        """Waits until no generation runs, of one verifier or of all."""
+        while self._running[served] if served is not None else self.running_count:
+            self._changed.clear()
+            await self._changed.wait()
 
     async def run(
         self, session: OpenSession, spec: GenerationSpec
@@ -92,7 +95,7 @@ class Generations:
         """
         arrived = self._clock()
         async with _turn_within(session.turn, spec.deadline_seconds) as is_ours:
-            self._desk.refuse_when_draining()
+            self._desk.refuse_when_leaving(session)
             queue_seconds = self._clock() - arrived
             if not is_ours:
                 yield self._too_late(session, spec, queue_seconds)
@@ -100,7 +103,7 @@ class Generations:
             with self._desk.working(session, Activity.GENERATING) as record:
                 rebuilt = _rebuild_count(session)
                 observer, session_id, finished = self._observer, session.session_id, False
-                self._began()
+                self._running[session.served] += 1
                 observer.began(session_id)
                 try:
                     proposers = await session.pairing.connect(record.session.history)
@@ -110,7 +113,9 @@ class Generations:
                         self._parameters(session, spec, queue_seconds),
                         run=self._runner(session),
                         clock=self._clock,
-                        should_stop=lambda: self._desk.draining,
+                        should_stop=lambda: (
+                            self._desk.draining or session.served.withdrawn.is_set()
+                        ),
                         on_block=partial(self._learn, session, record.session.history),
                         recover=partial(self._recover, session, spec, arrived),
                     )
@@ -136,7 +141,7 @@ class Generations:
                 finally:
                     if not finished:
                         observer.left(session_id)
-                    self._ended()
+                    self._ended(session.served)
 
     def _runner(self, session: OpenSession) -> Runner:
         """Runs the session's steps; what prefill it takes is told to the observer."""
@@ -235,14 +240,11 @@ class Generations:
             started_at,
         )
 
-    def _began(self) -> None:
-        self._running += 1
-        self._idle.clear()
-
-    def _ended(self) -> None:
-        self._running -= 1
-        if not self._running:
-            self._idle.set()
+    def _ended(self, served: ServedVerifier) -> None:
+        self._running[served] -= 1
+        # A counter keeps what it counted to nothing, and with it a verifier that is gone.
+        self._running += Counter()
+        self._changed.set()
 
 
 def _rebuild_count(session: OpenSession) -> int:

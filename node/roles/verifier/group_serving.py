@@ -10,12 +10,12 @@ from dataclasses import replace
 import structlog
 
 from kakeya_fleet.engine.sessions.session_store import EndReason
-from kakeya_fleet.node.roles.groups.group_settings import GroupSource
+from kakeya_fleet.node.roles.groups.group_settings import GroupSettings
 from kakeya_fleet.node.roles.groups.running_group import RunningGroup
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.roles.verifier.session_words import SessionWords
 from kakeya_fleet.node.roles.verifier.verifier_loading import StoreSettings, serve_verifier
-from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+from kakeya_fleet.node.roles.worker import ModelWorker
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
@@ -30,22 +30,15 @@ class ServedGroup:
 
     def __init__(
         self,
-        source: GroupSource,
-        model: str,
+        settings: GroupSettings,
         store: StoreSettings,
         *,
-        dtype: str,
-        backend: str,
         verifiers: MutableMapping[str, ServedVerifier],
         on_change: Callable[[], None],
         words: SessionWords,
     ) -> None:
-        """Puts the verifier into `verifiers` while it is served; `on_change` hears of it.
-
-        `model` is as `engine.models.model_folder` names it, on every host. Raises
-        `BadGroup` and `HostfileError`.
-        """
-        self._settings = source.settings(model, dtype=dtype, backend=backend)
+        """Puts the verifier into `verifiers` while it is served; `on_change` hears of it."""
+        self._settings = settings
         self._store = store
         self._verifiers = verifiers
         self._on_change = on_change
@@ -53,6 +46,13 @@ class ServedGroup:
         self._lost = asyncio.Event()
         self._running: RunningGroup | None = None
         self._served: ServedVerifier | None = None
+        self._keeping: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> str:
+        """Starts the group, and again whenever it is lost; its model id. Raises as `start`."""
+        model_id = await self.start()
+        self._keeping.add(asyncio.create_task(self.run(), name="group-keep"))
+        return model_id
 
     async def start(self) -> str:
         """Starts the group, measures and serves its verifier; its model id.
@@ -111,6 +111,10 @@ class ServedGroup:
 
     async def close(self) -> None:
         """Ends the group and its verifier's thread."""
+        for keeping in self._keeping:
+            keeping.cancel()
+        if self._keeping:
+            await asyncio.wait(self._keeping)
         await self._end()
 
     async def _give_up(self) -> None:

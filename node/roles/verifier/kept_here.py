@@ -9,7 +9,7 @@ from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.restoration.ranges import RangeStore
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
-from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+from kakeya_fleet.node.roles.worker import ModelWorker
 
 
 class KeptHere:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.engine.sessions.session_store import SessionStore
 from kakeya_fleet.fleet.cards.card import ModelOffer
-from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+from kakeya_fleet.node.roles.worker import ModelWorker
+from kakeya_fleet.node.rpc.refusals import Draining
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ServedVerifier:
     """A loaded verifier, its offer, the thread of its steps, and its sessions.
 
     `stores` keep in its own process what a session has evicted when no archive is
     left; None where its back end cannot. `source` is the word by which
-    `engine.models.model_folder` finds the model's files on this machine.
+    `engine.models.model_folder` finds the model's files on this machine. `withdrawn` is set
+    once it is to be served no more.
     """
 
     verifier: Verifier
@@ -26,3 +29,11 @@ class ServedVerifier:
     store: SessionStore
     stores: EvictedStores | None = None
     source: str = ""
+    withdrawn: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def refuse_when_withdrawn(self) -> None:
+        """Raises `Draining`."""
+        if self.withdrawn.is_set():
+            raise Draining(
+                f"{self.offer.model_id} is served here no more; resume the session elsewhere"
+            )

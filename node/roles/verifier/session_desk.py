@@ -36,6 +36,7 @@ from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.roles.verifier.session_making import KvDecision, MadeSession, SessionMaking
 from kakeya_fleet.node.roles.verifier.session_words import SessionWords
 from kakeya_fleet.node.roles.verifier.surroundings import Surroundings
+from kakeya_fleet.node.roles.worker import WorkerClosed
 from kakeya_fleet.node.rpc.refusals import (
     Draining,
     ForkBeyondHistory,
@@ -63,6 +64,7 @@ _OUTCOMES = {
     EndReason.INVARIANT: Outcome.INVARIANT_VIOLATED,
     EndReason.GROUP: Outcome.GROUP_LOST,
     EndReason.DRAINED: Outcome.DRAINED,
+    EndReason.REMOVED: Outcome.DRAINED,
 }
 _EVICTIONS = {EndReason.IDLE: "ttl", EndReason.MEMORY: "memory"}
 
@@ -126,6 +128,11 @@ class SessionDesk:
         if self._draining:
             raise Draining("this node is leaving the fleet; resume the session elsewhere")
 
+    def refuse_when_leaving(self, session: OpenSession) -> None:
+        """Raises `Draining` when the session is to go elsewhere: its node leaves, or its model."""
+        self.refuse_when_draining()
+        session.served.refuse_when_withdrawn()
+
     async def open(self, asked: SessionSpec) -> OpenSession:
         """A new session, or the one that the same request id opened.
 
@@ -140,11 +147,7 @@ class SessionDesk:
         check_for_model(asked, served.verifier.info)
         decision = self._making.decide(asked, served)
         pairing = Pairing(decision.spec, served.verifier.info, self._around)
-        made = await self._making.make(asked, decision, served)
-        while made.record.session.end_reason:
-            # It was opened for an earlier call with this request id, whose client
-            # has left: the session was taken back while this call waited for it.
-            made = await self._making.make(asked, decision, served)
+        made = await self._made(asked, decision, served)
         session = self._sessions.get(made.record.session_id)
         if session is None:
             return self._entered(made, asked, served, pairing)
@@ -162,7 +165,7 @@ class SessionDesk:
         `RestorerLost`, `InvariantViolated`, which ends the session that was to be
         forked.
         """
-        self.refuse_when_draining()
+        self.refuse_when_leaving(origin)
         served = origin.served
         length = len(served.store.get(origin.session_id).session.history)
         if history_length is not None and history_length > length:
@@ -328,6 +331,20 @@ class SessionDesk:
         await asyncio.sleep(0)
         if self._ending:
             await asyncio.wait(self._ending)
+
+    async def _made(
+        self, asked: SessionSpec, decision: KvDecision, served: ServedVerifier
+    ) -> MadeSession:
+        try:
+            made = await self._making.make(asked, decision, served)
+            while made.record.session.end_reason:
+                # It was opened for an earlier call with this request id, whose client
+                # has left: the session was taken back while this call waited for it.
+                made = await self._making.make(asked, decision, served)
+        except (SessionNotFound, WorkerClosed):
+            served.refuse_when_withdrawn()
+            raise
+        return made
 
     def _entered(
         self, made: MadeSession, asked: SessionSpec, served: ServedVerifier, pairing: Pairing

@@ -1,4 +1,4 @@
-"""The doings of a node's sessions, live."""
+"""What a node's sessions do, live."""
 
 from __future__ import annotations
 
@@ -63,16 +63,23 @@ def session_info(session: OpenSession, now: float, *, rejections: bool = True) -
 
 
 def _ignore() -> None:
-    """The listener before there is one."""
+    """The default of `on_change`."""
 
 
 class SessionWatch:
     """A `SessionObserver` that those who watch listen to. Belongs to the event loop's thread."""
 
     def __init__(
-        self, words: SessionWords, metrics: NodeMetrics, clock: Callable[[], float]
+        self,
+        words: SessionWords,
+        metrics: NodeMetrics,
+        clock: Callable[[], float],
+        on_change: Callable[[], None] = _ignore,
     ) -> None:
-        """`clock` gives monotonic seconds, those of the event loop."""
+        """`clock` gives monotonic seconds, those of the event loop.
+
+        `on_change` hears of sessions that come and go, and of generations that begin and end.
+        """
         self._words = words
         self._clock = clock
         self._activities: dict[str, SessionActivity] = {}
@@ -81,8 +88,7 @@ class SessionWatch:
         self._pacer: Pacer[str] = Pacer()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = math.inf
-        self.on_change: Callable[[], None] = _ignore
-        """Hears of sessions that come and go, and of generations that begin and end."""
+        self._on_change = on_change
 
     def opened(self, session: OpenSession) -> None:
         """See `SessionObserver.opened`."""
@@ -150,7 +156,7 @@ class SessionWatch:
         self._pacer.forget(session_id)
         self._dropped_at.pop(session_id, None)
         self._publish_end(session_id, outcome)
-        self.on_change()
+        self._on_change()
 
     def snapshot(self, block_count: int) -> wire.SessionsSnapshot:
         """All sessions, oldest first, each with at most `block_count` of its latest blocks.
@@ -203,7 +209,7 @@ class SessionWatch:
 
     def _tell(self, session_id: str) -> None:
         """Something happened that people wait for."""
-        self.on_change()
+        self._on_change()
         self._mark(session_id, LEAST_SECONDS)
 
     def _mark(self, session_id: str, interval: float | None = None) -> None:

@@ -20,7 +20,7 @@ from kakeya_fleet.engine.verifiers.thread_count import settle_threads
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.roles.verifier.session_desk import new_session_id
-from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+from kakeya_fleet.node.roles.worker import ModelWorker
 
 _log = structlog.get_logger(__name__)
 

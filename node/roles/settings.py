@@ -1,11 +1,23 @@
-"""Limits of what a node serves, and what serving takes of it."""
+"""Limits of what a node serves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
 from kakeya_fleet.node.roles.groups.group_settings import GroupSource
+
+
+@dataclass(frozen=True, slots=True)
+class RestorerSettings:
+    """Limits of the sessions' restorers, in seconds.
+
+    `deadline` is the longest wait for one answer, `rebuild` that for another
+    archive when one was lost, `lease` what an archive lies unused.
+    """
+
+    deadline: float = 2.0
+    rebuild: float = 15.0
+    lease: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +44,3 @@ class RoleSettings:
     """The hostfile of the ranks that serve the verifier; None for this process."""
     restorers: RestorerSettings = field(default_factory=RestorerSettings)
     """Limits of what restores the sessions' evicted positions."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoleLoad:
-    """The numbers of NodeLoad that the roles know; free memory is not theirs."""
-
-    session_count: int
-    generating_count: int
-    draft_stream_count: int
-    kv_bytes: int
-    kv_budget_bytes: int
-    archive_count: int = 0
-    archive_bytes: int = 0
-    archive_budget_bytes: int = 0

@@ -1,0 +1,67 @@
+"""Keeps the node's card and its health at what it serves now."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from kakeya_fleet.node.app.control_plane import ControlPlane
+from kakeya_fleet.node.app.roles import Roles
+from kakeya_fleet.node.config.machine import memory_free_bytes
+from kakeya_fleet.node.links.roads.ring_probe import RingProbe
+from kakeya_fleet.node.links.roads.road_builders import wants_ring
+from kakeya_fleet.node.rpc.health import Health
+
+# The trial of a ring takes a core for half a second: not from those who wait for the node.
+PROBE_AFTER_SECONDS = 2.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Announcements:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, roles: Roles, control: ControlPlane, health: Health) -> None:
+        self._roles = roles
+        self._control = control
+        self._health = health
+        self._tell_health()
+
+    async def follow(self) -> None:
+        """Announces a new card whenever the roles offer something else, until cancelled."""
+        while True:
+            await self._roles.changed.wait()
+            self._roles.changed.clear()
+            self.tell()
+
+    def tell(self) -> None:
+        """Brings card and health to what is served now."""
+        self._tell_health()
+        roles, maker = self._roles, self._control.card_maker
+        offers, archive, loading = roles.offers(), roles.archive_offer(), bool(roles.awaited())
+        card = maker.current.card
+        # How much of an archive is free is no reason for a new card.
+        known = (card.models, card.archive is not None, card.loading)
+        if known != (offers, archive is not None, loading):
+            free = memory_free_bytes()
+            self._control.gossip.announce(maker.offers(offers, archive, free, loading=loading))
+
+    async def offer_ring(self, probe: RingProbe) -> None:
+        """Puts a ring on the card when this host can form one; `links` may forbid the trial."""
+        control = self._control
+        # MLX's ring speaks IPv4 only.
+        usable = [address for address in control.addresses if not address.startswith("[")]
+        if not wants_ring(control.ground.config.links) or not usable:
+            return
+        await asyncio.sleep(PROBE_AFTER_SECONDS)
+        reason = await probe.run()
+        # Links that are open may have such a road now.
+        self._roles.links.look_again()
+        if reason:
+            _log.info("no_ring", reason=reason)
+        else:
+            control.gossip.announce(control.card_maker.offer_ring(usable[0]))
+
+    def _tell_health(self) -> None:
+        self._health.tell(self._roles.health(), whole=self._roles.begun)

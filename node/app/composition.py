@@ -1,0 +1,133 @@
+"""Makes a node of its parts, in order: each is given what it needs, and closed in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import grpc.aio
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_SERVICE
+from grpc_reflection.v1alpha.reflection import enable_server_reflection
+
+from kakeya.v1 import capability_pb2_grpc
+from kakeya_fleet.node.app.agent_events import AgentEvents
+from kakeya_fleet.node.app.announcements import Announcements
+from kakeya_fleet.node.app.capability_service import SERVICE_NAME, CapabilityServicer
+from kakeya_fleet.node.app.control_plane import ControlPlane, open_control_plane
+from kakeya_fleet.node.app.departure import Departure
+from kakeya_fleet.node.app.ground import Ground, break_ground
+from kakeya_fleet.node.app.node import Node
+from kakeya_fleet.node.app.node_report import NodeReport
+from kakeya_fleet.node.app.roles import Roles
+from kakeya_fleet.node.config.config import Config, is_loopback
+from kakeya_fleet.node.config.state_directory import StateDirectory
+from kakeya_fleet.node.errors import NodeError
+from kakeya_fleet.node.links.roads.ring_probe import RingProbe
+from kakeya_fleet.node.links.roads.road_builders import road_builders
+from kakeya_fleet.node.membership.fleet_changes import EventSink
+from kakeya_fleet.node.rpc.health import HEALTH_SERVICE, Health
+from kakeya_fleet.node.watch.activity import NodeActivity
+from kakeya_fleet.node.watch.node_watch import NodeWatch
+
+
+@asynccontextmanager
+async def open_node(
+    config: Config,
+    on_event: EventSink,
+    activity: NodeActivity | None = None,
+    state: StateDirectory | None = None,
+) -> AsyncIterator[Node]:
+    """A node whose ports are bound, ready to serve; all of it is closed with the context.
+
+    `activity` is where the node notes what it does, for one who looks at it from within the
+    process. `state` is the configured state directory where the caller opened it; it is
+    closed too. Raises `NodeError`, and the refusals of what cannot be served.
+    """
+    activity = activity if activity is not None else NodeActivity()
+    try:
+        async with AsyncExitStack() as stack:
+            ground = await break_ground(stack, config, state)
+            control = await open_control_plane(stack, ground, on_event, activity.events)
+            yield _composed(ground, control, on_event, activity)
+    except BaseExceptionGroup as group:
+        raise _expected(group) from None
+
+
+def _composed(
+    ground: Ground, control: ControlPlane, on_event: EventSink, activity: NodeActivity
+) -> Node:
+    config, metrics = ground.config, ground.metrics
+    departure = Departure(config.drain_seconds)
+    probe = RingProbe()
+    roles = Roles(
+        ground.expected,
+        ground.settings,
+        control.known,
+        metrics,
+        roads=road_builders(config.links, _road_host(control), probe),
+        observers=ground.observers,
+        activity=activity,
+    )
+    ground.beneath.push_async_callback(roles.close)
+    report = NodeReport(control.known, roles, control.seeds, ground.http_address, time.time())
+    watch = NodeWatch(report, activity, metrics)
+    capability = CapabilityServicer(
+        control.gossip, control.known, control.watch, report, watch, metrics, departure.ask
+    )
+    is_local = all(map(is_loopback, control.hosts))
+    health = _registered(ground.server, capability, roles, is_local=is_local)
+    return Node(
+        ground=ground,
+        control=control,
+        roles=roles,
+        health=health,
+        announcements=Announcements(roles, control, health),
+        watch=watch,
+        events=AgentEvents(
+            ground.identity.node_id,
+            config.name,
+            config.fleet_name,
+            control.addresses[0],
+            ground.http_address,
+        ),
+        activity=activity,
+        ring_probe=probe,
+        departure=departure,
+        on_event=on_event,
+    )
+
+
+def _registered(
+    server: grpc.aio.Server, capability: CapabilityServicer, roles: Roles, *, is_local: bool
+) -> Health:
+    """Adds all services to the server; what it can do is told to programs of this host alone."""
+    capability_pb2_grpc.add_CapabilityServiceServicer_to_server(capability, server)
+    services = (SERVICE_NAME, *roles.register(server))
+    health = Health(services)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    if is_local:
+        enable_server_reflection((*services, HEALTH_SERVICE, REFLECTION_SERVICE), server)
+    return health
+
+
+def _road_host(control: ControlPlane) -> str:
+    """The address at which another host's ring reaches this one, an IPv4 address if any."""
+    return next((host for host in control.hosts if ":" not in host), control.hosts[0])
+
+
+def _expected(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The only error of the group, or the first when all are meant for people."""
+    errors = list(_leaves(group))
+    if len(errors) == 1 or all(isinstance(error, NodeError) for error in errors):
+        return errors[0]
+    return group
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error

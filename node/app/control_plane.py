@@ -1,0 +1,163 @@
+"""Who is in the fleet, as one node knows and tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from random import Random
+
+from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.fleet.membership.settings import MembershipSettings
+from kakeya_fleet.fleet.membership.state import Membership
+from kakeya_fleet.node.app.ground import Ground
+from kakeya_fleet.node.config.config import (
+    answerable,
+    is_loopback,
+    join_address,
+    require_answerable,
+    split_address,
+)
+from kakeya_fleet.node.config.machine import machine, memory_free_bytes
+from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
+from kakeya_fleet.node.membership.discovery import Announcement, Discovery
+from kakeya_fleet.node.membership.exchange_client import ExchangeClient
+from kakeya_fleet.node.membership.fleet_changes import EventSink, FleetChanges
+from kakeya_fleet.node.membership.fleet_watch import FleetWatch
+from kakeya_fleet.node.membership.gossip import Clocks, Gossip, GossipParts
+from kakeya_fleet.node.membership.identity import verifies
+from kakeya_fleet.node.membership.known_fleet import KnownFleet
+from kakeya_fleet.node.membership.network import addresses_of
+from kakeya_fleet.node.membership.peer_memory import PeerMemory
+from kakeya_fleet.node.membership.peers import Peers
+from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.watch.event_log import EventLog
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """`addresses` are host:port of `hosts`, at which this node answers, the best first.
+
+    `tasks` owns all that runs as long as the node does, and the gossip's calls.
+    """
+
+    ground: Ground
+    tasks: asyncio.TaskGroup
+    hosts: tuple[str, ...]
+    addresses: tuple[str, ...]
+    card_maker: CardMaker
+    membership: Membership
+    known: KnownFleet
+    seeds: SeedWatch
+    watch: FleetWatch
+    discovery: Discovery
+    memory: PeerMemory
+    gossip: Gossip
+
+    def works(self) -> Iterator[Coroutine[None, None, None]]:
+        """What runs as long as the node does."""
+        yield self.gossip.run()
+        yield self.discovery.run(self.gossip.found)
+        period = self.ground.config.period_seconds
+        yield self.memory.run(self.membership.registry, 2 * period)
+
+    def look_for_fleet(self) -> None:
+        """Calls those whom the configuration names, and those who were in the fleet before."""
+        recalled = answerable(self.hosts, self.memory.recall())
+        for address in dict.fromkeys((*self.ground.config.peers, *recalled)):
+            self.gossip.found(address)
+
+    async def spread(self) -> None:
+        """Tells some peers at once what this node serves now."""
+        await self.gossip.spread(self.ground.config.period_seconds)
+
+
+async def open_control_plane(
+    stack: AsyncExitStack, ground: Ground, on_event: EventSink, events: EventLog
+) -> ControlPlane:
+    """Makes it, for as long as `stack` is open, and the one owner of the node's tasks.
+
+    Nothing is opened but multicast DNS, unless the configuration forbids it. Raises
+    `LoopbackBind` when the bind address is a name of loopback.
+    """
+    config, identity = ground.config, ground.identity
+    hosts = addresses_of(config.bind_address[0])
+    require_answerable(hosts, config.peers)
+    addresses = tuple(join_address(each, ground.port) for each in hosts)
+    card_maker = _card_maker(ground, addresses)
+    membership = _membership(card_maker, config.period_seconds)
+    peers = Peers()
+    stack.push_async_callback(peers.close)
+    known = KnownFleet(membership.registry, peers, time.monotonic)
+    seeds = SeedWatch(config.peers, config.fleet_name, on_event, events, time.monotonic)
+    watch = FleetWatch(ground.metrics)
+    discovery = Discovery(Announcement(identity.node_id, config.fleet_name, hosts, ground.port))
+    stack.push_async_callback(discovery.close)
+    if config.mdns:
+        discovery.open()
+    parts = GossipParts(
+        membership=membership,
+        client=ExchangeClient(config.fleet_name, peers, ground.metrics, time.monotonic),
+        peers=peers,
+        known=known,
+        changes=FleetChanges(known, watch, on_event, events),
+        seeds=seeds,
+        card_maker=card_maker,
+        metrics=ground.metrics,
+        clocks=Clocks(time.monotonic, time.time),
+        rng=Random(),
+    )
+    # Ended before what its tasks use is closed.
+    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    return ControlPlane(
+        ground=ground,
+        tasks=tasks,
+        hosts=hosts,
+        addresses=addresses,
+        card_maker=card_maker,
+        membership=membership,
+        known=known,
+        seeds=seeds,
+        watch=watch,
+        discovery=discovery,
+        memory=PeerMemory(ground.state),
+        gossip=Gossip(parts, tasks),
+    )
+
+
+def _card_maker(ground: Ground, addresses: tuple[str, ...]) -> CardMaker:
+    facts = CardFacts(
+        name=ground.config.name,
+        fleet_name=ground.config.fleet_name,
+        boot_id=secrets.token_hex(16),
+        addresses=addresses,
+        machine=machine(),
+        memory_free_bytes=memory_free_bytes(),
+        models=(),
+        loading=bool(ground.expected.awaited),
+        http_address=_http_on_card(ground, addresses),
+    )
+    return CardMaker(ground.identity, ground.state, facts, ground.incarnation, time.time)
+
+
+def _http_on_card(ground: Ground, addresses: tuple[str, ...]) -> str:
+    """Where others find HTTP; a node that only its own machine reaches tells that one."""
+    bound = ground.config.http_address
+    if bound is None:
+        return ""
+    stays_here = all(is_loopback(split_address("bind", each)[0]) for each in addresses)
+    return ground.http_address if stays_here or not is_loopback(bound[0]) else ""
+
+
+def _membership(card_maker: CardMaker, period_seconds: float) -> Membership:
+    registry = Registry(card_maker.current, verifies, now=time.monotonic())
+    settings = MembershipSettings(
+        period_seconds=period_seconds,
+        exchange_timeout_seconds=period_seconds / 2,
+        probe_timeout_seconds=period_seconds / 2,
+        dial_seconds=10 * period_seconds,
+    )
+    return Membership(registry, settings)

@@ -1,0 +1,175 @@
+"""What a node stands on before it knows a fleet: state, identity, ports, limits."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc.aio
+import structlog
+
+from kakeya_fleet.node.config.config import Config, is_loopback, join_address
+from kakeya_fleet.node.config.machine import memory_free_bytes, process_started_at
+from kakeya_fleet.node.config.state_directory import StateDirectory
+from kakeya_fleet.node.http.server import HttpServer, HttpSettings
+from kakeya_fleet.node.membership.identity import Identity, load_or_create
+from kakeya_fleet.node.membership.network import addresses_of
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
+from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
+from kakeya_fleet.node.roles.settings import RestorerSettings, RoleSettings
+from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
+from kakeya_fleet.node.rpc.listening import listen, make_server
+from kakeya_fleet.node.tracing.starting import Traces, start_traces
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """`server` is bound to `port`, and nothing is registered at it yet.
+
+    `http` is None when the configuration wants none. `beneath` is closed once the server
+    has stopped.
+    """
+
+    config: Config
+    state: StateDirectory
+    identity: Identity
+    incarnation: int
+    metrics: NodeMetrics
+    observers: tuple[SessionObserver, ...]
+    expected: ExpectedRoles
+    settings: RoleSettings
+    server: grpc.aio.Server
+    port: int
+    http: HttpServer | None
+    beneath: AsyncExitStack
+
+    @property
+    def http_address(self) -> str:
+        """Where HTTP answers, host:port; empty without it."""
+        return self.http.address if self.http is not None else ""
+
+
+async def break_ground(
+    stack: AsyncExitStack, config: Config, state: StateDirectory | None = None
+) -> Ground:
+    """Opens all of it, for as long as `stack` is; others can connect from now on.
+
+    `state` is the configured directory where the caller opened it. Raises `NodeError`, and
+    a `ModelUnusable` or `BadParameters` for what cannot be served.
+    """
+    state = state if state is not None else StateDirectory(config.state_path)
+    stack.callback(state.close)
+    identity = load_or_create(state.identity_file)
+    incarnation = state.raise_incarnation()
+    started = process_started_at()
+    state.announce_start(config.name, started)
+    metrics = NodeMetrics()
+    metrics.incarnation.set(incarnation)
+    http = _http_server(config, state, metrics)
+    traces = _traces(config, identity.node_id, metrics)
+    for each in traces:
+        stack.push_async_callback(each.close)
+    settings = role_settings(config)
+    expected = ExpectedRoles(config.serve, settings.group)
+    beneath = await stack.enter_async_context(AsyncExitStack())
+    server = make_server(*(each.interceptor for each in traces), ErrorInterceptor(metrics))
+    stack.push_async_callback(server.stop, None)
+    host, port = config.bind_address
+    port = listen(server, host, port, state.last_port())
+    state.announce_start(config.name, started, join_address(addresses_of(host)[0], port))
+    if http is not None:
+        stack.push_async_callback(http.close)
+        await http.start()
+    _warn_if_exposed(config)
+    if config.serve:
+        _log.info("loading", serve=config.serve)
+    await expected.prepare(config.backend)
+    recent = (http.recent,) if http is not None else ()
+    observers = (*recent, *(each.observer for each in traces))
+    return Ground(
+        config=config,
+        state=state,
+        identity=identity,
+        incarnation=incarnation,
+        metrics=metrics,
+        observers=observers,
+        expected=expected,
+        settings=settings,
+        server=server,
+        port=port,
+        http=http,
+        beneath=beneath,
+    )
+
+
+def role_settings(config: Config) -> RoleSettings:
+    """The limits of the roles, as configured; a quarter of the free memory for K/V if left open."""
+    return RoleSettings(
+        kv_budget_bytes=config.kv_budget_bytes or memory_free_bytes() // 4,
+        session_ttl_seconds=config.session_ttl_seconds,
+        draft_deadline_seconds=config.draft_deadline_seconds,
+        dtype=config.dtype,
+        backend=config.backend,
+        links=config.links,
+        host=config.bind_address[0],
+        group=_group(config),
+        restorers=RestorerSettings(
+            deadline=config.archive_deadline_seconds,
+            rebuild=config.restorer_wait_seconds,
+            lease=2 * config.session_ttl_seconds,
+        ),
+    )
+
+
+def _group(config: Config) -> GroupSource | None:
+    if not config.group:
+        return None
+    return GroupSource(
+        Path(config.group).expanduser(),
+        host=config.bind_address[0],
+        limits=GroupLimits(silence_seconds=config.group_deadline_seconds),
+    )
+
+
+def _http_server(config: Config, state: StateDirectory, metrics: NodeMetrics) -> HttpServer | None:
+    address = config.http_address
+    if address is None:
+        return None
+    return HttpServer(
+        HttpSettings(*address, last_port=state.last_http_port(), names=config.http_hosts), metrics
+    )
+
+
+def _traces(config: Config, node_id: str, metrics: NodeMetrics) -> tuple[Traces, ...]:
+    """The traces of the node's sessions; none when they are off. Raises `TracesExtraMissing`."""
+    if not config.traces_endpoint:
+        return ()
+    resource = {
+        "service.name": "kakeya-node",
+        "service.namespace": config.fleet_name,
+        "service.instance.id": node_id,
+        "host.name": config.name,
+    }
+    return (start_traces(config.traces_endpoint, resource, metrics),)
+
+
+def _warn_if_exposed(config: Config) -> None:
+    if not is_loopback(config.bind_address[0]):
+        _log.warning(
+            "insecure",
+            bind=config.bind,
+            danger="everyone on this network can use this node, read every session's tokens "
+            "and pose as a member; nothing is encrypted or authenticated",
+        )
+    if config.http_address is not None and not is_loopback(config.http_address[0]):
+        _log.warning(
+            "insecure",
+            http_bind=config.http_bind,
+            danger="everyone on this network can use the fleet's models through this node; "
+            "nothing is encrypted or authenticated",
+        )

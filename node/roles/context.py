@@ -1,0 +1,32 @@
+"""What every role of one node is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kakeya_fleet.node.links.open_links import OpenLinks
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.planning.fleet_view import FleetView
+from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
+from kakeya_fleet.node.roles.settings import RoleSettings
+from kakeya_fleet.node.watch.activity import NodeActivity
+
+
+@dataclass(frozen=True, slots=True)
+class RoleContext:
+    """`expected` says what else is served or will be; `clock` gives monotonic seconds.
+
+    What happens is noted in `activity`; `changed` is set by a role whose offers differ from
+    what they were though nobody opened or removed anything.
+    """
+
+    settings: RoleSettings
+    expected: ExpectedRoles
+    fleet: FleetView
+    links: OpenLinks
+    metrics: NodeMetrics
+    activity: NodeActivity
+    changed: asyncio.Event
+    clock: Callable[[], float]

@@ -1,0 +1,141 @@
+"""The proposer role: drafts for verifiers of this node and of others."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from functools import partial
+from pathlib import Path
+
+from kakeya.v1 import proposer_pb2_grpc
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+from kakeya_fleet.engine.models.model_folder import model_id_of, resolve
+from kakeya_fleet.engine.proposers.loading import LOADERS, TARGET_MARK
+from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
+from kakeya_fleet.node.links.feature_inbox import FeatureInbox
+from kakeya_fleet.node.links.link_table import LinkTable
+from kakeya_fleet.node.links.tensor_service import ConditionedProposer
+from kakeya_fleet.node.roles.context import RoleContext
+from kakeya_fleet.node.roles.contract import RoleService
+from kakeya_fleet.node.roles.proposer.proposer_loading import load_served_proposer
+from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
+from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
+from kakeya_fleet.node.watch.model_transfer import model_transfer
+
+
+class ProposerRole:
+    """A `NodeRole`. Belongs to the event loop's thread.
+
+    `by_model`, `conditioned` (those that take context vectors, as links need them) and
+    `folders` (of drafters whose learned maps may be named) are always the same mappings.
+    """
+
+    def __init__(self, context: RoleContext, inboxes: LinkTable) -> None:
+        """`inboxes` are the links on which context vectors come."""
+        self._context = context
+        self._inboxes = inboxes
+        self.by_model: dict[str, ServedProposer] = {}
+        self.conditioned: dict[str, ConditionedProposer] = {}
+        self.folders: dict[str, Path] = {}
+        self._servicer = ProposerServicer(
+            self.by_model,
+            context.metrics,
+            context.settings.draft_stream_limit,
+            partial(_find_inbox, inboxes),
+        )
+
+    @property
+    def services(self) -> tuple[RoleService, ...]:
+        """ProposerService."""
+        add = partial(proposer_pb2_grpc.add_ProposerServiceServicer_to_server, self._servicer)
+        return (RoleService("kakeya.v1.ProposerService", add),)
+
+    @property
+    def offers(self) -> tuple[ModelOffer, ...]:
+        """What the card says of them."""
+        return tuple(served.offer for served in self.by_model.values())
+
+    @property
+    def stream_count(self) -> int:
+        """Draft streams that are served now."""
+        return self._servicer.stream_count
+
+    @property
+    def draft_count(self) -> int:
+        """Blocks that were drafted for streams since the start."""
+        return self._servicer.draft_count
+
+    async def open(self, spec: RoleSpec) -> str:
+        """See `NodeRole.open`."""
+        context, settings = self._context, self._context.settings
+        with model_transfer(model_id_of(spec.model), context.activity) as transfer:
+            served = await load_served_proposer(
+                spec.model,
+                context.clock,
+                dtype=settings.dtype,
+                backend=settings.backend,
+                progress=transfer.downloading,
+                reading=transfer.reading,
+            )
+            model_id = served.offer.model_id
+            try:
+                if model_id in self.by_model:
+                    raise named_twice(spec, model_id)
+                folders = await asyncio.to_thread(_drafter_folder, spec.model)
+            except BaseException:
+                await served.close()
+                raise
+        encoder = served.proposer.encoder
+        if isinstance(encoder, ContextEncoder):
+            self.conditioned[model_id] = ConditionedProposer(
+                encoder.weights, encoder.spec.hidden_size, served.offer.target_weights_digest
+            )
+        self.by_model[model_id] = served
+        self.folders.update(folders)
+        return model_id
+
+    async def remove(self, model_id: str, seconds: float) -> None:  # noqa: ARG002 the contract's
+        """See `NodeRole.remove`; sessions that it drafted for go on without it at once."""
+        await self._withdrawn(model_id)
+        # A model's modules refer to each other.
+        await asyncio.to_thread(gc.collect)
+
+    async def _withdrawn(self, model_id: str) -> None:
+        served = self.by_model.pop(model_id)
+        self.conditioned.pop(model_id, None)
+        self.folders.pop(model_id, None)
+        self._servicer.end_streams(served)
+        for link in self._inboxes:
+            if link.inbox is not None and link.request.model_id == model_id:
+                self._inboxes.close(link.link_id, "ended: its proposer is served here no more")
+        await served.withdraw()
+
+    def sweep(self) -> None:
+        """Nothing: a stream ends with its session."""
+
+    async def drain(self, seconds: float) -> None:  # noqa: ARG002 the contract's
+        """Refuses new drafts and ends the open streams: their sessions go on alone."""
+        self._servicer.drain()
+
+    async def close(self) -> None:
+        """Ends the models' threads."""
+        for served in self.by_model.values():
+            await served.close()
+
+
+def _find_inbox(links: LinkTable, link_id: str) -> FeatureInbox | None:
+    link = links.find(link_id)
+    return link.inbox if link is not None else None
+
+
+def _drafter_folder(name: str) -> dict[str, Path]:
+    """Model id and folder of the proposer `MODEL` or `MODEL@TARGET`; nothing without a folder.
+
+    Raises `ModelNotFound`.
+    """
+    if name in LOADERS:
+        return {}
+    has_target = TARGET_MARK in name and not Path(name).expanduser().is_dir()
+    folder = resolve(name.rpartition(TARGET_MARK)[0] if has_target else name)
+    return {folder.model_id: folder.path}

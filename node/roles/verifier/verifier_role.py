@@ -1,0 +1,291 @@
+"""The verifier role: models that decide every token of the sessions on this node."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+from kakeya.v1 import placement_pb2_grpc, runtime_pb2_grpc
+from kakeya_fleet.engine.models.model_folder import model_id_of
+from kakeya_fleet.engine.sessions.session_store import EndReason
+from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance
+from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
+from kakeya_fleet.node.links.encoder_fetch import EncoderShelf
+from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
+from kakeya_fleet.node.planning.placement_service import PlacementServicer
+from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
+from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
+from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
+from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
+from kakeya_fleet.node.roles.archive.session_restorers import Restorers
+from kakeya_fleet.node.roles.context import RoleContext
+from kakeya_fleet.node.roles.contract import RoleService
+from kakeya_fleet.node.roles.groups.group_settings import GroupSource
+from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
+from kakeya_fleet.node.roles.verifier.all_observers import AllObservers
+from kakeya_fleet.node.roles.verifier.breaker_book import BreakerBook
+from kakeya_fleet.node.roles.verifier.generations import Generations
+from kakeya_fleet.node.roles.verifier.group_serving import ServedGroup
+from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+from kakeya_fleet.node.roles.verifier.runtime_service import RuntimeServicer
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
+from kakeya_fleet.node.roles.verifier.served_verifiers import ServedVerifiers
+from kakeya_fleet.node.roles.verifier.session_desk import Listeners, SessionDesk
+from kakeya_fleet.node.roles.verifier.session_metrics import SessionMetrics
+from kakeya_fleet.node.roles.verifier.session_totals import SessionTotals
+from kakeya_fleet.node.roles.verifier.session_watch import SessionWatch
+from kakeya_fleet.node.roles.verifier.session_words import SessionWords
+from kakeya_fleet.node.roles.verifier.surroundings import Surroundings
+from kakeya_fleet.node.roles.verifier.truncation_watch import TruncationWatch
+from kakeya_fleet.node.roles.verifier.verifier_loading import StoreSettings, load_served_verifier
+from kakeya_fleet.node.watch.model_transfer import ModelTransfer, model_transfer
+
+
+class Computing(Protocol):
+    """What computes one verifier: a thread of this process, or a group of ranks."""
+
+    async def close(self) -> None:
+        """Ends it."""
+        ...
+
+
+class VerifierRole:
+    """A `NodeRole`, whose verifiers are of this process or of a group. Belongs to one event loop.
+
+    `session_watch` is what watchers of the sessions listen to, `totals` what all did.
+    """
+
+    def __init__(
+        self,
+        context: RoleContext,
+        proposers: ProposerRole,
+        archive: ArchiveRole,
+        words: SessionWords,
+        observers: Sequence[SessionObserver],
+    ) -> None:
+        """Sessions are served by this node's `proposers` as well, and told to `observers`."""
+        settings, metrics, clock = context.settings, context.metrics, context.clock
+        self._context = context
+        self._archive = archive
+        self._words = words
+        self._verifiers = ServedVerifiers(
+            settings.kv_budget_bytes, lambda: context.expected.verifier_count
+        )
+        self._computing: dict[str, Computing] = {}
+        self._ledger = AcceptanceLedger()
+        self._breakers = BreakerBook(clock, context.fleet.boot_id, words.breaker_changed)
+        self._encoders = EncoderShelf(context.links)
+        deadline = settings.restorers.deadline
+        self._ways = ArchiveWays(metrics, deadline_seconds=deadline)
+        self._restorers = Restorers(
+            fleet=context.fleet,
+            ways=self._ways,
+            reads=KvFetchLinks(context.links, context.fleet, metrics, deadline),
+            metrics=metrics,
+            settings=settings.restorers,
+            drafters=proposers.folders,
+            clock=clock,
+        )
+        self._planner = Planner(context.fleet, self._own_measurements)
+        self.totals = SessionTotals()
+        self.session_watch = SessionWatch(words, metrics, clock, context.activity.changed)
+        told = (self.totals, self.session_watch, SessionMetrics(metrics, clock))
+        observer = AllObservers((*told, TruncationWatch(words, metrics), *observers))
+        self._desk = SessionDesk(
+            self._verifiers.by_model,
+            self._surroundings(proposers),
+            self._restorers,
+            metrics,
+            clock,
+            Listeners(observer, words, context.expected.is_loading),
+        )
+        self._generations = Generations(
+            self._desk,
+            self._ledger,
+            clock,
+            observer=observer,
+            draft_deadline_seconds=settings.draft_deadline_seconds,
+        )
+        metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
+        metrics.kv_bytes.set_function(lambda: self._verifiers.kv_bytes)
+
+    def _surroundings(self, proposers: ProposerRole) -> Surroundings:
+        context = self._context
+        return Surroundings(
+            fleet=context.fleet,
+            planner=self._planner,
+            proposers=proposers.by_model,
+            breakers=self._breakers,
+            observe_round_trip=context.metrics.draft_round_trip_seconds.observe,
+            encoders=self._encoders,
+            links=context.links,
+        )
+
+    @property
+    def services(self) -> tuple[RoleService, ...]:
+        """RuntimeService, and PlacementService, which says where a session would be."""
+        runtime = RuntimeServicer(
+            self._desk, self._generations, self.session_watch, self._context.clock
+        )
+        placement = PlacementServicer(self._planner)
+        return (
+            RoleService(
+                "kakeya.v1.RuntimeService",
+                partial(runtime_pb2_grpc.add_RuntimeServiceServicer_to_server, runtime),
+            ),
+            RoleService(
+                "kakeya.v1.PlacementService",
+                partial(placement_pb2_grpc.add_PlacementServiceServicer_to_server, placement),
+            ),
+        )
+
+    @property
+    def by_model(self) -> Mapping[str, ServedVerifier]:
+        """Those that are served now, always the same mapping."""
+        return self._verifiers.by_model
+
+    @property
+    def offers(self) -> tuple[ModelOffer, ...]:
+        """What the card says of them."""
+        return self._verifiers.offers
+
+    @property
+    def kv(self) -> ServedVerifiers:
+        """The sessions' keys and values, counted."""
+        return self._verifiers
+
+    @property
+    def generating_count(self) -> int:
+        """Generations that run now."""
+        return self._generations.running_count
+
+    @property
+    def draining(self) -> bool:
+        """Whether new sessions and generations are refused."""
+        return self._desk.draining
+
+    def acceptances(self) -> Mapping[tuple[str, str], MeasuredAcceptance]:
+        """What was measured here, by verifier model and proposer model."""
+        return self._ledger.rates(self._context.clock())
+
+    def open_breakers(self) -> frozenset[str]:
+        """Ids of the nodes whose proposers are shut out here."""
+        return self._breakers.shut_out()
+
+    def archive_waits(self) -> dict[str, float]:
+        """What the sessions' layers wait for an archive's answer, by its node, in seconds."""
+        return self._ways.waits.by_node(self._context.fleet)
+
+    async def open(self, spec: RoleSpec) -> str:
+        """See `NodeRole.open`.
+
+        For a group also raises `BadGroup`, `GroupNotStarted` and `HostfileError`.
+        """
+        with model_transfer(model_id_of(spec.model), self._context.activity) as transfer:
+            group = self._context.settings.group
+            if group is None:
+                model_id = await self._open_here(spec, transfer)
+            else:
+                model_id = await self._open_group(group, spec, transfer)
+        self._verifiers.share()
+        return model_id
+
+    async def remove(self, model_id: str, seconds: float) -> None:
+        """See `NodeRole.remove`: its generations end with DRAINING, then its sessions."""
+        await self._withdrawn(model_id, seconds)
+        self._verifiers.share()
+        # A model's modules refer to each other, and so do a pool and its sessions.
+        await asyncio.to_thread(gc.collect)
+
+    def sweep(self) -> None:
+        """Evicts idle sessions."""
+        self._desk.sweep()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuses new work; generations end with DRAINING."""
+        self._desk.drain()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._generations.all_ended()
+
+    async def close(self) -> None:
+        """Closes sessions and their draft sources, then what computes them."""
+        await self._desk.close()
+        await self._encoders.close()
+        for computing in self._computing.values():
+            await computing.close()
+        await self._restorers.close()
+
+    async def _open_here(self, spec: RoleSpec, transfer: ModelTransfer) -> str:
+        settings = self._context.settings
+        served = await load_served_verifier(
+            spec.model,
+            self._store_settings(),
+            dtype=settings.dtype,
+            backend=settings.backend,
+            progress=transfer.downloading,
+            reading=transfer.reading,
+        )
+        model_id = served.offer.model_id
+        if model_id in self._computing:
+            await served.worker.close()
+            raise named_twice(spec, model_id)
+        self._verifiers.by_model[model_id] = served
+        self._computing[model_id] = served.worker
+        return model_id
+
+    async def _open_group(
+        self, source: GroupSource, spec: RoleSpec, transfer: ModelTransfer
+    ) -> str:
+        settings = self._context.settings
+        group = ServedGroup(
+            source.settings(spec.model, dtype=settings.dtype, backend=settings.backend),
+            self._store_settings(),
+            verifiers=self._verifiers.by_model,
+            on_change=self._context.changed.set,
+            words=self._words,
+        )
+        transfer.load_begins()
+        model_id = await group.open()
+        self._computing[model_id] = group
+        return model_id
+
+    async def _withdrawn(self, model_id: str, seconds: float) -> None:
+        computing = self._computing.pop(model_id)
+        # That of a group that is lost is not served.
+        served = self._verifiers.by_model.pop(model_id, None)
+        if served is not None:
+            served.withdrawn.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._generations.all_ended(served)
+            served.store.close_all(EndReason.REMOVED)
+        await computing.close()
+
+    def _store_settings(self) -> StoreSettings:
+        loop, settings = asyncio.get_running_loop(), self._context.settings
+
+        def on_end(session_id: str, reason: EndReason) -> None:
+            loop.call_soon_threadsafe(self._desk.ended, session_id, reason)
+
+        return StoreSettings(
+            budget_bytes=self._verifiers.share_bytes,
+            ttl_seconds=settings.session_ttl_seconds,
+            clock=self._context.clock,
+            on_end=on_end,
+        )
+
+    def _own_measurements(self) -> OwnMeasurements:
+        offer = self._archive.offer
+        return OwnMeasurements(
+            acceptances=self.acceptances(),
+            open_breakers=self.open_breakers(),
+            free_kv_bytes=self._verifiers.free_kv_bytes,
+            free_archive_bytes=offer.free_bytes if offer is not None else None,
+            archive_waits=self.archive_waits(),
+        )
