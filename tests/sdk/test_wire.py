@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 import kakeya
-from kakeya import wire
+from kakeya.enum_names import enum_value
+from kakeya.generated import wire
+from kakeya.generation import committed
 from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, runtime_pb2, tensor_pb2
 
 ENUMS = [
@@ -22,11 +24,11 @@ ENUMS = [
 
 @pytest.mark.parametrize(("ours", "theirs"), ENUMS, ids=[ours.__name__ for ours, _ in ENUMS])
 def test_every_value_of_the_contract_has_its_member(ours, theirs):
-    members = [wire.enum_value(ours, theirs.DESCRIPTOR, number) for number in theirs.values()]
+    members = [enum_value(ours, theirs.DESCRIPTOR, number) for number in theirs.values()]
     assert members[0] is ours.UNKNOWN
     assert ours.UNKNOWN not in members[1:]
     assert len(set(members)) == len(members) == len(ours)
-    assert wire.enum_value(ours, theirs.DESCRIPTOR, 10_000) is ours.UNKNOWN
+    assert enum_value(ours, theirs.DESCRIPTOR, 10_000) is ours.UNKNOWN
 
 
 def test_statistics_and_timeline_of_a_generation():
@@ -117,7 +119,7 @@ def test_statistics_and_timeline_of_a_generation():
 def test_alternatives_without_their_log_probabilities_are_the_nodes_fault():
     lame = runtime_pb2.TokenAlternatives(token_ids=[1, 2], log_probabilities=[-1.0])
     with pytest.raises(kakeya.UnexpectedError):
-        wire.tokens(runtime_pb2.CommittedTokens(token_ids=[1], alternatives=[lame]))
+        committed(runtime_pb2.CommittedTokens(token_ids=[1], alternatives=[lame]))
 
 
 @pytest.mark.parametrize(
