@@ -10,7 +10,7 @@ import pytest
 from in_process import run_here
 
 from kakeya import Client
-from kakeya_fleet.node.agent_process import LocalFleet
+from scripts.support.agent_process import LocalFleet
 
 
 @pytest.fixture

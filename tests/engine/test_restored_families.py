@@ -17,7 +17,7 @@ from kakeya_fleet.engine.errors import BadParameters, KvStrategyUnsupported
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.verifiers.recomputing import RecomputingVerifier
+from scripts.support.recomputing import RecomputingVerifier
 
 # Besides Mistral's, where no layer sees all of the history.
 FAMILIES: dict[str, dict[str, object]] = {

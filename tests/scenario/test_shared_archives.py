@@ -13,7 +13,7 @@ import pytest
 
 from kakeya import AsyncClient, AsyncSession, Liveness
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 WINDOW_TOKENS = 512
 MAX_TOKENS = 60
