@@ -139,6 +139,7 @@ def plant(mutants: Sequence[Mutant]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Plants what was asked for; the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
