@@ -65,10 +65,10 @@ check: lint ## in a minute: format, style, types, and the tests of the fleet's r
 	$(PYTEST) tests/fleet tests/sdk
 
 fix: setup $(STAMPS)/npm ## mend format and style, and make anew what is made from other files
-	$(BIN)/python scripts/generate_stubs.py
+	$(BIN)/python -m scripts.write.stubs
 	node $(TS)/scripts/generate.mjs
-	$(BIN)/python -m scripts.contract_reference
-	$(BIN)/python -m scripts.configuration_reference
+	$(BIN)/python -m scripts.write.contract_reference
+	$(BIN)/python -m scripts.write.configuration_reference
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	node_modules/.bin/buf format --write proto
@@ -84,10 +84,10 @@ contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken sinc
 	node_modules/.bin/buf lint proto
 	node_modules/.bin/buf format -d --exit-code proto
 	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
-	$(BIN)/python scripts/generate_stubs.py --check
+	$(BIN)/python -m scripts.write.stubs --check
 
 stubs: setup ## make the Python stubs anew from proto/
-	$(BIN)/python scripts/generate_stubs.py
+	$(BIN)/python -m scripts.write.stubs
 
 # ---- The TypeScript SDK
 TS := sdks/typescript

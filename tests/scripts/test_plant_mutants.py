@@ -1,15 +1,13 @@
 """Mutants are planted where they are meant to be, and what the tests say of them is told."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from scripts.mutants import MUTANTS, Mutant
+from scripts.plant_mutants import Verdict, misplaced, planted, verdict
 
-from scripts.mutants import MUTANTS, Mutant  # noqa: E402
-from scripts.plant_mutants import Verdict, misplaced, planted, verdict  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 RULE = "def sees(key, query):\n    return key <= query\n"
 TESTS = """
