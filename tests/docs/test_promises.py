@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from scripts.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,12 +20,7 @@ def page(docs) -> str:
 @pytest.fixture(scope="module")
 def planted() -> dict[str, tuple[str, ...]]:
     """The tests that find each fault."""
-    sys.path.insert(0, str(ROOT))
-    try:
-        mutants = import_module("scripts.mutants").MUTANTS
-    finally:
-        sys.path.remove(str(ROOT))
-    return {mutant.name: mutant.tests for mutant in mutants}
+    return {mutant.name: mutant.tests for mutant in MUTANTS}
 
 
 def held_by(section: str) -> set[str]:
