@@ -89,7 +89,6 @@ contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken sinc
 	$(BIN)/python -m scripts.write.versions --check
 
 stubs: setup ## make the Python stubs anew from proto/
-	$(BIN)/python -m scripts.write.versions
 	$(BIN)/python -m scripts.write.stubs
 
 # ---- The TypeScript SDK
