@@ -5,7 +5,7 @@ The contract names an enum's values after it, as in ROLE_VERIFIER; here that is 
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Protocol, TypeVar
 
 from google.protobuf.descriptor import EnumDescriptor
@@ -45,7 +45,15 @@ def enum_number(
         raise BadRequest(
             f"{field} is one of {', '.join(known)}, not {given!r}", metadata={"field": field}
         )
-    name = "UNSPECIFIED" if given is None else kind(given).name
+    return number_of(enum, None if given is None else kind(given))
+
+
+def number_of(enum: ContractEnum[NumberT], member: Enum | None) -> NumberT:
+    """The number of a member that is named as in the contract; that of UNSPECIFIED for None.
+
+    Raises ValueError for a name that the contract does not have.
+    """
+    name = "UNSPECIFIED" if member is None else member.name
     return enum.Value(_prefix(enum.DESCRIPTOR) + name)
 
 
