@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from engine.cache import KvCache
 from engine.ended import ended_error
 from engine.errors import RestorerLost
 from engine.restoration.contract import EvictedStore
+from engine.session_features import SessionFeatures
 from engine.slab_pool import Slab
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardInFlight:
+    """A forward under way: `token_ids` behind what the borrowed `cache` holds.
+
+    `history_length` is that when it was asked for; `features` is where the hidden
+    states of its tapped layers go.
+    """
+
+    cache: KvCache
+    token_ids: list[int]
+    history_length: int
+    features: SessionFeatures | None
 
 
 class SessionCache:

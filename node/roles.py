@@ -23,7 +23,7 @@ import grpc.aio
 
 from engine.errors import EngineError
 from engine.model_folder import model_id_of
-from engine.session_store import EndReason
+from engine.session_registry import SessionRegistry
 from fleet.card import ArchiveOffer, ModelOffer, Role
 from fleet.errors import FleetError
 from fleet.placement import MeasuredAcceptance
@@ -63,18 +63,21 @@ from node.role_spec import (
 from node.served_proposers import ServedProposers
 from node.sessions.all_observers import AllObservers
 from node.sessions.breaker_book import BreakerBook
+from node.sessions.draft_connections import PairingContext
 from node.sessions.generations import Generations
 from node.sessions.observer import SessionObserver
+from node.sessions.open_session import OpenSession
 from node.sessions.runtime_service import RuntimeServicer
 from node.sessions.served_verifier import ServedVerifier
 from node.sessions.served_verifiers import ServedVerifiers
-from node.sessions.session_desk import Listeners, SessionDesk
+from node.sessions.session_announcer import SessionAnnouncer
+from node.sessions.session_events import SessionEvents
+from node.sessions.session_lifecycle import SessionLifecycle, new_session_id
 from node.sessions.session_metrics import SessionMetrics
 from node.sessions.session_totals import SessionTotals
 from node.sessions.session_watch import SessionWatch
-from node.sessions.session_words import SessionWords
-from node.sessions.surroundings import Surroundings
 from node.sessions.truncation_watch import TruncationWatch
+from node.sessions.verifier_routing import VerifierRouting
 from node.watching.doings import Doings
 from node.watching.model_transfer import ModelTransfer
 from node.watching.node_sample import Totals
@@ -95,7 +98,7 @@ SWEEP_SECONDS = 5.0
 class _Services:
     """What `register` made: all that needs the fleet."""
 
-    desk: SessionDesk
+    lifecycle: SessionLifecycle
     generations: Generations
     proposer: ProposerServicer
     tensors: TensorServicer
@@ -116,31 +119,35 @@ class Roles:
         self._metrics = metrics
         self._clock = time.monotonic
         self._doings = doings if doings is not None else Doings()
-        self._words = SessionWords(self._doings.events, self._name_of)
+        self._events = SessionEvents(self._doings.events, self._name_of)
         self._totals = SessionTotals()
-        self.session_watch = SessionWatch(self._words, metrics, self._clock)
+        self.session_watch = SessionWatch(self._events, metrics, self._clock)
         own = (
             self._totals,
             self.session_watch,
             SessionMetrics(metrics, self._clock),
-            TruncationWatch(self._words, metrics),
+            TruncationWatch(self._events, metrics),
         )
-        self._observer = AllObservers((*own, *observers))
+        self._announcer = SessionAnnouncer(AllObservers((*own, *observers)), self._events, metrics)
+        self.sessions: SessionRegistry[OpenSession] = SessionRegistry(
+            clock=self._clock,
+            ids=new_session_id,
+            ttl_seconds=settings.session_ttl_seconds,
+            on_end=self._announcer.on_end,
+        )
         self._proposer_role = ServedProposers(settings, self._clock)
         self._proposers = self._proposer_role.by_model
         self._ledger = AcceptanceLedger()
         self._links = OpenLinks(metrics=metrics, mode=LinkMode(settings.links), clock=self._clock)
-        self._links.on_change = self._words.link_changed
+        self._links.on_change = self._events.link_changed
         self._encoders = EncoderShelf(self._links)
         self._fleet: FleetView | None = None
-        self._breakers = BreakerBook(self._clock, self._boot_of, self._words.breaker_changed)
+        self._breakers = BreakerBook(self._clock, self._boot_of, self._events.breaker_changed)
         self._services: _Services | None = None
         self._archive: ArchiveRole | None = None
         self.expected = ExpectedRoles(backend=settings.backend, is_group=settings.group is not None)
         self._link_handlers: dict[tensor_pb2.LinkPurpose.ValueType, LinkHandler] = {}
-        self._verifier_role = ServedVerifiers(
-            settings, self._clock, self._session_ended, self._words
-        )
+        self._verifier_role = ServedVerifiers(settings, self.sessions, self._clock, self._events)
         self._verifiers = self._verifier_role.by_model
         self._restorers: Restorers | None = None
         metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
@@ -226,7 +233,7 @@ class Roles:
         """For GetNode."""
         services = self._services
         return RoleLoad(
-            session_count=self._verifier_role.session_count,
+            session_count=len(self.sessions),
             generating_count=services.generations.running_count if services else 0,
             draft_stream_count=services.proposer.stream_count if services else 0,
             kv_bytes=self._verifier_role.kv_bytes,
@@ -269,7 +276,7 @@ class Roles:
     @property
     def draining(self) -> bool:
         """Whether new sessions, generations and drafts are refused."""
-        return self._services is not None and self._services.desk.draining
+        return self._services is not None and self._services.lifecycle.draining
 
     def register(
         self, server: grpc.aio.Server, fleet: FleetView, roads: Sequence[RoadBuilder] = ()
@@ -282,7 +289,7 @@ class Roles:
         self._fleet = fleet
         self._links.add_roads(roads)
         planner = Planner(fleet, self._own_measurements)
-        around = Surroundings(
+        context = PairingContext(
             fleet=fleet,
             planner=planner,
             proposers=self._proposers,
@@ -302,19 +309,18 @@ class Roles:
             drafters=self._proposer_role.folders,
             clock=self._clock,
         )
-        desk = SessionDesk(
-            self._verifiers,
-            around,
+        lifecycle = SessionLifecycle(
+            self.sessions,
+            VerifierRouting(self._verifiers, fleet, self.expected.is_loading),
+            context,
             self._restorers,
-            self._metrics,
+            self._announcer,
             self._clock,
-            Listeners(self._observer, self._words, self.expected.is_loading),
         )
         generations = Generations(
-            desk,
+            lifecycle,
             self._ledger,
             self._clock,
-            observer=self._observer,
             draft_deadline_seconds=self._settings.draft_deadline_seconds,
         )
         links = LinkTable(self._clock, most_links=self._settings.draft_stream_limit)
@@ -331,14 +337,14 @@ class Roles:
             self._links,
             self._link_handlers,
         )
-        runtime = RuntimeServicer(desk, generations, self.session_watch, self._clock)
+        runtime = RuntimeServicer(lifecycle, generations, self.session_watch, self._clock)
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(runtime, server)
         proposer_pb2_grpc.add_ProposerServiceServicer_to_server(proposer, server)
         placement_pb2_grpc.add_PlacementServiceServicer_to_server(
             PlacementServicer(planner), server
         )
         tensor_pb2_grpc.add_TensorServiceServicer_to_server(tensors, server)
-        self._services = _Services(desk, generations, proposer, tensors)
+        self._services = _Services(lifecycle, generations, proposer, tensors)
         return SERVICE_NAMES
 
     async def run(self) -> None:
@@ -352,7 +358,7 @@ class Roles:
         while True:
             await asyncio.sleep(period)
             if self._services is not None:
-                self._services.desk.sweep()
+                self._services.lifecycle.sweep()
                 self._services.tensors.sweep()
             if self._archive is not None:
                 self._archive.sweep()
@@ -367,7 +373,7 @@ class Roles:
             self._archive.drain()
         if services is None:
             return
-        services.desk.drain()
+        services.lifecycle.drain()
         services.proposer.drain()
         services.tensors.drain()
         ended = asyncio.create_task(services.generations.all_ended())
@@ -377,7 +383,7 @@ class Roles:
     async def close(self) -> None:
         """Closes sessions and their draft sources, then the models' threads."""
         if self._services is not None:
-            await self._services.desk.close()
+            await self._services.lifecycle.close()
         await self._encoders.close()
         await self._links.close()
         await self._proposer_role.close()
@@ -386,10 +392,6 @@ class Roles:
             await self._restorers.close()
         if self._archive is not None:
             await self._archive.close()
-
-    def _session_ended(self, session_id: str, reason: EndReason) -> None:
-        if self._services is not None:
-            self._services.desk.ended(session_id, reason)
 
     def _name_of(self, node_id: str) -> str:
         """A node's name for people."""

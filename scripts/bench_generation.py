@@ -30,6 +30,7 @@ from engine.model_folder import resolve
 from engine.recomputing import RecomputingVerifier
 from engine.sampling import GREEDY
 from engine.session import Session
+from engine.turns import Block, PrefillTurn, VerifyTurn
 from engine.verifier import Verifier
 from scripts.bench_machine import command, decile_ratio, machine, step_summary, write_report
 from scripts.process_memory import PEAK_IS, PeakMemory, allocation_peak
@@ -80,12 +81,12 @@ def answer(verifier: Verifier, prompt: Sequence[int], new_tokens: int) -> Answer
     began = time.perf_counter()
     session = Session(verifier, verifier.allocate(spec))
     session.append(prompt)
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     tokens: list[int] = []
     ends: list[float] = []
     for _ in range(new_tokens):
-        tokens += session.verify([], GREEDY, limit=1).committed
+        tokens += VerifyTurn(session, Block([], GREEDY, 1))().step.committed
         ends.append(time.perf_counter())
     cache_bytes = session.memory_bytes
     session.end("closed")

@@ -13,6 +13,7 @@ import transformers
 from engine.cache import CacheKind, CacheSpec, KvCache
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
+from engine.turns import Block, PrefillTurn, VerifyTurn
 from engine.verifier import Logits, Verifier
 
 SINK, WINDOW = 4, 16
@@ -160,7 +161,7 @@ CHECKS: dict[str, Callable[[Verifier], bool]] = {
 def _session(verifier: Verifier, spec: CacheSpec, prompt: Sequence[int]) -> Session:
     session = Session(verifier, verifier.allocate(spec))
     session.append(prompt)
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     return session
 
@@ -175,7 +176,9 @@ def _stream(
     tokens: list[int] = []
     while len(tokens) < count:
         guess = draft(len(tokens))
-        tokens += session.verify(guess, parameters, limit=count - len(tokens)).committed
+        tokens += VerifyTurn(
+            session, Block(guess, parameters, count - len(tokens))
+        )().step.committed
     session.end("closed")
     return tokens
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.generation_report import BlockTiming
-from node.sessions.finished import Finished
-from node.sessions.observer import Outcome, SessionObserver
+from node.sessions.observer import Finished, Outcome, SessionObserver
 from node.sessions.open_session import OpenSession
 
 

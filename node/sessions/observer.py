@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from engine.generation_report import BlockTiming, Done, DropReason
+from fleet.plan import Placement
+from node.links.link_log import LinkChange
+
 if TYPE_CHECKING:
-    from engine.generation_report import BlockTiming
-    from node.sessions.finished import Finished
     from node.sessions.open_session import OpenSession
 
 
@@ -19,6 +22,23 @@ class Outcome(Enum):
     INVARIANT_VIOLATED = "invariant_violated"
     GROUP_LOST = "group_lost"
     DRAINED = "drained"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a generation, with what the engine does not know of it.
+
+    `link_changes` are those since the session's generation before; `started_at` is in the
+    seconds of the same clock.
+    """
+
+    done: Done
+    queue_seconds: float
+    proposer: Placement | None
+    drop_reason: DropReason | None
+    restorer_rebuild_count: int = 0
+    link_changes: tuple[LinkChange, ...] = ()
+    started_at: float = 0.0
 
 
 class SessionObserver(Protocol):

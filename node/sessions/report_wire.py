@@ -16,7 +16,7 @@ from engine.generation_report import (
 from engine.restoration.contract import EvictedStore
 from engine.restoration.specification import RestorerKind
 from engine.session import Session
-from engine.session_store import Activity, SessionRecord
+from engine.session_record import Activity, SessionRecord
 from fleet.plan import KvStrategy, Placement, Plan
 from kakeya.v1 import placement_pb2 as placement_wire
 from kakeya.v1 import runtime_pb2 as wire
@@ -29,6 +29,7 @@ from node.links.link_log import LinkChange
 from node.links.used_road import TRANSPORTS
 from node.planning.plan_wire import kv_strategy_to_wire, placement_to_wire, plan_to_wire
 from node.sessions.observer import Outcome
+from node.sessions.open_session import OpenSession
 from node.sessions.session_activity import SessionActivity
 
 _STOP_REASONS: dict[StopReason, wire.StopReason.ValueType] = {
@@ -177,15 +178,14 @@ def ended_to_wire(session_id: str, outcome: Outcome) -> wire.EndedSession:
 
 
 def session_to_wire(
-    record: SessionRecord,
+    record: SessionRecord[OpenSession],
     *,
     plan: Plan,
     restorer: SessionRestorer | None,
     drop_reason: DropReason | None,
-    ttl_seconds: float,
     now: float,
 ) -> wire.SessionInfo:
-    """The state of a session; `now` is in the seconds of the store's clock."""
+    """The state of a session; `now` is in the seconds of the registry's clock."""
     session = record.session
     return wire.SessionInfo(
         session_id=record.session_id,
@@ -199,7 +199,7 @@ def session_to_wire(
         window_tokens=session.spec.window,
         state=_STATES[record.activity],
         idle_seconds=record.idle_seconds(now),
-        ttl_seconds=ttl_seconds,
+        ttl_seconds=record.ttl_seconds,
         age_seconds=max(0.0, now - record.created_at),
         plan=plan_to_wire(plan),
         drop_reason=_drop_reason_to_wire(drop_reason),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.restoration.stores import EvictedStores
-from engine.session_store import SessionStore
+from engine.session_record import KvBudget
 from engine.verifier import Verifier
 from fleet.card import ModelOffer
 from node.sessions.worker import ModelWorker
@@ -13,7 +13,7 @@ from node.sessions.worker import ModelWorker
 
 @dataclass(frozen=True, slots=True)
 class ServedVerifier:
-    """A loaded verifier, its offer, the thread of its steps, and its sessions.
+    """A loaded verifier, its offer, the thread of its steps, and its sessions' memory.
 
     `stores` keep in its own process what a session has evicted when no archive is
     left; None where its back end cannot. `source` is the word by which
@@ -23,6 +23,6 @@ class ServedVerifier:
     verifier: Verifier
     offer: ModelOffer
     worker: ModelWorker
-    store: SessionStore
+    budget: KvBudget
     stores: EvictedStores | None = None
     source: str = ""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from engine.errors import GroupLost, SessionNotFound
 from engine.history import History
 from node.metrics import NodeMetrics
-from node.sessions.observer import Outcome
+from node.sessions.observer import Finished, Outcome
 
 if TYPE_CHECKING:
     from engine.generation_report import BlockTiming
-    from node.sessions.finished import Finished
     from node.sessions.open_session import OpenSession
 
 LEFT = "left"
@@ -36,11 +33,7 @@ class SessionMetrics:
     def opened(self, session: OpenSession) -> None:
         """Counts a session, and follows its history."""
         self._metrics.sessions_opened.inc()
-        history = History()
-        # Evicted already, in the verifier's thread; its end is told next.
-        with suppress(SessionNotFound, GroupLost):
-            history = session.served.store.get(session.session_id).session.history
-        self._histories[session.session_id] = history
+        self._histories[session.session_id] = session.record.session.history
 
     def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
         """Counts the tokens and the time."""

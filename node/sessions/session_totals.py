@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.generation_report import BlockTiming
-    from node.sessions.finished import Finished
-    from node.sessions.observer import Outcome
+    from node.sessions.observer import Finished, Outcome
     from node.sessions.open_session import OpenSession
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import GroupLost, SessionNotFound
 from node.metrics import NodeMetrics
-from node.sessions.observer import Outcome
-from node.sessions.session_words import SessionWords
+from node.sessions.observer import Finished, Outcome
+from node.sessions.session_events import SessionEvents
 
 if TYPE_CHECKING:
     from engine.generation_report import BlockTiming
     from engine.session import Session
-    from node.sessions.finished import Finished
     from node.sessions.open_session import OpenSession
 
 
@@ -32,20 +30,15 @@ class TruncationWatch:
     A fork begins with what its origin has forgotten: only what it forgets itself counts.
     """
 
-    def __init__(self, words: SessionWords, metrics: NodeMetrics) -> None:
-        self._words = words
+    def __init__(self, events: SessionEvents, metrics: NodeMetrics) -> None:
+        self._events = events
         self._metrics = metrics
         self._followed: dict[str, _Followed] = {}
 
     def opened(self, session: OpenSession) -> None:
         """Follows a session."""
-        try:
-            record = session.served.store.get(session.session_id)
-        except (SessionNotFound, GroupLost):
-            # Evicted already, in the verifier's thread; its end is told next.
-            return
-        followed = _Followed(session, record.session, record.session.forgotten_count)
-        self._followed[session.session_id] = followed
+        own = session.record.session
+        self._followed[session.session_id] = _Followed(session, own, own.forgotten_count)
 
     def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:  # noqa: ARG002
         """Counts what was forgotten for these tokens."""
@@ -86,6 +79,6 @@ class TruncationWatch:
         if not followed.counted:
             self._metrics.truncated_sessions.inc()
             spec = followed.session.spec
-            self._words.truncated(followed.opened, spec.sink, spec.window)
+            self._events.truncated(followed.opened, spec.sink, spec.window)
         self._metrics.forgotten_tokens.inc(forgotten - followed.counted)
         followed.counted = forgotten

@@ -10,8 +10,7 @@ from node.tracing.traced import TracedGeneration, TracedPrefill, TracedSession
 
 if TYPE_CHECKING:
     from engine.generation_report import BlockTiming
-    from node.sessions.finished import Finished
-    from node.sessions.observer import Outcome
+    from node.sessions.observer import Finished, Outcome
     from node.sessions.open_session import OpenSession
 
 

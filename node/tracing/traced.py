@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engine.generation_report import TIMELINE_BLOCKS, BlockTiming
 
 if TYPE_CHECKING:
-    from node.sessions.finished import Finished
+    from node.sessions.observer import Finished
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from engine.proposers.contract import Draft
 from engine.proposers.local_source import LocalDraftSource
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
+from engine.turns import PrefillTurn
 
 PROMPT = [(11 * index + index * index // 7) % 96 for index in range(90)]
 COUNT = 60
@@ -119,7 +120,7 @@ async def test_drafts_within_the_loop_are_those_of_the_history_alone(
         whole = Session(verifier, verifier.allocate(spec))
         whole.use_encoder(proposer.encoder)
         whole.append(text[:length])
-        while whole.prefill_step():
+        while PrefillTurn(whole)():
             pass
         state = proposer.open(text[:length])
         state.take_features(*whole.features.since(0))

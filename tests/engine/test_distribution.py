@@ -23,7 +23,9 @@ from engine.history import History
 from engine.logit_bias import LogitBias
 from engine.sampling import SamplingParameters, choose_token
 from engine.session import Session
+from engine.session_driver import SessionDriver
 from engine.speculation.roster import Roster
+from engine.turns import Block, PrefillTurn, VerifyTurn
 
 VOCABULARY = 6
 DRAWS = 50_000
@@ -169,7 +171,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer(hashing, 
     def opened(tokens):
         session = Session(verifier, verifier.allocate(spec))
         session.append(tokens)
-        while session.prefill_step():
+        while PrefillTurn(session)():
             pass
         return session
 
@@ -186,7 +188,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer(hashing, 
         sampling = replace(shape, seed=seed)
         alone = opened(prompt)
         for _ in range(3):
-            alone.verify([], sampling, limit=1)
+            VerifyTurn(alone, Block([], sampling, 1))()
         source = sources.AdversarialSource(list(alone.history), hashing.VOCABULARY)
         # The first draft has 0, 1 or 2 right tokens in turn.
         source.call_count = seed
@@ -195,7 +197,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer(hashing, 
         events = [
             event
             async for event in generate(
-                session, Roster.of_one(source), asked, run=sources.yielding, clock=lambda: 0.0
+                session, Roster.of_one(source), asked, SessionDriver(sources.yielding, lambda: 0.0)
             )
         ]
         tokens = [token for event in events[:-1] for token in event.token_ids]

@@ -15,6 +15,7 @@ from engine.model_folder import ModelFolder
 from engine.recomputing import RecomputingVerifier
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
+from engine.turns import Block, PrefillTurn, VerifyTurn
 from engine.verifier import Verifier
 
 FAMILIES: dict[str, dict[str, object]] = {
@@ -77,10 +78,10 @@ def stream(
     session = Session(verifier, verifier.allocate(spec))
     try:
         session.append(PROMPT)
-        while session.prefill_step():
+        while PrefillTurn(session)():
             pass
         while (done := len(session.history) - len(PROMPT)) < count:
-            session.verify(draft(done, count - done - 1), sampling, limit=count - done)
+            VerifyTurn(session, Block(draft(done, count - done - 1), sampling, count - done))()
         return list(session.history[len(PROMPT) :])
     finally:
         session.end("closed")

@@ -16,6 +16,7 @@ from engine.proposers.local_source import LocalDraftSource
 from engine.proposers.ngram import NgramProposer
 from engine.sampling import SamplingParameters
 from engine.session import Session
+from engine.session_driver import SessionDriver
 from engine.speculation.roster import Roster
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
@@ -42,7 +43,7 @@ async def cancelled_after(ticks, session, source, asked, run):
 
     async def consume():
         async for item in generate(
-            session, Roster.of_one(source), asked, run=run, clock=time.perf_counter
+            session, Roster.of_one(source), asked, SessionDriver(run, time.perf_counter)
         ):
             received.extend(getattr(item, "token_ids", ()))
 
@@ -97,7 +98,7 @@ async def test_leaving_the_iterator_stops_within_one_block(expected, hashing, so
     source = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
     asked = streams.parameters(COUNT, sampling=SEEDED, block_size=4)
     stream = generate(
-        session, Roster.of_one(source), asked, run=sources.yielding, clock=time.perf_counter
+        session, Roster.of_one(source), asked, SessionDriver(sources.yielding, time.perf_counter)
     )
     first = await anext(stream)
     forwards = session.verifier.forward_count
@@ -149,7 +150,7 @@ async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(
 
     async def consume():
         async for _ in generate(
-            session, Roster.of_one(source), asked_ahead, run=runner, clock=time.perf_counter
+            session, Roster.of_one(source), asked_ahead, SessionDriver(runner, time.perf_counter)
         ):
             pass
 

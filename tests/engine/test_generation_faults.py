@@ -13,6 +13,7 @@ from engine.generation_report import DropReason
 from engine.proposers.contract import Draft
 from engine.sampling import GREEDY
 from engine.session import Session
+from engine.session_driver import SessionDriver
 from engine.speculation.roster import Roster
 from engine.speculation.state import SpeculationState
 
@@ -268,8 +269,7 @@ async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected, hashin
             opened(hashing),
             Roster.of_one(source),
             asked,
-            run=sources.yielding,
-            clock=StandingClock(),
+            SessionDriver(sources.yielding, StandingClock()),
         )
     ]
     assert source.call_count == 2

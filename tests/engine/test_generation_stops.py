@@ -9,12 +9,13 @@ import pytest
 
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import BadParameters, EmptyHistory, SessionNotFound
-from engine.generation import GenerationParameters, prefill
+from engine.generation import GenerationParameters
 from engine.generation_report import StopReason
 from engine.proposers.local_source import LocalDraftSource
 from engine.proposers.ngram import NgramProposer
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
+from engine.session_driver import SessionDriver
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(7 * index) % 48 for index in range(50)]
@@ -137,7 +138,7 @@ async def test_prefill_runs_one_forward_a_step(hashing, sources):
         steps.append(session.pending)
         return step()
 
-    await prefill(session, run=run)
+    await SessionDriver(run, lambda: 0.0).prefill(session)
     assert steps == [49, 32, 15]
     assert session.pending == 0
 

@@ -22,6 +22,7 @@ from engine.proposers.contract import MAX_BLOCK_SIZE, Proposer
 from engine.proposers.local_source import LocalDraftSource
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
+from engine.turns import Block, PrefillTurn, VerifyTurn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -294,9 +295,9 @@ async def test_past_the_window_the_stream_is_that_without_a_proposer(
 ):
     chosen = SAMPLINGS[sampling]
     alone = opened(verifier)
-    while alone.prefill_step():
+    while PrefillTurn(alone)():
         pass
-    expected = [alone.verify([], chosen, limit=1).committed[0] for _ in range(COUNT)]
+    expected = [VerifyTurn(alone, Block([], chosen, 1))().step.committed[0] for _ in range(COUNT)]
     for block_size in (1, 7):
         source = LocalDraftSource(either)
         session = opened(verifier)

@@ -17,6 +17,7 @@ from engine.model_folder import ModelFolder
 from engine.recomputing import RecomputingVerifier
 from engine.sampling import GREEDY
 from engine.session import Session
+from engine.turns import Block, PrefillTurn, VerifyTurn
 from engine.verifier import Feed, Verifier
 
 # Besides Mistral's, where no layer sees all of the history.
@@ -210,13 +211,13 @@ def stream(verifier: Verifier, spec: CacheSpec, prompt: list[int], draft: list[i
     """40 greedy tokens behind `prompt`; `draft` is guessed in growing and shrinking blocks."""
     session = Session.allocate(verifier, spec)
     session.append(prompt)
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     turn = 0
     while (done := len(session.history) - len(prompt)) < 40:
         turn += 1
         guess = draft[done : done + turn % 16]
-        session.verify(guess, GREEDY, limit=40 - done)
+        VerifyTurn(session, Block(guess, GREEDY, 40 - done))()
     tokens = list(session.history[len(prompt) :])
     session.end("closed")
     return tokens

@@ -24,6 +24,7 @@ from engine.errors import (
 from engine.invariants import INVARIANTS
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
+from engine.turns import Block, PrefillTurn, VerifyTurn
 from engine.verifier import Output
 
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
@@ -38,14 +39,14 @@ def new_session(hashing, spec=WINDOWED, **options):
 
 
 def prefilled(session):
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     return session
 
 
 def alone(session, count, sampling=GREEDY):
     prefilled(session)
-    return [session.verify([], sampling, limit=1).committed[0] for _ in range(count)]
+    return [VerifyTurn(session, Block([], sampling, 1))().step.committed[0] for _ in range(count)]
 
 
 @given(data=st.data())
@@ -61,13 +62,13 @@ def test_history_counts_not_how_it_arrived(hashing, data):
         session.append(PROMPT[at:end], expected_length=at)
         at = end
         for _ in range(data.draw(st.integers(0, 3), "prefill steps")):
-            session.prefill_step()
+            PrefillTurn(session)()
     prefilled(session)
     while len(session.history) < len(text):
         at = len(session.history)
         right = data.draw(st.integers(0, 6), "right tokens")
         draft = [*text[at : at + right], data.draw(st.integers(0, 47), "a guess")]
-        session.verify(draft, SEEDED, limit=len(text) - at)
+        VerifyTurn(session, Block(draft, SEEDED, len(text) - at))()
     assert session.history[:] == text
 
 
@@ -113,11 +114,11 @@ def test_a_prefill_step_is_one_forward_as_wide_as_the_cache_takes(hashing):
     counts = []
     while session.pending:
         before = session.pending
-        assert session.prefill_step() == (session.pending > 0)
+        assert PrefillTurn(session)() == (session.pending > 0)
         counts.append(before - session.pending)
     assert counts == [17, 17, 5]
     assert session.forward_count == session.verifier.forward_count == 3
-    assert not session.prefill_step()
+    assert not PrefillTurn(session)()
     assert session.forward_count == 3
 
 
@@ -126,7 +127,7 @@ def test_a_block_is_one_forward(hashing):
     session = new_session(hashing)
     session.append(PROMPT)
     before = prefilled(session).forward_count
-    step = session.verify(expected[:15], GREEDY, limit=100)
+    step = VerifyTurn(session, Block(expected[:15], GREEDY, 100))().step
     assert session.forward_count == before + 1
     assert step.committed == tuple(expected)
     assert (step.first_index, step.verified_count, step.accepted_count) == (len(PROMPT), 15, 15)
@@ -139,7 +140,7 @@ def test_nothing_is_committed_behind_a_stop_id(hashing):
     session = new_session(hashing)
     session.append(PROMPT)
     prefilled(session)
-    step = session.verify(expected[:15], GREEDY, limit=100, stop_ids=frozenset({stop}))
+    step = VerifyTurn(session, Block(expected[:15], GREEDY, 100, frozenset({stop})))().step
     assert step.stopped
     assert step.committed == tuple(expected[: first + 1])
     assert step.accepted_count == first + 1
@@ -151,7 +152,7 @@ def test_no_more_than_the_limit_is_committed(hashing, limit):
     expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
     session = new_session(hashing)
     session.append(PROMPT)
-    step = prefilled(session).verify(expected[:15], GREEDY, limit=limit)
+    step = VerifyTurn(prefilled(session), Block(expected[:15], GREEDY, limit))().step
     assert step.committed == tuple(expected[:limit])
     assert step.verified_count == limit - 1
 
@@ -161,23 +162,23 @@ def test_the_history_fills_the_context_and_no_more(hashing, spec):
     session = new_session(hashing, spec, context_length=64)
     assert session.history_limit == 64
     session.append(PROMPT[:60])
-    step = prefilled(session).verify([0] * 15, GREEDY, limit=100)
+    step = VerifyTurn(prefilled(session), Block([0] * 15, GREEDY, 100))().step
     assert step.verified_count == 3
     alone(session, 64 - len(session.history))
     with pytest.raises(ContextExceeded):
-        session.verify([], GREEDY, limit=1)
+        VerifyTurn(session, Block([], GREEDY, 1))()
     assert len(session.history) == 64
 
 
 def test_generation_needs_a_history_and_a_finished_prefill(hashing):
     session = new_session(hashing)
     with pytest.raises(EmptyHistory):
-        session.verify([], GREEDY, limit=1)
+        VerifyTurn(session, Block([], GREEDY, 1))()
     session.append([1, 2])
     with pytest.raises(ValueError, match="wait for prefill"):
-        session.verify([], GREEDY, limit=1)
+        VerifyTurn(session, Block([], GREEDY, 1))()
     with pytest.raises(ValueError, match="limit"):
-        session.verify([], GREEDY, limit=0)
+        VerifyTurn(session, Block([], GREEDY, 0))()
 
 
 @given(length=st.integers(0, len(PROMPT) + 9), pending=st.integers(0, 30))
@@ -263,7 +264,7 @@ def test_a_broken_promise_is_named_and_ends_the_session(hashing, promise, invari
     alone(session, 2)
     cache.broken = True
     with pytest.raises(InvariantViolated) as caught:
-        session.verify([0, 0, 0, 0], GREEDY, limit=9)
+        VerifyTurn(session, Block([0, 0, 0, 0], GREEDY, 9))()
     assert caught.value.metadata["invariant"] == invariant
     assert_ended(session, invariant)
 
@@ -281,7 +282,7 @@ def test_tokens_that_slip_in_between_end_the_session(hashing):
 
     verifier.forward_batch = forward_batch
     with pytest.raises(InvariantViolated) as caught:
-        session.verify([], GREEDY, limit=9)
+        VerifyTurn(session, Block([], GREEDY, 9))()
     assert caught.value.metadata["invariant"] == "contiguous_commit"
     assert_ended(session, "contiguous_commit")
 
@@ -292,7 +293,7 @@ def test_logits_that_mean_nothing_end_the_session(hashing):
     nothing = Output(np.full((1, 48), np.nan, np.float32))
     session.verifier.forward_batch = lambda feeds: [nothing]
     with pytest.raises(InvariantViolated):
-        session.verify([], GREEDY, limit=9)
+        VerifyTurn(session, Block([], GREEDY, 9))()
     assert_ended(session, "finite_logits")
 
 
@@ -303,8 +304,8 @@ def assert_ended(session, invariant):
     assert violations == {name: int(name == invariant) for name in INVARIANTS}
     operations = [
         lambda: session.append([1]),
-        session.prefill_step,
-        lambda: session.verify([], GREEDY, limit=1),
+        PrefillTurn(session),
+        lambda: VerifyTurn(session, Block([], GREEDY, 1))().step,
         session.fork,
     ]
     for operation in operations:
@@ -331,7 +332,10 @@ def test_a_forward_that_fails_leaves_the_session_as_it_was(hashing):
         honest(feeds)
         raise ZeroDivisionError
 
-    for operation in (session.prefill_step, lambda: session.verify([1, 2], GREEDY, limit=9)):
+    for operation in (
+        PrefillTurn(session),
+        lambda: VerifyTurn(session, Block([1, 2], GREEDY, 9))().step,
+    ):
         session.verifier.forward_batch = failing
         with pytest.raises(ZeroDivisionError):
             operation()
@@ -490,8 +494,8 @@ def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two(hashing):
         victims.put(victim)
         try:
             while len(victim.history) < 115:
-                if not victim.prefill_step():
-                    victim.verify([], GREEDY, limit=1)
+                if not PrefillTurn(victim)():
+                    VerifyTurn(victim, Block([], GREEDY, 1))()
         except SessionNotFound:
             ended_within += 1
         assert alone(witness, 8) == expected

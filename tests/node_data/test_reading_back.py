@@ -141,7 +141,7 @@ async def test_a_session_hears_of_its_link_and_a_fork_of_its_own(made: Any) -> N
     features.add(change(3.0))
     pairing = SimpleNamespace(link_log=features)
     none = cast(Any, None)
-    session = OpenSession("s", 0, none, none, none, cast(Any, pairing), origin)
+    session = OpenSession(none, none, none, none, cast(Any, pairing), origin)
     assert [each.at for each in session.link_changes()] == [2.0, 3.0]
     assert session.link_changes() == ()
     assert [each.at for each in forked.link_log.news()] == [5.0]

@@ -12,7 +12,6 @@ import grpc
 import grpc.aio
 import pytest
 
-from engine.session_store import EndReason
 from fleet.card import Role
 from fleet.hostfile import HostfileError
 from kakeya.v1 import placement_pb2, runtime_pb2
@@ -163,7 +162,7 @@ async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, wo
     await roles.close()
 
 
-async def test_sessions_of_a_lost_group_are_swept_before_the_desk_has_heard_of_it(
+async def test_sessions_of_a_lost_group_are_swept_before_their_observers_have_heard_of_it(
     nodes, calls, groups, tmp_path
 ):
     """A fault of the sweep would end the node."""
@@ -172,8 +171,8 @@ async def test_sessions_of_a_lost_group_are_swept_before_the_desk_has_heard_of_i
         node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
         await filled(calls.Caller(node.channel), PROMPT)
         (served,) = node.roles._verifiers.values()
-        served.store.close_all(EndReason.GROUP)
-        node.roles._services.desk.sweep()
+        node.roles.sessions.lose(served.budget)
+        node.roles._services.lifecycle.sweep()
 
 
 async def test_a_group_restores_nothing_and_says_so(nodes, calls, groups, tmp_path):

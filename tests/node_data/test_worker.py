@@ -13,11 +13,11 @@ import pytest
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import SessionNotFound
 from engine.gathering import Gathering
-from engine.generation import prefill
 from engine.proposers.local_source import LocalDraftSource
 from engine.proposers.ngram import NgramProposer
 from engine.sampling import GREEDY, SamplingParameters
 from engine.session import Session
+from engine.session_driver import SessionDriver
 from engine.turns import Block, PrefillTurn, VerifyTurn
 from node.sessions.worker import ModelWorker, WorkerClosed
 
@@ -190,7 +190,7 @@ async def test_a_waiting_turn_is_taken_back_at_once(worker, hashing):
     await asyncio.gather(holding, tasks[0], tasks[2])
     assert list(verifier.batches) == [(1, 1)]
     assert sessions[1].history[:] == [1]
-    assert (await worker.run(verifying(sessions[1]))).step.first_index == 1
+    assert (await worker.run_turn(verifying(sessions[1]))).step.first_index == 1
 
 
 async def test_a_turn_that_began_is_waited_for(worker, hashing):
@@ -251,7 +251,7 @@ class Patient(Gathering):
         super().__init__()
         self.waits = threading.Event()
 
-    def patience(self, _now):
+    def linger_seconds(self, _now):
         self.waits.set()
         return 5.0
 
@@ -261,9 +261,9 @@ async def test_closing_refuses_what_came_while_it_waited_for_more(hashing, monke
     monkeypatch.setattr("node.sessions.worker.Gathering", lambda: gathering)
     worker = ModelWorker("closing")
     turns = [PrefillTurn(opened(hashing.HashVerifier())) for _ in range(4)]
-    tasks = [asyncio.create_task(worker.run(turns[0]))]
+    tasks = [asyncio.create_task(worker.run_turn(turns[0]))]
     await asyncio.to_thread(gathering.waits.wait)
-    tasks += [asyncio.create_task(worker.run(turn)) for turn in turns[1:]]
+    tasks += [asyncio.create_task(worker.run_turn(turn)) for turn in turns[1:]]
     async with asyncio.timeout(10):
         await asyncio.gather(asyncio.sleep(0), worker.close())
         ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -276,7 +276,7 @@ async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr("node.sessions.worker.time", SimpleNamespace(monotonic=lambda: clock.now))
     session = opened(hashing.HashVerifier())
-    await worker.run(PrefillTurn(session))
+    await worker.run_turn(PrefillTurn(session))
     holding, gate, (asked,) = await while_busy(worker, PrefillTurn(session))
     clock.now += 30.0
     gate.set()
@@ -324,7 +324,7 @@ async def test_sessions_that_generate_at_once_are_those_sessions_alone(
 
     async def collect(session, source, count, sampling):
         asked = streams.parameters(count, sampling=sampling, block_size=4)
-        return await streams.collect(session, source, asked, run=worker.run)
+        return await streams.collect(session, source, asked, run=worker.run_turn)
 
     assert await asyncio.gather(*map(one, range(16))) == [True] * 16
     assert max(map(len, verifier.batches)) > 4
@@ -363,12 +363,14 @@ async def test_nobody_waits_for_anothers_whole_prompt(worker, hashing, streams):
         tokens, _ = await streams.collect(session, None, asked, run=run)
         assert tokens == hashing.expected_stream([number], WINDOWED, 12, GREEDY)
 
-    await asyncio.gather(prefill(reading, run=worker.run), *map(answer, range(4)))
+    await asyncio.gather(
+        SessionDriver(worker.run_turn, time.monotonic).prefill(reading), *map(answer, range(4))
+    )
     assert sum(beside) > 12, "the answers came while the prompt was read"
     # The forward that runs when it asks, one that may begin just then, and its own.
     assert max(waits) <= 3
     # The prompt was read in every batch that had an answer, or the next one.
     widest = [sum(sizes) for sizes in verifier.batches]
     assert max(widest) <= 64
-    assert (await worker.run(verifying(reading))).step.first_index == 4000
+    assert (await worker.run_turn(verifying(reading))).step.first_index == 4000
     assert verifier.forward_count < 4000 // 16

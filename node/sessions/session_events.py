@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from engine.ended import EndReason
 from engine.generation_report import DropReason
-from engine.session_store import EndReason
 from engine.speculation.breaker import Breaker
 from fleet.plan import Placement
 from node.links.contract import LinkPurpose, RoadKind
@@ -37,7 +37,7 @@ _PURPOSES: Mapping[LinkPurpose, str] = {
 }
 
 
-class SessionWords:
+class SessionEvents:
     """Writes to the event log. Belongs to the event loop's thread."""
 
     def __init__(self, events: EventLog, name_of: Callable[[str], str]) -> None:
