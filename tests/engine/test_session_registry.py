@@ -4,9 +4,8 @@ import itertools
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.ended import REMEMBERED_ENDS, EndReason
-from engine.errors import (
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import (
     BadParameters,
     GroupLost,
     HistoryLengthMismatch,
@@ -14,10 +13,11 @@ from engine.errors import (
     OutOfKvMemory,
     SessionNotFound,
 )
-from engine.sampling import GREEDY
-from engine.session_record import Activity, SessionOptions
-from engine.session_registry import SessionRegistry
-from engine.turns import Block, PrefillTurn, VerifyTurn
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.session_record import Activity, SessionOptions
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.engine.sessions.ended import REMEMBERED_ENDS, EndReason
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 BYTES = 16 * (2 + 6 + 16)

@@ -8,10 +8,10 @@ import pytest
 import structlog
 import torch
 
-from engine.backends.torch_backend.threads import TorchThreads
-from engine.session_registry import SessionRegistry
-from node.sessions import verifier_loading
-from node.sessions.verifier_loading import Admission, load_served_verifier
+from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.node.roles.verifier import verifier_loading
+from kakeya_fleet.node.roles.verifier.verifier_loading import Admission, load_served_verifier
 
 
 @dataclass

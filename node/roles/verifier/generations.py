@@ -1,0 +1,228 @@
+"""Runs generations: one session's turn, its source, the loop, and what was learned."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
+
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.sessions.session_record import Activity
+from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.generation_report import (
+    BlockTiming,
+    Committed,
+    Done,
+    GenerationTimings,
+    SpeculationStatistics,
+    StopReason,
+)
+from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
+from kakeya_fleet.node.roles.verifier.observer import Finished
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
+from kakeya_fleet.node.roles.verifier.runtime_wire import GenerationSpec
+from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle
+
+# A generation whose time was up while it waited for its turn still has to say so.
+_NO_TIME_SECONDS = 1e-9
+
+
+@asynccontextmanager
+async def _turn_within(turn: asyncio.Lock, seconds: float) -> AsyncIterator[bool]:
+    """Holds the turn, and says whether it came within `seconds`; 0 waits for ever."""
+    try:
+        async with asyncio.timeout(seconds or None):
+            await turn.acquire()
+    except TimeoutError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        turn.release()
+
+
+class Generations:
+    """All generations of a node. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        lifecycle: SessionLifecycle,
+        ledger: AcceptanceLedger,
+        clock: Callable[[], float],
+        *,
+        draft_deadline_seconds: float,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._observer = lifecycle.announcer.observer
+        self._ledger = ledger
+        self._clock = clock
+        self._draft_deadline_seconds = draft_deadline_seconds
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def running_count(self) -> int:
+        """Generations that run now, those that wait for their turn not counted."""
+        return self._running
+
+    async def all_ended(self) -> None:
+        """Waits until no generation runs."""
+        await self._idle.wait()
+
+    async def run(
+        self, session: OpenSession, spec: GenerationSpec
+    ) -> AsyncGenerator[Committed | Finished, None]:
+        """Tokens as they commit, then the end.
+
+        Waits for the session's turn, as long as the deadline allows. Leaving
+        the iterator (`aclose`, a cancelled task) stops the work within one
+        block; what was committed stays in the history. Raises `SessionNotFound`, `Draining`,
+        `EmptyHistory`, `RestorerLost`, `InvariantViolated`.
+        """
+        arrived = self._clock()
+        async with _turn_within(session.turn, spec.deadline_seconds) as is_ours:
+            self._lifecycle.refuse_when_draining()
+            queue_seconds = self._clock() - arrived
+            if not is_ours:
+                yield self._too_late(session, spec, queue_seconds)
+                return
+            with self._lifecycle.working(session, Activity.GENERATING) as record:
+                rebuilt = _rebuild_count(session)
+                observer, session_id, finished = self._observer, session.session_id, False
+                self._began()
+                observer.began(session_id)
+                try:
+                    proposers = await session.pairing.connect(record.session.history)
+                    generation = generate(
+                        record.session,
+                        proposers,
+                        self._parameters(session, spec, queue_seconds),
+                        SessionDriver(
+                            session.served.worker.run_turn,
+                            self._clock,
+                            partial(observer.prefilled, session_id),
+                            partial(self._recover, session, spec, arrived),
+                        ),
+                        should_stop=lambda: self._lifecycle.draining,
+                        on_block=partial(self._learn, session, record.session.history),
+                    )
+                    async with aclosing(generation):
+                        async for event in generation:
+                            if isinstance(event, Done):
+                                done = self._finished(
+                                    session,
+                                    event,
+                                    queue_seconds,
+                                    _rebuild_count(session) - rebuilt,
+                                    arrived,
+                                )
+                                finished = True
+                                observer.finished(session_id, done)
+                                yield done
+                            else:
+                                observer.committed(session_id, len(event.token_ids))
+                                yield event
+                finally:
+                    if not finished:
+                        observer.left(session_id)
+                    self._ended()
+
+    async def _recover(self, session: OpenSession, spec: GenerationSpec, arrived: float) -> None:
+        """Makes the session's cache anew; gives up when the generation's time is over.
+
+        It then ends with DEADLINE, and the session's next operation tries again.
+        """
+        deadline = spec.deadline_seconds
+        left = max(0.0, deadline - (self._clock() - arrived)) if deadline else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._lifecycle.recover(session)
+
+    def _parameters(
+        self, session: OpenSession, spec: GenerationSpec, queue_seconds: float
+    ) -> GenerationParameters:
+        deadline = spec.deadline_seconds
+        if deadline:
+            deadline = max(deadline - queue_seconds, _NO_TIME_SECONDS)
+        return GenerationParameters(
+            max_tokens=spec.max_tokens,
+            sampling=spec.sampling,
+            stop_ids=session.spec.stop_token_ids | spec.stop_token_ids,
+            deadline_seconds=deadline,
+            block_size=session.pairing.block_size,
+            draft_deadline_seconds=self._draft_deadline_seconds,
+            adaptive=session.pairing.adaptive,
+        )
+
+    def _too_late(
+        self, session: OpenSession, spec: GenerationSpec, queue_seconds: float
+    ) -> Finished:
+        """The end of a generation whose turn did not come in time; the session is another's."""
+        record = self._lifecycle.registry.get(session.session_id)
+        done = Done(
+            stop_reason=StopReason.DEADLINE,
+            generated_token_count=0,
+            history_length=len(record.session.history),
+            timings=GenerationTimings(0.0, 0.0, 0.0),
+            speculation=SpeculationStatistics(),
+            timeline=(),
+            seed=0 if spec.sampling.greedy else spec.sampling.seed,
+            forgotten_token_count=record.session.forgotten_count,
+        )
+        return self._finished(session, done, queue_seconds)
+
+    def _learn(self, session: OpenSession, history: History, block: BlockTiming) -> None:
+        """Tells of a block, whether its client stays to the end or not."""
+        self._observer.block(session.session_id, block)
+        end = block.first_index + block.committed_count
+        looped = session.loops.after(history[block.first_index : end])
+        if block.proposer is not None and not looped:
+            _node_id, model_id = block.proposer
+            self._ledger.record(
+                (session.spec.model_id, model_id),
+                session.session_id,
+                drafted_count=block.drafted_count,
+                tried_count=block.tried_count,
+                accepted_count=block.accepted_count,
+                now=self._clock(),
+            )
+
+    def _finished(
+        self,
+        session: OpenSession,
+        done: Done,
+        queue_seconds: float,
+        rebuild_count: int = 0,
+        started_at: float = float("inf"),
+    ) -> Finished:
+        """The end of a generation, with what the node knows of it."""
+        proposer = session.pairing.plan.proposer
+        statistics = done.speculation
+        # A proposer without an address never gave the engine a source to judge.
+        drop_reason = statistics.drop_reason or session.pairing.drop_reason
+        return Finished(
+            done,
+            queue_seconds,
+            proposer,
+            drop_reason,
+            rebuild_count,
+            session.link_changes(),
+            started_at,
+        )
+
+    def _began(self) -> None:
+        self._running += 1
+        self._idle.clear()
+
+    def _ended(self) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
+
+
+def _rebuild_count(session: OpenSession) -> int:
+    return session.restorer.rebuild_count if session.restorer is not None else 0
