@@ -19,12 +19,12 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
 from kakeya_fleet.engine.errors import InvariantViolated, OutOfKvMemory
-from kakeya_fleet.engine.sessions.history_checks import check_append, check_room, prefix_length
 from kakeya_fleet.engine.invariants import FINITE_LOGITS, CheckedInvariants, InvariantCount
 from kakeya_fleet.engine.memory.slab_pool import Slab
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.acceptance import accepted_prefix, decide
 from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.sessions.history_checks import check_append, check_room, prefix_length
 from kakeya_fleet.engine.sessions.session_cache import ForwardInFlight, SessionCache
 from kakeya_fleet.engine.sessions.session_features import SessionFeatures
 from kakeya_fleet.engine.sessions.session_memory import SessionMemory

@@ -12,6 +12,9 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.memory.eviction import chosen_to_free, freed_together
 from kakeya_fleet.engine.memory.refusals import Shortage
+from kakeya_fleet.engine.sessions.creation_requests import CreationRequests, check_request_id
+from kakeya_fleet.engine.sessions.ended import EndedSessions, EndReason, ended_error
+from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_record import (
     Activity,
     KvBudget,
@@ -19,9 +22,6 @@ from kakeya_fleet.engine.sessions.session_record import (
     SessionOptions,
     SessionRecord,
 )
-from kakeya_fleet.engine.sessions.creation_requests import CreationRequests, check_request_id
-from kakeya_fleet.engine.sessions.ended import EndedSessions, EndReason, ended_error
-from kakeya_fleet.engine.sessions.session import Session
 
 DEFAULT_TTL_SECONDS = 1800.0
 # A client between two calls of one conversation is not idle yet.
@@ -154,7 +154,7 @@ class SessionRegistry(Generic[Opened]):
             record.ordinal, record.opened = self._last_ordinal, opened
 
     def renew(self, session_id: str, evicted: EvictedStore | None = None) -> None:
-        """Begins a session's cache anew over `evicted`: see `engine.sessions.session.Session.renew`.
+        """Begins a session's cache anew over `evicted`: see `Session.renew`.
 
         When this raises, `evicted` is released.
         """

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, RestorerLost
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
-from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.step import Step
 from kakeya_fleet.engine.sessions.turns import Block, VerifyTurn
 from kakeya_fleet.engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits, taken_back

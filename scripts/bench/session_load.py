@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from kakeya_fleet.engine.contracts.blocking import Runner
 from kakeya_fleet.engine.contracts.cache import CacheSpec
+from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.session_record import Activity, KvBudget, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
-from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import TurnRunner
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.generation_report import Done, StopReason

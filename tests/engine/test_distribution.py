@@ -19,10 +19,10 @@ from scipy.stats import chisquare
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.sampling.choice import SamplingParameters, choose_token
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
-from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.acceptance import decide
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.roster import Roster

@@ -12,8 +12,8 @@ from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, SessionNotFo
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
-from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.generation import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import StopReason
 

@@ -9,9 +9,9 @@ import pytest
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.errors import InvariantViolated, OutOfKvMemory, SessionNotFound
 from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.sessions.session_record import Activity
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
-from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
 
 GROWING = CacheSpec(CacheKind.CONTIGUOUS, capacity=4096, grows=True)

@@ -19,9 +19,9 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, SessionNotFound
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
-from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.speculation.generation_report import StopReason
 

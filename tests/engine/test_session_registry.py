@@ -14,9 +14,9 @@ from kakeya_fleet.engine.errors import (
     SessionNotFound,
 )
 from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.ended import REMEMBERED_ENDS, EndReason
 from kakeya_fleet.engine.sessions.session_record import Activity, SessionOptions
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
-from kakeya_fleet.engine.sessions.ended import REMEMBERED_ENDS, EndReason
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)

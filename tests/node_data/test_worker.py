@@ -15,9 +15,9 @@ from kakeya_fleet.engine.errors import SessionNotFound
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
-from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.gathering import Gathering
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.node.roles.verifier.worker import ModelWorker, WorkerClosed
 

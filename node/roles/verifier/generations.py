@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 
+from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.session_record import Activity
-from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.generation_report import (
     BlockTiming,

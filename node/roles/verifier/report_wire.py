@@ -9,8 +9,8 @@ from kakeya.v1 import runtime_pb2 as wire
 from kakeya_fleet.engine.contracts.cache import CacheKind
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
-from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
 from kakeya_fleet.engine.speculation.generation_report import (
     BlockTiming,
     Committed,

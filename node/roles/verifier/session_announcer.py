@@ -7,8 +7,8 @@ import asyncio
 import structlog
 
 from kakeya_fleet.engine.errors import InvariantViolated
-from kakeya_fleet.engine.sessions.session_record import SessionRecord
 from kakeya_fleet.engine.sessions.ended import EndReason
+from kakeya_fleet.engine.sessions.session_record import SessionRecord
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.verifier.observer import Outcome, SessionObserver
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession

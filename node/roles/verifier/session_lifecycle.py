@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from kakeya_fleet.engine.errors import BadParameters, InvariantViolated, RestorerLost
+from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
-from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from kakeya_fleet.node.roles.verifier.draft_connections import PairingContext
 from kakeya_fleet.node.roles.verifier.kept_here import KeptHere
