@@ -135,8 +135,8 @@ def verifying(session):
     return VerifyTurn(session, Block((), GREEDY, 1), time.monotonic)
 
 
-async def while_busy(worker, *steps):
-    """Submits all steps while the thread is held up; the tasks, when all of them wait."""
+async def while_busy(worker, *turns, functions=()):
+    """Submits the turns, then the functions, while the thread is held up; the tasks, when all of them wait."""
     gate, began = threading.Event(), threading.Event()
 
     def hold():
@@ -145,7 +145,8 @@ async def while_busy(worker, *steps):
 
     holding = asyncio.create_task(worker.run(hold))
     await asyncio.to_thread(began.wait)
-    tasks = [asyncio.create_task(worker.run(step)) for step in steps]
+    waiting = [*map(worker.run_turn, turns), *map(worker.run, functions)]
+    tasks = [asyncio.create_task(each) for each in waiting]
     await asyncio.sleep(0)
     return holding, gate, tasks
 
@@ -167,12 +168,9 @@ async def test_functions_and_batches_take_turns(worker, hashing):
     verifier = hashing.HashVerifier()
     at = []
     sessions = [opened(verifier), opened(verifier, [1])]
-    steps = [
-        PrefillTurn(sessions[0]),
-        verifying(sessions[1]),
-        *[lambda: at.append(verifier.forward_count)] * 3,
-    ]
-    holding, gate, tasks = await while_busy(worker, *steps)
+    turns = [PrefillTurn(sessions[0]), verifying(sessions[1])]
+    functions = [lambda: at.append(verifier.forward_count)] * 3
+    holding, gate, tasks = await while_busy(worker, *turns, functions=functions)
     gate.set()
     await asyncio.gather(holding, *tasks)
     assert at == [0, 1, 1]
@@ -356,7 +354,7 @@ async def test_nobody_waits_for_anothers_whole_prompt(worker, hashing, streams):
 
         async def run(step):
             asked_at = verifier.forward_count
-            result = await worker.run(step)
+            result = await worker.run_turn(step)
             waits.append(ran_in[id(cache)] - asked_at)
             beside.append(reading.pending > 0)
             return result
