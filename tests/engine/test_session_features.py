@@ -14,6 +14,7 @@ from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_features import MOST_WAITING, SessionFeatures
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
+from tests.support import hash_verifier as hashing
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [index * 7 % 48 for index in range(45)]
@@ -32,7 +33,7 @@ class Doubling:
 
 
 @pytest.fixture
-def verifier(hashing):
+def verifier():
     return hashing.HashVerifier()
 
 

@@ -18,6 +18,7 @@ from kakeya_fleet.engine.sessions.ended import REMEMBERED_ENDS, EndReason
 from kakeya_fleet.engine.sessions.session_record import Activity, SessionOptions
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
+from tests.support import hash_verifier as hashing
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 BYTES = 16 * (2 + 6 + 16)
@@ -26,7 +27,7 @@ BYTES = 16 * (2 + 6 + 16)
 class Fixture:
     """A registry, a verifier with room for three sessions, and a clock that is set by hand."""
 
-    def __init__(self, hashing, budget=3 * BYTES):
+    def __init__(self, budget=3 * BYTES):
         self.now = 1000.0
         self.ended = []
         numbers = itertools.count(1)
@@ -37,12 +38,11 @@ class Fixture:
             min_idle_seconds=60.0,
             on_end=lambda record, reason: self.ended.append((record.session_id, reason)),
         )
-        self.hashing = hashing
         self.verifier, self.budget = self.another(budget)
 
     def another(self, budget):
         """One more verifier and its budget."""
-        verifier = self.hashing.HashVerifier()
+        verifier = hashing.HashVerifier()
         return verifier, self.registry.add_verifier(verifier, budget)
 
     def create(self, *arguments, **options):
@@ -57,8 +57,8 @@ class Fixture:
 
 
 @pytest.fixture
-def room(hashing):
-    return Fixture(hashing)
+def room():
+    return Fixture()
 
 
 def test_a_session_is_found_until_it_is_closed_and_then_named(room):
@@ -182,8 +182,8 @@ def test_what_never_fits_gets_no_retry_hint(room):
     assert "retry_after_seconds" not in caught.value.metadata
 
 
-def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint(hashing):
-    tight = Fixture(hashing, budget=2 * BYTES - 1)
+def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint():
+    tight = Fixture(budget=2 * BYTES - 1)
     session = tight.create(SPEC).session
     session.append([1] * 40)
     while PrefillTurn(session)():
@@ -191,7 +191,7 @@ def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint(hashing):
     with pytest.raises(OutOfKvMemory, match=r"never fits.* beside") as caught:
         tight.registry.fork("s1", 3)
     assert "retry_after_seconds" not in caught.value.metadata
-    roomy = Fixture(hashing, budget=2 * BYTES)
+    roomy = Fixture(budget=2 * BYTES)
     roomy.create(SPEC)
     roomy.create(SPEC)
     with pytest.raises(OutOfKvMemory, match="retry in") as caught:
@@ -242,7 +242,7 @@ def test_overlong_names_are_refused(room, field):
     assert caught.value.metadata == {"field": field}
 
 
-def test_a_fork_takes_room_too_and_never_evicts_its_origin(room, hashing):
+def test_a_fork_takes_room_too_and_never_evicts_its_origin(room):
     origin = room.create(SPEC, SessionOptions("me"))
     origin.session.append([1, 2, 3, 4])
     for _ in range(2):
@@ -259,8 +259,8 @@ def test_a_fork_takes_room_too_and_never_evicts_its_origin(room, hashing):
     assert room.budget.used_bytes == 3 * BYTES
 
 
-def test_pages_are_in_the_order_of_opening_and_survive_a_close(hashing):
-    room = Fixture(hashing, budget=20 * BYTES)
+def test_pages_are_in_the_order_of_opening_and_survive_a_close():
+    room = Fixture(budget=20 * BYTES)
     records = [room.create(SPEC) for _ in range(8)]
     # The first that was made is opened last, and one is not opened at all.
     for record in (*records[1:7], records[0]):
@@ -372,8 +372,8 @@ def prefilled(record):
     return record
 
 
-def test_forks_of_one_history_are_admitted_by_what_they_do_not_share(hashing):
-    room = Fixture(hashing, budget=(12 + 8 + 8) * SLAB)
+def test_forks_of_one_history_are_admitted_by_what_they_do_not_share():
+    room = Fixture(budget=(12 + 8 + 8) * SLAB)
     origin = prefilled(room.create(FULL))
     assert room.budget.used_bytes == 12 * SLAB
     # Four full slabs are read by all, the others are each fork's own.
@@ -388,8 +388,8 @@ def test_forks_of_one_history_are_admitted_by_what_they_do_not_share(hashing):
     assert room.budget.used_bytes == (12 + 8) * SLAB
 
 
-def test_sessions_that_share_are_evicted_together_when_one_frees_too_little(hashing):
-    room = Fixture(hashing, budget=20 * SLAB)
+def test_sessions_that_share_are_evicted_together_when_one_frees_too_little():
+    room = Fixture(budget=20 * SLAB)
     prefilled(room.create(FULL))
     room.registry.fork("s1")
     assert room.budget.used_bytes == 20 * SLAB
@@ -404,8 +404,8 @@ def test_sessions_that_share_are_evicted_together_when_one_frees_too_little(hash
     assert room.budget.used_bytes == 20 * SLAB
 
 
-def test_a_family_that_shares_all_it_needs_goes_as_a_whole(hashing):
-    room = Fixture(hashing, budget=20 * SLAB)
+def test_a_family_that_shares_all_it_needs_goes_as_a_whole():
+    room = Fixture(budget=20 * SLAB)
     prefilled(room.create(FULL))
     room.registry.fork("s1")
     room.now += 100.0
@@ -414,9 +414,9 @@ def test_a_family_that_shares_all_it_needs_goes_as_a_whole(hashing):
     assert room.budget.used_bytes == 9 * SLAB
 
 
-def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared(hashing):
+def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared():
     """The oldest frees a little, the next all that is needed: only that one goes."""
-    room = Fixture(hashing, budget=20 * SLAB)
+    room = Fixture(budget=20 * SLAB)
     for capacity in (16, 96, 48):
         room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=capacity))
         room.now += 100.0
@@ -424,8 +424,8 @@ def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared(hashing):
     assert room.listed() == ["s1", "s3", "s4"]
 
 
-def test_what_may_be_evicted_counts_as_available(hashing):
-    room = Fixture(hashing, budget=26 * SLAB)
+def test_what_may_be_evicted_counts_as_available():
+    room = Fixture(budget=26 * SLAB)
     prefilled(room.create(FULL))
     room.registry.fork("s1")
     assert room.registry.available_bytes(room.budget) == 6 * SLAB

@@ -25,6 +25,7 @@ from kakeya_fleet.engine.sessions.session_record import Activity
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from tests.support import hash_verifier as hashing
 
 SPECS = [
     CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=3),
@@ -49,12 +50,10 @@ class Waiting:
 
 
 class RegistryMachine(RuleBasedStateMachine):
-    hashing = None
-
     def __init__(self):
         super().__init__()
         self.now = 0.0
-        self.verifier = self.hashing.HashVerifier(context_length=120)
+        self.verifier = hashing.HashVerifier(context_length=120)
         self.numbers = itertools.count()
         self.registry = SessionRegistry(
             clock=lambda: self.now,
@@ -99,7 +98,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     def expected(self, name, count):
         spec = self.registry.get(name).session.spec
-        return self.hashing.expected_stream(self.texts[name], spec, count, SEEDED)
+        return hashing.expected_stream(self.texts[name], spec, count, SEEDED)
 
     @rule(spec=st.sampled_from(SPECS), tokens=TOKENS)
     def create(self, spec, tokens):
@@ -132,8 +131,8 @@ class RegistryMachine(RuleBasedStateMachine):
     def growth(self, name, length):
         """Bytes that the memory of a session that grows lacks for so many positions."""
         session = self.registry.get(name).session
-        slots = self.hashing.SEGMENT * -(-length // self.hashing.SEGMENT)
-        lacking = slots * self.hashing.SLOT_BYTES - session.memory_bytes
+        slots = hashing.SEGMENT * -(-length // hashing.SEGMENT)
+        lacking = slots * hashing.SLOT_BYTES - session.memory_bytes
         return max(0, lacking) if session.spec.grows else 0
 
     @precondition(live)
@@ -258,9 +257,9 @@ class RegistryMachine(RuleBasedStateMachine):
             assert record.session.history[:] == self.texts[record.session_id]
             spec = record.session.spec
             if spec.grows:
-                assert record.session.memory_bytes <= self.hashing.SLAB_BYTES + (
+                assert record.session.memory_bytes <= hashing.SLAB_BYTES + (
                     (len(self.texts[record.session_id]) + self.verifier.info.width)
-                    * self.hashing.SLOT_BYTES
+                    * hashing.SLOT_BYTES
                 )
             else:
                 assert record.session.memory_bytes == self.verifier.bytes_needed(spec)
@@ -282,11 +281,7 @@ class RegistryMachine(RuleBasedStateMachine):
         assert self.verifier.pool.used_bytes == 0
 
 
-def test_every_life_of_sessions_is_as_the_model_says(hashing):
-    class Machine(RegistryMachine):
-        """The machine with this room's verifier."""
-
-    Machine.hashing = hashing
+def test_every_life_of_sessions_is_as_the_model_says():
     run_state_machine_as_test(
-        Machine, settings=settings(deadline=None, max_examples=100, stateful_step_count=40)
+        RegistryMachine, settings=settings(deadline=None, max_examples=100, stateful_step_count=40)
     )
