@@ -9,7 +9,7 @@ from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, Session
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
-class AllObservers:
+class AllObservers(SessionObserver):
     """Tells each of its observers what it hears, in their order."""
 
     def __init__(self, observers: Sequence[SessionObserver]) -> None:

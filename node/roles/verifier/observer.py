@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kakeya_fleet.engine.speculation.generation_report import BlockTiming, Done, DropReason
 from kakeya_fleet.fleet.placement.plan import Placement
@@ -41,8 +41,8 @@ class Finished:
     started_at: float = 0.0
 
 
-class SessionObserver(Protocol):
-    """Hears of every session of a node, in order, on the event loop's thread.
+class SessionObserver:
+    """Hears of every session of a node, in order, on the event loop's thread; here, to no effect.
 
     Calls must return at once and raise nothing. Between `began` and the `finished` or
     `left` that follows it, no other generation of that session begins.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome
+from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, SessionObserver
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.speculation.generation_report import BlockTiming
@@ -17,7 +17,7 @@ LEFT = "left"
 """The `end` of a generation that was cancelled by its client, or failed."""
 
 
-class SessionMetrics:
+class SessionMetrics(SessionObserver):
     """A `SessionObserver`; `clock` gives monotonic seconds."""
 
     def __init__(self, metrics: NodeMetrics, clock: Callable[[], float]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome
+from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, SessionObserver
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession, planned
 from kakeya_fleet.node.roles.verifier.report_wire import (
     activity_to_wire,
@@ -59,7 +59,7 @@ def _ignore() -> None:
     """The listener before there is one."""
 
 
-class SessionWatch:
+class SessionWatch(SessionObserver):
     """A `SessionObserver` that those who watch listen to. Belongs to the event loop's thread."""
 
     def __init__(

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome
+from kakeya_fleet.node.roles.verifier.observer import Outcome, SessionObserver
 from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.sessions.session import Session
-    from kakeya_fleet.engine.speculation.generation_report import BlockTiming
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
@@ -24,7 +23,7 @@ class _Followed:
     counted: int
 
 
-class TruncationWatch:
+class TruncationWatch(SessionObserver):
     """A `SessionObserver`: an event at a session's first forgotten position, counts for all.
 
     A fork begins with what its origin has forgotten: only what it forgets itself counts.
@@ -44,21 +43,9 @@ class TruncationWatch:
         """Counts what was forgotten for these tokens."""
         self._look(session_id)
 
-    def began(self, session_id: str) -> None:
-        """See `SessionObserver.began`."""
-
     def committed(self, session_id: str, token_count: int) -> None:  # noqa: ARG002
         """Counts what was forgotten for these tokens."""
         self._look(session_id)
-
-    def block(self, session_id: str, block: BlockTiming) -> None:
-        """See `SessionObserver.block`."""
-
-    def finished(self, session_id: str, finished: Finished) -> None:
-        """See `SessionObserver.finished`."""
-
-    def left(self, session_id: str) -> None:
-        """See `SessionObserver.left`."""
 
     def idle(self, session_id: str) -> None:
         """Counts what was committed for a client that left before it heard of it."""
