@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from node.archive.session_restorers import RestorerSettings
 from node.groups.group_settings import GroupSource
+from node.links.protocol.settings import LinkSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class RoleSettings:
     """What computes: torch, mlx or auto."""
     links: str = "auto"
     """What carries tensors between nodes: grpc, local, ring or auto."""
+    link_settings: LinkSettings = field(default_factory=LinkSettings)
+    """When links take roads and leave them, and how long they wait for what."""
     host: str = "127.0.0.1"
     """Where an archive listens, at a port of its own."""
     group: GroupSource | None = None

@@ -24,8 +24,7 @@ from node.capability_service import SERVICE_NAME, CapabilityServicer
 from node.config import answerable, is_loopback
 from node.errors import NodeError
 from node.http.server import ServingNode
-from node.links.roads.ring_probe import RingProbe
-from node.links.roads.road_builders import road_builders, wants_ring
+from node.links.roads.host_roads import RingProbe, road_builders, wants_ring
 from node.machine import memory_free_bytes
 from node.membership.card_maker import CardMaker
 from node.membership.exchange_client import ExchangeClient

@@ -11,7 +11,7 @@ from engine.feature_encoder import ContextEncoder
 from fleet.card import ModelOffer
 from node.archive.drafter_folders import drafter_folder
 from node.drafting.served_proposer import ServedProposer
-from node.links.tensor_service import ConditionedProposer
+from node.links.features.feature_links import ConditionedProposer
 from node.proposer_role import load_served_proposer
 from node.role_spec import RoleSpec, named_twice
 from node.watching.model_transfer import ModelTransfer

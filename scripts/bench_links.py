@@ -25,8 +25,7 @@ from typing import Any
 
 import torch
 
-from node.links.contract import LinkClosed, RoadKind
-from node.links.promotion import LinkMode
+from node.links.protocol.contract import LinkClosed, LinkMode, RoadKind
 from node.links.roads.contract import RoadFailed
 from scripts import link_sides
 from scripts.bare_ring import WHOLE, RingFailed

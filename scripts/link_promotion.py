@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from node.links.contract import RoadKind, TensorLink
-from node.links.link_limits import LARGE_BYTES
-from node.links.promotion import LinkMode
+from node.links.protocol.contract import LinkMode, RoadKind, TensorLink
+from node.links.protocol.settings import LARGE_BYTES
 from scripts.intervals import summary
 from scripts.link_sides import OnLink, Peer, builders, link
 

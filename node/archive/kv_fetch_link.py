@@ -30,9 +30,9 @@ from node.archive.kv_read_wire import (
     stored_from_wire,
 )
 from node.archive.restorer_fault import RestorerFault
-from node.links.contract import LinkClosed, TensorLink
-from node.links.link_log import LinkChange, LinkLog
-from node.links.wire_tensor import WireTensor
+from node.links.protocol.changes import LinkChange, LinkLog
+from node.links.protocol.contract import LinkClosed, TensorLink
+from node.links.protocol.tensor import WireTensor
 
 SLACK_BYTES = 64 << 10
 """Of tensors that are no keys and values: one that sends more floods the queue."""

@@ -15,12 +15,12 @@ from engine.restoration.contract import EvictedStore
 from engine.restoration.keys_values_source import KeysValuesSource, OpenSource
 from engine.restoration.shape import EvictedShape
 from fleet.errors import NodeNotFound
-from kakeya.v1 import tensor_pb2 as wire
 from node.archive.kv_fetch_link import FetchWatch, KvLinkSource, LinkNews
 from node.archive.remote_store import RemoteEvictedStore
 from node.archive.restorer_fault import RestorerFault
-from node.links.contract import LinkClosed
-from node.links.open_links import LinkUse, OpenLinks
+from node.links.protocol.contract import LinkClosed, LinkPurpose
+from node.links.protocol.opening import LinkRequest
+from node.links.transport.open_links import LinkUse, OpenLinks
 from node.metrics import NodeMetrics
 from node.planning.fleet_view import FleetView
 
@@ -67,10 +67,8 @@ class KvFetchLinks:
             await asyncio.wait(self._carried)
 
     async def _open(self, node_id: str, archive_id: str, shape: EvictedShape) -> KvLinkSource:
-        request = wire.OpenLinkRequest(
-            sender_node_id=self.fleet.self_id,
-            purpose=wire.LINK_PURPOSE_KEYS_VALUES,
-            archive_id=archive_id,
+        request = LinkRequest(
+            LinkPurpose.KEYS_VALUES, sender_node_id=self.fleet.self_id, archive_id=archive_id
         )
         news = LinkNews()
         try:

@@ -10,6 +10,7 @@ import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from engine.errors import RestorerLost, RestorerRefused
 from engine.positions import CHUNK_KEYS, FINE_SEGMENT
@@ -17,7 +18,6 @@ from engine.restoration.chunk_reads import CHUNKS_UNDER_WAY
 from engine.restoration.contract import Raw
 from engine.restoration.keys_values_source import KvRead
 from engine.restoration.shape import EvictedShape
-from kakeya.v1 import tensor_pb2 as wire
 from node.archive.archives import Archive, Archives
 from node.archive.kv_read_wire import (
     MOST_READS_BYTES,
@@ -29,9 +29,11 @@ from node.archive.kv_read_wire import (
     stored_to_wire,
 )
 from node.archive.piece_memory import PieceMemory
-from node.links.contract import LinkClosed, TensorLink
-from node.links.link_limits import LinkLimits
-from node.links.wire_tensor import WireTensor
+from node.links.protocol.contract import LinkClosed, TensorLink
+from node.links.protocol.opening import LinkRequest
+from node.links.protocol.settings import LinkLimits
+from node.links.protocol.tensor import WireTensor
+from node.links.transport.link_service import LinkService
 from node.rpc.refusals import ArchiveNotFound, Draining
 
 PIECE_BYTES = 4 << 20
@@ -47,7 +49,7 @@ THREADS = 4
 class KvReads:
     """The links for keys and values of one node. Belongs to the event loop's thread.
 
-    Has the shape of `node.links.link_handler.LinkHandler`.
+    Implements `node.links.transport.link_service.LinkHandler`.
     """
 
     def __init__(self, archives: Archives, *, deposit_seconds: float = DEPOSIT_SECONDS) -> None:
@@ -55,14 +57,20 @@ class KvReads:
         self._deposit_seconds = deposit_seconds
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="archive-read")
 
-    def check(self, request: wire.OpenLinkRequest) -> LinkLimits:
-        """What a link to the archive takes. Raises `ArchiveNotFound` unless a session uses it."""
-        return link_limits(self._archives.in_use(request.archive_id).opening.shape)
+    def open(self, request: LinkRequest) -> LinkService:
+        """A link to the archive. Raises `ArchiveNotFound` unless a session uses it."""
+        limits = link_limits(self._archives.in_use(request.archive_id).opening.shape)
+        return LinkService(limits, limits.budget_bytes, partial(self._serve, request.archive_id))
 
-    async def serve(self, link: TensorLink, request: wire.OpenLinkRequest) -> None:
+    async def _serve(
+        self,
+        archive_id: str,
+        link: TensorLink,
+        _want_encoder: bool,  # noqa: FBT001
+    ) -> None:
         """Answers reads until the link or the archive ends."""
         try:
-            archive = self._archives.in_use(request.archive_id)
+            archive = self._archives.in_use(archive_id)
             reading = KvReading(link, archive, self._archives, self._threads, self._deposit_seconds)
             await reading.serve()
         except (RestorerRefused, RestorerLost, ArchiveNotFound, Draining, BadRead) as error:

@@ -14,7 +14,7 @@ from fleet.plan import Placement
 from node.archive.attend import AttendAt
 from node.archive.kv_fetch_link import KvLinkSource
 from node.archive.shared_store import HeldRange, SharedEvictedStore
-from node.links.link_log import LinkLog
+from node.links.protocol.changes import LinkLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from node.archive.kv_fetch_links import KvFetchLinks
 from node.archive.next_range import NextRange, RangePart
 from node.archive.session_restorer import RestorerChoice, SessionRestorer
 from node.archive.shared_store import SharedEvictedStore, Sharing
-from node.links.link_log import LinkLog
+from node.links.protocol.changes import LinkLog
 from node.metrics import NodeMetrics
 from node.planning.fleet_view import FleetView
 from node.rpc.refusals import ArchiveFull, NoArchive, RestorerMismatch

@@ -14,7 +14,7 @@ from engine.features import ContextVectors
 from engine.proposers.contract import MAX_BLOCK_SIZE, ConditionedDraftState, Draft, DraftState
 from kakeya.v1 import proposer_pb2 as wire
 from node.drafting.served_proposer import INLINE_TOKENS, ServedProposer
-from node.links.feature_inbox import FeatureInbox
+from node.links.features.feature_inbox import FeatureInbox
 from node.rpc.refusals import TokenizerDiffers
 
 # Tokens of one stream's history. Beyond every model's positions, and 64 MB of

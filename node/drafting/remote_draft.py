@@ -13,7 +13,7 @@ from engine.proposers.contract import Draft
 from kakeya.v1 import proposer_pb2 as wire
 from kakeya.v1 import proposer_pb2_grpc
 from node.drafting.draft_stream import DraftStream
-from node.links.feature_sender import FeatureSender
+from node.links.features.feature_sender import FeatureSender
 
 # A proposer that is there answers an open within its connect and one round
 # trip; a frozen one would hold the call for ever.

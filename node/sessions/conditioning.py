@@ -14,7 +14,7 @@ from fleet.card import ModelOffer, Role
 from fleet.errors import FleetError
 from fleet.plan import Placement
 from node.drafting.served_proposer import ServedProposer
-from node.links.encoder_fetch import EncoderShelf, EncoderUnavailable, ProposerAddress
+from node.links.features.encoder_fetch import EncoderShelf, EncoderUnavailable, ProposerAddress
 from node.planning.fleet_view import FleetView
 
 # Longest that a prompt or a generation waits for an encoder. What is computed without

@@ -16,9 +16,9 @@ from fleet.card import ModelOffer, Role
 from fleet.errors import FleetError
 from fleet.plan import Placement
 from node.drafting.remote_draft import OPEN_TIMEOUT_SECONDS, RemoteDraftSource
-from node.links.encoder_fetch import ProposerAddress
-from node.links.feature_sender import FeatureSender, ReadFeatures
-from node.links.link_log import LinkLog
+from node.links.features.encoder_fetch import ProposerAddress
+from node.links.features.feature_sender import FeatureSender, ReadFeatures
+from node.links.protocol.changes import LinkLog
 from node.sessions.breaker_book import SharedSpeculationState
 from node.sessions.conditioning import Conditioning
 from node.sessions.surroundings import Surroundings

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.generation_report import Done, DropReason
 from fleet.plan import Placement
-from node.links.link_log import LinkChange
+from node.links.protocol.changes import LinkChange
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from engine.speculation.loops import LoopWatch
 from fleet.plan import Plan
 from fleet.quantities import bytes_text
 from node.archive.session_restorers import SessionRestorer
-from node.links.link_log import LinkChange
+from node.links.protocol.changes import LinkChange
 from node.sessions.pairing import Pairing
 from node.sessions.runtime_wire import SessionSpec
 from node.sessions.served_verifier import ServedVerifier

@@ -13,7 +13,7 @@ from engine.verifier import VerifierInfo
 from fleet.errors import FleetError, ModelNotFound, NoPlacement
 from fleet.plan import Placement, Plan
 from node.drafting.remote_draft import RemoteDraftSource
-from node.links.link_log import LinkLog
+from node.links.protocol.changes import LinkLog
 from node.sessions.conditioning import Conditioning
 from node.sessions.draft_connections import DraftConnections, key_of
 from node.sessions.runtime_wire import SessionSpec, SpeculationChoice

@@ -24,9 +24,8 @@ from node.archive.attend import ATTENDING
 from node.archive.opening import KINDS as RESTORER_KINDS
 from node.archive.session_restorer import SessionRestorer, placed
 from node.archive.shared_store import HeldRange
-from node.links.link_end import PURPOSES
-from node.links.link_log import LinkChange
-from node.links.used_road import TRANSPORTS
+from node.links.protocol.changes import LinkChange
+from node.links.transport.wire import PURPOSES, TRANSPORTS
 from node.planning.plan_wire import kv_strategy_to_wire, placement_to_wire, plan_to_wire
 from node.sessions.observer import Outcome
 from node.sessions.session_activity import SessionActivity

@@ -8,8 +8,8 @@ from engine.generation_report import DropReason
 from engine.session_store import EndReason
 from engine.speculation.breaker import Breaker
 from fleet.plan import Placement
-from node.links.contract import LinkPurpose, RoadKind
-from node.links.link_log import ChangeCause, LinkChange
+from node.links.protocol.changes import ChangeCause, LinkChange
+from node.links.protocol.contract import LinkPurpose, RoadKind
 from node.sessions.open_session import OpenSession
 from node.watching.event_log import EventKind, EventLog, Severity
 

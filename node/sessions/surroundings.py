@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from node.drafting.served_proposer import ServedProposer
-from node.links.encoder_fetch import EncoderShelf
-from node.links.open_links import OpenLinks
+from node.links.features.encoder_fetch import EncoderShelf
+from node.links.transport.open_links import OpenLinks
 from node.planning.fleet_view import FleetView
 from node.planning.planner import Planner
 from node.sessions.breaker_book import BreakerBook

@@ -7,7 +7,7 @@ import pytest
 import node.running_node
 from fleet.card_rules import check_card
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.links.roads.ring_probe import RingProbe
+from node.links.roads.host_roads import RingProbe
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from engine.restoration.contract import EvictedStore
 from engine.restoration.shape import EvictedShape
-from kakeya.v1 import tensor_pb2 as wire
 from node.archive.archives import Archive, Archives
 from node.archive.kv_fetch_link import FetchWatch, KvLinkSource
 from node.archive.kv_reads import KvReads
 from node.archive.opening import Opening
 from node.archive.restorer_fault import RestorerFault
-from node.links.contract import LinkClosed
-from node.links.wire_tensor import WireTensor
+from node.links.protocol.contract import LinkClosed, LinkPurpose
+from node.links.protocol.opening import LinkRequest
+from node.links.protocol.tensor import WireTensor
 
 SECONDS = 5.0
 
@@ -117,12 +117,12 @@ class Fetching:
     async def source(self, archive: Archive) -> KvLinkSource:
         caller, served = self.link()
         self.ends.append((caller, served))
-        request = wire.OpenLinkRequest(archive_id=archive.archive_id)
-        self.reads.check(request)
+        request = LinkRequest(LinkPurpose.KEYS_VALUES, archive_id=archive.archive_id)
+        service = self.reads.open(request)
 
         async def serve() -> None:
             try:
-                await self.reads.serve(served, request)
+                await service.serve(served, False)
             except LinkClosed:
                 return
             finally:

@@ -20,12 +20,12 @@ from engine.errors import RestorerLost
 from engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from engine.restoration.keys_values_source import KvRead
 from engine.restoration.shape import EvictedShape
-from kakeya.v1 import tensor_pb2 as wire
 from node.archive import kv_reads
 from node.archive.kv_read_wire import reads_to_wire, refusal_from_wire
 from node.archive.restorer_fault import RestorerFault
-from node.links.contract import LinkClosed
-from node.links.wire_tensor import WireTensor
+from node.links.protocol.contract import LinkClosed, LinkPurpose
+from node.links.protocol.opening import LinkRequest
+from node.links.protocol.tensor import TensorDtype, WireTensor
 from node.rpc.refusals import ArchiveNotFound
 
 SECONDS = 5.0
@@ -188,7 +188,7 @@ LIES = {
         tensor, shape=(2, 1, tensor.shape[1] * tensor.shape[2], tensor.shape[3])
     ),
     "another format": lambda tensor: replace(
-        tensor, dtype=wire.TENSOR_DTYPE_INT8, shape=(len(tensor.data),)
+        tensor, dtype=TensorDtype.INT8, shape=(len(tensor.data),)
     ),
     "half": lambda tensor: replace(
         tensor, shape=(1, *tensor.shape[1:]), data=tensor.data[: len(tensor.data) // 2]
@@ -246,8 +246,8 @@ async def test_only_an_archive_in_use_can_be_read(made: Any, evicted_stores: Mod
     waiting = fetching.archives.open(kept.archive.opening)
     for archive_id in ("", "nobody", waiting.archive_id):
         with pytest.raises(ArchiveNotFound):
-            fetching.reads.check(wire.OpenLinkRequest(archive_id=archive_id))
-    fetching.reads.check(wire.OpenLinkRequest(archive_id=kept.archive.archive_id))
+            fetching.reads.open(LinkRequest(LinkPurpose.KEYS_VALUES, archive_id=archive_id))
+    fetching.reads.open(LinkRequest(LinkPurpose.KEYS_VALUES, archive_id=kept.archive.archive_id))
 
 
 @pytest.mark.parametrize(

@@ -22,16 +22,16 @@ from engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from engine.restoration.keys_values_source import KvRead
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
-from kakeya.v1 import tensor_pb2 as wire
 from node.archive.attend import AttendAt
 from node.archive.kv_fetch_links import KvFetchLinks
 from node.archive.kv_read_wire import MOST_READS, BadRead, reads_from_wire, reads_to_wire
 from node.archive.kv_reads import MOST_UNDER_WAY_BYTES, link_limits
 from node.archive.session_restorer import RestorerChoice, SessionRestorer
 from node.archive.session_restorers import Restorers, RestorerSettings
-from node.links.contract import LinkClosed, LinkPurpose, RoadKind
-from node.links.link_log import ChangeCause, LinkChange, LinkLog
-from node.links.link_table import LinkTable
+from node.links.protocol.changes import ChangeCause, LinkChange, LinkLog
+from node.links.protocol.contract import LinkClosed, LinkPurpose, RoadKind
+from node.links.protocol.opening import LinkRequest
+from node.links.transport.link_table import ServingSettings
 from node.metrics import NodeMetrics
 from node.sessions.open_session import OpenSession
 
@@ -64,17 +64,15 @@ def test_a_link_takes_what_a_verifier_asks_for_ahead_and_no_more_than_its_wire_n
     assert link_limits(large).budget_bytes == MOST_UNDER_WAY_BYTES
 
 
-async def test_many_sessions_of_a_large_model_read_back_at_once() -> None:
-    table = LinkTable(lambda: 0.0)
-    for _ in range(64):
-        table.open_for(wire.OpenLinkRequest(), None, link_limits(shape_of(8, 128)).budget_bytes)
-    assert len(table) == 64
+def test_many_sessions_of_a_large_model_read_back_at_once() -> None:
+    budget_bytes = link_limits(shape_of(8, 128)).budget_bytes
+    assert 64 * budget_bytes <= ServingSettings().most_bytes
 
 
 async def test_the_servicer_keeps_to_what_the_handler_says(made: Any) -> None:
     ends, _store = made
-    request = wire.OpenLinkRequest(archive_id="0")
-    assert ends.reads.check(request) == link_limits(ends.shape)
+    request = LinkRequest(LinkPurpose.KEYS_VALUES, archive_id="0")
+    assert ends.reads.open(request).limits == link_limits(ends.shape)
 
 
 def test_a_request_of_very_many_reads_is_none() -> None:

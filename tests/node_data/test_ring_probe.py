@@ -6,11 +6,10 @@ import sys
 
 import pytest
 
-from node.links.contract import RoadKind
+from node.links.protocol.contract import RoadKind
 from node.links.roads.contract import RoadFailed
-from node.links.roads.ring_probe import RingProbe
+from node.links.roads.host_roads import RingProbe, road_builders, wants_ring
 from node.links.roads.ring_road import RingRoads
-from node.links.roads.road_builders import road_builders, wants_ring
 
 ring = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")
 

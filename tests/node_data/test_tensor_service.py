@@ -14,18 +14,21 @@ from engine.features import FeatureSpec
 from fleet.card import ModelKind, ModelOffer, Role
 from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.encoder_fetch import (
+from node.links.features.encoder_fetch import (
     EncoderShelf,
     EncoderUnavailable,
     ProposerAddress,
     fetch_encoder,
 )
-from node.links.feature_inbox import FEATURES
-from node.links.link_table import LinkTable
-from node.links.open_links import OpenLinks
-from node.links.tensor_chunks import chunks_of
-from node.links.tensor_service import ConditionedProposer, TensorServicer, weights_tensor
-from node.links.wire_tensor import from_floats, to_floats
+from node.links.features.feature_inbox import FEATURES
+from node.links.features.feature_links import ConditionedProposer, FeatureLinks, weights_tensor
+from node.links.protocol.chunks import chunks_of
+from node.links.protocol.contract import LinkPurpose
+from node.links.protocol.tensor import from_floats, to_floats
+from node.links.transport.link_table import LinkTable, ServingSettings
+from node.links.transport.open_links import OpenLinks
+from node.links.transport.tensor_service import TensorServicer
+from node.links.transport.wire import message_to_wire
 from node.metrics import NodeMetrics
 from node.rpc.error_interceptor import ErrorInterceptor
 
@@ -41,9 +44,16 @@ class Served:
     def __init__(self, weights):
         self.metrics = NodeMetrics()
         self.now = 0.0
-        self.table = LinkTable(lambda: self.now, most_links=4, idle_seconds=10.0)
+        settings = ServingSettings(most_links=4, idle_seconds=10.0)
+        self.table = LinkTable(lambda: self.now, settings)
         proposers = {"drafter": ConditionedProposer(weights, HIDDEN, "target" * 8)}
-        self.servicer = TensorServicer(proposers, self.table, self.metrics)
+        self.features = FeatureLinks(proposers, self.table)
+        self.servicer = TensorServicer(
+            self.table,
+            self.metrics,
+            OpenLinks(metrics=self.metrics),
+            {LinkPurpose.FEATURES: self.features},
+        )
         self.server = grpc.aio.server(interceptors=[ErrorInterceptor(self.metrics)])
         tensor_pb2_grpc.add_TensorServiceServicer_to_server(self.servicer, self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
@@ -175,15 +185,17 @@ async def test_a_closed_channel_is_no_encoder(served, weights):
 
 def features(link_id, tensor_id, first, values):
     tensor = from_floats(FEATURES, np.asarray(values, np.float32), first_position=first)
-    return [
-        wire.StreamTensorsRequest(chunk=chunk) for chunk in chunks_of(tensor, link_id, tensor_id)
-    ]
+    requests = []
+    for chunk in chunks_of(tensor, link_id, tensor_id):
+        requests.append(wire.StreamTensorsRequest())
+        message_to_wire(chunk, requests[-1])
+    return requests
 
 
 async def test_deltas_arrive_and_bad_ones_are_asked_for_again_or_dropped(served, calls):
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
-    inbox = served.table.find(link_id).inbox
+    inbox = served.features.inbox(link_id)
     sent = [
         *features(link_id, 1, 0, np.zeros((3, WIDTH))),
         *features(link_id, 2, 3, np.full((2, WIDTH), np.nan)),
@@ -230,7 +242,7 @@ async def test_chunks_out_of_order_end_the_link_and_no_other(served, calls, spoi
     await calls.until(lambda: served.table.find(link_id) is None)
     (request,) = features(other, 1, 0, np.zeros((1, WIDTH)))
     await staying.write(request)
-    inbox = served.table.find(other).inbox
+    inbox = served.features.inbox(other)
     await calls.until(lambda: inbox.end == 1)
 
 
@@ -283,7 +295,7 @@ async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served,
     assert "no road" in answer.reason
     (request,) = features(link_id, 1, 0, np.zeros((1, WIDTH)))
     await call.write(request)
-    inbox = served.table.find(link_id).inbox
+    inbox = served.features.inbox(link_id)
     await calls.until(lambda: inbox.end == 1)
     # A generation is proposed once.
     await call.write(wire.StreamTensorsRequest(road=proposal))

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from node.links.contract import RoadKind  # noqa: E402
+from node.links.protocol.contract import RoadKind  # noqa: E402
 from scripts.bare_ring import WHOLE, pieces  # noqa: E402
 from scripts.bench_links import WAYS, cell, main, repeats_of  # noqa: E402
 from scripts.link_promotion import NOISE, Chosen, conclusions, goal_met  # noqa: E402

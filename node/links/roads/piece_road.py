@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from node.links.contract import RoadKind
+from node.links.protocol.contract import RoadKind
 from node.links.roads.piece_directions import PieceReceiver, PieceSender
 from node.links.roads.road_fault import RoadFault
 from node.links.roads.segment import Segment
