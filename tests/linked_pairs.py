@@ -11,24 +11,24 @@ from dataclasses import dataclass
 import grpc.aio
 
 from kakeya.v1 import tensor_pb2_grpc
-from node.links.ends.control_stream import ControlEnded, Packed
-from node.links.ends.link_end import LinkEnd, LinkIdentity
-from node.links.protocol.changes import LinkLog
-from node.links.protocol.contract import LinkMode, LinkPurpose, RoadKind, TensorLink
-from node.links.protocol.messages import Chunk, Message
-from node.links.protocol.opening import LinkRequest
-from node.links.protocol.settings import LinkLimits, LinkSettings
-from node.links.roads.contract import RoadBuilder
-from node.links.roads.host_roads import RingProbe
-from node.links.roads.ring_road import RingRoads
-from node.links.roads.shared_memory_road import SharedMemoryRoads
-from node.links.transport.link_service import LinkService
-from node.links.transport.link_table import LinkTable
-from node.links.transport.open_links import LinkUse, OpenLinks
-from node.links.transport.tensor_service import TensorServicer
-from node.metrics import NodeMetrics
-from node.rpc.error_interceptor import ErrorInterceptor
-from node.rpc.grpc_settings import client_options, server_options
+from kakeya_fleet.node.links.ends.control_stream import ControlEnded, Packed
+from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity
+from kakeya_fleet.node.links.protocol.changes import LinkLog
+from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose, RoadKind, TensorLink
+from kakeya_fleet.node.links.protocol.messages import Chunk, Message
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.protocol.settings import LinkLimits, LinkSettings
+from kakeya_fleet.node.links.roads.contract import RoadBuilder
+from kakeya_fleet.node.links.roads.host_roads import RingProbe
+from kakeya_fleet.node.links.roads.ring_road import RingRoads
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links.transport.link_service import LinkService
+from kakeya_fleet.node.links.transport.link_table import LinkTable
+from kakeya_fleet.node.links.transport.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
+from kakeya_fleet.node.rpc.grpc_settings import client_options, server_options
 
 PURPOSE = LinkPurpose.FEATURES
 REQUEST = LinkRequest(PURPOSE, sender_node_id="caller")

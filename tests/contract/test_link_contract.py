@@ -9,9 +9,9 @@ import zlib
 import numpy as np
 import pytest
 
-from node.links.protocol.contract import LinkClosed, LinkPurpose, RoadKind
-from node.links.protocol.settings import LinkLimits
-from node.links.protocol.tensor import TensorDtype, WireTensor, from_buffer
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose, RoadKind
+from kakeya_fleet.node.links.protocol.settings import LinkLimits
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_buffer
 
 KINDS = ["memory", "grpc", "local"]
 MIB = 1 << 20

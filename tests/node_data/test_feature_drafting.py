@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from engine.speculation.breaker import BAD_BLOCKS_TO_OPEN
-from fleet.liveness import Liveness
-from fleet.plan import Placement, Trial
 from kakeya.v1 import runtime_pb2
-from node.links.features.feature_sender import FeatureStream
-from node.links.protocol.chunks import chunk_of
+from kakeya_fleet.engine.speculation.breaker import BAD_BLOCKS_TO_OPEN
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.placement.plan import Placement, Trial
+from kakeya_fleet.node.links.features.feature_sender import FeatureStream
+from kakeya_fleet.node.links.protocol.chunks import chunk_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -219,7 +219,7 @@ async def test_corrupt_vectors_are_sent_again_and_cost_nothing(
         chunk = chunk_of(*given)
         return replace(chunk, crc32c=chunk.crc32c ^ (sent % 3 == 2))
 
-    monkeypatch.setattr("node.links.ends.tensor_sender.chunk_of", spoilt)
+    monkeypatch.setattr("kakeya_fleet.node.links.ends.tensor_sender.chunk_of", spoilt)
     before = proposer.metric("kakeya_tensors_refused_total", fault="corrupt")
     session = await paired(client)
     stream = await client.generate(session, TOKENS)

@@ -7,9 +7,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from node.links.features.feature_inbox import FEATURES, FeatureInbox
-from node.links.protocol.chunks import RefusedTensor, TensorFault
-from node.links.protocol.tensor import TensorDtype, WireTensor, from_floats
+from kakeya_fleet.node.links.features.feature_inbox import FEATURES, FeatureInbox
+from kakeya_fleet.node.links.protocol.chunks import RefusedTensor, TensorFault
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_floats
 
 WIDTH = 4
 FLOAT32, BFLOAT16, INT8 = TensorDtype.FLOAT32, TensorDtype.BFLOAT16, TensorDtype.INT8

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.restoration.keys_values_source import KvRead
-from node.archive.kv_read_wire import (
+from kakeya_fleet.engine.restoration.keys_values_source import KvRead
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype
+from kakeya_fleet.node.roles.archive.kv_read_wire import (
     MOST_REFUSAL_BYTES,
     BadRead,
     piece_from_wire,
@@ -20,7 +21,6 @@ from node.archive.kv_read_wire import (
     stored_from_wire,
     stored_to_wire,
 )
-from node.links.protocol.tensor import TensorDtype
 
 
 def test_reads_and_pieces_keep_their_layout() -> None:

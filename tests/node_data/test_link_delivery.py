@@ -10,18 +10,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from node.links.protocol.changes import ChangeCause
-from node.links.protocol.contract import LinkMode, RoadKind
-from node.links.protocol.delivery import (
+from kakeya_fleet.node.links.protocol.changes import ChangeCause
+from kakeya_fleet.node.links.protocol.contract import LinkMode, RoadKind
+from kakeya_fleet.node.links.protocol.delivery import (
     CHUNKS,
     MOST_CORRUPT_TIMES,
     MOST_TENSORS,
     Arrivals,
     Outbox,
 )
-from node.links.protocol.messages import RoadMessage, RoadStep
-from node.links.protocol.promotion import MOST_CLEARING, NONCE_BYTES, step
-from node.links.protocol.promotion_events import (
+from kakeya_fleet.node.links.protocol.messages import RoadMessage, RoadStep
+from kakeya_fleet.node.links.protocol.promotion import MOST_CLEARING, NONCE_BYTES, step
+from kakeya_fleet.node.links.protocol.promotion_events import (
     Answer,
     Broke,
     Build,
@@ -44,12 +44,12 @@ from node.links.protocol.promotion_events import (
     Unavailable,
     Use,
 )
-from node.links.protocol.promotion_state import opened
-from node.links.protocol.road_use import takes_road
-from node.links.protocol.settings import LARGE_BYTES, LinkSettings
-from node.links.protocol.tensor import TensorDtype, WireTensor
-from node.links.protocol.trial import SAMPLES, WORTH
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.protocol.promotion_state import opened
+from kakeya_fleet.node.links.protocol.road_use import takes_road
+from kakeya_fleet.node.links.protocol.settings import LARGE_BYTES, LinkSettings
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor
+from kakeya_fleet.node.links.protocol.trial import SAMPLES, WORTH
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 BUDGET = 100
 

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.links.protocol.changes import ChangeCause
-from node.links.protocol.contract import LinkMode, RoadKind
-from node.links.protocol.messages import RoadMessage, RoadStep
-from node.links.protocol.promotion import (
+from kakeya_fleet.node.links.protocol.changes import ChangeCause
+from kakeya_fleet.node.links.protocol.contract import LinkMode, RoadKind
+from kakeya_fleet.node.links.protocol.messages import RoadMessage, RoadStep
+from kakeya_fleet.node.links.protocol.promotion import (
     MOST_CLEARING,
     MOST_TERM_CHARACTERS,
     NONCE_BYTES,
     due,
     step,
 )
-from node.links.protocol.promotion_events import (
+from kakeya_fleet.node.links.protocol.promotion_events import (
     Answer,
     Broke,
     Build,
@@ -39,11 +39,11 @@ from node.links.protocol.promotion_events import (
     Unavailable,
     Use,
 )
-from node.links.protocol.promotion_state import opened
-from node.links.protocol.road_use import IN_A_ROW, is_compared, takes_road
-from node.links.protocol.settings import LARGE_BYTES, LinkSettings
-from node.links.protocol.trial import SAMPLES, RoadTrial, Verdict
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.protocol.promotion_state import opened
+from kakeya_fleet.node.links.protocol.road_use import IN_A_ROW, is_compared, takes_road
+from kakeya_fleet.node.links.protocol.settings import LARGE_BYTES, LinkSettings
+from kakeya_fleet.node.links.protocol.trial import SAMPLES, RoadTrial, Verdict
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 LOCAL, RING, GRPC = RoadKind.LOCAL, RoadKind.RING, RoadKind.GRPC
 LARGE = 1 << 20

@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from kakeya.v1 import placement_pb2, runtime_pb2
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.protocol.changes import ChangeCause, LinkChange, LinkLog
-from node.links.protocol.contract import LinkPurpose, RoadKind
-from node.links.protocol.settings import LinkSettings
-from node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links.protocol.changes import ChangeCause, LinkChange, LinkLog
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose, RoadKind
+from kakeya_fleet.node.links.protocol.settings import LinkSettings
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

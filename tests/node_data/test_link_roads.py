@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from node.links.ends.road_driver import MOST_UNSAID
-from node.links.protocol.changes import ChangeCause
-from node.links.protocol.contract import LinkClosed, LinkMode, RoadKind
-from node.links.protocol.messages import RoadMessage, RoadStep
-from node.links.protocol.settings import LinkSettings
-from node.links.protocol.tensor import from_buffer
+from kakeya_fleet.node.links.ends.road_driver import MOST_UNSAID
+from kakeya_fleet.node.links.protocol.changes import ChangeCause
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkMode, RoadKind
+from kakeya_fleet.node.links.protocol.messages import RoadMessage, RoadStep
+from kakeya_fleet.node.links.protocol.settings import LinkSettings
+from kakeya_fleet.node.links.protocol.tensor import from_buffer
 
 LARGE = 100_000
 SHORT = LinkSettings(

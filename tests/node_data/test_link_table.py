@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from node.links.protocol.contract import LinkPurpose, TensorLink
-from node.links.protocol.opening import LinkRequest
-from node.links.protocol.settings import LinkLimits
-from node.links.transport.link_service import LinkService
-from node.links.transport.link_table import LinkTable, ServingSettings
-from node.rpc.refusals import TooManyLinks
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose, TensorLink
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.protocol.settings import LinkLimits
+from kakeya_fleet.node.links.transport.link_service import LinkService
+from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
+from kakeya_fleet.node.rpc.refusals import TooManyLinks
 
 REQUEST = LinkRequest(LinkPurpose.FEATURES)
 SETTINGS = ServingSettings(most_links=3, most_bytes=100)

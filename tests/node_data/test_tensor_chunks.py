@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import BadParameters
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.protocol.bfloat16 import from_bfloat16, to_bfloat16
-from node.links.protocol.chunks import (
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.node.links.protocol.bfloat16 import from_bfloat16, to_bfloat16
+from kakeya_fleet.node.links.protocol.chunks import (
     CHUNK_BYTES,
     RefusedTensor,
     TensorAssembler,
@@ -20,8 +20,8 @@ from node.links.protocol.chunks import (
     chunks_of,
     crc32c,
 )
-from node.links.protocol.contract import RoadKind
-from node.links.protocol.messages import (
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.protocol.messages import (
     Announcement,
     Chunk,
     RoadMessage,
@@ -29,9 +29,9 @@ from node.links.protocol.messages import (
     Taken,
     TensorHead,
 )
-from node.links.protocol.tensor import TensorDtype, WireTensor, from_floats, to_floats
-from node.links.transport.wire import message_from_wire, message_to_wire
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_floats, to_floats
+from kakeya_fleet.node.links.transport.wire import message_from_wire, message_to_wire
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 LINK = "link"
 

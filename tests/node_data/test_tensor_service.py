@@ -9,28 +9,32 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from engine.feature_encoder import ContextEncoder, EncoderWeights
-from engine.features import FeatureSpec
-from fleet.card import ModelKind, ModelOffer, Role
 from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.features.encoder_fetch import (
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.features import FeatureSpec
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.node.links.features.encoder_fetch import (
     EncoderShelf,
     EncoderUnavailable,
     ProposerAddress,
     fetch_encoder,
 )
-from node.links.features.feature_inbox import FEATURES
-from node.links.features.feature_links import ConditionedProposer, FeatureLinks, weights_tensor
-from node.links.protocol.chunks import chunks_of
-from node.links.protocol.contract import LinkPurpose
-from node.links.protocol.tensor import from_floats, to_floats
-from node.links.transport.link_table import LinkTable, ServingSettings
-from node.links.transport.open_links import OpenLinks
-from node.links.transport.tensor_service import TensorServicer
-from node.links.transport.wire import message_to_wire
-from node.metrics import NodeMetrics
-from node.rpc.error_interceptor import ErrorInterceptor
+from kakeya_fleet.node.links.features.feature_inbox import FEATURES
+from kakeya_fleet.node.links.features.feature_links import (
+    ConditionedProposer,
+    FeatureLinks,
+    weights_tensor,
+)
+from kakeya_fleet.node.links.protocol.chunks import chunks_of
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose
+from kakeya_fleet.node.links.protocol.tensor import from_floats, to_floats
+from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
+from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
+from kakeya_fleet.node.links.transport.wire import message_to_wire
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from node.links.protocol.contract import RoadKind
-from node.links.protocol.messages import Message
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.protocol.messages import Message
 
 Packed = object
 """A message as its stream carries it."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from node.links.protocol.changes import ChangeCause
-from node.links.protocol.chunks import TensorFault
-from node.links.protocol.contract import RoadKind
-from node.metrics import NodeMetrics
+from kakeya_fleet.node.links.protocol.changes import ChangeCause
+from kakeya_fleet.node.links.protocol.chunks import TensorFault
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.metrics import NodeMetrics
 
 _RECENT = 16
 

@@ -9,24 +9,30 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from engine.errors import BadParameters
-from node.links.ends.control_stream import ControlEnded, ControlStream
-from node.links.ends.link_counts import LinkCounts
-from node.links.ends.road_driver import RoadDriver
-from node.links.ends.shared_parts import SharedParts
-from node.links.ends.tensor_receiver import TakeTensor, TensorReceiver
-from node.links.ends.tensor_sender import TensorSender
-from node.links.protocol.changes import LinkChange
-from node.links.protocol.chunks import TensorFault
-from node.links.protocol.contract import LinkMode, LinkPurpose, LinkState
-from node.links.protocol.messages import Announcement, Chunk, Message, RoadMessage, Taken
-from node.links.protocol.promotion_events import Event, LookAgain, Tick
-from node.links.protocol.promotion_state import Standing, opened
-from node.links.protocol.settings import LinkLimits, LinkSettings
-from node.links.protocol.tensor import WireTensor
-from node.links.roads.contract import RoadBuilder
-from node.metrics import NodeMetrics
-from node.rpc.refusals import Refusal, TensorOutOfOrder
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.node.links.ends.control_stream import ControlEnded, ControlStream
+from kakeya_fleet.node.links.ends.link_counts import LinkCounts
+from kakeya_fleet.node.links.ends.road_driver import RoadDriver
+from kakeya_fleet.node.links.ends.shared_parts import SharedParts
+from kakeya_fleet.node.links.ends.tensor_receiver import TakeTensor, TensorReceiver
+from kakeya_fleet.node.links.ends.tensor_sender import TensorSender
+from kakeya_fleet.node.links.protocol.changes import LinkChange
+from kakeya_fleet.node.links.protocol.chunks import TensorFault
+from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose, LinkState
+from kakeya_fleet.node.links.protocol.messages import (
+    Announcement,
+    Chunk,
+    Message,
+    RoadMessage,
+    Taken,
+)
+from kakeya_fleet.node.links.protocol.promotion_events import Event, LookAgain, Tick
+from kakeya_fleet.node.links.protocol.promotion_state import Standing, opened
+from kakeya_fleet.node.links.protocol.settings import LinkLimits, LinkSettings
+from kakeya_fleet.node.links.protocol.tensor import WireTensor
+from kakeya_fleet.node.links.roads.contract import RoadBuilder
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.refusals import Refusal, TensorOutOfOrder
 
 _log = structlog.get_logger(__name__)
 

@@ -11,14 +11,14 @@ from functools import partial
 
 import structlog
 
-from node.links.ends.road_run import RoadRun
-from node.links.ends.shared_parts import SharedParts
-from node.links.ends.tensor_receiver import TensorReceiver
-from node.links.ends.tensor_sender import TensorSender
-from node.links.protocol.contract import RoadKind
-from node.links.protocol.messages import RoadMessage, RoadStep
-from node.links.protocol.promotion import NONCE_BYTES, due, step
-from node.links.protocol.promotion_events import (
+from kakeya_fleet.node.links.ends.road_run import RoadRun
+from kakeya_fleet.node.links.ends.shared_parts import SharedParts
+from kakeya_fleet.node.links.ends.tensor_receiver import TensorReceiver
+from kakeya_fleet.node.links.ends.tensor_sender import TensorSender
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.protocol.messages import RoadMessage, RoadStep
+from kakeya_fleet.node.links.protocol.promotion import NONCE_BYTES, due, step
+from kakeya_fleet.node.links.protocol.promotion_events import (
     Answer,
     Broke,
     Build,
@@ -38,9 +38,9 @@ from node.links.protocol.promotion_events import (
     Unavailable,
     Use,
 )
-from node.links.protocol.promotion_state import Standing
-from node.links.roads.contract import RoadBuilder, RoadFailed, RoadPlan
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.protocol.promotion_state import Standing
+from kakeya_fleet.node.links.roads.contract import RoadBuilder, RoadFailed, RoadPlan
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 _log = structlog.get_logger(__name__)
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 
-from node.links.protocol.contract import RoadKind
-from node.links.protocol.delivery import Kept
-from node.links.protocol.messages import Announcement
-from node.links.protocol.settings import LinkSettings
-from node.links.roads.contract import Road, RoadPlan, Terms
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.protocol.delivery import Kept
+from kakeya_fleet.node.links.protocol.messages import Announcement
+from kakeya_fleet.node.links.protocol.settings import LinkSettings
+from kakeya_fleet.node.links.roads.contract import Road, RoadPlan, Terms
 
 
 @dataclass(slots=True, eq=False)

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from node.links.ends.link_counts import LinkCounts
-from node.links.protocol.chunks import crc32c
-from node.links.protocol.promotion_events import Event
-from node.links.protocol.promotion_state import Promotion
-from node.links.protocol.settings import INLINE_BYTES, LinkLimits
+from kakeya_fleet.node.links.ends.link_counts import LinkCounts
+from kakeya_fleet.node.links.protocol.chunks import crc32c
+from kakeya_fleet.node.links.protocol.promotion_events import Event
+from kakeya_fleet.node.links.protocol.promotion_state import Promotion
+from kakeya_fleet.node.links.protocol.settings import INLINE_BYTES, LinkLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,24 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from node.links.ends.road_run import RoadRun
-from node.links.ends.shared_parts import SharedParts, checksum
-from node.links.ends.tensor_sender import TensorSender
-from node.links.protocol.chunks import (
+from kakeya_fleet.node.links.ends.road_run import RoadRun
+from kakeya_fleet.node.links.ends.shared_parts import SharedParts, checksum
+from kakeya_fleet.node.links.ends.tensor_sender import TensorSender
+from kakeya_fleet.node.links.protocol.chunks import (
     Piece,
     RefusedTensor,
     TensorAssembler,
     TensorFault,
     check_head,
 )
-from node.links.protocol.contract import LinkClosed, RoadKind
-from node.links.protocol.delivery import MOST_TENSORS, Arrivals
-from node.links.protocol.messages import Announcement, Chunk, RoadMessage, RoadStep
-from node.links.protocol.promotion_events import Received
-from node.links.protocol.settings import INLINE_BYTES, LARGE_BYTES
-from node.links.protocol.tensor import WireTensor
-from node.links.roads.contract import Road, RoadFailed
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, RoadKind
+from kakeya_fleet.node.links.protocol.delivery import MOST_TENSORS, Arrivals
+from kakeya_fleet.node.links.protocol.messages import Announcement, Chunk, RoadMessage, RoadStep
+from kakeya_fleet.node.links.protocol.promotion_events import Received
+from kakeya_fleet.node.links.protocol.settings import INLINE_BYTES, LARGE_BYTES
+from kakeya_fleet.node.links.protocol.tensor import WireTensor
+from kakeya_fleet.node.links.roads.contract import Road, RoadFailed
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 TakeTensor = Callable[[WireTensor], None]
 """Takes each tensor as it arrives, in place of `receive`. Raises `RefusedTensor`."""

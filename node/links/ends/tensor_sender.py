@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from node.links.ends.control_stream import ControlStream, Packed
-from node.links.ends.road_run import RoadRun
-from node.links.ends.shared_parts import SharedParts, checksum
-from node.links.protocol.chunks import CHUNK_BYTES, chunk_of, offsets_of
-from node.links.protocol.contract import LinkClosed
-from node.links.protocol.delivery import CHUNKS, Kept, Outbox
-from node.links.protocol.messages import Announcement, RoadMessage, Taken, head_of
-from node.links.protocol.promotion_events import SetOut, Timed, Took
-from node.links.protocol.road_use import is_compared, takes_road
-from node.links.protocol.settings import INLINE_BYTES, LARGE_BYTES
-from node.links.protocol.tensor import WireTensor
+from kakeya_fleet.node.links.ends.control_stream import ControlStream, Packed
+from kakeya_fleet.node.links.ends.road_run import RoadRun
+from kakeya_fleet.node.links.ends.shared_parts import SharedParts, checksum
+from kakeya_fleet.node.links.protocol.chunks import CHUNK_BYTES, chunk_of, offsets_of
+from kakeya_fleet.node.links.protocol.contract import LinkClosed
+from kakeya_fleet.node.links.protocol.delivery import CHUNKS, Kept, Outbox
+from kakeya_fleet.node.links.protocol.messages import Announcement, RoadMessage, Taken, head_of
+from kakeya_fleet.node.links.protocol.promotion_events import SetOut, Timed, Took
+from kakeya_fleet.node.links.protocol.road_use import is_compared, takes_road
+from kakeya_fleet.node.links.protocol.settings import INLINE_BYTES, LARGE_BYTES
+from kakeya_fleet.node.links.protocol.tensor import WireTensor
 
 
 class TensorSender:

@@ -10,16 +10,16 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import TrainedForAnother
-from engine.feature_encoder import EncoderWeights
-from fleet.errors import ModelNotFound
-from node.links.features.feature_inbox import FeatureInbox
-from node.links.protocol.contract import TensorLink
-from node.links.protocol.opening import EncoderDescription, LinkRequest
-from node.links.protocol.settings import LinkLimits
-from node.links.protocol.tensor import WireTensor, from_buffer
-from node.links.transport.link_service import LinkService
-from node.links.transport.link_table import LinkTable
+from kakeya_fleet.engine.contracts.feature_encoder import EncoderWeights
+from kakeya_fleet.engine.errors import TrainedForAnother
+from kakeya_fleet.fleet.errors import ModelNotFound
+from kakeya_fleet.node.links.features.feature_inbox import FeatureInbox
+from kakeya_fleet.node.links.protocol.contract import TensorLink
+from kakeya_fleet.node.links.protocol.opening import EncoderDescription, LinkRequest
+from kakeya_fleet.node.links.protocol.settings import LinkLimits
+from kakeya_fleet.node.links.protocol.tensor import WireTensor, from_buffer
+from kakeya_fleet.node.links.transport.link_service import LinkService
+from kakeya_fleet.node.links.transport.link_table import LinkTable
 
 FC = "fc.weight"
 HIDDEN_NORM = "hidden_norm.weight"

@@ -14,10 +14,10 @@ from enum import StrEnum
 import google_crc32c
 import numpy as np
 
-from node.links.protocol.delivery import Arrivals
-from node.links.protocol.messages import Chunk, TensorHead, head_of
-from node.links.protocol.tensor import WireTensor, tensor_bytes
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.protocol.delivery import Arrivals
+from kakeya_fleet.node.links.protocol.messages import Chunk, TensorHead, head_of
+from kakeya_fleet.node.links.protocol.tensor import WireTensor, tensor_bytes
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 CHUNK_BYTES = 1 << 20
 MAX_NAME_CHARACTERS = 64

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from node.links.protocol.tensor import WireTensor
+from kakeya_fleet.node.links.protocol.tensor import WireTensor
 
 
 class RoadKind(StrEnum):

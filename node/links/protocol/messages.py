@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from node.links.protocol.contract import RoadKind
-from node.links.protocol.tensor import TensorDtype, WireTensor
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from node.links.protocol.contract import LinkPurpose
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose
 
 
 @dataclass(frozen=True, slots=True)

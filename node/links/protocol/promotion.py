@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
-from node.links.protocol.changes import ChangeCause
-from node.links.protocol.contract import ROAD_NAMES, RoadKind
-from node.links.protocol.messages import RoadMessage, RoadStep
-from node.links.protocol.promotion_events import (
+from kakeya_fleet.node.links.protocol.changes import ChangeCause
+from kakeya_fleet.node.links.protocol.contract import ROAD_NAMES, RoadKind
+from kakeya_fleet.node.links.protocol.messages import RoadMessage, RoadStep
+from kakeya_fleet.node.links.protocol.promotion_events import (
     Answer,
     Broke,
     Build,
@@ -43,7 +43,7 @@ from node.links.protocol.promotion_events import (
     Unavailable,
     Use,
 )
-from node.links.protocol.promotion_state import (
+from kakeya_fleet.node.links.protocol.promotion_state import (
     Agreement,
     Pause,
     Phase,
@@ -51,8 +51,8 @@ from node.links.protocol.promotion_state import (
     Standing,
     StandingRoad,
 )
-from node.links.protocol.road_use import received, set_out, timed, why_left
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.protocol.road_use import received, set_out, timed, why_left
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 NONCE_BYTES = 32
 MOST_TERMS = 32

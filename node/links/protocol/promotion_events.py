@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from node.links.protocol.contract import RoadKind
-from node.links.protocol.messages import RoadMessage
-from node.links.protocol.promotion_state import Standing
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.protocol.messages import RoadMessage
+from kakeya_fleet.node.links.protocol.promotion_state import Standing
 
 
 @dataclass(frozen=True, slots=True)

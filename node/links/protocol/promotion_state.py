@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from node.links.protocol.changes import ChangeCause
-from node.links.protocol.contract import ROAD_NAMES, LinkMode, RoadKind
-from node.links.protocol.settings import LinkSettings
-from node.links.protocol.trial import RoadTrial, Verdict, size_class
+from kakeya_fleet.node.links.protocol.changes import ChangeCause
+from kakeya_fleet.node.links.protocol.contract import ROAD_NAMES, LinkMode, RoadKind
+from kakeya_fleet.node.links.protocol.settings import LinkSettings
+from kakeya_fleet.node.links.protocol.trial import RoadTrial, Verdict, size_class
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from node.links.protocol.changes import ChangeCause
-from node.links.protocol.contract import ROAD_NAMES
-from node.links.protocol.promotion_state import Promotion, Standing
-from node.links.protocol.settings import LARGE_BYTES
-from node.links.protocol.trial import Verdict, size_class
+from kakeya_fleet.node.links.protocol.changes import ChangeCause
+from kakeya_fleet.node.links.protocol.contract import ROAD_NAMES
+from kakeya_fleet.node.links.protocol.promotion_state import Promotion, Standing
+from kakeya_fleet.node.links.protocol.settings import LARGE_BYTES
+from kakeya_fleet.node.links.protocol.trial import Verdict, size_class
 
 # Tensors in a row by one way that tell by which the other end sends; a trial makes two.
 IN_A_ROW = 4

@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from node.links.protocol.bfloat16 import from_bfloat16, to_bfloat16
+from kakeya_fleet.node.links.protocol.bfloat16 import from_bfloat16, to_bfloat16
 
 
 class TensorDtype(StrEnum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.protocol.contract import RoadKind
 
 MIN_NONCE_BYTES = 16
 MAX_NONCE_BYTES = 64

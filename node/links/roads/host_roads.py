@@ -6,10 +6,10 @@ import asyncio
 import importlib.util
 import secrets
 
-from node.links.protocol.contract import LinkMode
-from node.links.roads.contract import Road, RoadBuilder, RoadFailed
-from node.links.roads.ring_road import RingRoads
-from node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links.protocol.contract import LinkMode
+from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadFailed
+from kakeya_fleet.node.links.roads.ring_road import RingRoads
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
 HOST = "127.0.0.1"
 READY_SECONDS = 15.0

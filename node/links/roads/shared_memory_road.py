@@ -18,21 +18,28 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.ring_protocol import PROOF_BYTES, Frame, FrameKind, Pieces, is_proof, proof
-from node.links.protocol.contract import RoadKind
-from node.links.roads.contract import Road, RoadFailed, Terms, check_nonce
-from node.links.roads.frame_channel import FrameChannel
-from node.links.roads.meeting import (
+from kakeya_fleet.engine.backends.mlx_ring.protocol import (
+    PROOF_BYTES,
+    Frame,
+    FrameKind,
+    Pieces,
+    is_proof,
+    proof,
+)
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, Terms, check_nonce
+from kakeya_fleet.node.links.roads.frame_channel import FrameChannel
+from kakeya_fleet.node.links.roads.meeting import (
     Meeting,
     connected,
     host_digest,
     read_descriptor,
     read_exactly,
 )
-from node.links.roads.piece_directions import PieceReceiver, PieceSender, Surface
-from node.links.roads.piece_road import PieceRoad, copy_threads
-from node.links.roads.road_fault import RoadFault
-from node.links.roads.segment import Segment, SegmentBudget, make_segment
+from kakeya_fleet.node.links.roads.piece_directions import PieceReceiver, PieceSender, Surface
+from kakeya_fleet.node.links.roads.piece_road import PieceRoad, copy_threads
+from kakeya_fleet.node.links.roads.road_fault import RoadFault
+from kakeya_fleet.node.links.roads.segment import Segment, SegmentBudget, make_segment
 
 SECRET_BYTES = 32
 

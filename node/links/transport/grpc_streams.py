@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import grpc.aio
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.ends.control_stream import ControlEnded, Packed
-from node.links.protocol.contract import RoadKind
-from node.links.protocol.messages import Message
-from node.links.transport.wire import message_from_wire, message_to_wire
+from kakeya_fleet.node.links.ends.control_stream import ControlEnded, Packed
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.protocol.messages import Message
+from kakeya_fleet.node.links.transport.wire import message_from_wire, message_to_wire
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Protocol
 
-from node.links.ends.tensor_receiver import TakeTensor
-from node.links.protocol.contract import TensorLink
-from node.links.protocol.opening import EncoderDescription, LinkRequest
-from node.links.protocol.settings import LinkLimits
+from kakeya_fleet.node.links.ends.tensor_receiver import TakeTensor
+from kakeya_fleet.node.links.protocol.contract import TensorLink
+from kakeya_fleet.node.links.protocol.opening import EncoderDescription, LinkRequest
+from kakeya_fleet.node.links.protocol.settings import LinkLimits
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

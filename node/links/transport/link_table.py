@@ -7,10 +7,10 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from node.links.protocol.contract import RoadKind
-from node.links.protocol.opening import LinkRequest
-from node.links.transport.link_service import LinkService
-from node.rpc.refusals import TooManyLinks
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.transport.link_service import LinkService
+from kakeya_fleet.node.rpc.refusals import TooManyLinks
 
 LINK_ID_BYTES = 16
 

@@ -13,27 +13,27 @@ import grpc.aio
 
 from kakeya.v1 import capability_pb2, placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.ends.control_stream import ControlStream
-from node.links.ends.link_end import LinkEnd, LinkIdentity, LinkParts
-from node.links.ends.tensor_receiver import TakeTensor
-from node.links.protocol.changes import LinkChange
-from node.links.protocol.contract import LinkClosed, LinkMode, RoadKind
-from node.links.protocol.opening import EncoderDescription, LinkRequest
-from node.links.protocol.promotion_state import permitted
-from node.links.protocol.settings import LinkLimits, LinkSettings
-from node.links.roads.contract import RoadBuilder
-from node.links.transport.grpc_streams import CallerStream
-from node.links.transport.wire import (
+from kakeya_fleet.node.links.ends.control_stream import ControlStream
+from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity, LinkParts
+from kakeya_fleet.node.links.ends.tensor_receiver import TakeTensor
+from kakeya_fleet.node.links.protocol.changes import LinkChange
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkMode, RoadKind
+from kakeya_fleet.node.links.protocol.opening import EncoderDescription, LinkRequest
+from kakeya_fleet.node.links.protocol.promotion_state import permitted
+from kakeya_fleet.node.links.protocol.settings import LinkLimits, LinkSettings
+from kakeya_fleet.node.links.roads.contract import RoadBuilder
+from kakeya_fleet.node.links.transport.grpc_streams import CallerStream
+from kakeya_fleet.node.links.transport.wire import (
     TRANSPORTS,
     encoder_from_wire,
     kinds_from_wire,
     request_to_wire,
     status_to_wire,
 )
-from node.metrics import NodeMetrics
+from kakeya_fleet.node.metrics import NodeMetrics
 
 if TYPE_CHECKING:
-    from node.links.transport.grpc_streams import StreamCall
+    from kakeya_fleet.node.links.transport.grpc_streams import StreamCall
 
 # Just below the largest buffer that glibc takes as an example.
 _EXAMPLE_BYTES = 31 << 20

@@ -10,22 +10,26 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from engine.errors import BadParameters
 from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.ends.link_end import LinkEnd, LinkIdentity
-from node.links.protocol.contract import LinkClosed, LinkPurpose
-from node.links.protocol.opening import LinkRequest
-from node.links.transport.grpc_streams import ServicerStream
-from node.links.transport.link_service import LinkHandler
-from node.links.transport.link_table import Link, LinkTable
-from node.links.transport.open_links import LinkUse, OpenLinks
-from node.links.transport.wire import encoder_to_wire, kinds_from_wire, request_from_wire
-from node.metrics import NodeMetrics
-from node.rpc.refusals import Draining, LinkNotFound, LinkUnsupported
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.transport.grpc_streams import ServicerStream
+from kakeya_fleet.node.links.transport.link_service import LinkHandler
+from kakeya_fleet.node.links.transport.link_table import Link, LinkTable
+from kakeya_fleet.node.links.transport.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.transport.wire import (
+    encoder_to_wire,
+    kinds_from_wire,
+    request_from_wire,
+)
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.refusals import Draining, LinkNotFound, LinkUnsupported
 
 if TYPE_CHECKING:
-    from node.links.transport.grpc_streams import StreamContext
+    from kakeya_fleet.node.links.transport.grpc_streams import StreamContext
 
 MAX_NODE_ID_CHARACTERS = 64
 

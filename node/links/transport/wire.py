@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.errors import BadParameters
 from kakeya.v1 import capability_pb2, placement_pb2
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.protocol.contract import LinkPurpose, LinkState, RoadKind
-from node.links.protocol.messages import (
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose, LinkState, RoadKind
+from kakeya_fleet.node.links.protocol.messages import (
     Announcement,
     Chunk,
     Message,
@@ -17,9 +17,9 @@ from node.links.protocol.messages import (
     Taken,
     TensorHead,
 )
-from node.links.protocol.opening import EncoderDescription, LinkRequest
-from node.links.protocol.tensor import TensorDtype
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.protocol.opening import EncoderDescription, LinkRequest
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 Envelope = wire.StreamTensorsRequest | wire.StreamTensorsResponse
 """One message of a stream."""
