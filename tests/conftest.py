@@ -47,8 +47,9 @@ def _save(
     folder: Path, architecture: str, seed: int, shards: bool, config: dict[str, object]
 ) -> Path:
     # Most rooms' tests load no model: what it imports takes seconds.
-    families = _module("tiny_families", Path(__file__).parents[1] / "scripts")
-    families.save_random_checkpoint(folder, architecture, seed=seed, shards=shards, **config)
+    from scripts.train import tiny_families  # noqa: PLC0415
+
+    tiny_families.save_random_checkpoint(folder, architecture, seed=seed, shards=shards, **config)
     return folder
 
 
@@ -98,9 +99,10 @@ def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
     ) -> Path:
         key = repr((target_folder, name, seed, sorted(config.items(), key=str)))
         if key not in made:
-            scripts = _module("tiny_dflash", Path(__file__).parents[1] / "scripts")
+            from scripts.train import tiny_dflash  # noqa: PLC0415
+
             folder = tmp_path_factory.mktemp("drafter") / name
-            made[key] = scripts.write_random_dflash(folder, target_folder, seed, **config)
+            made[key] = tiny_dflash.write_random_dflash(folder, target_folder, seed, **config)
         return made[key]
 
     return make

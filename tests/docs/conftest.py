@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import sys
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from scripts.write import contract_reference
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,8 +19,4 @@ def docs() -> Path:
 @pytest.fixture(scope="session")
 def contract_script() -> ModuleType:
     """The script that writes docs/contract.md."""
-    sys.path.insert(0, str(ROOT))
-    try:
-        return import_module("scripts.write.contract_reference")
-    finally:
-        sys.path.remove(str(ROOT))
+    return contract_reference
