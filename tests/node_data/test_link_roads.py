@@ -15,6 +15,7 @@ from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkMode, Road
 from kakeya_fleet.node.links.protocol.messages import RoadMessage, RoadStep
 from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.links.protocol.tensor import from_buffer
+from tests.support import fake_roads, linked_pairs
 
 LARGE = 100_000
 SHORT = LinkSettings(
@@ -96,7 +97,7 @@ class Linked:
 
 
 @pytest.fixture
-def linked(linked_pairs, fake_roads):
+def linked():
     def make(**fields):
         return Linked(linked_pairs, fake_roads, **fields)
 
@@ -185,7 +186,7 @@ async def test_a_link_that_ends_while_a_road_is_built_leaves_nothing(linked):
             await asyncio.wait_for(link.ends[1 - closing].wound_up(), 5)
 
 
-async def test_an_end_that_dies_in_mid_transfer_ends_the_other(linked, fake_roads):
+async def test_an_end_that_dies_in_mid_transfer_ends_the_other(linked):
     async with linked(fates=fake_roads.always("frozen")) as link:
         await link.ready()
         await link.caller.send(tensor(0))
