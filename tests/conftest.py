@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from tests.support import linked_pairs
+from tests.warm.starting import WarmStarts
 
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_agents() -> Iterator[None]:
     """Agents of a `LocalFleet` start as copies of a process that has imported the libraries."""
-    warm = _module("starting", Path(__file__).parent / "warm").WarmStarts()
+    warm = WarmStarts()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kakeya_fleet.node.agent_process.start_process", warm.start)
+        patched.setattr("scripts.support.agent_process.start_process", warm.start)
         yield
     warm.close()
 
@@ -53,24 +51,6 @@ def _save(
 
     tiny_families.save_random_checkpoint(folder, architecture, seed=seed, shards=shards, **config)
     return folder
-
-
-def _module(name: str, folder: Path) -> ModuleType:
-    """A module that cannot be imported by name: tests and scripts are no packages."""
-    full_name = f"{folder.name}_room_{name}"
-    if full_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(full_name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full_name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[full_name]
-
-
-def _load(name: str) -> ModuleType:
-    """A module beside the engine's tests."""
-    return _module(name, Path(__file__).parent / "engine")
 
 
 @pytest.fixture(scope="session")
