@@ -2,7 +2,7 @@ import pytest
 
 from kakeya.enum_names import number_of
 from kakeya.v1 import capability_pb2, placement_pb2, runtime_pb2
-from kakeya_fleet.engine.sessions.session_store import Activity
+from kakeya_fleet.engine.sessions.session_record import Activity
 from kakeya_fleet.engine.speculation.generation_report import DropReason, StopReason
 from kakeya_fleet.fleet.placement.plan import KvStrategy, RejectionReason, Transport
 from kakeya_fleet.node.roles.verifier.observer import Outcome
