@@ -13,10 +13,10 @@ from kv_strategies import KeysValues, Numbers, Restorer
 
 from engine.backends import load_encoder
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
 from engine.backends.torch_backend.projecting import projecting_store
 from engine.backends.torch_backend.projection import Projection, load_projection
 from engine.features import FeatureEncoder
+from engine.kv.group_store import kv_pool
 from engine.restoration.contract import EvictedStore
 from engine.restoration.learned_map import LearnedMap, find_map
 from engine.restoration.shape import EvictedShape
@@ -47,7 +47,7 @@ class Restoring:
         with `threads`. Raises `ModelNotFound`, `TrainedForAnother`.
         """
         self._digest = verifier.info.weights_digest
-        self._pool = torch_pool()
+        self._pool = kv_pool()
         self._loop = asyncio.new_event_loop()
         drafters = {}
         if learned and Path(learned).is_dir():

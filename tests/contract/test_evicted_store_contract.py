@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import grpc
 import numpy as np
@@ -16,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from engine.kv.group_store import kv_pool
 from engine.restoration.contract import (
     NOTHING_SEEN,
     EvictedKeysValues,
@@ -25,8 +26,10 @@ from engine.restoration.contract import (
     EvictedStore,
     PartialAttention,
 )
+from engine.restoration.segment_store import SegmentStore
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
+from engine.slab_pool import SlabPool
 from fleet.archive_choice import ArchiveCandidate
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from node.archive.archive_server import ArchiveServer
@@ -50,7 +53,7 @@ class TorchStores:
     arithmetic = "test"
 
     def __init__(self) -> None:
-        self._pool: TorchPool = torch_pool(BUDGET_BYTES)
+        self._pool: SlabPool[Any] = kv_pool(BUDGET_BYTES)
 
     @property
     def budget_bytes(self) -> int:
@@ -80,7 +83,7 @@ class SharedStores:
     """Stores that share a session, a chunk each."""
 
     def __init__(self) -> None:
-        self._pool: TorchPool = torch_pool(BUDGET_BYTES)
+        self._pool: SlabPool[Any] = kv_pool(BUDGET_BYTES)
 
     def make(self, shape: EvictedShape) -> EvictedStore:
         def part(first: int = 0) -> RangePart:
@@ -130,14 +133,13 @@ def make_store(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> Ma
         return SharedStores().make
     if request.param == "mlx":
         pytest.importorskip("mlx.core", reason="MLX is not installed")
-        module = importlib.import_module("engine.backends.mlx_backend.evicted_store")
-        groups = importlib.import_module("engine.backends.mlx_backend.group_store")
-        mlx_pool = groups.mlx_pool(BUDGET_BYTES)
-        return lambda shape: module.MlxEvictedStore(shape, ARCHIVE, mlx_pool)
+        module = importlib.import_module("engine.backends.mlx_backend.kernels")
+        mlx_pool = kv_pool(BUDGET_BYTES)
+        return lambda shape: SegmentStore(shape, ARCHIVE, module.MlxKernels(shape.dtype), mlx_pool)
     if request.param == "fetched":
         stores = request.getfixturevalue("fetched_sources")
-        return stores.FetchedStores(torch_pool(BUDGET_BYTES)).make
-    pool = torch_pool(BUDGET_BYTES)
+        return stores.FetchedStores(kv_pool(BUDGET_BYTES)).make
+    pool = kv_pool(BUDGET_BYTES)
     return lambda shape: TorchEvictedStore(shape, ARCHIVE, pool)
 
 

@@ -6,16 +6,18 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import Any
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from engine.errors import RestorerLost
+from engine.kv.group_store import kv_pool
 from engine.restoration.contract import Raw
 from engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from engine.restoration.keys_values_source import KvRead
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
+from engine.slab_pool import SlabPool
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 Spoil = Callable[[int, Raw], tuple[int, Raw]]
@@ -72,7 +74,7 @@ class StoreSource:
 class FetchedStores:
     """Makes fetched stores over torch stores of one pool; `sources` and `attentions` are theirs."""
 
-    pool: TorchPool = field(default_factory=torch_pool)
+    pool: SlabPool[Any] = field(default_factory=kv_pool)
     sizes: Callable[[], Iterator[int]] = field(default=lambda: repeat(1 << 20))
     sources: list[StoreSource] = field(default_factory=list)
     attentions: list[TorchFetchedAttention] = field(default_factory=list)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from engine.errors import OutOfKvMemory, RestorerRefused
+from engine.kv.group_store import kv_pool
 from engine.positions import CHUNK_KEYS
 from engine.restoration.contract import EvictedQueries, PartialAttention
 from engine.restoration.shape import EvictedShape
+from engine.slab_pool import SlabPool
 
 CHUNK = 1024
 END = 3 * CHUNK + 700
@@ -33,7 +35,7 @@ def shared(
     end: int,
     *,
     chunk: int = CHUNK,
-    pool: TorchPool | None = None,
+    pool: SlabPool[Any] | None = None,
 ) -> list[TorchEvictedStore]:
     """Stores of the ranges between `borders`, with the same numbers whatever the borders."""
     evicted = naive.random_evicted(shape, end - shape.sink, seed=1)
@@ -41,7 +43,7 @@ def shared(
     ends = (*borders, end)
     for origin, last in zip((0, *borders), ends, strict=True):
         store = TorchEvictedStore(
-            shape, naive.ARCHIVE, pool or torch_pool(), origin=origin, chunk_keys=chunk
+            shape, naive.ARCHIVE, pool or kv_pool(), origin=origin, chunk_keys=chunk
         )
         for first in range(max(origin, shape.sink), last, 500):
             until = min(first + 500, last)
@@ -115,7 +117,7 @@ def test_ranges_begin_and_end_between_chunks(
     for origin in (1, CHUNK - 256, CHUNK + 1, -CHUNK, 1 << 20):
         with pytest.raises(RestorerRefused):
             TorchEvictedStore(
-                shape, evicted_stores.ARCHIVE, torch_pool(), origin=origin, chunk_keys=CHUNK
+                shape, evicted_stores.ARCHIVE, kv_pool(), origin=origin, chunk_keys=CHUNK
             )
     (store,) = shared(evicted_stores, shape, (), CHUNK - 1)
     with pytest.raises(ValueError, match="between two chunks"):
@@ -155,7 +157,7 @@ def test_reserved_memory_is_there_when_it_is_needed(
     evicted_stores: ModuleType, shape: EvictedShape
 ) -> None:
     chunk_bytes = CHUNK * shape.bytes_per_position
-    pool = torch_pool(2 * chunk_bytes)
+    pool = kv_pool(2 * chunk_bytes)
     (store,) = shared(evicted_stores, shape, (), CHUNK - 10, pool=pool)
     store.reserve(2 * CHUNK)
     assert pool.used_bytes == store.stored_bytes == 2 * chunk_bytes
@@ -176,7 +178,7 @@ def test_reserved_memory_is_there_when_it_is_needed(
 def test_what_was_reserved_in_vain_comes_back_with_the_end(
     evicted_stores: ModuleType, shape: EvictedShape
 ) -> None:
-    pool = torch_pool()
+    pool = kv_pool()
     (store,) = shared(evicted_stores, shape, (), CHUNK, pool=pool)
     store.reserve(3 * CHUNK)
     store.complete()
@@ -187,7 +189,7 @@ def test_what_was_reserved_in_vain_comes_back_with_the_end(
 def test_forks_of_ranges_are_ranges(
     evicted_stores: ModuleType, shape: EvictedShape, length: int
 ) -> None:
-    pool = torch_pool()
+    pool = kv_pool()
     borders = (CHUNK, 2 * CHUNK)
     stores = shared(evicted_stores, shape, borders, END, pool=pool)
     forks = [store.fork(length) for store in stores]
@@ -214,7 +216,7 @@ def test_one_question_does_not_fill_the_memory(
     queries = evicted_stores.random_queries(shape, 0, END, 2, seed=0)
     # What waits for a carry: one answer a chunk.
     monkeypatch.setattr(
-        "engine.backends.torch_backend.evicted_store.MOST_CARRIED_BYTES",
+        "engine.restoration.segment_store.MOST_CARRIED_BYTES",
         3 * queries.queries.nbytes - 1,
     )
     first.begin(queries)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
 from engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from engine.kv.group_store import kv_pool
 from engine.restoration.contract import NOTHING_SEEN, EvictedQueries
 from engine.restoration.shape import EvictedShape
 
@@ -27,7 +27,7 @@ def shape(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> Evicted
 
 
 def new(evicted_stores: ModuleType, shape: EvictedShape, budget: int | None = None):
-    return TorchEvictedStore(shape, evicted_stores.ARCHIVE, torch_pool(budget))
+    return TorchEvictedStore(shape, evicted_stores.ARCHIVE, kv_pool(budget))
 
 
 def filled(evicted_stores: ModuleType, shape: EvictedShape, end: int, cut: int = 1 << 20):
@@ -183,7 +183,7 @@ def test_a_full_store_keeps_what_it_has(evicted_stores: ModuleType, shape: Evict
 
 
 def test_released_memory_is_lost_by_name(evicted_stores: ModuleType, shape: EvictedShape) -> None:
-    pool = torch_pool()
+    pool = kv_pool()
     store = TorchEvictedStore(shape, evicted_stores.ARCHIVE, pool)
     store.deposit(shape.sink, evicted_stores.random_evicted(shape, 300, seed=1))
     assert pool.used_bytes == store.stored_bytes == 512 * shape.bytes_per_position
@@ -216,7 +216,7 @@ STEPS = st.lists(
 def test_forks_share_memory_and_nothing_else(evicted_stores: ModuleType, steps) -> None:
     """Each store of a family is at any time as one that was filled alone."""
     shape = evicted_stores.small_shape()
-    pool = torch_pool()
+    pool = kv_pool()
     stores = [TorchEvictedStore(shape, evicted_stores.ARCHIVE, pool)]
     texts: list[list[tuple[int, int, int]]] = [[]]
     for step, (action, number, count) in enumerate(steps):

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.backends.torch_backend.masks import chunks
 from engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from engine.kv.chunks import chunks
+from engine.kv.group_store import kv_pool
 from engine.kv_layout import AttentionLayer, LayerGroup
 from engine.positions import CHUNK_KEYS, contiguous_placement
 from engine.restoration.contract import EvictedQueries
@@ -53,7 +53,7 @@ def asked(store, queries: EvictedQueries):
 def both(evicted_stores: ModuleType, stores, shape: EvictedShape, end: int):
     """A fetched store, and one that attends where it keeps, of the same positions."""
     evicted = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
-    made = stores.make(shape), TorchEvictedStore(shape, stores.make(shape).spec, torch_pool())
+    made = stores.make(shape), TorchEvictedStore(shape, stores.make(shape).spec, kv_pool())
     for store in made:
         store.deposit(shape.sink, evicted)
     return made
@@ -354,7 +354,7 @@ def test_a_fork_without_room_takes_nothing(
 ) -> None:
     shape = shape_of("two", "float32")
     segment = 256 * shape.bytes_per_position
-    stores = fetched_sources.FetchedStores(torch_pool(segment))
+    stores = fetched_sources.FetchedStores(kv_pool(segment))
     fetched = stores.make(shape)
     fetched.deposit(3, evicted_stores.random_evicted(shape, 100, seed=1))
     with pytest.raises(OutOfKvMemory):
@@ -376,7 +376,7 @@ def test_positions_are_read_while_others_are_deposited(
 ) -> None:
     """By another thread: also where a segment was shared with a fork and is copied meanwhile."""
     shape = shape_of("two", dtype)
-    store = TorchEvictedStore(shape, evicted_stores.ARCHIVE, torch_pool())
+    store = TorchEvictedStore(shape, evicted_stores.ARCHIVE, kv_pool())
     whole = evicted_stores.random_evicted(shape, 4000, seed=1)
     store.deposit(3, evicted_stores.part(whole, 0, 200))
     expected = [group[:, :, :, :200].tobytes() for group in whole.groups]

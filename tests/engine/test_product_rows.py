@@ -11,9 +11,9 @@ from torch import Tensor
 
 from engine.backends.torch_backend import product_rows
 from engine.backends.torch_backend.product_rows import MOST_QUERIES, query_counts
-from engine.backends.torch_backend.segment_products import Partial
 from engine.backends.torch_backend.threads import TorchThreads, one_thread
 from engine.errors import RestorerRefused
+from engine.kv.feed import Partial
 from engine.kv_layout import AttentionLayer
 
 LAYER = AttentionLayer(kv_heads=1, groups=5, head_dim=24)

@@ -12,11 +12,11 @@ import pytest
 
 from engine.backends import load_verifier
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
 from engine.cache import CacheKind, CacheSpec
 from engine.errors import OutOfKvMemory, RestorerLost, SessionNotFound
 from engine.generation import prefill
 from engine.generation_report import StopReason
+from engine.kv.group_store import kv_pool
 from engine.model_folder import ModelFolder
 from engine.restoration.specification import RestorerKind, RestorerSpec
 from engine.sampling import GREEDY, SamplingParameters
@@ -40,7 +40,7 @@ def new_store(verifier: Verifier, caches: ModuleType) -> Callable[[int], Any]:
     """A store that is lost after so many calls."""
 
     def make(calls: int = 1 << 30) -> Any:
-        store = TorchEvictedStore(verifier.evicted_shape(SPEC), ARCHIVE, torch_pool())
+        store = TorchEvictedStore(verifier.evicted_shape(SPEC), ARCHIVE, kv_pool())
         return caches.FragileStore(store, calls)
 
     return make

@@ -12,9 +12,9 @@ from torch import nn
 
 from engine.backends import load_verifier
 from engine.backends.torch_backend.attention import segment_attention
-from engine.backends.torch_backend.masks import Run, chunks, cut
-from engine.backends.torch_backend.segment_products import FeedSegments, Masks
 from engine.cache import CacheKind, CacheSpec
+from engine.kv.chunks import Run, chunks, cut
+from engine.kv.feed import FeedSegments, Masks
 from engine.model_folder import ModelFolder
 from engine.positions import CHUNK_KEYS
 

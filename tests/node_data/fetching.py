@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
+from engine.kv.group_store import kv_pool
 from engine.restoration.contract import EvictedStore
 from engine.restoration.shape import EvictedShape
+from engine.slab_pool import SlabPool
 from kakeya.v1 import tensor_pb2 as wire
 from node.archive.archives import Archive, Archives
 from node.archive.kv_fetch_link import FetchWatch, KvLinkSource
@@ -73,7 +74,7 @@ class TorchStores:
     budget_bytes = 256 << 20
 
     def __init__(self) -> None:
-        self.pool: TorchPool = torch_pool(self.budget_bytes)
+        self.pool: SlabPool[Any] = kv_pool(self.budget_bytes)
 
     @property
     def used_bytes(self) -> int:

@@ -8,15 +8,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import ModuleType
+from typing import Any
 
 import grpc
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from engine.errors import OutOfKvMemory
+from engine.kv.group_store import kv_pool
 from engine.restoration.contract import EvictedQueries, EvictedStore, PartialAttention
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
+from engine.slab_pool import SlabPool
 from fleet.archive_choice import ArchiveCandidate
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from node.archive.archive_server import ArchiveServer
@@ -40,7 +42,7 @@ class Stores:
     arithmetic = "test"
 
     def __init__(self, budget_bytes: int) -> None:
-        self.pool: TorchPool = torch_pool(budget_bytes)
+        self.pool: SlabPool[Any] = kv_pool(budget_bytes)
         self.budget_bytes = budget_bytes
 
     @property
@@ -149,7 +151,7 @@ class Nodes:
 
     def alone(self) -> TorchEvictedStore:
         """One store of all positions."""
-        store = TorchEvictedStore(self.shape, ARCHIVE, torch_pool(), chunk_keys=CHUNK)
+        store = TorchEvictedStore(self.shape, ARCHIVE, kv_pool(), chunk_keys=CHUNK)
         self.fill(store, END, END)
         return store
 

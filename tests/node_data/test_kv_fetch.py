@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
-from engine.backends.torch_backend.group_store import torch_pool
 from engine.errors import RestorerLost
+from engine.kv.group_store import kv_pool
 from engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from engine.restoration.keys_values_source import KvRead
 from engine.restoration.shape import EvictedShape
@@ -44,7 +44,7 @@ async def made(
         kept = fetching.ArchiveStore(ends, ends.archive(evicted_stores.ARCHIVE))
         parts = FetchedParts(ends.open_source, TorchFetchedAttention)
         store = await ends.in_thread(FetchedEvictedStore, kept, shape, parts)
-        there = TorchEvictedStore(shape, evicted_stores.ARCHIVE, torch_pool())
+        there = TorchEvictedStore(shape, evicted_stores.ARCHIVE, kv_pool())
         if end:
             evicted = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
             await ends.in_thread(store.deposit, shape.sink, evicted)

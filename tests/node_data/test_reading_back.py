@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
-from engine.backends.torch_backend.group_store import torch_pool
 from engine.errors import RestorerLost
+from engine.kv.group_store import kv_pool
 from engine.kv_layout import AttentionLayer, LayerGroup
 from engine.positions import CHUNK_KEYS
 from engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
@@ -166,7 +166,7 @@ async def test_what_attends_here_and_is_kept_here_asks_no_archive_for_a_range(
         async def make(
             self, shape: EvictedShape, spec: RestorerSpec, _map: Path | None, end: int
         ) -> TorchEvictedStore:
-            store = TorchEvictedStore(shape, spec, torch_pool())
+            store = TorchEvictedStore(shape, spec, kv_pool())
             store.reserve(end)
             return store
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
 from engine.errors import RestorerLost
+from engine.kv.group_store import kv_pool
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
 from node.archive import archives as archives_module
@@ -146,7 +146,7 @@ def test_one_lost_part_loses_all_of_them(
 def test_full_memory_here_is_a_lost_store(
     nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
 ) -> None:
-    own = torch_pool(CHUNK * shape.bytes_per_position // 2)
+    own = kv_pool(CHUNK * shape.bytes_per_position // 2)
     here = TorchEvictedStore(shape, ARCHIVE, own, chunk_keys=CHUNK)
     sharing = Sharing(shape, ARCHIVE, None, nodes.open_next, 1.0, CHUNK)
     store = SharedEvictedStore(sharing, (RangePart(here, None),))

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
 from engine.errors import OutOfKvMemory, RestorerRefused
+from engine.kv.group_store import kv_pool
 from engine.restoration.contract import EvictedKeysValues, EvictedStore
 from engine.restoration.shape import EvictedShape
 from engine.restoration.specification import RestorerKind, RestorerSpec
@@ -203,7 +203,7 @@ def test_sessions_over_the_same_archives_do_not_meet(
     for thread in threads:
         thread.join()
     for seed in (1, 2):
-        alone = TorchEvictedStore(shape, ARCHIVE, torch_pool(), chunk_keys=CHUNK)
+        alone = TorchEvictedStore(shape, ARCHIVE, kv_pool(), chunk_keys=CHUNK)
         assert results[seed] == run(seed, alone, lambda: None)
     assert results[1] != results[2]
 
@@ -211,7 +211,7 @@ def test_sessions_over_the_same_archives_do_not_meet(
 def test_memory_here_is_left_for_an_archive_at_the_next_chunk(
     nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
 ) -> None:
-    own = torch_pool(8 * CHUNK * shape.bytes_per_position)
+    own = kv_pool(8 * CHUNK * shape.bytes_per_position)
     here = TorchEvictedStore(shape, ARCHIVE, own, chunk_keys=CHUNK)
     nodes.start("nobody", 0.5)
     sharing = Sharing(shape, ARCHIVE, None, nodes.open_next, 1.0, CHUNK)

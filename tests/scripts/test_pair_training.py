@@ -23,11 +23,11 @@ from train_checkpoint import CHECKPOINT_NAME  # noqa: E402
 
 from engine.backends import load_encoder, load_verifier  # noqa: E402
 from engine.backends.torch_backend.dflash import load_dflash  # noqa: E402
-from engine.backends.torch_backend.group_store import torch_pool  # noqa: E402
 from engine.backends.torch_backend.projecting import projecting_store  # noqa: E402
 from engine.backends.torch_backend.projection import load_projection  # noqa: E402
 from engine.cache import CacheKind, CacheSpec  # noqa: E402
 from engine.digests import weights_digest  # noqa: E402
+from engine.kv.group_store import kv_pool  # noqa: E402
 from engine.model_folder import ModelFolder  # noqa: E402
 from engine.restoration.learned_map import read_map  # noqa: E402
 from engine.verifier import Feed, Verifier  # noqa: E402
@@ -213,7 +213,7 @@ def restored_logits(target: Path, folder: Path, tokens: list[int]) -> np.ndarray
     store = projecting_store(
         verifier.evicted_shape(spec),
         learned.spec,
-        torch_pool(),
+        kv_pool(),
         load_projection(learned.path),
         load_encoder(folder),
     )
