@@ -61,10 +61,10 @@ contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken sinc
 	node_modules/.bin/buf lint proto
 	node_modules/.bin/buf format -d --exit-code proto
 	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
-	$(BIN)/python scripts/generate_stubs.py --check
+	$(BIN)/python -m scripts.write.stubs --check
 
 stubs: setup ## make the Python stubs anew from proto/
-	$(BIN)/python scripts/generate_stubs.py
+	$(BIN)/python -m scripts.write.stubs
 
 # ---- The TypeScript SDK
 TS := sdks/typescript

@@ -10,20 +10,20 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
-from engine.backends.backend import Backend
-from engine.backends.mlx_backend.backend import MlxBackend
-from engine.backends.torch_backend.backend import TorchBackend
-from engine.digests import weight_bytes
-from engine.errors import BadParameters, ModelUnusable
-from engine.feature_encoder import ContextEncoder
-from engine.model_folder import ModelFolder, Progress
-from engine.proposers.contract import Proposer
-from engine.restoration.keys_values_source import ChunkAttention
-from engine.restoration.shape import EvictedShape
-from engine.restoration.stores import EvictedStores
-from engine.thread_count import Threads
-from engine.verifier import Verifier
-from engine.weight_reading import told_of_weights
+from kakeya_fleet.engine.backends.backend import Backend
+from kakeya_fleet.engine.backends.mlx_backend.backend import MlxBackend
+from kakeya_fleet.engine.backends.torch_backend.backend import TorchBackend
+from kakeya_fleet.engine.contracts.draft import Proposer
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
+from kakeya_fleet.engine.models.digests import weight_bytes
+from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
+from kakeya_fleet.engine.models.weight_reading import told_of_weights
+from kakeya_fleet.engine.restoration.keys_values_source import ChunkAttention
+from kakeya_fleet.engine.restoration.stores import EvictedStores
+from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 BACKENDS: dict[str, Backend] = {each.name: each for each in (MlxBackend(), TorchBackend())}
 """By name. None has imported its libraries."""

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.feature_encoder import ContextEncoder
-from engine.kv.kernels import Kernels
-from engine.model_folder import ModelFolder
-from engine.proposers.contract import Proposer
-from engine.restoration.keys_values_source import NewAttention
-from engine.restoration.stores import EvictedStores
-from engine.thread_count import Threads
-from engine.verifier import Verifier
+from kakeya_fleet.engine.contracts.draft import Proposer
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.kv.kernels import Kernels
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.restoration.keys_values_source import NewAttention
+from kakeya_fleet.engine.restoration.stores import EvictedStores
+from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 NewKernels = Callable[[str], Kernels[Any]]
 """Of a dtype by name. Raises `BadParameters` for an unknown one."""

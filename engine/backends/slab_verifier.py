@@ -8,30 +8,30 @@ from typing import Any, Generic
 
 from transformers import PretrainedConfig
 
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.digests import tokenizer_digest, weights_digest
-from engine.errors import BadParameters, TokenOutOfVocabulary
-from engine.kv.group_store import kv_pool
-from engine.kv.kernels import Array, Kernels
-from engine.kv.states import AnyState
-from engine.kv_layout import KvLayout
-from engine.model_folder import ModelFolder
-from engine.positions import WIDTH
-from engine.restoration.contract import EvictedStore
-from engine.restoration.matching import check_encoder, evicted_shape, matching_encoder
-from engine.restoration.segment_store import SegmentStore
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind
-from engine.slab_cache import SlabCache
-from engine.slab_pool import SlabPool
-from engine.verifier import Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
+from kakeya_fleet.engine.contracts.positions import WIDTH
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.errors import BadParameters, TokenOutOfVocabulary
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.kv.kernels import Array, Kernels
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
+from kakeya_fleet.engine.kv.states import AnyState
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.restoration.matching import check_encoder, evicted_shape, matching_encoder
+from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 
 PADDING_TOKEN = 0
 """Any id serves: a padding row's keys are not written and its output is dropped."""
 
 
 class SlabVerifier(ABC, Generic[Array, AnyState]):
-    """A loaded model whose caches are slabs of its pool; see `engine.verifier.Verifier`.
+    """A loaded model whose caches are slabs of its pool; see `engine.contracts.verifier.Verifier`.
 
     Holds no session's state: that is all in the caches.
     """
@@ -101,7 +101,7 @@ class SlabVerifier(ABC, Generic[Array, AnyState]):
     def allocate(
         self, spec: CacheSpec, evicted: EvictedStore | None = None
     ) -> SlabCache[Array, AnyState]:
-        """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""
+        """A new, empty cache; see `engine.contracts.verifier.Verifier.allocate` for errors."""
         self._layout.check(spec)
         restorer = spec.restorer if spec.kind is CacheKind.RESTORED else None
         if evicted is None and restorer is not None and restorer.kind is RestorerKind.IDENTITY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.positions import CHUNK_KEYS
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 
 
 @dataclass(frozen=True, slots=True)

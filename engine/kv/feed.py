@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from engine.kv.chunks import Chunks
-from engine.restoration.contract import EvictedStore
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.kv.chunks import Chunks
 
 Array = TypeVar("Array")
 

@@ -7,14 +7,14 @@ from typing import Any, Generic, Protocol, cast
 
 import numpy as np
 
-from engine.kv.chunks import chunks
-from engine.kv.feed import EvictedRead, FeedSegments, Masks
-from engine.kv.kernels import Array, Kernels, Segment
-from engine.kv_layout import LayerGroup
-from engine.positions import Placement
-from engine.restoration.contract import Raw
-from engine.slab_pool import Slab, SlabPool
-from engine.slot_writes import Write, final_segments, writes
+from kakeya_fleet.engine.contracts.evicted_store import Raw
+from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
+from kakeya_fleet.engine.contracts.positions import Placement
+from kakeya_fleet.engine.kv.chunks import chunks
+from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Masks
+from kakeya_fleet.engine.kv.kernels import Array, Kernels, Segment
+from kakeya_fleet.engine.kv.slot_writes import Write, final_segments, writes
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
 
 class Clearable(Protocol):

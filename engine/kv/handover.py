@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from engine.cache import CacheSpec
-from engine.features import FeatureEncoder
-from engine.kv.group_store import GroupStore
-from engine.kv.vector_ring import VectorRing
-from engine.positions import Placement, round_up
-from engine.restoration.contract import Evicted, EvictedKeysValues, EvictedStore, Raw
-from engine.slab_pool import SlabPool
+from kakeya_fleet.engine.contracts.cache import CacheSpec
+from kakeya_fleet.engine.contracts.evicted_store import (
+    Evicted,
+    EvictedKeysValues,
+    EvictedStore,
+    Raw,
+)
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.positions import Placement, round_up
+from kakeya_fleet.engine.kv.group_store import GroupStore
+from kakeya_fleet.engine.kv.vector_ring import VectorRing
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
 
 DEPOSIT_MULTIPLE = 16
 """Positions below a multiple of it leave together."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol, Self, TypeVar
 
-from engine.kv.feed import FeedSegments, Partial
-from engine.kv_layout import AttentionLayer, LayerGroup
-from engine.positions import Placement
-from engine.restoration.contract import Floats, Raw
-from engine.slot_views import Seen
-from engine.slot_writes import Write
+from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
+from kakeya_fleet.engine.contracts.positions import Placement
+from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
+from kakeya_fleet.engine.kv.slot_views import Seen
+from kakeya_fleet.engine.kv.slot_writes import Write
 
 
 class Measured(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
-from engine.kv.kernels import Measured
+from kakeya_fleet.engine.kv.kernels import Measured
 
 Held = TypeVar("Held", bound=Measured, covariant=True)
 

@@ -8,10 +8,10 @@ from typing import Generic
 
 import numpy as np
 
-from engine.kv.feed import Partial
-from engine.kv.kernels import Array, Kernels
-from engine.restoration.contract import NOTHING_SEEN, Floats, PartialAttention
-from engine.restoration.evicted_blocks import (
+from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, Floats, PartialAttention
+from kakeya_fleet.engine.kv.feed import Partial
+from kakeya_fleet.engine.kv.kernels import Array, Kernels
+from kakeya_fleet.engine.restoration.evicted_blocks import (
     BlockPartial,
     block_partial,
     joined_blocks,

@@ -8,13 +8,18 @@ from typing import Generic
 
 import numpy as np
 
-from engine.kv.chunks import chunks, cut
-from engine.kv.feed import Masks, Partial
-from engine.kv.kernels import Array, Kernels
-from engine.positions import CHUNK_KEYS, ContiguousPlacement
-from engine.restoration.contract import NOTHING_SEEN, EvictedQueries, Floats, PartialAttention
-from engine.restoration.evicted_slots import evicted_slots
-from engine.restoration.shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import (
+    NOTHING_SEEN,
+    EvictedQueries,
+    Floats,
+    PartialAttention,
+)
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, ContiguousPlacement
+from kakeya_fleet.engine.kv.chunks import chunks, cut
+from kakeya_fleet.engine.kv.feed import Masks, Partial
+from kakeya_fleet.engine.kv.kernels import Array, Kernels
+from kakeya_fleet.engine.restoration.evicted_slots import evicted_slots
 
 MOST_QUERIES = 16
 """Queries of a head in the widest product: a forward of 64 takes four."""

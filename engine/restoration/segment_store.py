@@ -15,21 +15,25 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Generic
 
-from engine.errors import RestorerLost, RestorerRefused
-from engine.features import FeatureEncoder
-from engine.kv.feed import FeedSegments
-from engine.kv.group_store import GroupStore
-from engine.kv.kernels import Array, Kernels
-from engine.positions import CHUNK_KEYS, contiguous_placement
-from engine.restoration.carried_blocks import CarriedBlock, CarriedQueries
-from engine.restoration.contract import (
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
     EvictedKeysValues,
     EvictedQueries,
     PartialAttention,
     Raw,
 )
-from engine.restoration.evicted_blocks import (
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, contiguous_placement
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from kakeya_fleet.engine.errors import RestorerLost, RestorerRefused
+from kakeya_fleet.engine.kv.feed import FeedSegments
+from kakeya_fleet.engine.kv.group_store import GroupStore
+from kakeya_fleet.engine.kv.kernels import Array, Kernels
+from kakeya_fleet.engine.kv.slot_writes import writes
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from kakeya_fleet.engine.restoration.carried_blocks import CarriedBlock, CarriedQueries
+from kakeya_fleet.engine.restoration.evicted_blocks import (
     BlockMasks,
     BlockPartial,
     block_partial,
@@ -38,10 +42,6 @@ from engine.restoration.evicted_blocks import (
     nothing_seen,
     padded_rows,
 )
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerSpec
-from engine.slab_pool import SlabPool
-from engine.slot_writes import writes
 
 MOST_CARRIED_BYTES = 1 << 30
 """Of one question to a later range: what each chunk found waits for what is carried there."""
@@ -53,7 +53,7 @@ deposited of positions from the first argument on. Raises `RestorerRefused`.
 
 
 class SegmentStore(Generic[Array]):
-    """What one session has evicted; see `engine.restoration.contract.EvictedStore`."""
+    """What one session has evicted; see `engine.contracts.evicted_store.EvictedStore`."""
 
     def __init__(
         self,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from node.cli.mends import MENDS, with_mend
+from kakeya_fleet.node.cli.shell.mends import MENDS, with_mend
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("node", "engine", "fleet", "sdks/python/kakeya")

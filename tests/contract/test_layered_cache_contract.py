@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends import BACKENDS, installed_backends
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, ContextExceeded, OutOfKvMemory
-from engine.kv.group_store import kv_pool
-from engine.kv_layout import AttentionLayer, KvLayout, SharedLayer
-from engine.positions import attends
-from engine.slab_cache import SlabCache
-from engine.slab_pool import SlabPool
+from kakeya_fleet.engine.backends import BACKENDS, installed_backends
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, KvLayout, SharedLayer
+from kakeya_fleet.engine.contracts.positions import attends
+from kakeya_fleet.engine.errors import BadParameters, ContextExceeded, OutOfKvMemory
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
 
 Cache = SlabCache[Any, Any]
 

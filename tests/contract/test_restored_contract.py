@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.backends import BACKENDS, installed_backends
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, RestorerLost
-from engine.kv.group_store import kv_pool
-from engine.kv_layout import AttentionLayer, KvLayout
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from engine.slab_cache import SlabCache
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import BACKENDS, installed_backends
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, KvLayout
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.errors import BadParameters, RestorerLost
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
 
 IDENTITY = RestorerSpec(RestorerKind.IDENTITY)
 RESTORED = CacheSpec(CacheKind.RESTORED, sink=3, window=20, restorer=IDENTITY)

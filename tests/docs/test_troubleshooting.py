@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from node.cli.mends import MENDS
-from node.rpc.error_table import INTERNAL_REASON, STATUS
+from kakeya_fleet.node.cli.shell.mends import MENDS
+from kakeya_fleet.node.rpc.error_table import INTERNAL_REASON, STATUS
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("engine", "fleet", "node", "sdks/python/kakeya")

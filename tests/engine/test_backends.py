@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from engine import backends
-from engine.backends import BACKENDS, installed_backends, load_verifier, suited_backend
-from engine.backends.backend import LoadVerifier
-from engine.backends.mlx_backend.backend import MlxBackend
-from engine.errors import BadParameters, ModelUnusable
-from engine.model_folder import ModelFolder
-from engine.proposers.loading import load_proposer
+from kakeya_fleet.engine import backends
+from kakeya_fleet.engine.backends import BACKENDS, installed_backends, load_verifier, suited_backend
+from kakeya_fleet.engine.backends.backend import LoadVerifier
+from kakeya_fleet.engine.backends.mlx_backend.backend import MlxBackend
+from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.loading import load_proposer
 
 
 def run(program: str, *arguments: str) -> str:
@@ -48,7 +48,7 @@ def test_what_needs_no_model_imports_no_transformers(capability: str) -> None:
     """An archive's node starts in the time that torch takes."""
     program = """
 import sys
-from engine.backends import BACKENDS
+from kakeya_fleet.engine.backends import BACKENDS
 getattr(BACKENDS["torch"], sys.argv[1])()
 print("torch" in sys.modules, "transformers" in sys.modules)
 """
@@ -58,7 +58,7 @@ print("torch" in sys.modules, "transformers" in sys.modules)
 def test_a_drafter_imports_no_modelling_code_of_the_library() -> None:
     program = """
 import sys
-from engine.proposers.loading import import_proposer, load_proposer
+from kakeya_fleet.engine.proposers.loading import import_proposer, load_proposer
 import_proposer("tiny-dflash")
 load_proposer("tiny-dflash")
 print("transformers.modeling_utils" in sys.modules)
@@ -160,9 +160,9 @@ def test_loading_on_mlx_leaves_the_process_as_it_was(
     program = """
 import resource, sys
 from pathlib import Path
-from engine.backends import load_verifier
-from engine.model_folder import ModelFolder
-from engine.proposers.loading import load_proposer
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.loading import load_proposer
 before = resource.getrlimit(resource.RLIMIT_NOFILE)
 load_verifier(ModelFolder(Path(sys.argv[1]), "any"), backend="mlx")
 print(before == resource.getrlimit(resource.RLIMIT_NOFILE), "mlx_lm.generate" in sys.modules)

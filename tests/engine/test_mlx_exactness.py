@@ -2,7 +2,7 @@
 
 What these tests see is MLX on the CPU. On a Mac the same tests run Metal's
 kernels, which nobody has done yet: there rows of different forwards may round
-differently, and `engine.exactness` has to choose among the row counts.
+differently, and `engine.verifiers.exactness` has to choose among the row counts.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import OutOfKvMemory
-from engine.exactness import Exactness, settle
-from engine.kv.chunks import Run
-from engine.kv.feed import FeedSegments, Masks
-from engine.model_folder import ModelFolder
-from engine.positions import CHUNK_KEYS
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.errors import OutOfKvMemory
+from kakeya_fleet.engine.kv.chunks import Run
+from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
-attention = pytest.importorskip("engine.backends.mlx_backend.attention")
+attention = pytest.importorskip("kakeya_fleet.engine.backends.mlx_backend.attention")
 
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)

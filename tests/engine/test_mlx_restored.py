@@ -14,18 +14,18 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed, which makes the checkpoints")
 
-from engine.backends import load_verifier
-from engine.backends.mlx_backend.kernels import MlxKernels
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import OutOfKvMemory, RestorerRefused, TrainedForAnother
-from engine.feature_encoder import ContextEncoder, EncoderWeights
-from engine.kv.group_store import GroupStore, kv_pool
-from engine.model_folder import ModelFolder
-from engine.restoration.segment_store import SegmentStore
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from engine.slab_cache import SlabCache
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.mlx_backend.kernels import MlxKernels
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused, TrainedForAnother
+from kakeya_fleet.engine.kv.group_store import GroupStore, kv_pool
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=200)

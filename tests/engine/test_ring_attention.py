@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.torch_backend.attention import segment_attention
-from engine.backends.torch_backend.kernels import TorchKernels
-from engine.backends.torch_backend.ring_products import ring_attention
-from engine.kv.chunks import Run
-from engine.kv.feed import FeedSegments, Masks
-from engine.positions import contiguous_placement, ring_placement
-from engine.restoration.contract import NOTHING_SEEN
-from engine.slot_views import seen_slots
+from kakeya_fleet.engine.backends.torch_backend.attention import segment_attention
+from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
+from kakeya_fleet.engine.backends.torch_backend.ring_products import ring_attention
+from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN
+from kakeya_fleet.engine.contracts.positions import contiguous_placement, ring_placement
+from kakeya_fleet.engine.kv.chunks import Run
+from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
+from kakeya_fleet.engine.kv.slot_views import seen_slots
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 16
 GROUPS = HEADS // KV_HEADS

@@ -6,12 +6,12 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from engine.errors import EngineError, ModelUnusable, OutOfKvMemory
-from fleet.errors import FleetError
-from node.cli.mends import with_mend
-from node.rpc.error_table import STATUS, error_status, status_code
-from node.rpc.mends import MENDS
-from node.rpc.refusals import Draining, Refusal
+from kakeya_fleet.engine.errors import EngineError, ModelUnusable, OutOfKvMemory
+from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.node.cli.shell.mends import with_mend
+from kakeya_fleet.node.rpc.error_table import STATUS, error_status, status_code
+from kakeya_fleet.node.rpc.mends import MENDS
+from kakeya_fleet.node.rpc.refusals import Draining, Refusal
 
 
 def descendants(kind):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.backend import LoadDFlash, LoadEncoder, LoadShard, LoadVerifier, NewKernels
+from kakeya_fleet.engine.backends.backend import (
+    LoadDFlash,
+    LoadEncoder,
+    LoadShard,
+    LoadVerifier,
+    NewKernels,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +19,7 @@ class MlxBackend:
 
     Tested on Linux, where MLX computes on the CPU. What a Mac adds is untested
     here: Metal's kernels, the rounding of theirs for different numbers of rows
-    (`engine.exactness` finds out when a model is loaded), and speed.
+    (`engine.verifiers.exactness` finds out when a model is loaded), and speed.
     """
 
     name: str = "mlx"
@@ -21,31 +27,31 @@ class MlxBackend:
 
     def kernels(self) -> NewKernels:
         """`MlxKernels`."""
-        from engine.backends.mlx_backend.kernels import MlxKernels
+        from kakeya_fleet.engine.backends.mlx_backend.kernels import MlxKernels
 
         return MlxKernels
 
     def verifiers(self) -> LoadVerifier:
         """Verifiers on MLX's default device."""
-        from engine.backends.mlx_backend.mlx_verifier import load_verifier
+        from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import load_verifier
 
         return load_verifier
 
     def shards(self) -> LoadShard:
         """Ranks over MLX's ring or jaccl."""
-        from engine.backends.mlx_backend.sharding import load_shard
+        from kakeya_fleet.engine.backends.mlx_backend.sharding import load_shard
 
         return load_shard
 
     def drafters(self) -> LoadDFlash:
         """DFlash drafters."""
-        from engine.backends.mlx_backend.dflash import load_dflash
+        from kakeya_fleet.engine.backends.mlx_backend.dflash import load_dflash
 
         return load_dflash
 
     def encoders(self) -> LoadEncoder:
         """Their encoders."""
-        from engine.backends.mlx_backend.dflash.checkpoint import load_encoder
+        from kakeya_fleet.engine.backends.mlx_backend.dflash.checkpoint import load_encoder
 
         return load_encoder
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from engine.backends.mlx_backend.recurrent import RecurrentFeed, RecurrentState
-from engine.kv.feed import FeedSegments, Masks
-from engine.kv_layout import KvLayout, LayerGroup, RecurrentLayer, SharedLayer
-from engine.slab_cache import SlabCache
-from engine.slot_writes import Write
+from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentFeed, RecurrentState
+from kakeya_fleet.engine.contracts.kv_layout import (
+    KvLayout,
+    LayerGroup,
+    RecurrentLayer,
+    SharedLayer,
+)
+from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
+from kakeya_fleet.engine.kv.slot_writes import Write
 
 ArrayCache = SlabCache[mx.array, RecurrentState]
 

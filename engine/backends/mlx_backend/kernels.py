@@ -8,15 +8,15 @@ from typing import cast
 import mlx.core as mx
 import numpy as np
 
-from engine.backends.mlx_backend.attention import chunk_partials, merged
-from engine.backends.mlx_backend.dtypes import from_raw, mlx_dtype, raw
-from engine.kv.feed import FeedSegments, Partial
-from engine.kv_layout import AttentionLayer, LayerGroup
-from engine.positions import Placement
-from engine.restoration.contract import Floats, Raw
-from engine.restoration.evicted_blocks import MOST_QUERIES
-from engine.slot_views import Seen
-from engine.slot_writes import Write
+from kakeya_fleet.engine.backends.mlx_backend.attention import chunk_partials, merged
+from kakeya_fleet.engine.backends.mlx_backend.dtypes import from_raw, mlx_dtype, raw
+from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
+from kakeya_fleet.engine.contracts.positions import Placement
+from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
+from kakeya_fleet.engine.kv.slot_views import Seen
+from kakeya_fleet.engine.kv.slot_writes import Write
+from kakeya_fleet.engine.restoration.evicted_blocks import MOST_QUERIES
 
 
 class MlxSegment:

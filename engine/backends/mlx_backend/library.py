@@ -17,10 +17,10 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from engine.backends.mlx_backend.attention import segment_attention
-from engine.backends.mlx_backend.recurrent import RecurrentFeed
-from engine.errors import ArchitectureUnsupported
-from engine.kv.feed import FeedSegments
+from kakeya_fleet.engine.backends.mlx_backend.attention import segment_attention
+from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentFeed
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.kv.feed import FeedSegments
 
 PACKAGE = "mlx_lm"
 ATTENTION = "scaled_dot_product_attention"

@@ -10,20 +10,20 @@ import mlx.nn as nn
 import numpy as np
 import psutil
 
-from engine.backends.mlx_backend.architectures import Architecture, read_architecture
-from engine.backends.mlx_backend.checkpoint import load_model
-from engine.backends.mlx_backend.dtypes import mlx_dtype
-from engine.backends.mlx_backend.forward_step import ArrayCache, layer_feeds
-from engine.backends.mlx_backend.kernels import MlxKernels
-from engine.backends.mlx_backend.layer_plan import kv_layout
-from engine.backends.mlx_backend.recurrent import RecurrentState
-from engine.backends.mlx_backend.tapped import TappedLayers
-from engine.backends.mlx_backend.text_model import TextModel
-from engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
-from engine.kv_layout import KvLayout
-from engine.model_folder import ModelFolder
-from engine.tokenizer_check import check_tokenizer
-from engine.verifier import Features, Feed, Output, VerifierInfo
+from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture, read_architecture
+from kakeya_fleet.engine.backends.mlx_backend.checkpoint import load_model
+from kakeya_fleet.engine.backends.mlx_backend.dtypes import mlx_dtype
+from kakeya_fleet.engine.backends.mlx_backend.forward_step import ArrayCache, layer_feeds
+from kakeya_fleet.engine.backends.mlx_backend.kernels import MlxKernels
+from kakeya_fleet.engine.backends.mlx_backend.layer_plan import kv_layout
+from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.mlx_backend.tapped import TappedLayers
+from kakeya_fleet.engine.backends.mlx_backend.text_model import TextModel
+from kakeya_fleet.engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
+from kakeya_fleet.engine.contracts.verifier import Features, Feed, Output, VerifierInfo
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 """On the CPU all rows agree, one row among them, and a forward takes time for each row."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.backend import (
+from kakeya_fleet.engine.backends.backend import (
     LoadDFlash,
     LoadEncoder,
     LoadMaskedDiffusion,
@@ -14,8 +14,8 @@ from engine.backends.backend import (
     NewStores,
     StoresBeside,
 )
-from engine.restoration.keys_values_source import NewAttention
-from engine.thread_count import Threads
+from kakeya_fleet.engine.restoration.keys_values_source import NewAttention
+from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,60 +30,64 @@ class TorchBackend:
 
     def kernels(self) -> NewKernels:
         """`TorchKernels`."""
-        from engine.backends.torch_backend.kernels import TorchKernels
+        from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 
         return TorchKernels
 
     def verifiers(self) -> LoadVerifier:
         """Verifiers on the CPU."""
-        from engine.backends.torch_backend.torch_verifier import load_verifier
+        from kakeya_fleet.engine.backends.torch_backend.torch_verifier import load_verifier
 
         return load_verifier
 
     def shards(self) -> LoadShard:
         """Ranks over gloo."""
-        from engine.backends.torch_backend.sharding import load_shard
+        from kakeya_fleet.engine.backends.torch_backend.sharding import load_shard
 
         return load_shard
 
     def drafters(self) -> LoadDFlash:
         """DFlash drafters."""
-        from engine.backends.torch_backend.dflash import load_dflash
+        from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
 
         return load_dflash
 
     def encoders(self) -> LoadEncoder:
         """Their encoders."""
-        from engine.backends.torch_backend.dflash.encoder import load_encoder
+        from kakeya_fleet.engine.backends.torch_backend.dflash.encoder import load_encoder
 
         return load_encoder
 
     def masked_diffusion(self) -> LoadMaskedDiffusion:
         """Masked-diffusion proposers."""
-        from engine.backends.torch_backend.masked_diffusion import load_masked_diffusion
+        from kakeya_fleet.engine.backends.torch_backend.masked_diffusion import (
+            load_masked_diffusion,
+        )
 
         return load_masked_diffusion
 
     def archive_stores(self) -> NewStores:
         """`TorchArchiveStores`."""
-        from engine.backends.torch_backend.archive_stores import TorchArchiveStores
+        from kakeya_fleet.engine.backends.torch_backend.archive_stores import TorchArchiveStores
 
         return TorchArchiveStores
 
     def stores_beside(self) -> StoresBeside:
         """Stores whose bytes count in a verifier's pool."""
-        from engine.backends.torch_backend.stores_beside import stores_beside
+        from kakeya_fleet.engine.backends.torch_backend.stores_beside import stores_beside
 
         return stores_beside
 
     def fetched_attention(self) -> NewAttention:
         """`TorchFetchedAttention`."""
-        from engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
+        from kakeya_fleet.engine.backends.torch_backend.fetched_attention import (
+            TorchFetchedAttention,
+        )
 
         return TorchFetchedAttention
 
     def threads(self) -> Threads:
         """`TorchThreads`."""
-        from engine.backends.torch_backend.threads import TorchThreads
+        from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads
 
         return TorchThreads()

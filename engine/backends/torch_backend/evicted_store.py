@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.backends.torch_backend.kernels import TorchKernels
-from engine.features import FeatureEncoder
-from engine.positions import CHUNK_KEYS
-from engine.restoration.segment_store import Restoring, SegmentStore
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerSpec
-from engine.slab_pool import SlabPool
+from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from kakeya_fleet.engine.restoration.segment_store import Restoring, SegmentStore
 
 
 class TorchEvictedStore(SegmentStore[Tensor]):

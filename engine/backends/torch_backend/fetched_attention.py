@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.dtypes import raw, torch_dtype
-from engine.backends.torch_backend.kernels import TorchKernels
-from engine.backends.torch_backend.segment_products import merged, partial_attention
-from engine.kv.chunks import Run, chunks
-from engine.kv.feed import FeedSegments, Masks, Partial
-from engine.kv_layout import AttentionLayer
-from engine.positions import contiguous_placement
-from engine.restoration.contract import EvictedQueries, PartialAttention, Raw
-from engine.restoration.evicted_blocks import (
+from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
+from kakeya_fleet.engine.backends.torch_backend.segment_products import merged, partial_attention
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention, Raw
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
+from kakeya_fleet.engine.contracts.positions import contiguous_placement
+from kakeya_fleet.engine.kv.chunks import Run, chunks
+from kakeya_fleet.engine.kv.feed import FeedSegments, Masks, Partial
+from kakeya_fleet.engine.restoration.evicted_blocks import (
     BlockMasks,
     block_partial,
     blocks,
@@ -28,7 +29,6 @@ from engine.restoration.evicted_blocks import (
     nothing_seen,
     padded_rows,
 )
-from engine.restoration.shape import EvictedShape
 
 
 @dataclass(slots=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine.backends.torch_backend.attention import LayerSegments
-from engine.backends.torch_backend.recurrent import RecurrentState
-from engine.kv.feed import Masks
-from engine.kv_layout import LayerGroup
-from engine.slab_cache import SlabCache
-from engine.slot_writes import Write
+from kakeya_fleet.engine.backends.torch_backend.attention import LayerSegments
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
+from kakeya_fleet.engine.kv.feed import Masks
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
+from kakeya_fleet.engine.kv.slot_writes import Write
 
 TensorCache = SlabCache[Tensor, RecurrentState]
 

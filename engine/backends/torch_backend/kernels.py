@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.dtypes import raw, torch_dtype
-from engine.backends.torch_backend.product_rows import query_counts
-from engine.backends.torch_backend.segment_products import chunk_partials, merged
-from engine.kv.feed import FeedSegments, Partial
-from engine.kv_layout import AttentionLayer, LayerGroup
-from engine.positions import Placement, RingPlacement
-from engine.restoration.contract import Floats, Raw
-from engine.slot_views import Seen
-from engine.slot_writes import Write
+from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
+from kakeya_fleet.engine.backends.torch_backend.segment_products import chunk_partials, merged
+from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
+from kakeya_fleet.engine.contracts.positions import Placement, RingPlacement
+from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
+from kakeya_fleet.engine.kv.slot_views import Seen
+from kakeya_fleet.engine.kv.slot_writes import Write
 
 
 class TorchSegment:

@@ -14,17 +14,17 @@ from typing import Any
 
 import torch
 
-from engine.backends.torch_backend.dtypes import raw, torch_dtype
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.projection import Projection
-from engine.backends.torch_backend.threads import one_thread
-from engine.errors import RestorerRefused, TrainedForAnother
-from engine.features import FeatureEncoder
-from engine.restoration.contract import Evicted, EvictedKeysValues, Raw
-from engine.restoration.segment_store import Restoring
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerSpec
-from engine.slab_pool import SlabPool
+from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.projection import Projection
+from kakeya_fleet.engine.backends.torch_backend.threads import one_thread
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import Evicted, EvictedKeysValues, Raw
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from kakeya_fleet.engine.errors import RestorerRefused, TrainedForAnother
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from kakeya_fleet.engine.restoration.segment_store import Restoring
 
 ROWS = 16
 """Rows of each call of the map; position p is always in row p % ROWS.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.kv.feed import FeedSegments, Partial
+from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,22 +10,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
-from engine.backends.torch_backend.architectures import Architecture, read_architecture
-from engine.backends.torch_backend.checkpoint import load_model
-from engine.backends.torch_backend.dtypes import torch_dtype
-from engine.backends.torch_backend.forward_step import ForwardStep, TensorCache
-from engine.backends.torch_backend.kernels import TorchKernels
-from engine.backends.torch_backend.layer_plan import kv_layout, new_states
-from engine.backends.torch_backend.packed_linear import can_pack
-from engine.backends.torch_backend.recurrent import RecurrentState
-from engine.backends.torch_backend.tapped import TappedLayers
-from engine.backends.torch_backend.text_model import TextModel
-from engine.kv_layout import KvLayout
-from engine.model_folder import ModelFolder
-from engine.positions import WIDTH
-from engine.tokenizer_check import check_tokenizer
-from engine.verifier import Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
+from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture, read_architecture
+from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
+from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.forward_step import ForwardStep, TensorCache
+from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
+from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout, new_states
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.torch_backend.tapped import TappedLayers
+from kakeya_fleet.engine.backends.torch_backend.text_model import TextModel
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
+from kakeya_fleet.engine.contracts.positions import WIDTH
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 
 ROW_COUNTS = (4, 8, 16, 32, 64)
 """Fewer rows are slower: 2 rows read a layer's weights at 20 to 27 GB/s where 4 do at 27 to 48."""

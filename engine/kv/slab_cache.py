@@ -1,0 +1,439 @@
+"""One session's keys and values: positions, slabs, and what may be rolled back.
+
+Only this knows how far a cache can go back, what a failed forward leaves, and
+what a fork may share. A back end's `Kernels` touch the tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Generic
+
+import numpy as np
+
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, Raw
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
+from kakeya_fleet.engine.contracts.positions import resident_count
+from kakeya_fleet.engine.contracts.verifier import Features
+from kakeya_fleet.engine.errors import ContextExceeded
+from kakeya_fleet.engine.kv.chunks import cut
+from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Masks
+from kakeya_fleet.engine.kv.group_store import GroupStore
+from kakeya_fleet.engine.kv.handover import Handover
+from kakeya_fleet.engine.kv.kernels import Array, Kernels
+from kakeya_fleet.engine.kv.slot_views import seen_slots
+from kakeya_fleet.engine.kv.slot_writes import Write, writes
+from kakeya_fleet.engine.kv.states import AnyState, States
+from kakeya_fleet.engine.kv.vector_ring import VectorRing
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
+
+
+class SlabCache(Generic[Array, AnyState]):
+    """Keys and values of all attention layers, and the states of recurrent ones.
+
+    See `engine.contracts.cache.KvCache` for what is promised.
+    """
+
+    def __init__(
+        self,
+        layout: KvLayout,
+        spec: CacheSpec,
+        kernels: Kernels[Array],
+        pool: SlabPool[Any],
+        stores: list[GroupStore[Array]],
+        states: Slab[States[AnyState]] | None,
+        handover: Handover | None,
+    ) -> None:
+        """`stores` are of `layout.groups`; all that is given is the cache's from now on."""
+        self._layout = layout
+        self._spec = spec
+        self._kernels = kernels
+        self._pool = pool
+        self._stores = stores
+        self._states = states
+        self._handover = handover
+        self._length = 0
+        self._written = 0
+        self._truncatable_from = 0
+        self._places = {
+            layer: (store, index)
+            for store in stores
+            for index, layer in enumerate(store.group.layers)
+        }
+
+    @classmethod
+    def allocate(
+        cls,
+        layout: KvLayout,
+        spec: CacheSpec,
+        kernels: Kernels[Array],
+        pool: SlabPool[Any],
+        new_states: Callable[[], dict[int, AnyState]],
+        evicted: EvictedStore | None = None,
+        encoder: FeatureEncoder | None = None,
+    ) -> SlabCache[Array, AnyState]:
+        """A new, empty cache; `new_states` makes the recurrent layers' by index.
+
+        One of kind `restored` takes over `evicted`, which stays the caller's when
+        this raises, and keeps context vectors of its `encoder`. Raises `OutOfKvMemory`
+        with nothing taken, `BadParameters` or `KvStrategyUnsupported` for a `spec`
+        that cannot be.
+        """
+        layout.check(spec)
+        with ExitStack() as taken:
+            stores: list[GroupStore[Array]] = []
+            for group in layout.groups:
+                placement, grows = layout.placement(group, spec), layout.grows(group, spec)
+                stores.append(GroupStore.take(group, placement, kernels, pool, grows=grows))
+                taken.callback(stores[-1].release)
+            handover: Handover | None = None
+            if evicted is not None:
+                ring = layout.vector_placement(spec)
+                handover = Handover.take(spec, evicted, encoder, ring, pool)
+                if handover.vectors is not None:
+                    taken.callback(handover.vectors.release)
+            states: Slab[States[AnyState]] | None = None
+            if layout.state_bytes:
+                states = pool.take("states", layout.state_bytes, lambda: States(new_states()))
+            taken.pop_all()
+        cache = cls(layout, spec, kernels, pool, stores, states, handover)
+        kernels.settle(cache.arrays)
+        return cache
+
+    @property
+    def kernels(self) -> Kernels[Array]:
+        """What touches its tensors."""
+        return self._kernels
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All that it holds of the back end's."""
+        keys = [array for store in self._stores for array in store.arrays]
+        return keys + [array for state in self.states.values() for array in state.arrays]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the tensors that hold this cache; shared ones count too."""
+        vectors = self._vectors.memory_bytes if self._vectors is not None else 0
+        return vectors + sum(array.nbytes for array in self.arrays)
+
+    @property
+    def states(self) -> dict[int, AnyState]:
+        """The recurrent layers' states by layer."""
+        return self._states.payload.by_layer if self._states is not None else {}
+
+    @property
+    def encoder(self) -> FeatureEncoder | None:
+        """What makes the context vectors that it keeps; None when it keeps none."""
+        return self._vectors.encoder if self._vectors is not None else None
+
+    @property
+    def spec(self) -> CacheSpec:
+        """What was allocated."""
+        return self._spec
+
+    @property
+    def length(self) -> int:
+        """Positions written, provisional ones included: the next one's index."""
+        return self._length
+
+    @property
+    def resident(self) -> int:
+        """Positions below `length` that the next query can attend to."""
+        if self._spec.kind is CacheKind.CONTIGUOUS:
+            return self._length
+        return resident_count(self._length, self._spec.sink, self._spec.window)
+
+    @property
+    def slabs(self) -> Sequence[Slab[Any]]:
+        """What it holds of the pool."""
+        slabs: list[Slab[Any]] = [slab for store in self._stores for slab in store.slabs]
+        if self._states is not None:
+            slabs.append(self._states)
+        if self._vectors is not None:
+            slabs.append(self._vectors.slab)
+        return slabs
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that the pool gets back when this cache is released now."""
+        states = 0 if self._states is None else self._pool.freed_by(self._states)
+        vectors = self._vectors.memory_bytes if self._vectors is not None else 0
+        return states + vectors + sum(store.freed_bytes for store in self._stores)
+
+    @property
+    def widest(self) -> int:
+        """The most tokens of one forward into this cache."""
+        widest = min(store.placement.widest for store in self._stores)
+        if self._spec.kind is CacheKind.RESTORED:
+            # What the last row of a wider forward evicts would be of the forward itself.
+            return min(widest, self._spec.window)
+        return widest
+
+    @property
+    def evicted(self) -> EvictedStore | None:
+        """What keeps the evicted positions of a `restored` cache."""
+        return self._handover.store if self._handover is not None else None
+
+    @property
+    def groups(self) -> tuple[LayerGroup, ...]:
+        """The groups of layers that are placed alike."""
+        return tuple(store.group for store in self._stores)
+
+    @property
+    def forkable_from(self) -> int:
+        """The shortest prefix whose keys, values and states are all still there."""
+        ends = [store.placement.forkable_from(self._written) for store in self._stores]
+        return max([*ends, 0 if self._states is None else self._truncatable_from])
+
+    @property
+    def limit(self) -> int:
+        """The longest history in positions."""
+        if self._spec.kind is CacheKind.CONTIGUOUS:
+            return self._spec.capacity
+        return self._layout.context_length
+
+    @property
+    def reach(self) -> int:
+        """The positions below this have their memory."""
+        growing = [
+            sum(store.placement.segments[: len(store.slabs)])
+            for store in self._stores
+            if store.grows
+        ]
+        return min([self.limit, *growing])
+
+    def growth_bytes(self, count: int) -> int:
+        """Bytes that the next `count` positions take from the pool, copies on write aside."""
+        item_bytes = self._layout.item_bytes
+        return sum(
+            sum(store.placement.segments[len(store.slabs) : store.placement.used(end)])
+            * store.group.bytes_per_slot(item_bytes)
+            for store in self._stores
+            for end in (min(self._length + count, self.limit),)
+            if store.grows
+        )
+
+    def grow(self, count: int) -> None:
+        """Takes the memory of the next `count` positions.
+
+        Segments lie at the same slots whenever they are taken, and one that no query
+        sees yet is not read: so the bits are those of a cache that was allocated whole.
+        Raises `OutOfKvMemory` with nothing taken.
+        """
+        growing = [(store, len(store.slabs)) for store in self._stores if store.grows]
+        try:
+            for store, _ in growing:
+                store.extend(store.placement.used(self._length + count))
+        except BaseException:
+            for store, before in growing:
+                store.shorten(before)
+            raise
+
+    def truncate(self, length: int) -> None:
+        """Keeps the first `length` positions; `ValueError` outside the last forward's range."""
+        if not self._truncatable_from <= length <= self._length:
+            raise ValueError(
+                f"cannot keep {length} positions: only {self._truncatable_from} to {self._length}"
+            )
+        for state in self.states.values():
+            state.truncate(length - self._truncatable_from)
+        self._length = length
+
+    def check_room(self, count: int) -> None:
+        """Raises `ContextExceeded` unless `count` more positions fit."""
+        if self._length + count > self.limit:
+            raise ContextExceeded(
+                f"a history of {self._length + count} tokens is longer than {self.limit}",
+                length=str(self._length + count),
+                limit=str(self.limit),
+            )
+
+    def evict(self, count: int) -> None:
+        """Hands over what the last of the next `count` queries has behind its window.
+
+        Those positions lie before `length`, as `count` <= window: they are final.
+        They are still in the ring: every forward so far that began at b with n
+        tokens left none of b + n - 1 - window or before undeposited, and wrote
+        over none behind that, as ring >= window. Raises what the store raises.
+        """
+        if self._handover is None:
+            return
+        due = self._handover.due(self._length, count)
+        if due:
+            self._settle()
+            self._handover.deposit(due, self._restored)
+
+    def prepare(self, count: int) -> dict[LayerGroup, list[Write]]:
+        """Where the next `count` positions go, in slabs of this cache's own.
+
+        The positions so far are final from now on: a forward that fails before
+        `advance` leaves nothing behind that a later one, or a fork, would read.
+        Raises `OutOfKvMemory` for slabs that `grow` has not taken yet.
+        """
+        self.grow(count)
+        found = {}
+        for store in self._stores:
+            found[store.group] = writes(store.placement, self._length, count)
+            store.make_writable(found[store.group])
+        self._settle()
+        self._written = max(self._written, self._length + count)
+        return found
+
+    def _settle(self) -> None:
+        """Makes the positions so far final."""
+        for state in self.states.values():
+            # What a state holds beyond the kept positions is of a forward that failed.
+            state.truncate(self._length - self._truncatable_from)
+            state.settle()
+        self._truncatable_from = self._length
+
+    def advance(self, count: int) -> None:
+        """Counts the `count` positions that every layer has written."""
+        self._truncatable_from = self._length
+        self._length += count
+        self._written = max(self._written, self._length)
+
+    def fill(self, count: int, seed: int) -> None:
+        """Makes an empty cache one of `count` positions with random keys and values."""
+        if self._length:
+            raise ValueError(f"the cache holds {self._length} positions already")
+        self.check_room(count)
+        self.grow(count)
+        for store in self._stores:
+            store.make_writable(writes(store.placement, 0, min(count, store.placement.slots)))
+        rng = np.random.default_rng(seed)
+        for store in self._stores:
+            store.fill(count, rng)
+        if self._handover is not None:
+            self._handover.fill(count, self._restored, rng)
+        self._length = self._written = self._truncatable_from = count
+
+    def fork_bytes(self, length: int) -> int:
+        """Bytes that `fork(length)` takes or reserves from the pool."""
+        besides = self._layout.state_bytes + self._layout.vector_bytes(self._spec)
+        return besides + sum(
+            store.fork_bytes(length, self._truncatable_from) for store in self._stores
+        )
+
+    def fork(self, length: int) -> SlabCache[Array, AnyState]:
+        """A cache of the first `length` positions that shares what neither will change."""
+        if not self.forkable_from <= length <= self._length:
+            raise ValueError(
+                f"cannot fork {length} positions: only {self.forkable_from} to {self._length}"
+            )
+        with ExitStack() as taken:
+            stores: list[GroupStore[Array]] = []
+            for store in self._stores:
+                stores.append(store.fork(length, self._truncatable_from))
+                taken.callback(stores[-1].release)
+            handover = self._handover.fork(length) if self._handover is not None else None
+            if handover is not None:
+                taken.callback(handover.release)
+            states = self._forked_states(length)
+            taken.pop_all()
+        forked = SlabCache(
+            self._layout, self._spec, self._kernels, self._pool, stores, states, handover
+        )
+        forked._length = forked._truncatable_from = length
+        # Its slots may hold positions up to this, which it masks.
+        forked._written = self._written
+        return forked
+
+    def release(self) -> None:
+        """Gives the memory back to the pool, and that of what was evicted."""
+        for store in self._stores:
+            store.release()
+        if self._states is not None:
+            self._pool.give_back(self._states, keep=False)
+            self._states = None
+        if self._handover is not None:
+            self._handover.release()
+
+    def masks(self, group: LayerGroup, first_row: int, count: int, queries: int) -> Masks[Array]:
+        """What the next `count` queries see, for products of `queries` of them."""
+        store = next(store for store in self._stores if store.group == group)
+        end = self._length + count
+        # Rows beyond the real ones repeat the last position, so that they see something.
+        positions = np.minimum(np.arange(self._length, self._length + queries), end - 1)
+        seen = seen_slots(store.placement, positions, end)
+        groups = group.shape.groups
+        biases = self._kernels.biases(seen, groups)
+        return Masks(
+            first_row=first_row,
+            count=count,
+            queries=queries,
+            chunks=cut(store.chunks, len(seen)),
+            biases=biases,
+            evicted_from=self._evicted_from(group, end),
+            stacked=self._kernels.stacked(store.placement, biases, groups, queries),
+        )
+
+    def write(
+        self, layer: int, writes: dict[LayerGroup, list[Write]], keys: Array, values: Array
+    ) -> None:
+        """Stores keys and values [kv_heads, count, head_dim] of one layer."""
+        store, index = self._place(layer)
+        store.write(index, writes[store.group], keys, values)
+
+    def read(self, layer: int, masks: dict[LayerGroup, Masks[Array]]) -> FeedSegments[Array]:
+        """One layer's segments, without a copy, and where its evicted keys are."""
+        store, index = self._place(layer)
+        own = masks[store.group]
+        if own.evicted_from is None or self._handover is None:
+            return store.feed(index, own)
+        evicted = EvictedRead(self._handover.store, layer, own.evicted_from)
+        return store.feed(index, own, evicted)
+
+    def keep_vectors(self, features: Features) -> None:
+        """Keeps the context vectors of the positions of the forward under way.
+
+        `features` [n, taps, hidden_size] are its rows' hidden states at the
+        encoder's layers. Called before `advance`.
+        """
+        if self._vectors is not None:
+            self._vectors.write(self._length, features)
+
+    def held(self, layer: int, position: int) -> Raw:
+        """A copy of the key and value [2, kv_heads, head_dim] in the slot of `position`."""
+        store, index = self._place(layer)
+        (place,) = writes(store.placement, position, 1)
+        segment = store.slabs[place.segment].payload
+        return segment.read_layer(index, place.slot, 1)[:, :, 0].copy()
+
+    @property
+    def _vectors(self) -> VectorRing | None:
+        return self._handover.vectors if self._handover is not None else None
+
+    @property
+    def _restored(self) -> list[GroupStore[Array]]:
+        """The stores of the layers that see all of the history."""
+        return [store for store in self._stores if store.group.shape.sliding_window is None]
+
+    def _evicted_from(self, group: LayerGroup, end: int) -> int | None:
+        """The next query's position when any before `end` sees evicted keys of `group`."""
+        sees = self._handover is not None and group.shape.sliding_window is None
+        reach = end - 1 - self._spec.window
+        return self._length if sees and reach >= self._spec.sink else None
+
+    def _forked_states(self, length: int) -> Slab[States[AnyState]] | None:
+        """Copies of the states after the first `length` positions, all final."""
+        if self._states is None:
+            return None
+        held, kept = self._states, length - self._truncatable_from
+        forked: Slab[States[AnyState]] = self._pool.take(
+            "states", held.nbytes, lambda: held.payload.fork(kept)
+        )
+        for state in forked.payload.by_layer.values():
+            self._kernels.settle(state.arrays)
+        return forked
+
+    def _place(self, layer: int) -> tuple[GroupStore[Array], int]:
+        if layer not in self._places:
+            raise ValueError(
+                f"layer {layer} has no keys of its own; layers {sorted(self._places)} have"
+            )
+        return self._places[layer]
