@@ -14,10 +14,9 @@ import numpy as np
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, Raw
-from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.features import FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
 from kakeya_fleet.engine.contracts.positions import resident_count
-from kakeya_fleet.engine.contracts.verifier import Features
 from kakeya_fleet.engine.errors import ContextExceeded
 from kakeya_fleet.engine.kv.chunks import cut
 from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Masks

@@ -44,7 +44,7 @@ TEXT_OF = argparse
 
 def commit() -> str | None:
     """The software's, with a plus sign when files differ from it; None without git."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     said = subprocess.run(
         ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=12"],
         capture_output=True,

@@ -19,7 +19,7 @@ from pathlib import Path
 from kakeya import Client, KakeyaError
 from kakeya_fleet.node.agent_process import LocalFleet
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "dashboard" / "bench" / "picture.mjs"
 PROMPTS = {
     "notes": "def parse_header(line):\n",

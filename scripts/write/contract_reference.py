@@ -28,7 +28,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 from grpc_tools import protoc
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "proto"
 PAGE = ROOT / "docs" / "contract.md"
 INTRODUCTION = """\

@@ -20,8 +20,9 @@ from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentState
 from kakeya_fleet.engine.backends.mlx_backend.tapped import TappedLayers
 from kakeya_fleet.engine.backends.mlx_backend.text_model import TextModel
 from kakeya_fleet.engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
+from kakeya_fleet.engine.contracts.features import Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
-from kakeya_fleet.engine.contracts.verifier import Features, Feed, Output, VerifierInfo
+from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 
