@@ -9,8 +9,7 @@ import structlog
 from kakeya_fleet.node.app.control_plane import ControlPlane
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.config.machine import memory_free_bytes
-from kakeya_fleet.node.links.roads.ring_probe import RingProbe
-from kakeya_fleet.node.links.roads.road_builders import wants_ring
+from kakeya_fleet.node.links.roads.host_roads import RingProbe, wants_ring
 from kakeya_fleet.node.rpc.health import Health
 
 # The trial of a ring takes a core for half a second: not from those who wait for the node.

@@ -24,8 +24,7 @@ from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.config.config import Config, is_loopback
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.errors import NodeError
-from kakeya_fleet.node.links.roads.ring_probe import RingProbe
-from kakeya_fleet.node.links.roads.road_builders import road_builders
+from kakeya_fleet.node.links.roads.host_roads import RingProbe, road_builders
 from kakeya_fleet.node.membership.fleet_changes import EventSink
 from kakeya_fleet.node.rpc.health import HEALTH_SERVICE, Health
 from kakeya_fleet.node.watch.activity import NodeActivity

@@ -22,7 +22,7 @@ from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.config.role_spec import parse_role_spec
 from kakeya_fleet.node.config.state_directory import RUNNING
 from kakeya_fleet.node.http.server import ServingNode
-from kakeya_fleet.node.links.roads.ring_probe import RingProbe
+from kakeya_fleet.node.links.roads.host_roads import RingProbe
 from kakeya_fleet.node.membership.fleet_changes import EventSink
 from kakeya_fleet.node.rpc.grpc_settings import LEAVE_SECONDS, STOP_SECONDS
 from kakeya_fleet.node.rpc.health import Health

@@ -12,14 +12,16 @@ import grpc.aio
 import structlog
 
 from kakeya.v1 import tensor_pb2_grpc
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer, Role
 from kakeya_fleet.fleet.errors import ModelNotFound
 from kakeya_fleet.node.config.role_spec import RoleSpec
-from kakeya_fleet.node.links.link_table import LinkTable
-from kakeya_fleet.node.links.open_links import OpenLinks
-from kakeya_fleet.node.links.promotion import LinkMode
+from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
-from kakeya_fleet.node.links.tensor_service import TensorServicer
+from kakeya_fleet.node.links.transport.link_service import LinkHandler
+from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
+from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
@@ -29,8 +31,9 @@ from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
 from kakeya_fleet.node.roles.settings import RoleSettings
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
-from kakeya_fleet.node.roles.verifier.session_words import SessionWords
+from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
 from kakeya_fleet.node.roles.verifier.verifier_role import VerifierRole
 from kakeya_fleet.node.rpc.refusals import Draining
 from kakeya_fleet.node.watch.activity import NodeActivity
@@ -80,27 +83,33 @@ class Roles:
         """
         activity = activity if activity is not None else NodeActivity()
         clock = time.monotonic
-        words = SessionWords(activity.events, partial(_name_of, fleet))
-        mode = LinkMode(settings.links)
+        events = SessionEvents(activity.events, partial(_name_of, fleet))
         self.expected = expected
         self.changed = asyncio.Event()
-        self.links = OpenLinks(roads, metrics, mode=mode, clock=clock, on_change=words.link_changed)
-        table = LinkTable(clock, most_links=settings.draft_stream_limit)
+        self.links = OpenLinks(
+            roads,
+            metrics,
+            mode=LinkMode(settings.links),
+            settings=settings.link_settings,
+            clock=clock,
+            on_change=events.link_changed,
+        )
+        table = LinkTable(clock, ServingSettings(most_links=settings.draft_stream_limit))
+        handlers: dict[LinkPurpose, LinkHandler] = {}
         context = RoleContext(
             settings, expected, fleet, self.links, metrics, activity, self.changed, clock
         )
         self.proposer = ProposerRole(context, table)
-        self.archive = ArchiveRole(context, self.proposer.folders)
-        self.verifier = VerifierRole(context, self.proposer, self.archive, words, observers)
+        handlers[LinkPurpose.FEATURES] = self.proposer.features
+        self.archive = ArchiveRole(context, self.proposer.folders, handlers)
+        self.verifier = VerifierRole(context, self.proposer, self.archive, events, observers)
         # In the order in which they are drained: generations are waited for last.
         self._roles: Mapping[Role, NodeRole] = {
             Role.ARCHIVE: self.archive,
             Role.PROPOSER: self.proposer,
             Role.VERIFIER: self.verifier,
         }
-        self._tensors = TensorServicer(
-            self.proposer.conditioned, table, metrics, self.links, self.archive.link_handlers
-        )
+        self._tensors = TensorServicer(table, metrics, self.links, handlers)
         self._sweep_seconds = min(SWEEP_SECONDS, settings.session_ttl_seconds / 10)
         self._served: dict[tuple[Role, str], RoleSpec] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -210,6 +219,11 @@ class Roles:
         return self.verifier.by_model
 
     @property
+    def sessions(self) -> SessionRegistry[OpenSession]:
+        """Those of all verifiers."""
+        return self.verifier.sessions
+
+    @property
     def verifier_count(self) -> int:
         """Those that are served now, or are to be."""
         return self.expected.verifier_count
@@ -244,7 +258,7 @@ class Roles:
         """For GetNode."""
         kv = self.verifier.kv
         return RoleLoad(
-            session_count=kv.session_count,
+            session_count=len(self.sessions),
             generating_count=self.verifier.generating_count,
             draft_stream_count=self.proposer.stream_count,
             kv_bytes=kv.kv_bytes,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kakeya_fleet.node.links.open_links import OpenLinks
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles

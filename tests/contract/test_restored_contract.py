@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kakeya_fleet.engine.backends import BACKENDS
+from kakeya_fleet.engine.backends import BACKENDS, installed_backends
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, KvLayout
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import BadParameters, RestorerLost
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
+from tests.support import evicted_stores
+from tests.support import restored_caches as caches
 
 IDENTITY = RestorerSpec(RestorerKind.IDENTITY)
 RESTORED = CacheSpec(CacheKind.RESTORED, sink=3, window=20, restorer=IDENTITY)
@@ -61,13 +65,15 @@ def test_other_caches_have_no_store(verifier: Verifier, spec: CacheSpec) -> None
 
 @pytest.mark.parametrize("back_end", sorted(BACKENDS))
 def test_a_cache_from_sizes_alone_does_not_forget_silently(back_end: str) -> None:
-    module = pytest.importorskip(f"kakeya_fleet.engine.backends.{back_end}_backend")
+    if back_end not in installed_backends():
+        pytest.skip(f"the libraries of the back end {back_end} are not installed")
+    kernels = BACKENDS[back_end].kernels()("float32")
     layout = KvLayout((AttentionLayer(kv_heads=2, groups=2, head_dim=8),), 4096, item_bytes=4)
     with pytest.raises(BadParameters):
-        module.new_cache(layout, RESTORED)
+        SlabCache.allocate(layout, RESTORED, kernels, kv_pool(), dict)
 
 
-def test_what_was_evicted_counts_as_if_it_had_stayed(verifier: Verifier, caches) -> None:
+def test_what_was_evicted_counts_as_if_it_had_stayed(verifier: Verifier) -> None:
     """Whatever the blocks, to the bit; and as the whole history without a window does."""
     tokens = caches.HISTORY[:140]
     before = verifier.pool.used_bytes
@@ -85,7 +91,7 @@ def test_what_was_evicted_counts_as_if_it_had_stayed(verifier: Verifier, caches)
     assert verifier.pool.used_bytes > before
 
 
-def test_a_fork_goes_on_with_what_its_source_had_evicted(verifier: Verifier, caches) -> None:
+def test_a_fork_goes_on_with_what_its_source_had_evicted(verifier: Verifier) -> None:
     tokens = caches.HISTORY[:100]
     straight = caches.run(verifier, verifier.allocate(RESTORED), tokens, [16])
     cache = verifier.allocate(RESTORED)
@@ -96,7 +102,7 @@ def test_a_fork_goes_on_with_what_its_source_had_evicted(verifier: Verifier, cac
     assert caches.run(verifier, forked, tokens[70:], [7]).tobytes() == straight[70:].tobytes()
 
 
-def test_a_store_that_is_lost_leaves_no_feeds_tokens(verifier: Verifier, caches) -> None:
+def test_a_store_that_is_lost_leaves_no_feeds_tokens(verifier: Verifier) -> None:
     """Of two sessions of a forward the one's store is lost: the other goes on where it was."""
     tokens = caches.HISTORY[:100]
     straight = caches.run(verifier, verifier.allocate(RESTORED), tokens, [16])
@@ -112,9 +118,7 @@ def test_a_store_that_is_lost_leaves_no_feeds_tokens(verifier: Verifier, caches)
 
 
 @pytest.mark.parametrize("call", range(2, 9))
-def test_a_store_that_is_lost_at_any_call_leaves_nothing(
-    verifier: Verifier, caches, evicted_stores, call: int
-) -> None:
+def test_a_store_that_is_lost_at_any_call_leaves_nothing(verifier: Verifier, call: int) -> None:
     archive = RestorerSpec(RestorerKind.ARCHIVE)
     spec = CacheSpec(CacheKind.RESTORED, sink=3, window=20, restorer=archive)
     tokens = caches.HISTORY[:80]

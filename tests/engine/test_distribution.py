@@ -22,8 +22,12 @@ from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sessions.acceptance import decide
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.roster import Roster
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
 
 VOCABULARY = 6
 DRAWS = 50_000
@@ -157,7 +161,7 @@ def test_two_tokens_together_under_every_parameter_and_a_half_right_proposer():
     check(counts, joint_probabilities(lambda text: TABLE[text[-1]], PROMPT, ALL, VOCABULARY))
 
 
-async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer(hashing, sources):
+async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer():
     """The whole loop: session, forwards, draft source, commits, forks."""
     draws, prompt = 800, [index * 7 % hashing.VOCABULARY for index in range(20)]
     shape = SamplingParameters(
@@ -169,7 +173,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer(hashing, 
     def opened(tokens):
         session = Session(verifier, verifier.allocate(spec))
         session.append(tokens)
-        while session.prefill_step():
+        while PrefillTurn(session)():
             pass
         return session
 
@@ -186,7 +190,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer(hashing, 
         sampling = replace(shape, seed=seed)
         alone = opened(prompt)
         for _ in range(3):
-            alone.verify([], sampling, limit=1)
+            VerifyTurn(alone, Block([], sampling, 1))()
         source = sources.AdversarialSource(list(alone.history), hashing.VOCABULARY)
         # The first draft has 0, 1 or 2 right tokens in turn.
         source.call_count = seed
@@ -195,7 +199,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer(hashing, 
         events = [
             event
             async for event in generate(
-                session, Roster.of_one(source), asked, run=sources.yielding, clock=lambda: 0.0
+                session, Roster.of_one(source), asked, SessionDriver(sources.yielding, lambda: 0.0)
             )
         ]
         tokens = [token for event in events[:-1] for token in event.token_ids]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from tests.support import evicted_stores
 
 CHUNK = 1024
 END = 3 * CHUNK + 700
@@ -21,7 +24,7 @@ SHARES = [(), (CHUNK,), (2 * CHUNK,), (CHUNK, 2 * CHUNK), (CHUNK, 3 * CHUNK), (1
 
 
 @pytest.fixture(params=["float32", "bfloat16"])
-def shape(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> EvictedShape:
+def shape(request: pytest.FixtureRequest) -> EvictedShape:
     made: EvictedShape = evicted_stores.small_shape(request.param)
     return made
 
@@ -33,7 +36,7 @@ def shared(
     end: int,
     *,
     chunk: int = CHUNK,
-    pool: TorchPool | None = None,
+    pool: SlabPool[Any] | None = None,
 ) -> list[TorchEvictedStore]:
     """Stores of the ranges between `borders`, with the same numbers whatever the borders."""
     evicted = naive.random_evicted(shape, end - shape.sink, seed=1)
@@ -41,7 +44,7 @@ def shared(
     ends = (*borders, end)
     for origin, last in zip((0, *borders), ends, strict=True):
         store = TorchEvictedStore(
-            shape, naive.ARCHIVE, pool or torch_pool(), origin=origin, chunk_keys=chunk
+            shape, naive.ARCHIVE, pool or kv_pool(), origin=origin, chunk_keys=chunk
         )
         for first in range(max(origin, shape.sink), last, 500):
             until = min(first + 500, last)
@@ -66,9 +69,7 @@ def bits(found: PartialAttention) -> bytes:
 
 
 @pytest.mark.parametrize("borders", SHARES[1:], ids=str)
-def test_several_find_the_bits_of_one(
-    evicted_stores: ModuleType, shape: EvictedShape, borders: tuple[int, ...]
-) -> None:
+def test_several_find_the_bits_of_one(shape: EvictedShape, borders: tuple[int, ...]) -> None:
     one = shared(evicted_stores, shape, (), END)
     several = shared(evicted_stores, shape, borders, END)
     # Across each border, where some queries see nothing yet, and at the end.
@@ -81,9 +82,7 @@ def test_several_find_the_bits_of_one(
                 assert bits(asked(several, queries)) == bits(asked(one, queries)), (first, count)
 
 
-def test_what_is_carried_matters_and_its_order_too(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_what_is_carried_matters_and_its_order_too(shape: EvictedShape) -> None:
     """Else the test above could not fail."""
     stores = shared(evicted_stores, shape, (CHUNK, 2 * CHUNK), END)
     queries = evicted_stores.random_queries(shape, 2, END, 4, seed=3)
@@ -98,7 +97,7 @@ def test_what_is_carried_matters_and_its_order_too(
     assert bits(stores[1].finish()) != bits(first)
 
 
-def test_the_real_chunk_is_that_of_full_attention(evicted_stores: ModuleType) -> None:
+def test_the_real_chunk_is_that_of_full_attention() -> None:
     shape = replace(evicted_stores.small_shape(), context_length=40_000)
     end = 3 * CHUNK_KEYS + 40
     one = shared(evicted_stores, shape, (), end, chunk=CHUNK_KEYS)
@@ -109,13 +108,11 @@ def test_the_real_chunk_is_that_of_full_attention(evicted_stores: ModuleType) ->
         assert bits(asked(several, queries)) == expected
 
 
-def test_ranges_begin_and_end_between_chunks(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_ranges_begin_and_end_between_chunks(shape: EvictedShape) -> None:
     for origin in (1, CHUNK - 256, CHUNK + 1, -CHUNK, 1 << 20):
         with pytest.raises(RestorerRefused):
             TorchEvictedStore(
-                shape, evicted_stores.ARCHIVE, torch_pool(), origin=origin, chunk_keys=CHUNK
+                shape, evicted_stores.ARCHIVE, kv_pool(), origin=origin, chunk_keys=CHUNK
             )
     (store,) = shared(evicted_stores, shape, (), CHUNK - 1)
     with pytest.raises(ValueError, match="between two chunks"):
@@ -134,9 +131,7 @@ def test_ranges_begin_and_end_between_chunks(
         asked([store, store], late)
 
 
-def test_a_carry_of_other_queries_is_refused(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_a_carry_of_other_queries_is_refused(shape: EvictedShape) -> None:
     first, second = shared(evicted_stores, shape, (CHUNK,), END)
     queries = evicted_stores.random_queries(shape, 0, END, 4, seed=0)
     first.begin(queries)
@@ -151,11 +146,9 @@ def test_a_carry_of_other_queries_is_refused(
             second.finish(wrong)
 
 
-def test_reserved_memory_is_there_when_it_is_needed(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_reserved_memory_is_there_when_it_is_needed(shape: EvictedShape) -> None:
     chunk_bytes = CHUNK * shape.bytes_per_position
-    pool = torch_pool(2 * chunk_bytes)
+    pool = kv_pool(2 * chunk_bytes)
     (store,) = shared(evicted_stores, shape, (), CHUNK - 10, pool=pool)
     store.reserve(2 * CHUNK)
     assert pool.used_bytes == store.stored_bytes == 2 * chunk_bytes
@@ -173,10 +166,8 @@ def test_reserved_memory_is_there_when_it_is_needed(
     assert pool.used_bytes == 0
 
 
-def test_what_was_reserved_in_vain_comes_back_with_the_end(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
-    pool = torch_pool()
+def test_what_was_reserved_in_vain_comes_back_with_the_end(shape: EvictedShape) -> None:
+    pool = kv_pool()
     (store,) = shared(evicted_stores, shape, (), CHUNK, pool=pool)
     store.reserve(3 * CHUNK)
     store.complete()
@@ -184,10 +175,8 @@ def test_what_was_reserved_in_vain_comes_back_with_the_end(
 
 
 @pytest.mark.parametrize("length", [END, 2 * CHUNK, 2 * CHUNK - 5, CHUNK + 1])
-def test_forks_of_ranges_are_ranges(
-    evicted_stores: ModuleType, shape: EvictedShape, length: int
-) -> None:
-    pool = torch_pool()
+def test_forks_of_ranges_are_ranges(shape: EvictedShape, length: int) -> None:
+    pool = kv_pool()
     borders = (CHUNK, 2 * CHUNK)
     stores = shared(evicted_stores, shape, borders, END, pool=pool)
     forks = [store.fork(length) for store in stores]
@@ -208,13 +197,13 @@ def test_forks_of_ranges_are_ranges(
 
 
 def test_one_question_does_not_fill_the_memory(
-    shape: EvictedShape, evicted_stores: ModuleType, monkeypatch: pytest.MonkeyPatch
+    shape: EvictedShape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, later = shared(evicted_stores, shape, (CHUNK,), END)
     queries = evicted_stores.random_queries(shape, 0, END, 2, seed=0)
     # What waits for a carry: one answer a chunk.
     monkeypatch.setattr(
-        "kakeya_fleet.engine.backends.torch_backend.evicted_store.MOST_CARRIED_BYTES",
+        "kakeya_fleet.engine.restoration.segment_store.MOST_CARRIED_BYTES",
         3 * queries.queries.nbytes - 1,
     )
     first.begin(queries)

@@ -15,16 +15,18 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed, which makes the checkpoints")
 
 from kakeya_fleet.engine.backends import load_verifier
-from kakeya_fleet.engine.backends.mlx_backend.evicted_store import MlxEvictedStore
-from kakeya_fleet.engine.backends.mlx_backend.kv_cache import MlxKvCache
+from kakeya_fleet.engine.backends.mlx_backend.kernels import MlxKernels
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused, TrainedForAnother
+from kakeya_fleet.engine.kv.group_store import GroupStore, kv_pool
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.restoration.segment_store import SegmentStore
+from tests.support import restored_caches as caches
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=200)
@@ -43,7 +45,7 @@ def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_full_attention_and_the_history_alone_decides(
-    random_checkpoint: Callable[..., Path], caches: ModuleType, family: str
+    random_checkpoint: Callable[..., Path], family: str
 ) -> None:
     verifier = loaded(random_checkpoint(family))
     tokens = caches.HISTORY[:LENGTH]
@@ -55,7 +57,7 @@ def test_it_is_full_attention_and_the_history_alone_decides(
 
 
 def test_in_bfloat16_the_bits_are_those_of_the_history(
-    random_checkpoint: Callable[..., Path], caches: ModuleType
+    random_checkpoint: Callable[..., Path],
 ) -> None:
     verifier = loaded(random_checkpoint(), "bfloat16")
     tokens = caches.HISTORY[:LENGTH]
@@ -111,7 +113,7 @@ class Course:
         chosen = rng.sample(self.caches, rng.randint(1, len(self.caches)))
         starts = [cache.length for cache in chosen]
         with pytest.MonkeyPatch.context() as patched, pytest.raises(MemoryError):
-            patched.setattr(MlxKvCache, "read", failing(MlxKvCache.read, 0))
+            patched.setattr(SlabCache, "read", failing(SlabCache.read, 0))
             self.verifier.forward_batch(
                 [Feed(cache, [1] * (16 // len(chosen)), want_logits=True) for cache in chosen]
             )
@@ -131,9 +133,7 @@ def failing(read: Callable[..., Any], after: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_course_of_events_gives_the_bits_of_the_history(
-    verifier: Verifier, caches: ModuleType, seed: int
-) -> None:
+def test_any_course_of_events_gives_the_bits_of_the_history(verifier: Verifier, seed: int) -> None:
     tokens = caches.HISTORY[:LENGTH]
     expected = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [1])
     before = verifier.pool.used_bytes
@@ -159,12 +159,12 @@ def done(cache: KvCache) -> bool:
     return True
 
 
-def test_a_store_on_torch_serves_a_verifier_on_mlx(verifier: Verifier, caches: ModuleType) -> None:
+def test_a_store_on_torch_serves_a_verifier_on_mlx(verifier: Verifier) -> None:
     """As an archive on another node does: numbers cross, not tensors."""
     spec, tokens = caches.restored(3, 16, ARCHIVE), caches.HISTORY[:LENGTH]
     found = []
     for sizes in ([1], [16, 6]):
-        store = TorchEvictedStore(verifier.evicted_shape(spec), ARCHIVE, torch_pool())
+        store = TorchEvictedStore(verifier.evicted_shape(spec), ARCHIVE, kv_pool())
         found.append(caches.run(verifier, verifier.allocate(spec, store), tokens, sizes))
     assert found[0].tobytes() == found[1].tobytes()
     full = caches.run(verifier, verifier.allocate(FULL), tokens, [16])
@@ -174,7 +174,9 @@ def test_a_store_on_torch_serves_a_verifier_on_mlx(verifier: Verifier, caches: M
 class VectorStore:
     """Keeps the vectors it was given, and restores nothing: queries see nothing in it."""
 
-    def __init__(self, store: MlxEvictedStore, spec: RestorerSpec, encoder: ContextEncoder) -> None:
+    def __init__(
+        self, store: SegmentStore[Any], spec: RestorerSpec, encoder: ContextEncoder
+    ) -> None:
         self.spec, self.encoder = spec, encoder
         self.length = 0
         self.vectors: dict[int, np.ndarray] = {}
@@ -204,9 +206,7 @@ class VectorStore:
         return
 
 
-def test_the_context_vectors_of_what_leaves_are_deposited_once_each(
-    verifier: Verifier, caches: ModuleType
-) -> None:
+def test_the_context_vectors_of_what_leaves_are_deposited_once_each(verifier: Verifier) -> None:
     rng = np.random.default_rng(2)
     weights = EncoderWeights(
         rng.standard_normal((24, 64), np.float32), np.ones(24, np.float32), 1e-6, (1, 0)
@@ -215,7 +215,9 @@ def test_the_context_vectors_of_what_leaves_are_deposited_once_each(
     restorer = RestorerSpec(RestorerKind.PROJECTION, "random", "0" * 64, 24)
     spec = caches.restored(3, 16, restorer)
     shape = verifier.evicted_shape(caches.restored(3, 16))
-    store = VectorStore(MlxEvictedStore(shape, ARCHIVE, verifier.pool), restorer, encoder)
+    store = VectorStore(
+        SegmentStore(shape, ARCHIVE, MlxKernels(shape.dtype), verifier.pool), restorer, encoder
+    )
     cache = verifier.allocate(spec, store)
     assert cache.memory_bytes == verifier.bytes_needed(spec)
     features: list[np.ndarray] = []
@@ -240,9 +242,7 @@ def test_the_context_vectors_of_what_leaves_are_deposited_once_each(
         verifier.allocate(spec, VectorStore(store._store, restorer, wrong))
 
 
-def test_a_store_that_is_full_refuses_and_leaves_the_cache_as_it_was(
-    verifier: Verifier, caches: ModuleType
-) -> None:
+def test_a_store_that_is_full_refuses_and_leaves_the_cache_as_it_was(verifier: Verifier) -> None:
     tokens = caches.HISTORY[:340]
     straight = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [16])
     cache = verifier.allocate(caches.restored())
@@ -257,21 +257,21 @@ def test_a_store_that_is_full_refuses_and_leaves_the_cache_as_it_was(
 
 
 def test_numbers_that_are_not_finite_are_refused_and_survived(
-    verifier: Verifier, caches: ModuleType, monkeypatch: pytest.MonkeyPatch
+    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = caches.HISTORY[:LENGTH]
     straight = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [8])
     cache = verifier.allocate(caches.restored())
     caches.run(verifier, cache, tokens[:40], [8])
-    leaving = MlxKvCache._leaving
+    leaving = GroupStore.positions
 
-    def spoilt(self: MlxKvCache, first: int, end: int) -> Any:
+    def spoilt(self: GroupStore[Any], first: int, end: int) -> Any:
         found = leaving(self, first, end)
-        found.groups[0][0, 1, 0, 0, 0] = np.nan
+        found[0, 1, 0, 0, 0] = np.nan
         return found
 
     with monkeypatch.context() as patched, pytest.raises(RestorerRefused):
-        patched.setattr(MlxKvCache, "_leaving", spoilt)
+        patched.setattr(GroupStore, "positions", spoilt)
         caches.run(verifier, cache, tokens[40:80], [16])
     kept = cache.length
     assert caches.run(verifier, cache, tokens[kept:], [8]).tobytes() == straight[kept:].tobytes()

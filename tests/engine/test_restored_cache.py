@@ -17,14 +17,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
-from kakeya_fleet.engine.backends.torch_backend.kv_cache import TorchKvCache
 from kakeya_fleet.engine.contracts.cache import KvCache
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import RestorerLost, RestorerRefused
+from kakeya_fleet.engine.kv.group_store import GroupStore, kv_pool
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support import restored_caches as caches
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 LENGTH = 140
@@ -41,7 +42,7 @@ def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
 
 
 @pytest.fixture(scope="module")
-def expected(verifier: Verifier, caches: ModuleType) -> dict[tuple[int, int], np.ndarray]:
+def expected(verifier: Verifier) -> dict[tuple[int, int], np.ndarray]:
     """The logits of the history for each sink and window: the first `SINGLE` one at a time."""
     rows = {}
     for shape in SHAPES:
@@ -68,7 +69,7 @@ class Courses(RuleBasedStateMachine):
     def new(self, evicted: Any = None) -> KvCache:
         if evicted is None:
             shape = self.verifier.evicted_shape(self.spec)
-            evicted = TorchEvictedStore(shape, ARCHIVE, torch_pool())
+            evicted = TorchEvictedStore(shape, ARCHIVE, kv_pool())
         return self.verifier.allocate(self.spec, evicted)
 
     def fed(self, cache: KvCache, right: int, wrong: int) -> tuple[Feed, int]:
@@ -157,7 +158,7 @@ class Courses(RuleBasedStateMachine):
             return
         start = cache.length
         with pytest.MonkeyPatch.context() as patched, pytest.raises(MemoryError):
-            patched.setattr(TorchKvCache, "read", failing(TorchKvCache.read, after))
+            patched.setattr(SlabCache, "read", failing(SlabCache.read, after))
             self.verifier.forward(cache, [1] * cache.widest, want_logits=True)
             self.verifier.forward(cache, [1] * cache.widest, want_logits=True)
             self.verifier.forward(cache, [1] * cache.widest, want_logits=True)
@@ -190,7 +191,7 @@ def failing(read: Callable[..., Any], after: int) -> Callable[..., Any]:
 
 
 def test_every_course_of_events_gives_the_bits_of_the_history(
-    verifier: Verifier, caches: ModuleType, expected: dict[tuple[int, int], np.ndarray]
+    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray]
 ) -> None:
     Courses.verifier, Courses.helpers, Courses.expected = verifier, caches, expected
     before = verifier.pool.used_bytes
@@ -203,7 +204,6 @@ def test_every_course_of_events_gives_the_bits_of_the_history(
 @pytest.mark.parametrize("kept", [99, 96, 90])
 def test_a_failed_forward_leaves_nothing_behind(
     verifier: Verifier,
-    caches: ModuleType,
     expected: dict[tuple[int, int], np.ndarray],
     monkeypatch: pytest.MonkeyPatch,
     kept: int,
@@ -216,7 +216,7 @@ def test_a_failed_forward_leaves_nothing_behind(
     cache.truncate(kept)
     for after in (0, 1):
         with monkeypatch.context() as patched, pytest.raises(MemoryError):
-            patched.setattr(TorchKvCache, "read", failing(TorchKvCache.read, after))
+            patched.setattr(SlabCache, "read", failing(SlabCache.read, after))
             verifier.forward_batch(
                 [Feed(cache, [7] * 16, want_logits=True), Feed(other, [8, 9], want_logits=True)]
             )
@@ -230,9 +230,7 @@ def test_a_failed_forward_leaves_nothing_behind(
 
 
 def test_a_deposit_is_final_before_the_forward_that_fails(
-    verifier: Verifier,
-    caches: ModuleType,
-    expected: dict[tuple[int, int], np.ndarray],
+    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray]
 ) -> None:
     """What was handed over cannot be cut off any more, by whoever the forward failed."""
     spec = caches.restored(0, 5)
@@ -254,15 +252,13 @@ def test_a_deposit_is_final_before_the_forward_that_fails(
 
 
 def test_what_a_failed_forward_asked_for_is_dropped(
-    verifier: Verifier,
-    caches: ModuleType,
-    expected: dict[tuple[int, int], np.ndarray],
+    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray]
 ) -> None:
     """One session's store answers while that of the other is lost."""
     spec = caches.restored(3, 16, ARCHIVE)
     shape = verifier.evicted_shape(spec)
-    fragile = caches.FragileStore(TorchEvictedStore(shape, ARCHIVE, torch_pool()), 1 << 30)
-    cache = verifier.allocate(spec, TorchEvictedStore(shape, ARCHIVE, torch_pool()))
+    fragile = caches.FragileStore(TorchEvictedStore(shape, ARCHIVE, kv_pool()), 1 << 30)
+    cache = verifier.allocate(spec, TorchEvictedStore(shape, ARCHIVE, kv_pool()))
     other = verifier.allocate(spec, fragile)
     for one in (cache, other):
         caches.run(verifier, one, caches.HISTORY[:50], [16])
@@ -300,13 +296,10 @@ class ForgetfulStore(TorchEvictedStore):
 
 @pytest.mark.parametrize("kind", [LateStore, ForgetfulStore])
 def test_a_store_that_is_late_or_forgets_shows(
-    verifier: Verifier,
-    caches: ModuleType,
-    expected: dict[tuple[int, int], np.ndarray],
-    kind: type[TorchEvictedStore],
+    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray], kind: type[TorchEvictedStore]
 ) -> None:
     spec = caches.restored(3, 16, ARCHIVE)
-    store = kind(verifier.evicted_shape(spec), ARCHIVE, torch_pool())
+    store = kind(verifier.evicted_shape(spec), ARCHIVE, kv_pool())
     cache = verifier.allocate(spec, store)
     got = caches.run(verifier, cache, caches.HISTORY[:LENGTH], [16])
     rows = expected[3, 16]
@@ -315,19 +308,19 @@ def test_a_store_that_is_late_or_forgets_shows(
 
 
 def test_numbers_that_are_not_finite_are_refused_and_survived(
-    verifier: Verifier, caches: ModuleType, monkeypatch: pytest.MonkeyPatch
+    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = verifier.allocate(caches.restored(3, 16))
     caches.run(verifier, cache, caches.HISTORY[:40], [16])
 
-    def spoilt(self: TorchKvCache, first: int, end: int) -> Any:
+    def spoilt(self: GroupStore[Any], first: int, end: int) -> Any:
         found = leaving(self, first, end)
-        found.groups[0][0, 1, 0, 0, 0] = np.nan
+        found[0, 1, 0, 0, 0] = np.nan
         return found
 
-    leaving = TorchKvCache._leaving
+    leaving = GroupStore.positions
     with monkeypatch.context() as patched, pytest.raises(RestorerRefused):
-        patched.setattr(TorchKvCache, "_leaving", spoilt)
+        patched.setattr(GroupStore, "positions", spoilt)
         verifier.forward(cache, caches.HISTORY[40:56], want_logits=True)
     straight = verifier.allocate(caches.restored(3, 16))
     caches.run(verifier, straight, caches.HISTORY[:40], [16])
@@ -357,7 +350,7 @@ class Made(TorchDispatchMode):
 
 @pytest.mark.parametrize("count", [1, 16])
 def test_a_forwards_peak_and_the_caches_bytes_do_not_grow_with_the_context(
-    random_checkpoint: Callable[..., Path], caches: ModuleType, count: int
+    random_checkpoint: Callable[..., Path], count: int
 ) -> None:
     path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=CONTEXT)
     verifier = load_verifier(ModelFolder(path, "long"), backend="torch")

@@ -171,10 +171,10 @@ async def test_verifiers_share_the_budget_as_they_come_and_go(start_agent, rando
     agent = await start_agent(serve=["verifier=tiny"], kv_budget_bytes=64 << 20)
     roles, folder = agent.node.roles, random_checkpoint()
     await agent.node.add_role(f"verifier={folder}")
-    shares = {served.store.budget_bytes for served in roles.verifiers.values()}
+    shares = {served.budget.nbytes for served in roles.verifiers.values()}
     assert (len(roles.verifiers), shares) == (2, {32 << 20})
     await agent.node.remove_role(Role.VERIFIER, folder.name)
-    assert [served.store.budget_bytes for served in roles.verifiers.values()] == [64 << 20]
+    assert [served.budget.nbytes for served in roles.verifiers.values()] == [64 << 20]
 
 
 async def test_a_session_goes_on_without_a_proposer_of_its_own_node_that_is_removed(start_agent):

@@ -13,6 +13,8 @@ import pytest
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.errors import InvariantViolated
 from kakeya_fleet.node.roles.verifier.runtime_wire import session_spec_from_wire
+from tests.support import calls, liars
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -108,7 +110,7 @@ async def test_a_cancelled_append_keeps_all_tokens_and_the_next_operation_comput
     assert (await client.generate(session, 20)).token_ids == expected
 
 
-async def test_closing_a_session_ends_its_generation_by_name(client, calls):
+async def test_closing_a_session_ends_its_generation_by_name(client):
     session = await client.open()
     await client.append(session, PROMPT)
     call = started(client, session)
@@ -157,9 +159,7 @@ async def test_an_unexpected_failure_is_internal_without_its_text(client, verifi
     assert verifier.metric("kakeya_rpc_errors_total", reason="INTERNAL_ERROR") == 1
 
 
-async def test_draining_ends_generations_and_refuses_new_ones(
-    neighbourhood, checkpoint, calls, nodes
-):
+async def test_draining_ends_generations_and_refuses_new_ones(neighbourhood, checkpoint):
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}", "proposer=ngram")
     client = calls.Caller(node.channel)
     running = await client.open()
@@ -190,7 +190,7 @@ async def test_draining_ends_generations_and_refuses_new_ones(
     await node.stop()
 
 
-async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint, calls, nodes):
+async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint):
     settings = replace(nodes.SETTINGS, session_ttl_seconds=0.3)
     node = await neighbourhood.start("brief", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(node.channel)
@@ -211,7 +211,7 @@ async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint, calls
     await node.stop()
 
 
-async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkpoint, calls, nodes):
+async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkpoint):
     settings = replace(nodes.SETTINGS, session_ttl_seconds=0.1)
     node = await neighbourhood.start("busy", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(node.channel)
@@ -226,7 +226,7 @@ async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkp
 
 
 async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
-    neighbourhood, checkpoint, calls, monkeypatch
+    neighbourhood, checkpoint, monkeypatch
 ):
     # Nodes of its own: streams and breakers of other tests' sessions are not counted.
     verifier = await neighbourhood.start("restful", f"verifier={checkpoint}")
@@ -238,8 +238,8 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     await client.append(session, PROMPT * 3)
     tokens = (await client.generate(session, 40)).token_ids
     await calls.until(lambda: proposer.roles.load_numbers().draft_stream_count == 1)
-    monkeypatch.setattr("kakeya_fleet.node.roles.verifier.session_desk.REST_SECONDS", 0.0)
-    verifier.roles.verifier._desk.sweep()
+    monkeypatch.setattr("kakeya_fleet.node.roles.verifier.session_lifecycle.REST_SECONDS", 0.0)
+    verifier.roles.verifier._lifecycle.sweep()
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
     again = await client.generate(session, 40)
     assert again.done.speculation.faults == []
@@ -254,15 +254,15 @@ async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_li
     client, verifier
 ):
     """The first caller leaves while its session is made, and the retry is already waiting."""
-    desk = verifier.roles.verifier._desk
+    lifecycle = verifier.roles.verifier._lifecycle
     served = verifier.roles.verifiers["random"]
     spec = session_spec_from_wire(
         runtime_pb2.CreateSessionRequest(model_id="random", request_id="impatient")
     )
-    before = len(served.store)
+    before = len(verifier.roles.sessions)
     busy = threading.Event()
     working = asyncio.create_task(served.worker.run(busy.wait))
-    first, second = (asyncio.create_task(desk.open(spec)) for _ in range(2))
+    first, second = (asyncio.create_task(lifecycle.open(spec)) for _ in range(2))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     first.cancel()
@@ -272,19 +272,19 @@ async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_li
     await working
     assert (await client.info(session.session_id)).history_length == 0
     assert await client.append(session.session_id, PROMPT) == len(PROMPT)
-    assert len(served.store) == before + 1
+    assert len(verifier.roles.sessions) == before + 1
     await client.close(session.session_id)
-    assert len(served.store) == before
+    assert len(verifier.roles.sessions) == before
 
 
 async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_waits_for(
-    client, verifier, neighbourhood, liars, calls
+    client, verifier, neighbourhood
 ):
     await neighbourhood.start_liar("waited-for", liars.hanging())
     session = await client.open(mode=calls.FIXED, proposer="liar", proposer_node="waited-for")
     await client.append(session, PROMPT)
     call = started(client, session)
-    pairing = verifier.roles.verifier._desk.get(session)[0].pairing
+    pairing = verifier.roles.sessions.opened(session).pairing
     await calls.until(lambda: drafting(pairing) and drafting(pairing).source._stream._waiting)
     await client.close(session)
     with pytest.raises(grpc.aio.AioRpcError):
@@ -330,13 +330,13 @@ async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client):
 
 
 async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
-    client, verifier, proposer, neighbourhood, calls, monkeypatch
+    client, verifier, proposer, neighbourhood, monkeypatch
 ):
     """The proposer has a new channel, and the old stream is slow to close."""
     session = await client.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
     await client.append(session, PROMPT)
     await client.generate(session, 10)
-    pairing = verifier.roles.verifier._desk.get(session)[0].pairing
+    pairing = verifier.roles.sessions.opened(session).pairing
     source = drafting(pairing).source
     closing, gate = asyncio.Event(), asyncio.Event()
     close = source.close
@@ -359,7 +359,7 @@ async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
 
 
 async def test_what_was_measured_counts_although_the_client_left_before_the_end(
-    neighbourhood, checkpoint, calls
+    neighbourhood, checkpoint
 ):
     node = await neighbourhood.start("left", f"verifier={checkpoint}", "proposer=ngram")
     client = calls.Caller(node.channel)
@@ -383,7 +383,7 @@ async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     await node.stop()
 
 
-async def test_draining_ends_a_long_append_by_name(neighbourhood, checkpoint, calls):
+async def test_draining_ends_a_long_append_by_name(neighbourhood, checkpoint):
     node = await neighbourhood.start("reading", f"verifier={checkpoint}")
     client = calls.Caller(node.channel)
     session = await client.open()

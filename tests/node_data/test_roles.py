@@ -18,6 +18,7 @@ from kakeya_fleet.node.config.role_spec import (
 )
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.settings import RoleSettings
+from tests.support import neighbourhood as nodes
 
 
 def test_specs_name_role_and_model():
@@ -61,7 +62,7 @@ def test_what_is_told_is_awaited_until_it_came_or_is_forgotten():
     assert expected.awaited == {Role.VERIFIER, Role.PROPOSER}
 
 
-async def test_unknown_models_are_named(nodes):
+async def test_unknown_models_are_named():
     for spec in ("proposer=nobody", "verifier=/nowhere/at/all"):
         roles = nodes.roles_of(spec)
         with pytest.raises(ModelNotFound, match=r"nobody|nowhere"):
@@ -70,7 +71,7 @@ async def test_unknown_models_are_named(nodes):
         await roles.close()
 
 
-async def test_offers_carry_what_was_measured(nodes, checkpoint):
+async def test_offers_carry_what_was_measured(checkpoint):
     settings = RoleSettings(kv_budget_bytes=1 << 20)
     roles = nodes.roles_of(f"verifier={checkpoint}", "proposer=ngram", settings=settings)
     await roles.load()
@@ -116,7 +117,7 @@ print(sorted(set(sys.modules) & {"torch", "transformers", "safetensors", "mlx"})
     assert done.stdout.strip() == "[]", done.stderr
 
 
-async def test_two_verifiers_of_one_name_are_refused(nodes, checkpoint, tmp_path):
+async def test_two_verifiers_of_one_name_are_refused(checkpoint, tmp_path):
     """Requests name a model: the second one would quietly take the first one's place."""
     twin = tmp_path / checkpoint.name
     shutil.copytree(checkpoint, twin)
@@ -135,7 +136,7 @@ def workers():
     return sum(thread.name == "verifier-random" for thread in threading.enumerate())
 
 
-async def test_a_proposer_follows_the_nodes_back_end_and_drafts_in_its_own_thread(nodes):
+async def test_a_proposer_follows_the_nodes_back_end_and_drafts_in_its_own_thread():
     pytest.importorskip("mlx.core", reason="MLX is not installed")
     served = {}
     for backend in ("torch", "mlx"):

@@ -13,9 +13,9 @@ from kakeya_fleet.engine.models.model_folder import model_id_of, resolve
 from kakeya_fleet.engine.proposers.loading import LOADERS, TARGET_MARK
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
-from kakeya_fleet.node.links.feature_inbox import FeatureInbox
-from kakeya_fleet.node.links.link_table import LinkTable
-from kakeya_fleet.node.links.tensor_service import ConditionedProposer
+from kakeya_fleet.node.links.features.feature_links import ConditionedProposer, FeatureLinks
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose
+from kakeya_fleet.node.links.transport.link_table import LinkTable
 from kakeya_fleet.node.roles.context import RoleContext
 from kakeya_fleet.node.roles.contract import RoleService
 from kakeya_fleet.node.roles.proposer.proposer_loading import load_served_proposer
@@ -29,20 +29,22 @@ class ProposerRole:
 
     `by_model`, `conditioned` (those that take context vectors, as links need them) and
     `folders` (of drafters whose learned maps may be named) are always the same mappings.
+    `features` serves links for context vectors.
     """
 
-    def __init__(self, context: RoleContext, inboxes: LinkTable) -> None:
-        """`inboxes` are the links on which context vectors come."""
+    def __init__(self, context: RoleContext, table: LinkTable) -> None:
+        """Context vectors come on links of `table`."""
         self._context = context
-        self._inboxes = inboxes
+        self._table = table
         self.by_model: dict[str, ServedProposer] = {}
         self.conditioned: dict[str, ConditionedProposer] = {}
         self.folders: dict[str, Path] = {}
+        self.features = FeatureLinks(self.conditioned, table)
         self._servicer = ProposerServicer(
             self.by_model,
             context.metrics,
             context.settings.draft_stream_limit,
-            partial(_find_inbox, inboxes),
+            self.features.inbox,
         )
 
     @property
@@ -106,9 +108,10 @@ class ProposerRole:
         self.conditioned.pop(model_id, None)
         self.folders.pop(model_id, None)
         self._servicer.end_streams(served)
-        for link in self._inboxes:
-            if link.inbox is not None and link.request.model_id == model_id:
-                self._inboxes.close(link.link_id, "ended: its proposer is served here no more")
+        for link in self._table:
+            request = link.request
+            if request.purpose is LinkPurpose.FEATURES and request.model_id == model_id:
+                self._table.close(link.link_id, "ended: its proposer is served here no more")
         await served.withdraw()
 
     def sweep(self) -> None:
@@ -122,11 +125,6 @@ class ProposerRole:
         """Ends the models' threads."""
         for served in self.by_model.values():
             await served.close()
-
-
-def _find_inbox(links: LinkTable, link_id: str) -> FeatureInbox | None:
-    link = links.find(link_id)
-    return link.inbox if link is not None else None
 
 
 def _drafter_folder(name: str) -> dict[str, Path]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.restoration.stores import EvictedStores
-from kakeya_fleet.engine.sessions.session_store import SessionStore
+from kakeya_fleet.engine.sessions.session_record import KvBudget
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.node.roles.worker import ModelWorker
 from kakeya_fleet.node.rpc.refusals import Draining
@@ -15,18 +15,18 @@ from kakeya_fleet.node.rpc.refusals import Draining
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ServedVerifier:
-    """A loaded verifier, its offer, the thread of its steps, and its sessions.
+    """A loaded verifier, its offer, the thread of its steps, and its sessions' memory.
 
     `stores` keep in its own process what a session has evicted when no archive is
     left; None where its back end cannot. `source` is the word by which
-    `engine.models.model_folder` finds the model's files on this machine. `withdrawn` is set
-    once it is to be served no more.
+    `engine.models.model_folder` finds the model's files on this machine. `withdrawn` is
+    set once it is to be served no more.
     """
 
     verifier: Verifier
     offer: ModelOffer
     worker: ModelWorker
-    store: SessionStore
+    budget: KvBudget
     stores: EvictedStores | None = None
     source: str = ""
     withdrawn: asyncio.Event = field(default_factory=asyncio.Event)

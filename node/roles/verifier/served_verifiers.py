@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 
 
@@ -15,8 +17,14 @@ class ServedVerifiers:
     became smaller keep it, and find no room to grow until others have ended.
     """
 
-    def __init__(self, budget_bytes: int, count: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        registry: SessionRegistry[OpenSession],
+        budget_bytes: int,
+        count: Callable[[], int],
+    ) -> None:
         """`budget_bytes` are shared evenly by as many as `count` says: with those that load."""
+        self._registry = registry
         self._budget_bytes = budget_bytes
         self._count = count
         self.by_model: dict[str, ServedVerifier] = {}
@@ -32,14 +40,9 @@ class ServedVerifiers:
         return tuple(served.offer for served in self.by_model.values())
 
     @property
-    def session_count(self) -> int:
-        """Open sessions of all."""
-        return sum(len(served.store) for served in self.by_model.values())
-
-    @property
     def kv_bytes(self) -> int:
         """K/V bytes of all sessions."""
-        return sum(served.store.kv_bytes for served in self.by_model.values())
+        return sum(served.budget.used_bytes for served in self.by_model.values())
 
     @property
     def kv_budget_bytes(self) -> int:
@@ -51,9 +54,10 @@ class ServedVerifiers:
         """K/V bytes that new sessions may take now; None without a verifier."""
         if not self.by_model:
             return None
-        return sum(served.store.available_bytes for served in self.by_model.values())
+        available = self._registry.available_bytes
+        return sum(available(served.budget) for served in self.by_model.values())
 
     def share(self) -> None:
         """Gives each its share, after others came or went."""
         for served in self.by_model.values():
-            served.store.budget_bytes = self.share_bytes
+            self._registry.share(served.budget, self.share_bytes)

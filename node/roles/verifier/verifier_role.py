@@ -11,11 +11,12 @@ from typing import Protocol
 
 from kakeya.v1 import placement_pb2_grpc, runtime_pb2_grpc
 from kakeya_fleet.engine.models.model_folder import model_id_of
-from kakeya_fleet.engine.sessions.session_store import EndReason
+from kakeya_fleet.engine.sessions.ended import EndReason
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance
 from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
-from kakeya_fleet.node.links.encoder_fetch import EncoderShelf
+from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
 from kakeya_fleet.node.planning.placement_service import PlacementServicer
 from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
@@ -29,20 +30,23 @@ from kakeya_fleet.node.roles.groups.group_settings import GroupSource
 from kakeya_fleet.node.roles.proposer.proposer_role import ProposerRole
 from kakeya_fleet.node.roles.verifier.all_observers import AllObservers
 from kakeya_fleet.node.roles.verifier.breaker_book import BreakerBook
+from kakeya_fleet.node.roles.verifier.draft_connections import PairingContext
 from kakeya_fleet.node.roles.verifier.generations import Generations
 from kakeya_fleet.node.roles.verifier.group_serving import ServedGroup
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_service import RuntimeServicer
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.roles.verifier.served_verifiers import ServedVerifiers
-from kakeya_fleet.node.roles.verifier.session_desk import Listeners, SessionDesk
+from kakeya_fleet.node.roles.verifier.session_announcer import SessionAnnouncer
+from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
+from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle, new_session_id
 from kakeya_fleet.node.roles.verifier.session_metrics import SessionMetrics
 from kakeya_fleet.node.roles.verifier.session_totals import SessionTotals
 from kakeya_fleet.node.roles.verifier.session_watch import SessionWatch
-from kakeya_fleet.node.roles.verifier.session_words import SessionWords
-from kakeya_fleet.node.roles.verifier.surroundings import Surroundings
 from kakeya_fleet.node.roles.verifier.truncation_watch import TruncationWatch
-from kakeya_fleet.node.roles.verifier.verifier_loading import StoreSettings, load_served_verifier
+from kakeya_fleet.node.roles.verifier.verifier_loading import Admission, load_served_verifier
+from kakeya_fleet.node.roles.verifier.verifier_routing import VerifierRouting
 from kakeya_fleet.node.watch.model_transfer import ModelTransfer, model_transfer
 
 
@@ -57,7 +61,8 @@ class Computing(Protocol):
 class VerifierRole:
     """A `NodeRole`, whose verifiers are of this process or of a group. Belongs to one event loop.
 
-    `session_watch` is what watchers of the sessions listen to, `totals` what all did.
+    `sessions` are those of all verifiers, `session_watch` is what watchers of them listen to,
+    `totals` what all did.
     """
 
     def __init__(
@@ -65,20 +70,31 @@ class VerifierRole:
         context: RoleContext,
         proposers: ProposerRole,
         archive: ArchiveRole,
-        words: SessionWords,
+        events: SessionEvents,
         observers: Sequence[SessionObserver],
     ) -> None:
         """Sessions are served by this node's `proposers` as well, and told to `observers`."""
         settings, metrics, clock = context.settings, context.metrics, context.clock
         self._context = context
         self._archive = archive
-        self._words = words
+        self._events = events
+        self.totals = SessionTotals()
+        self.session_watch = SessionWatch(events, metrics, clock, context.activity.changed)
+        told = (self.totals, self.session_watch, SessionMetrics(metrics, clock))
+        observer = AllObservers((*told, TruncationWatch(events, metrics), *observers))
+        announcer = SessionAnnouncer(observer, events, metrics)
+        self.sessions: SessionRegistry[OpenSession] = SessionRegistry(
+            clock=clock,
+            ids=new_session_id,
+            ttl_seconds=settings.session_ttl_seconds,
+            on_end=announcer.on_end,
+        )
         self._verifiers = ServedVerifiers(
-            settings.kv_budget_bytes, lambda: context.expected.verifier_count
+            self.sessions, settings.kv_budget_bytes, lambda: context.expected.verifier_count
         )
         self._computing: dict[str, Computing] = {}
         self._ledger = AcceptanceLedger()
-        self._breakers = BreakerBook(clock, context.fleet.boot_id, words.breaker_changed)
+        self._breakers = BreakerBook(clock, context.fleet.boot_id, events.breaker_changed)
         self._encoders = EncoderShelf(context.links)
         deadline = settings.restorers.deadline
         self._ways = ArchiveWays(metrics, deadline_seconds=deadline)
@@ -92,31 +108,26 @@ class VerifierRole:
             clock=clock,
         )
         self._planner = Planner(context.fleet, self._own_measurements)
-        self.totals = SessionTotals()
-        self.session_watch = SessionWatch(words, metrics, clock, context.activity.changed)
-        told = (self.totals, self.session_watch, SessionMetrics(metrics, clock))
-        observer = AllObservers((*told, TruncationWatch(words, metrics), *observers))
-        self._desk = SessionDesk(
-            self._verifiers.by_model,
-            self._surroundings(proposers),
+        self._lifecycle = SessionLifecycle(
+            self.sessions,
+            VerifierRouting(self._verifiers.by_model, context.fleet, context.expected.is_loading),
+            self._pairing_context(proposers),
             self._restorers,
-            metrics,
+            announcer,
             clock,
-            Listeners(observer, words, context.expected.is_loading),
         )
         self._generations = Generations(
-            self._desk,
+            self._lifecycle,
             self._ledger,
             clock,
-            observer=observer,
             draft_deadline_seconds=settings.draft_deadline_seconds,
         )
         metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
         metrics.kv_bytes.set_function(lambda: self._verifiers.kv_bytes)
 
-    def _surroundings(self, proposers: ProposerRole) -> Surroundings:
+    def _pairing_context(self, proposers: ProposerRole) -> PairingContext:
         context = self._context
-        return Surroundings(
+        return PairingContext(
             fleet=context.fleet,
             planner=self._planner,
             proposers=proposers.by_model,
@@ -130,7 +141,7 @@ class VerifierRole:
     def services(self) -> tuple[RoleService, ...]:
         """RuntimeService, and PlacementService, which says where a session would be."""
         runtime = RuntimeServicer(
-            self._desk, self._generations, self.session_watch, self._context.clock
+            self._lifecycle, self._generations, self.session_watch, self._context.clock
         )
         placement = PlacementServicer(self._planner)
         return (
@@ -167,7 +178,7 @@ class VerifierRole:
     @property
     def draining(self) -> bool:
         """Whether new sessions and generations are refused."""
-        return self._desk.draining
+        return self._lifecycle.draining
 
     def acceptances(self) -> Mapping[tuple[str, str], MeasuredAcceptance]:
         """What was measured here, by verifier model and proposer model."""
@@ -204,18 +215,18 @@ class VerifierRole:
 
     def sweep(self) -> None:
         """Evicts idle sessions."""
-        self._desk.sweep()
+        self._lifecycle.sweep()
 
     async def drain(self, seconds: float) -> None:
         """Refuses new work; generations end with DRAINING."""
-        self._desk.drain()
+        self._lifecycle.drain()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._generations.all_ended()
 
     async def close(self) -> None:
         """Closes sessions and their draft sources, then what computes them."""
-        await self._desk.close()
+        await self._lifecycle.close()
         await self._encoders.close()
         for computing in self._computing.values():
             await computing.close()
@@ -225,7 +236,7 @@ class VerifierRole:
         settings = self._context.settings
         served = await load_served_verifier(
             spec.model,
-            self._store_settings(),
+            self._admission(),
             dtype=settings.dtype,
             backend=settings.backend,
             progress=transfer.downloading,
@@ -245,10 +256,10 @@ class VerifierRole:
         settings = self._context.settings
         group = ServedGroup(
             source.settings(spec.model, dtype=settings.dtype, backend=settings.backend),
-            self._store_settings(),
+            self._admission(),
             verifiers=self._verifiers.by_model,
             on_change=self._context.changed.set,
-            words=self._words,
+            events=self._events,
         )
         transfer.load_begins()
         model_id = await group.open()
@@ -264,21 +275,11 @@ class VerifierRole:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._generations.all_ended(served)
-            served.store.close_all(EndReason.REMOVED)
+            self.sessions.end_verifier(served.budget, EndReason.REMOVED)
         await computing.close()
 
-    def _store_settings(self) -> StoreSettings:
-        loop, settings = asyncio.get_running_loop(), self._context.settings
-
-        def on_end(session_id: str, reason: EndReason) -> None:
-            loop.call_soon_threadsafe(self._desk.ended, session_id, reason)
-
-        return StoreSettings(
-            budget_bytes=self._verifiers.share_bytes,
-            ttl_seconds=settings.session_ttl_seconds,
-            clock=self._context.clock,
-            on_end=on_end,
-        )
+    def _admission(self) -> Admission:
+        return Admission(self.sessions, self._verifiers.share_bytes, self._context.clock)
 
     def _own_measurements(self) -> OwnMeasurements:
         offer = self._archive.offer
