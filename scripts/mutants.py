@@ -51,7 +51,7 @@ MUTANTS = (
         "engine/sessions/acceptance.py",
         "seen = history.seen(logits.shape[1]).copy()",
         "seen = history.seen(logits.shape[1])\n        seen.flags.writeable = True",
-        ("tests/engine/test_sampled_streams.py",),
+        ("tests/engine/test_sampling_blocks.py",),
     ),
     Mutant(
         "a draft made ahead that does not fit",

@@ -9,16 +9,41 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No example has a time: on a busy machine any may take long.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
+WARM = Path(__file__).parent / "warm"
+LOADING = "kakeya_fleet.node.roles.verifier.verifier_loading"
+
+
+@pytest.fixture(scope="session")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what was found out about the exactness of models."""
+    return tmp_path_factory.mktemp("settled")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def warm_agents() -> Iterator[None]:
-    """Agents of a `LocalFleet` start as copies of a process that has imported the libraries."""
-    warm = _module("starting", Path(__file__).parent / "warm").WarmStarts()
+def warm_agents(settled: Path) -> Iterator[None]:
+    """Agents of a `LocalFleet` start as copies of a process that has imported the libraries.
+
+    They check a model's exactness once.
+    """
+    warm = _module("starting", WARM).WarmStarts(settled)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("kakeya_fleet.node.agent_process.start_process", warm.start)
         yield
     warm.close()
+
+
+@pytest.fixture(scope="session")
+def settled_once(settled: Path) -> Iterator[None]:
+    """Nodes of the tests' own process check a model's exactness once."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(f"{LOADING}.settle", _module("settled", WARM).SettledOnce(settled))
+        yield
 
 
 @pytest.fixture(scope="session")

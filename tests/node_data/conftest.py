@@ -32,6 +32,11 @@ def _load(name: str) -> ModuleType:
     return sys.modules[full_name]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _settled_once(settled_once: None) -> None:
+    """All nodes of this room are of its own process."""
+
+
 @pytest.fixture(scope="session")
 def nodes() -> ModuleType:
     """Nodes without gossip: `Neighbourhood` starts them and knows them all."""
