@@ -67,6 +67,7 @@ check: lint ## in a minute: format, style, types, and the tests of the fleet's r
 	$(PYTEST) tests/fleet tests/sdk
 
 fix: setup $(STAMPS)/npm ## mend format and style, and make anew what is made from other files
+	$(BIN)/python -m scripts.write.versions
 	$(BIN)/python -m scripts.write.stubs
 	node $(TS)/scripts/generate.mjs
 	$(BIN)/python -m scripts.write.contract_reference
@@ -87,6 +88,7 @@ contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken sinc
 	node_modules/.bin/buf format -d --exit-code proto
 	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
 	$(BIN)/python -m scripts.write.stubs --check
+	$(BIN)/python -m scripts.write.versions --check
 
 stubs: setup ## make the Python stubs anew from proto/
 	$(BIN)/python -m scripts.write.stubs

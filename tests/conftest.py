@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import linked_pairs
+from tests.warm.starting import WarmStarts
+
 # No example has a time: on a busy machine any may take long.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-
-WARM = Path(__file__).parent / "warm"
-LOADING = "kakeya_fleet.node.roles.verifier.verifier_loading"
 
 
 @pytest.fixture(scope="session")
@@ -31,19 +28,11 @@ def warm_agents(settled: Path) -> Iterator[None]:
 
     They check a model's exactness once.
     """
-    warm = _module("starting", WARM).WarmStarts(settled)
+    warm = WarmStarts(settled)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kakeya_fleet.node.agent_process.start_process", warm.start)
+        patched.setattr("scripts.support.agent_process.start_process", warm.start)
         yield
     warm.close()
-
-
-@pytest.fixture(scope="session")
-def settled_once(settled: Path) -> Iterator[None]:
-    """Nodes of the tests' own process check a model's exactness once."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(f"{LOADING}.settle", _module("settled", WARM).SettledOnce(settled))
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -78,42 +67,6 @@ def _save(
     return folder
 
 
-def _module(name: str, folder: Path) -> ModuleType:
-    """A module that cannot be imported by name: tests and scripts are no packages."""
-    full_name = f"{folder.name}_room_{name}"
-    if full_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(full_name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full_name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[full_name]
-
-
-def _load(name: str) -> ModuleType:
-    """A module beside the engine's tests."""
-    return _module(name, Path(__file__).parent / "engine")
-
-
-@pytest.fixture(scope="session")
-def hashing() -> ModuleType:
-    """A verifier without weights and the stream that it must produce."""
-    return _load("hash_verifier")
-
-
-@pytest.fixture(scope="session")
-def sources() -> ModuleType:
-    """Draft sources of every character, and runners of a verifier's steps."""
-    return _load("draft_sources")
-
-
-@pytest.fixture(scope="session")
-def streams() -> ModuleType:
-    """Runs generations and checks the shape of what they yield."""
-    return _load("streams")
-
-
 @pytest.fixture(scope="session")
 def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes the folder of a random DFlash drafter: (target_folder, name, seed=0, **config)."""
@@ -134,37 +87,7 @@ def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
 
 
 @pytest.fixture(scope="session")
-def evicted_stores() -> ModuleType:
-    """A naive evicted store, and deposits and queries for any other."""
-    return _load("evicted_stores")
-
-
-@pytest.fixture(scope="session")
-def fetched_sources() -> ModuleType:
-    """Evicted stores that attend here to what another store of this process keeps."""
-    return _load("fetched_sources")
-
-
-@pytest.fixture(scope="session")
-def caches() -> ModuleType:
-    """Restored caches, and stores that are lost at a chosen call."""
-    return _load("restored_caches")
-
-
-@pytest.fixture(scope="session")
-def road_pairs() -> ModuleType:
-    """Pairs of roads in one process, and what they leave behind."""
-    return _module("road_pairs", Path(__file__).parent / "node_data")
-
-
-@pytest.fixture(scope="session")
-def linked_pairs() -> ModuleType:
-    """Both ends of tensor links in one process, over sockets or queues."""
-    return _module("linked_pairs", Path(__file__).parent)
-
-
-@pytest.fixture(scope="session")
-def linked_pair(linked_pairs: ModuleType) -> Callable[..., object]:
+def linked_pair() -> Callable[..., object]:
     """`async with linked_pair("grpc") as (caller, served)`."""
     made: Callable[..., object] = linked_pairs.linked_pair
     return made

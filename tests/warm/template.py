@@ -56,7 +56,6 @@ class Copy:
 def preload(settled: Path) -> None:
     """Imports what an agent and a small verifier need, and starts no thread by that."""
     import transformers.models.qwen3.modeling_qwen3  # noqa: F401, PLC0415
-    from settled import SettledOnce  # noqa: PLC0415 - beside this file
 
     from kakeya_fleet.engine.backends import (  # noqa: PLC0415
         import_archives,
@@ -67,6 +66,7 @@ def preload(settled: Path) -> None:
     from kakeya_fleet.node.cli.join import agent_view, command  # noqa: F401, PLC0415
     from kakeya_fleet.node.cli.shell import dispatch  # noqa: F401, PLC0415
     from kakeya_fleet.node.roles.verifier import verifier_loading  # noqa: PLC0415
+    from tests.warm.settled import SettledOnce  # noqa: PLC0415
 
     import_backend("torch")
     import_dflash("torch")
