@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kakeya_fleet.engine.speculation.generation_report import Done, DropReason
 from kakeya_fleet.fleet.placement.plan import Placement
-from kakeya_fleet.node.links.link_log import LinkChange
+from kakeya_fleet.node.links.protocol.changes import LinkChange
 
 
 @dataclass(frozen=True, slots=True)

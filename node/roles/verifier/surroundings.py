@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kakeya_fleet.node.links.encoder_fetch import EncoderShelf
-from kakeya_fleet.node.links.open_links import OpenLinks
+from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.planning.planner import Planner
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
