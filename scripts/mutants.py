@@ -215,21 +215,28 @@ MUTANTS = (
     ),
     Mutant(
         "an acknowledged tensor lost",
-        "node/links/delivery.py",
+        "node/links/protocol/delivery.py",
+        "ready.append(following)",
+        "ready = [following]",
+        ("tests/node_data/test_link_delivery.py",),
+    ),
+    Mutant(
+        "a tensor forgotten before it arrived",
+        "node/links/protocol/delivery.py",
         "for each in range(self._taken + 1, through + 1)]",
         "for each in range(self._taken + 1, through + 2) if each in self._kept]",
         ("tests/node_data/test_link_delivery.py",),
     ),
     Mutant(
         "a tensor handed on twice",
-        "node/links/delivery.py",
+        "node/links/protocol/delivery.py",
         "if self.has(tensor_id):\n            return []",
-        "if tensor_id in self._early:\n            return []",
+        "if self.has(tensor_id):\n            return [tensor]",
         ("tests/node_data/test_link_delivery.py",),
     ),
     Mutant(
         "a checksum not compared",
-        "node/links/tensor_chunks.py",
+        "node/links/protocol/chunks.py",
         "self._is_corrupt |= crc32c(piece.data) != piece.crc32c",
         "self._is_corrupt |= not piece.crc32c",
         ("tests/node_data/test_tensor_chunks.py",),
@@ -324,8 +331,8 @@ MUTANTS = (
     Mutant(
         "the last card heard wins",
         "fleet/membership/registry.py",
-        "if held is not None and version <= held.version and not _is_clone(held, signed):",
-        "if held is not None and version < held.version and not _is_clone(held, signed):",
+        "if held is None or version > held.version:",
+        "if held is None or version != held.version:",
         ("tests/fleet/test_registry.py",),
     ),
     Mutant(
@@ -352,7 +359,7 @@ MUTANTS = (
     ),
     Mutant(
         "a tensor of any size taken",
-        "node/links/tensor_chunks.py",
+        "node/links/protocol/chunks.py",
         "if total > most_bytes:",
         "if most_bytes < 0:",
         ("tests/node_data/test_tensor_chunks.py",),
