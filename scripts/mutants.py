@@ -120,8 +120,8 @@ MUTANTS = (
     Mutant(
         "a roll-back that keeps a rejected token",
         "engine/sessions/session.py",
-        "fed.cache.truncate(self._computed)\n        self._check(fed.cache)",
-        "self._check(fed.cache)",
+        "forward.cache.truncate(self._computed)\n        self._check",
+        "self._check",
         ("tests/engine/test_session.py",),
     ),
     Mutant(
@@ -172,17 +172,17 @@ MUTANTS = (
     # ---- Memory is measured
     Mutant(
         "a session admitted beyond the budget",
-        "engine/sessions/session_store.py",
+        "engine/sessions/session_registry.py",
         "if missing <= 0:\n            return True",
         "if missing <= needed:\n            return True",
-        ("tests/engine/test_session_store.py",),
+        ("tests/engine/test_session_registry.py",),
     ),
     Mutant(
         "a session evicted in the middle of an operation",
-        "engine/sessions/session_store.py",
-        "elif not record.held and record.idle_seconds(now) >= self._ttl_seconds:",
-        "elif now - record.last_used_at >= self._ttl_seconds:",
-        ("tests/engine/test_session_store.py",),
+        "engine/sessions/session_registry.py",
+        "elif not record.held and record.idle_seconds(now) >= record.ttl_seconds:",
+        "elif now - record.last_used_at >= record.ttl_seconds:",
+        ("tests/engine/test_session_registry.py",),
     ),
     Mutant(
         "shared memory that counts as free",
@@ -194,17 +194,17 @@ MUTANTS = (
     # ---- Nothing is lost
     Mutant(
         "a retry that doubles tokens",
-        "engine/sessions/append_checks.py",
+        "engine/sessions/history_checks.py",
         "expected_length != history_length:",
         "expected_length > history_length:",
         ("tests/engine/test_session.py",),
     ),
     Mutant(
         "a creation that is sent again and opens a second session",
-        "engine/sessions/session_store.py",
+        "engine/sessions/session_registry.py",
         "if earlier is not None:\n                    return earlier",
         "",
-        ("tests/engine/test_session_store.py",),
+        ("tests/engine/test_session_registry.py",),
     ),
     Mutant(
         "a digest not compared when a session goes on elsewhere",
@@ -244,14 +244,14 @@ MUTANTS = (
     # ---- No silent substitution
     Mutant(
         "a bound not checked",
-        "engine/sessions/append_checks.py",
+        "engine/sessions/history_checks.py",
         "if history_length + len(token_ids) > history_limit:",
         "if len(token_ids) > history_limit:",
         ("tests/engine/test_session.py",),
     ),
     Mutant(
         "a token outside the vocabulary taken",
-        "engine/sessions/append_checks.py",
+        "engine/sessions/history_checks.py",
         "max(token_ids) < size",
         "max(token_ids) <= size",
         ("tests/engine/test_session.py",),
@@ -301,9 +301,9 @@ MUTANTS = (
     ),
     Mutant(
         "a position that leaves the window undeposited",
-        "engine/kv/slab_cache.py",
-        "end = self._length + count - self._spec.window",
-        "end = self._length + count - self._spec.window - 1",
+        "engine/kv/handover.py",
+        "end = length + count - self._spec.window",
+        "end = length + count - self._spec.window - 1",
         ("tests/engine/test_restored_cache.py",),
     ),
     # ---- Who is in the fleet
