@@ -14,6 +14,8 @@ from kakeya_fleet.node.links.protocol.changes import ChangeCause, LinkChange, Li
 from kakeya_fleet.node.links.protocol.contract import LinkPurpose, RoadKind
 from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
+from tests.support import calls, fake_roads
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -58,7 +60,7 @@ class Pair:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def alone(verifier, calls):
+async def alone(verifier):
     """The verifier's own stream."""
     client = calls.Caller(verifier.channel)
     session = await client.open()
@@ -72,7 +74,7 @@ def drafter(checkpoint, random_drafter):
 
 
 @pytest.fixture
-def pair(nodes, calls, neighbourhood, request):
+def pair(neighbourhood, request):
     names = [f"{request.node.name}-{role}" for role in ("verifier", "proposer")]
     return Pair(nodes, calls, neighbourhood, names)
 
@@ -118,9 +120,7 @@ async def test_a_link_over_shared_memory_says_so_everywhere(pair, alone, checkpo
     await pair.stop()
 
 
-async def test_roads_that_fail_under_a_session_cost_no_token(
-    pair, alone, checkpoint, drafter, fake_roads
-):
+async def test_roads_that_fail_under_a_session_cost_no_token(pair, alone, checkpoint, drafter):
     fates = itertools.cycle(["whole", "dies", "whole", "corrupt", "lost", "fails", "frozen"])
     shared = fake_roads.Shared(fates=fates)
     roads = (fake_roads.FakeRoads(shared), fake_roads.FakeRoads(shared))

@@ -10,12 +10,13 @@ from kakeya_fleet.node.links.protocol.contract import RoadKind
 from kakeya_fleet.node.links.roads.contract import RoadFailed
 from kakeya_fleet.node.links.roads.host_roads import RingProbe, road_builders, wants_ring
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
+from tests.support import road_pairs
 
 ring = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")
 
 
 @ring
-async def test_it_is_tried_once_for_all_who_ask(road_pairs):
+async def test_it_is_tried_once_for_all_who_ask():
     most = 0
 
     async def count():
@@ -37,7 +38,7 @@ async def test_it_is_tried_once_for_all_who_ask(road_pairs):
 
 
 @ring
-async def test_a_host_that_is_too_slow_says_so(road_pairs):
+async def test_a_host_that_is_too_slow_says_so():
     async with road_pairs.leaves_nothing():
         probe = RingProbe(ready_seconds=0.01)
         reason = await probe.run()
@@ -49,14 +50,14 @@ async def test_a_host_that_is_too_slow_says_so(road_pairs):
             await builder.propose(bytes(32))
 
 
-async def test_a_host_without_mlx_says_so(road_pairs, monkeypatch):
+async def test_a_host_without_mlx_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlx", None)
     async with road_pairs.leaves_nothing():
         assert await RingProbe().run() == "MLX is not installed on this host"
 
 
 @ring
-async def test_a_trial_that_is_cancelled_leaves_nothing(road_pairs):
+async def test_a_trial_that_is_cancelled_leaves_nothing():
     async with road_pairs.leaves_nothing():
         trying = asyncio.ensure_future(RingProbe().run())
         await road_pairs.until(road_pairs.ring_children)
