@@ -37,16 +37,14 @@ async def until(condition, seconds=5):
 class Linked:
     """A link over memory, whose hosts have fake roads."""
 
-    def __init__(self, *, mode=LinkMode.LOCAL, settings=SHORT, rings=(), **shared):
+    def __init__(self, *, mode=LinkMode.LOCAL, settings=SHORT, **shared):
         self.mode, self.settings = mode, settings
         self.shared = fake_roads.Shared(**shared)
         self.builders = [fake_roads.FakeRoads(self.shared) for _ in range(2)]
-        self.rings = [fake_roads.FakeRoads(self.shared, kind) for _ in range(2) for kind in rings]
 
     async def __aenter__(self):
         self.hosts = [
-            linked_pairs.Host((builder, *self.rings[index : index + 1]), self.mode, self.settings)
-            for index, builder in enumerate(self.builders)
+            linked_pairs.Host((builder,), self.mode, self.settings) for builder in self.builders
         ]
         self.link = linked_pairs.InMemory.between(*self.hosts)
         self.ends = self.caller, self.served = self.link.ends
@@ -262,15 +260,6 @@ async def test_a_host_that_has_the_road_only_later_gets_it_later(who, is_told):
         await link.ready()
         await link.exchange(4, 4)
         assert link.shared.carried >= 8
-
-
-async def test_the_first_kind_that_works_is_taken():
-    link = Linked(mode=LinkMode.AUTO, rings=(RoadKind.RING,))
-    link.builders[1].faults = ["refused"]
-    async with link:
-        await link.exchange(8)
-        await until(lambda: link.rings[0].attempts)
-    assert link.builders[0].attempts == link.rings[0].attempts == 1
 
 
 async def test_an_idle_road_is_given_back():
