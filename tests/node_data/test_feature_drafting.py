@@ -113,7 +113,7 @@ async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     """They are made all the while, so that nothing is missing when the drafter is back."""
     other = await neighbourhood.start("looking-up", "proposer=ngram")
     session = await client.open(mode=runtime_pb2.SPECULATION_MODE_AUTO)
-    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    pairing = verifier.roles.sessions.opened(session).pairing
     monkeypatch.setattr(pairing, "_replan", lambda: None)
     pairing._plan = replace(
         pairing._plan,

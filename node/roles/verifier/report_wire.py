@@ -10,7 +10,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.sessions.session_store import Activity, SessionRecord
+from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
 from kakeya_fleet.engine.speculation.generation_report import (
     BlockTiming,
     Committed,
@@ -32,6 +32,7 @@ from kakeya_fleet.node.roles.archive.opening import KINDS as RESTORER_KINDS
 from kakeya_fleet.node.roles.archive.session_restorer import SessionRestorer, placed
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange
 from kakeya_fleet.node.roles.verifier.observer import Outcome
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.session_activity import SessionActivity
 
 _STOP_REASONS: dict[StopReason, wire.StopReason.ValueType] = {
@@ -180,15 +181,14 @@ def ended_to_wire(session_id: str, outcome: Outcome) -> wire.EndedSession:
 
 
 def session_to_wire(
-    record: SessionRecord,
+    record: SessionRecord[OpenSession],
     *,
     plan: Plan,
     restorer: SessionRestorer | None,
     drop_reason: DropReason | None,
-    ttl_seconds: float,
     now: float,
 ) -> wire.SessionInfo:
-    """The state of a session; `now` is in the seconds of the store's clock."""
+    """The state of a session; `now` is in the seconds of the registry's clock."""
     session = record.session
     return wire.SessionInfo(
         session_id=record.session_id,
@@ -202,7 +202,7 @@ def session_to_wire(
         window_tokens=session.spec.window,
         state=_STATES[record.activity],
         idle_seconds=record.idle_seconds(now),
-        ttl_seconds=ttl_seconds,
+        ttl_seconds=record.ttl_seconds,
         age_seconds=max(0.0, now - record.created_at),
         plan=plan_to_wire(plan),
         drop_reason=_drop_reason_to_wire(drop_reason),

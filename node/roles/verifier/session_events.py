@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kakeya_fleet.engine.sessions.session_store import EndReason
+from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.speculation.breaker import Breaker
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.fleet.placement.plan import Placement
@@ -37,7 +37,7 @@ _PURPOSES: Mapping[LinkPurpose, str] = {
 }
 
 
-class SessionWords:
+class SessionEvents:
     """Writes to the event log. Belongs to the event loop's thread."""
 
     def __init__(self, events: EventLog, name_of: Callable[[str], str]) -> None:

@@ -21,7 +21,8 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory, SessionNotFound
 from kakeya_fleet.engine.memory.eviction import freed_together
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
-from kakeya_fleet.engine.sessions.session_store import Activity, SessionStore
+from kakeya_fleet.engine.sessions.session_record import Activity
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
 from tests.support import hash_verifier as hashing
@@ -48,23 +49,20 @@ class Waiting:
         self.turn, self.hold, self.expected = turn, hold, expected
 
 
-class StoreMachine(RuleBasedStateMachine):
-    hashing = None
-
+class RegistryMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.now = 0.0
-        self.verifier = self.hashing.HashVerifier(context_length=120)
+        self.verifier = hashing.HashVerifier(context_length=120)
         self.numbers = itertools.count()
-        self.store = SessionStore(
-            self.verifier,
-            BUDGET,
+        self.registry = SessionRegistry(
             clock=lambda: self.now,
             ids=lambda: str(next(self.numbers)),
             ttl_seconds=TTL,
             min_idle_seconds=MIN_IDLE,
-            on_end=lambda session_id, _reason: self.ended.add(session_id),
+            on_end=lambda record, _reason: self.ended.add(record.session_id),
         )
+        self.budget = self.registry.add_verifier(self.verifier, BUDGET)
         self.queue = TurnQueue()
         self.texts, self.used, self.waiting = {}, {}, {}
         self.ended = set()
@@ -74,6 +72,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.verifier.use_row_counts(row_counts)
 
     def added(self, record, text):
+        self.registry.open(record, record)
         self.texts[record.session_id] = list(text)
         self.used[record.session_id] = self.now
         assert record.session.history[:] == text
@@ -87,7 +86,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def evictable(self, but=None):
         return [
-            self.store.get(name).session.slabs
+            self.registry.get(name).session.slabs
             for name in self.live()
             if name not in self.waiting and name != but and self.now - self.used[name] >= MIN_IDLE
         ]
@@ -95,17 +94,17 @@ class StoreMachine(RuleBasedStateMachine):
     def refused(self, needed, free, evictable):
         """Out of memory only when evicting all that may be would not do, and then none is."""
         assert free + evictable < needed
-        assert BUDGET - self.store.kv_bytes == free
+        assert BUDGET - self.budget.used_bytes == free
 
     def expected(self, name, count):
-        spec = self.store.get(name).session.spec
-        return self.hashing.expected_stream(self.texts[name], spec, count, SEEDED)
+        spec = self.registry.get(name).session.spec
+        return hashing.expected_stream(self.texts[name], spec, count, SEEDED)
 
     @rule(spec=st.sampled_from(SPECS), tokens=TOKENS)
     def create(self, spec, tokens):
-        room = BUDGET - self.store.kv_bytes, freed_together(self.evictable())
+        room = BUDGET - self.budget.used_bytes, freed_together(self.evictable())
         try:
-            name = self.added(self.store.create(spec), [])
+            name = self.added(self.registry.create(self.budget, spec), [])
         except OutOfKvMemory:
             self.refused(self.verifier.bytes_needed(spec), *room)
         else:
@@ -120,9 +119,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def appended(self, name, tokens):
         growth = self.growth(name, len(self.texts[name]) + len(tokens))
-        room = BUDGET - self.store.kv_bytes, freed_together(self.evictable(name))
+        room = BUDGET - self.budget.used_bytes, freed_together(self.evictable(name))
         try:
-            with self.store.hold(name, Activity.APPENDING) as record:
+            with self.registry.hold(name, Activity.APPENDING) as record:
                 record.session.append(tokens)
             self.texts[name] += tokens
         except OutOfKvMemory:
@@ -131,9 +130,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def growth(self, name, length):
         """Bytes that the memory of a session that grows lacks for so many positions."""
-        session = self.store.get(name).session
-        slots = self.hashing.SEGMENT * -(-length // self.hashing.SEGMENT)
-        lacking = slots * self.hashing.SLOT_BYTES - session.memory_bytes
+        session = self.registry.get(name).session
+        slots = hashing.SEGMENT * -(-length // hashing.SEGMENT)
+        lacking = slots * hashing.SLOT_BYTES - session.memory_bytes
         return max(0, lacking) if session.spec.grows else 0
 
     @precondition(live)
@@ -146,7 +145,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def asked(self, name, right, wrong):
         hold = ExitStack()
-        session = hold.enter_context(self.store.hold(name, Activity.GENERATING)).session
+        session = hold.enter_context(self.registry.hold(name, Activity.GENERATING)).session
         if session.pending:
             turn, expected = PrefillTurn(session), None
         else:
@@ -184,7 +183,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         def forward_batch(feeds):
             if closing is not None and closing < len(names) and names[closing] not in self.ended:
-                self.store.close(names[closing])
+                self.registry.close(names[closing])
                 closed.append(names[closing])
             return honest(feeds)
 
@@ -199,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
                 assert isinstance(ended.error, SessionNotFound)
             elif isinstance(ended.error, OutOfKvMemory):
                 # It stands where it stood, and goes on at the latest in `teardown`.
-                assert self.store.get(name).session.spec.grows
+                assert self.registry.get(name).session.spec.grows
             elif ended.error is not None:
                 raise ended.error
             elif waiting.expected is not None:
@@ -212,11 +211,11 @@ class StoreMachine(RuleBasedStateMachine):
     def fork(self, which, back):
         name = self.one(which)
         length = max(0, len(self.texts[name]) - back)
-        needed = self.store.get(name).session.fork_bytes(length)
+        needed = self.registry.get(name).session.fork_bytes(length)
         self.used[name] = self.now
-        room = BUDGET - self.store.kv_bytes, freed_together(self.evictable())
+        room = BUDGET - self.budget.used_bytes, freed_together(self.evictable())
         try:
-            self.added(self.store.fork(name, length), self.texts[name][:length])
+            self.added(self.registry.fork(name, length), self.texts[name][:length])
         except OutOfKvMemory:
             self.refused(needed, *room)
 
@@ -224,67 +223,65 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(which=WHICH)
     def close(self, which):
         name = self.one(which)
-        assert self.store.close(name) == len(self.texts[name])
+        assert self.registry.close(name) == len(self.texts[name])
         assert name in self.ended
 
     @precondition(lambda self: self.ended)
     @rule(which=WHICH)
     def ask_for_one_that_ended(self, which):
         name = sorted(self.ended)[which % len(self.ended)]
-        for operation in (self.store.get, self.store.close, self.store.fork):
+        for operation in (self.registry.get, self.registry.close, self.registry.fork):
             with pytest.raises(SessionNotFound):
                 operation(name)
 
     @rule(seconds=st.sampled_from([1.0, 1.0, MIN_IDLE, MIN_IDLE, TTL / 3]))
     def pass_time(self, seconds):
         self.now += seconds
-        self.store.sweep(self.now)
+        self.registry.sweep(self.now)
         idle = [name for name in self.live() if name not in self.waiting]
         assert [name for name in idle if self.now - self.used[name] >= TTL] == []
 
     @invariant()
-    def the_store_holds_what_lives_within_its_budget(self):
-        page, after = self.store.page()
+    def the_registry_holds_what_lives_within_its_budget(self):
+        page, after = self.registry.page()
         assert after is None
         assert [record.session_id for record in page] == self.live()
         pool = self.verifier.pool
-        assert self.store.kv_bytes == pool.used_bytes <= BUDGET
+        assert self.budget.used_bytes == pool.used_bytes <= BUDGET
         slabs = {slab for record in page for slab in record.session.slabs}
         assert pool.held_bytes == sum(slab.nbytes for slab in slabs)
-        assert self.store.available_bytes == (
+        assert self.registry.available_bytes(self.budget) == (
             BUDGET - pool.used_bytes + freed_together(self.evictable())
         )
         for record in page:
             assert record.session.history[:] == self.texts[record.session_id]
             spec = record.session.spec
             if spec.grows:
-                assert record.session.memory_bytes <= self.hashing.SLAB_BYTES + (
+                assert record.session.memory_bytes <= hashing.SLAB_BYTES + (
                     (len(self.texts[record.session_id]) + self.verifier.info.width)
-                    * self.hashing.SLOT_BYTES
+                    * hashing.SLOT_BYTES
                 )
             else:
                 assert record.session.memory_bytes == self.verifier.bytes_needed(spec)
 
     def teardown(self):
         """Whatever happened, each session goes on as its text would, and nothing is left."""
-        self.verifier.pool.budget_bytes = self.store._budget_bytes = 1 << 20
+        self.verifier.pool.budget_bytes = self.budget.nbytes = 1 << 20
         for waiting in self.waiting.values():
             waiting.hold.close()
         for name in self.live():
             if self.texts[name]:
-                session, expected = self.store.get(name).session, self.expected(name, 2)
-                while session.prefill_step():
+                session, expected = self.registry.get(name).session, self.expected(name, 2)
+                while PrefillTurn(session)():
                     pass
-                assert session.verify(expected, SEEDED, limit=2).committed == tuple(expected)
-        self.store.close_all()
+                assert VerifyTurn(session, Block(expected, SEEDED, 2))().step.committed == tuple(
+                    expected
+                )
+        self.registry.close_all()
         assert self.verifier.pool.used_bytes == 0
 
 
 def test_every_life_of_sessions_is_as_the_model_says():
-    class Machine(StoreMachine):
-        """The machine with this room's verifier."""
-
-    Machine.hashing = hashing
     run_state_machine_as_test(
-        Machine, settings=settings(deadline=None, max_examples=100, stateful_step_count=40)
+        RegistryMachine, settings=settings(deadline=None, max_examples=100, stateful_step_count=40)
     )
