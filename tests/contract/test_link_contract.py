@@ -116,6 +116,7 @@ class LoopWatch:
             self.worked = max(self.worked, time.thread_time() - worked)
 
 
+@pytest.mark.parametrize("kind", ["grpc"], indirect=True)
 async def test_64_mib_go_through_and_the_event_loop_goes_on(pair):
     # The same bytes each time: their checksum must not be what is waited for.
     sent = tensor("large", 64 * MIB, 7)
