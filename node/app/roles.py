@@ -17,7 +17,6 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import grpc.aio
 
@@ -26,7 +25,6 @@ from kakeya.v1 import (
     placement_pb2_grpc,
     proposer_pb2_grpc,
     runtime_pb2_grpc,
-    tensor_pb2,
     tensor_pb2_grpc,
 )
 from kakeya_fleet.engine.errors import EngineError
@@ -40,14 +38,14 @@ from kakeya_fleet.node.app.role_settings import RoleLoad, RoleSettings
 from kakeya_fleet.node.app.served_proposers import ServedProposers
 from kakeya_fleet.node.config.role_spec import RoleSpec, archive_bytes
 from kakeya_fleet.node.errors import NodeError
-from kakeya_fleet.node.links.encoder_fetch import EncoderShelf
-from kakeya_fleet.node.links.feature_inbox import FeatureInbox
-from kakeya_fleet.node.links.link_handler import LinkHandler
-from kakeya_fleet.node.links.link_table import LinkTable
-from kakeya_fleet.node.links.open_links import OpenLinks
-from kakeya_fleet.node.links.promotion import LinkMode
+from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf
+from kakeya_fleet.node.links.features.feature_links import FeatureLinks
+from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
-from kakeya_fleet.node.links.tensor_service import TensorServicer
+from kakeya_fleet.node.links.transport.link_service import LinkHandler
+from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
+from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
 from kakeya_fleet.node.planning.fleet_view import FleetView
@@ -135,7 +133,12 @@ class Roles:
         self._proposer_role = ServedProposers(settings, self._clock)
         self._proposers = self._proposer_role.by_model
         self._ledger = AcceptanceLedger()
-        self._links = OpenLinks(metrics=metrics, mode=LinkMode(settings.links), clock=self._clock)
+        self._links = OpenLinks(
+            metrics=metrics,
+            mode=LinkMode(settings.links),
+            settings=settings.link_settings,
+            clock=self._clock,
+        )
         self._links.on_change = self._events.link_changed
         self._encoders = EncoderShelf(self._links)
         self._fleet: FleetView | None = None
@@ -143,7 +146,7 @@ class Roles:
         self._services: _Services | None = None
         self._archive: ArchiveRole | None = None
         self.expected = ExpectedRoles(backend=settings.backend, is_group=settings.group is not None)
-        self._link_handlers: dict[tensor_pb2.LinkPurpose.ValueType, LinkHandler] = {}
+        self._link_handlers: dict[LinkPurpose, LinkHandler] = {}
         self._verifier_role = ServedVerifiers(settings, self.sessions, self._clock, self._events)
         self._verifiers = self._verifier_role.by_model
         self._restorers: Restorers | None = None
@@ -190,7 +193,7 @@ class Roles:
             self._clock,
             host=self._settings.host,
         )
-        self._link_handlers[tensor_pb2.LINK_PURPOSE_KEYS_VALUES] = self._archive.reads
+        self._link_handlers[LinkPurpose.KEYS_VALUES] = self._archive.reads
 
     def _arrived(self, spec: RoleSpec) -> None:
         self.expected.arrived(spec)
@@ -320,20 +323,18 @@ class Roles:
             self._clock,
             draft_deadline_seconds=self._settings.draft_deadline_seconds,
         )
-        links = LinkTable(self._clock, most_links=self._settings.draft_stream_limit)
+        table = LinkTable(
+            self._clock, ServingSettings(most_links=self._settings.draft_stream_limit)
+        )
+        features = FeatureLinks(self._proposer_role.conditioned, table)
+        self._link_handlers[LinkPurpose.FEATURES] = features
         proposer = ProposerServicer(
             self._proposers,
             self._metrics,
             self._settings.draft_stream_limit,
-            partial(_find_inbox, links),
+            features.inbox,
         )
-        tensors = TensorServicer(
-            self._proposer_role.conditioned,
-            links,
-            self._metrics,
-            self._links,
-            self._link_handlers,
-        )
+        tensors = TensorServicer(table, self._metrics, self._links, self._link_handlers)
         runtime = RuntimeServicer(lifecycle, generations, self.session_watch, self._clock)
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(runtime, server)
         proposer_pb2_grpc.add_ProposerServiceServicer_to_server(proposer, server)
@@ -415,8 +416,3 @@ class Roles:
             free_archive_bytes=archive.free_bytes if archive is not None else None,
             archive_waits=self.archive_waits(),
         )
-
-
-def _find_inbox(links: LinkTable, link_id: str) -> FeatureInbox | None:
-    link = links.find(link_id)
-    return link.inbox if link is not None else None

@@ -16,7 +16,7 @@ from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.verifiers.exactness import settle
-from kakeya_fleet.engine.verifiers.recomputing import RecomputingVerifier
+from scripts.support.recomputing import RecomputingVerifier
 
 FAMILIES: dict[str, dict[str, object]] = {
     "LlamaForCausalLM": {},

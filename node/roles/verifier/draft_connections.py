@@ -16,10 +16,10 @@ from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
 from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError
 from kakeya_fleet.fleet.placement.plan import Placement
-from kakeya_fleet.node.links.encoder_fetch import EncoderShelf, ProposerAddress
-from kakeya_fleet.node.links.feature_sender import FeatureSender, ReadFeatures
-from kakeya_fleet.node.links.link_log import LinkLog
-from kakeya_fleet.node.links.open_links import OpenLinks
+from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf, ProposerAddress
+from kakeya_fleet.node.links.features.feature_sender import FeatureSender, ReadFeatures
+from kakeya_fleet.node.links.protocol.changes import LinkLog
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.planning.planner import Planner
 from kakeya_fleet.node.roles.proposer.remote_draft import OPEN_TIMEOUT_SECONDS, RemoteDraftSource

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kakeya_fleet.engine.speculation.generation_report import BlockTiming, Done, DropReason
 from kakeya_fleet.fleet.placement.plan import Placement
-from kakeya_fleet.node.links.link_log import LinkChange
+from kakeya_fleet.node.links.protocol.changes import LinkChange
 
 if TYPE_CHECKING:
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession

@@ -10,7 +10,7 @@ from kakeya_fleet.engine.sessions.session_record import SessionRecord
 from kakeya_fleet.engine.speculation.loops import LoopWatch
 from kakeya_fleet.fleet.placement.plan import Plan
 from kakeya_fleet.fleet.quantities import bytes_text
-from kakeya_fleet.node.links.link_log import LinkChange
+from kakeya_fleet.node.links.protocol.changes import LinkChange
 from kakeya_fleet.node.roles.archive.session_restorers import SessionRestorer
 from kakeya_fleet.node.roles.verifier.pairing import Pairing
 from kakeya_fleet.node.roles.verifier.runtime_wire import SessionSpec

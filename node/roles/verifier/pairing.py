@@ -12,7 +12,7 @@ from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.fleet.errors import FleetError, ModelNotFound, NoPlacement
 from kakeya_fleet.fleet.placement.plan import Placement, Plan
-from kakeya_fleet.node.links.link_log import LinkLog
+from kakeya_fleet.node.links.protocol.changes import LinkLog
 from kakeya_fleet.node.roles.verifier.conditioning import Conditioning
 from kakeya_fleet.node.roles.verifier.draft_connections import (
     DraftConnections,

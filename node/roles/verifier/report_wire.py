@@ -20,9 +20,8 @@ from kakeya_fleet.engine.speculation.generation_report import (
     StopReason,
 )
 from kakeya_fleet.fleet.placement.plan import KvStrategy, Placement, Plan
-from kakeya_fleet.node.links.link_end import PURPOSES
-from kakeya_fleet.node.links.link_log import LinkChange
-from kakeya_fleet.node.links.used_road import TRANSPORTS
+from kakeya_fleet.node.links.protocol.changes import LinkChange
+from kakeya_fleet.node.links.transport.wire import PURPOSES, TRANSPORTS
 from kakeya_fleet.node.planning.plan_wire import (
     kv_strategy_to_wire,
     placement_to_wire,

@@ -8,8 +8,8 @@ from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.speculation.breaker import Breaker
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.fleet.placement.plan import Placement
-from kakeya_fleet.node.links.contract import LinkPurpose, RoadKind
-from kakeya_fleet.node.links.link_log import ChangeCause, LinkChange
+from kakeya_fleet.node.links.protocol.changes import ChangeCause, LinkChange
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose, RoadKind
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.watch.event_log import EventKind, EventLog, Severity
 
