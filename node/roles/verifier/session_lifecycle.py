@@ -179,7 +179,7 @@ class SessionLifecycle:
             with self._violations_told(session_id), self.registry.hold(session_id, activity) as own:
                 yield own
         finally:
-            self.announcer.observer.idle(session_id)
+            self.announcer.observer.idle(session)
 
     def sweep(self) -> None:
         """Evicts what is idle beyond its time to live, and lets idle draft streams rest."""
