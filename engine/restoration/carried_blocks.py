@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.evicted_blocks import (
+from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, Floats, PartialAttention
+from kakeya_fleet.engine.kv.feed import Partial
+from kakeya_fleet.engine.kv.kernels import Array, Kernels
+from kakeya_fleet.engine.restoration.evicted_blocks import (
     BlockPartial,
     block_partial,
     joined_blocks,
     nothing_seen,
 )
-from kakeya_fleet.engine.backends.torch_backend.segment_products import Partial, merged
-from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, Floats, PartialAttention
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedBlock:
+class CarriedBlock(Generic[Array]):
     """The attention of `count` queries from row `row` on to each chunk that they see.
 
     `chunks` are of products of `queries` rows a head, empty when nothing is seen;
@@ -30,9 +30,11 @@ class CarriedBlock:
     row: int
     count: int
     queries: int
-    chunks: deque[Partial]
+    chunks: deque[Partial[Array]]
 
-    def summed(self, carry: PartialAttention | None, sizes: tuple[int, int]) -> BlockPartial:
+    def summed(
+        self, kernels: Kernels[Array], carry: PartialAttention | None, sizes: tuple[int, int]
+    ) -> BlockPartial:
         """All chunks on top of the block's rows of `carry`; `sizes` are heads and head_dim.
 
         To be called once: the additions write over the chunks.
@@ -43,33 +45,39 @@ class CarriedBlock:
                 return nothing_seen(heads, self.count, head_dim)
             rows = slice(self.row, self.row + self.count)
             return carry.output[:, rows], carry.total[:, rows], carry.maximum[:, rows]
-        found = self.chunks.popleft() if carry is None else self._carried(carry, self.chunks[0])
+        if carry is None:
+            found = self.chunks.popleft()
+        else:
+            found = self._carried(kernels, carry, self.chunks[0])
         while self.chunks:
-            found = merged(found, self.chunks.popleft())
-        return block_partial(found, heads, self.queries, self.count)
+            found = kernels.merged(found, self.chunks.popleft())
+        return block_partial(kernels, found, heads, self.queries, self.count)
 
-    def _carried(self, carry: PartialAttention, like: Partial) -> Partial:
+    def _carried(
+        self, kernels: Kernels[Array], carry: PartialAttention, like: Partial[Array]
+    ) -> Partial[Array]:
         """The block's rows of `carry` as products have them, with padding rows."""
         total, output, maximum = like
         return (
-            self._rows(carry.total, total, 0.0),
-            self._rows(carry.output, output, 0.0),
-            self._rows(carry.maximum, maximum, NOTHING_SEEN),
+            kernels.device(self._rows(carry.total, 0.0), total),
+            kernels.device(self._rows(carry.output, 0.0), output),
+            kernels.device(self._rows(carry.maximum, NOTHING_SEEN), maximum),
         )
 
-    def _rows(self, numbers: Floats, like: Tensor, padding: float) -> Tensor:
+    def _rows(self, numbers: Floats, padding: float) -> Floats:
         heads, _, width = numbers.shape
         # Laid out as what is added to it: sums come by heads of keys, and rows.
-        padded = torch.full((heads, self.queries, width), padding)
-        padded.numpy()[:, : self.count] = numbers[:, self.row : self.row + self.count]
-        return padded.view(like.shape)
+        padded = np.full((heads, self.queries, width), padding, np.float32)
+        padded[:, : self.count] = numbers[:, self.row : self.row + self.count]
+        return padded
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedQueries:
+class CarriedQueries(Generic[Array]):
     """All blocks of one question, which waits for what is carried to it."""
 
-    blocks: tuple[CarriedBlock, ...]
+    kernels: Kernels[Array]
+    blocks: tuple[CarriedBlock[Array], ...]
     heads: int
     count: int
     head_dim: int
@@ -86,7 +94,7 @@ class CarriedQueries:
         if carry is not None:
             self.check(carry)
         sizes = (self.heads, self.head_dim)
-        found = joined_blocks([block.summed(carry, sizes) for block in self.blocks])
+        found = joined_blocks([block.summed(self.kernels, carry, sizes) for block in self.blocks])
         return PartialAttention(
             np.ascontiguousarray(found.output),
             np.ascontiguousarray(found.total),

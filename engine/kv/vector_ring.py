@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,14 +16,13 @@ from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
 @dataclass(slots=True)
 class Vectors:
-    """Vectors [slots, width], in NumPy: they come from its encoder, and go to a store."""
+    """Vectors [slots, width], in NumPy: they come from their encoder, and go to a store."""
 
     values: NDArray[np.float32]
 
-    @property
-    def arrays(self) -> list[mx.array]:
-        """Nothing of MLX's."""
-        return []
+    def clear(self) -> None:
+        """Makes all numbers 0."""
+        self.values[:] = 0
 
 
 class VectorRing:
@@ -39,7 +37,7 @@ class VectorRing:
         encoder: FeatureEncoder,
         placement: Placement,
         pool: SlabPool[Any],
-        slab: Slab[Any],
+        slab: Slab[Vectors],
     ) -> None:
         self.encoder = encoder
         self.slab = slab
@@ -51,31 +49,32 @@ class VectorRing:
         """An empty ring. Raises `OutOfKvMemory`."""
         shape = (placement.slots, encoder.spec.width)
         nbytes = shape[0] * shape[1] * VECTOR_BYTES
-        slab = pool.take(("vectors", shape), nbytes, lambda: Vectors(np.zeros(shape, np.float32)))
+        slab: Slab[Vectors] = pool.take(
+            ("vectors", shape), nbytes, lambda: Vectors(np.zeros(shape, np.float32))
+        )
         return cls(encoder, placement, pool, slab)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of its vectors."""
-        return self.values.nbytes
+        return self._values.nbytes
 
     def write(self, first: int, features: Features) -> None:
         """Keeps the vectors of positions `first` onwards, from hidden states [n, taps, hidden]."""
-        slots = [self._placement.slot(first + row) for row in range(len(features))]
-        self.values[slots] = self.encoder.encode(features)
+        self._values[self._slots(first, first + len(features))] = self.encoder.encode(features)
 
     def read(self, first: int, end: int) -> ContextVectors:
         """Copies of the vectors of `first` to `end`, exclusive."""
-        return self.values[[self._placement.slot(position) for position in range(first, end)]]
+        return self._values[self._slots(first, end)]
 
     def fill(self, rng: np.random.Generator) -> None:
         """Random vectors in all slots."""
-        self.values[:] = rng.standard_normal(self.values.shape, np.float32)
+        self._values[:] = rng.standard_normal(self._values.shape, np.float32)
 
     def fork(self) -> VectorRing:
         """A copy. Raises `OutOfKvMemory`."""
         copy = VectorRing.take(self.encoder, self._placement, self._pool)
-        copy.values[:] = self.values
+        copy.slab.payload.values[:] = self._values
         return copy
 
     def release(self) -> None:
@@ -83,9 +82,8 @@ class VectorRing:
         self._pool.give_back(self.slab)
 
     @property
-    def values(self) -> NDArray[np.float32]:
-        """The vectors [slots, width]."""
-        payload = self.slab.payload
-        if not isinstance(payload, Vectors):
-            raise TypeError("a ring's slab holds vectors")
-        return payload.values
+    def _values(self) -> NDArray[np.float32]:
+        return self.slab.payload.values
+
+    def _slots(self, first: int, end: int) -> list[int]:
+        return [self._placement.slot(position) for position in range(first, end)]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Generic
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.masks import bias_of, chunks, cut
-from kakeya_fleet.engine.backends.torch_backend.product_rows import MOST_QUERIES
-from kakeya_fleet.engine.backends.torch_backend.segment_products import Masks, Partial
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
     NOTHING_SEEN,
@@ -20,8 +16,13 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     PartialAttention,
 )
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, ContiguousPlacement
+from kakeya_fleet.engine.kv.chunks import chunks, cut
+from kakeya_fleet.engine.kv.feed import Masks, Partial
+from kakeya_fleet.engine.kv.kernels import Array, Kernels
 from kakeya_fleet.engine.restoration.evicted_slots import evicted_slots
 
+MOST_QUERIES = 16
+"""Queries of a head in the widest product: a forward of 64 takes four."""
 REMEMBERED_MASKS = 8
 """Products of one forward whose masks its layers share."""
 
@@ -51,36 +52,41 @@ def nothing_seen(heads: int, count: int, head_dim: int) -> BlockPartial:
 
 
 def padded_rows(
-    asked: EvictedQueries, row: int, count: int, queries: int, kv_heads: int, dtype: torch.dtype
-) -> Tensor:
+    kernels: Kernels[Array],
+    asked: EvictedQueries,
+    row: int,
+    count: int,
+    queries: int,
+    kv_heads: int,
+) -> Array:
     """The queries from `row` on as rows [kv_heads, groups * queries, head_dim] of a product."""
     heads, _, head_dim = asked.queries.shape
-    # In memory of torch's own, aligned as products elsewhere are.
-    padded = torch.zeros(heads, queries, head_dim)
-    padded.numpy()[:, :count] = asked.queries[:, row : row + count]
-    if dtype is not torch.float32:
-        padded = padded.to(dtype)
-    return padded.view(kv_heads, -1, head_dim)
+    padded = np.zeros((heads, queries, head_dim), np.float32)
+    padded[:, :count] = asked.queries[:, row : row + count]
+    return kernels.rows(padded, kv_heads)
 
 
-def block_partial(found: Partial, heads: int, queries: int, count: int) -> BlockPartial:
+def block_partial(
+    kernels: Kernels[Array], found: Partial[Array], heads: int, queries: int, count: int
+) -> BlockPartial:
     """What products found, without the padding rows."""
-    sums, output, maximum = found
-    return (
-        output.numpy().reshape(heads, queries, -1)[:, :count],
-        sums.numpy().reshape(heads, queries, 1)[:, :count],
-        maximum.numpy().reshape(heads, queries, 1)[:, :count],
+    total, output, maximum = (
+        kernels.host(part).reshape(heads, queries, -1)[:, :count] for part in found
     )
+    return output, total, maximum
 
 
-class BlockMasks:
+class BlockMasks(Generic[Array]):
     """What blocks of queries see of the slots of a store; the layers of a forward share it."""
 
-    def __init__(self, shape: EvictedShape, chunk_keys: int = CHUNK_KEYS) -> None:
+    def __init__(
+        self, shape: EvictedShape, kernels: Kernels[Array], chunk_keys: int = CHUNK_KEYS
+    ) -> None:
         """`chunk_keys` keys at most are summed up at once."""
         self._shape = shape
+        self._kernels = kernels
         self._chunk_keys = chunk_keys
-        self._masks: dict[tuple[int, int, int], Masks] = {}
+        self._masks: dict[tuple[int, int, int, int], Masks[Array]] = {}
         """Good for ever: positions keep their slots."""
 
     def clear(self) -> None:
@@ -88,17 +94,23 @@ class BlockMasks:
         self._masks.clear()
 
     def of(
-        self, placement: ContiguousPlacement, first: int, count: int, counts: Sequence[int]
-    ) -> Masks | None:
+        self,
+        placement: ContiguousPlacement,
+        groups: int,
+        first: int,
+        count: int,
+        counts: Sequence[int],
+    ) -> Masks[Array] | None:
         """What `count` queries from position `first` on see, None when it is nothing.
 
-        For products of as few queries as `counts`, ascending, allow. `placement`
-        has all slots that they are to see.
+        In layers of `groups` heads a key, for products of as few queries as `counts`,
+        ascending, allow. `placement` has all slots that they are to see.
         """
         if first + count - 1 - self._shape.window < max(self._shape.sink, placement.origin):
             return None
         queries = counts[bisect_left(counts, count)]
-        masks = self._masks.get((first, count, queries))
+        key = (groups, first, count, queries)
+        masks = self._masks.get(key)
         if masks is None:
             # Rows beyond the real ones repeat the last position.
             positions = np.minimum(np.arange(first, first + queries), first + count - 1)
@@ -108,9 +120,9 @@ class BlockMasks:
                 count=count,
                 queries=queries,
                 chunks=cut(chunks(placement.segments, self._chunk_keys), len(seen)),
-                biases=tuple(None if part is None else bias_of(part) for part in seen),
+                biases=self._kernels.biases(seen, groups),
             )
             if len(self._masks) == REMEMBERED_MASKS:
                 self._masks.clear()
-            self._masks[first, count, queries] = masks
+            self._masks[key] = masks
         return masks
