@@ -57,14 +57,15 @@ lint: setup ## check format, style, types and who imports whom in the Python cod
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-cache
 
-contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken since main, Python stubs as they are
+contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken since main, what is made of it as it is
 	node_modules/.bin/buf lint proto
 	node_modules/.bin/buf format -d --exit-code proto
 	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
-	$(BIN)/python scripts/generate_stubs.py --check
+	$(BIN)/python -m scripts.generate_stubs --check
 
-stubs: setup ## make the Python stubs anew from proto/
-	$(BIN)/python scripts/generate_stubs.py
+stubs: setup sdk-ts-generate ## make anew what proto/ gives: stubs, clients' errors, the pages of docs/
+	$(BIN)/python -m scripts.generate_stubs
+	$(BIN)/python -m scripts.contract_reference
 
 # ---- The TypeScript SDK
 TS := sdks/typescript

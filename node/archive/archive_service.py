@@ -16,7 +16,7 @@ from node.archive.archives import Archives
 from node.archive.opening import opening_from_wire
 from node.archive.tensor_bytes import deposit_of_parts, queries_of
 from node.metrics import NodeMetrics
-from node.rpc.error_table import (
+from node.rpc.error_status import (
     DOMAIN_ERRORS,
     INTERNAL_REASON,
     DomainError,

@@ -33,7 +33,7 @@ from node.archive.data_frames import (
 from node.archive.tensor_bytes import deposit_of, partial_of, queries_of
 from node.errors import PortInUse
 from node.metrics import NodeMetrics
-from node.rpc.error_table import DOMAIN_ERRORS, INTERNAL_REASON, error_status, internal_status
+from node.rpc.error_status import DOMAIN_ERRORS, INTERNAL_REASON, error_status, internal_status
 from node.rpc.refusals import ArchiveFull, MalformedMessage
 
 MOST_WAITING = 32

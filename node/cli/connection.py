@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from kakeya import AsyncClient, KakeyaError
 from node.cli.failure import CommandFailed, ExitCode
-from node.cli.mends import with_mend
+from node.cli.remedies import with_remedy
 
 # Leaving a stream and closing a session take a round trip each; a node that
 # does not answer may not hold the person back.
@@ -48,7 +48,7 @@ def ask(
 
 @contextmanager
 def told_as_failures() -> Iterator[None]:
-    """Errors of the fleet leave as `CommandFailed`, each with its mend."""
+    """Errors of the fleet leave as `CommandFailed`, each with its remedy."""
     try:
         yield
     except KakeyaError as error:
@@ -57,7 +57,7 @@ def told_as_failures() -> Iterator[None]:
 
 def failure_of(error: KakeyaError) -> CommandFailed:
     """An error of the fleet as people are told of it."""
-    message = with_mend(error.reason, error.problem, error.mend)
+    message = with_remedy(error.reason, error.problem, error.mend)
     return CommandFailed(error.reason, message, metadata=error.metadata)
 
 

@@ -120,7 +120,7 @@ def command(config_file: Path | None, *, as_json: bool, no_mdns: bool, **given: 
         flags["mdns"] = False
     from engine.errors import EngineError
     from fleet.errors import FleetError
-    from node.cli.mends import sentence
+    from node.cli.remedies import sentence
     from node.errors import NodeError
     from node.rpc.refusals import Refusal
 

@@ -15,7 +15,7 @@ class LinkHandler(Protocol):
     def check(self, request: wire.OpenLinkRequest) -> LinkLimits:
         """Whether such a link may be opened, and what this node's end of it may take then.
 
-        Raises what OpenLink is answered with: any error of `node.rpc.error_table`.
+        Raises what OpenLink is answered with: any error of `node.rpc.error_status`.
         """
         ...
 
