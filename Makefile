@@ -61,11 +61,11 @@ contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken sinc
 	node_modules/.bin/buf lint proto
 	node_modules/.bin/buf format -d --exit-code proto
 	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
-	$(BIN)/python -m scripts.generate_stubs --check
+	$(BIN)/python -m scripts.write.stubs --check
 
 stubs: setup sdk-ts-generate ## make anew what proto/ gives: stubs, clients' errors, the pages of docs/
-	$(BIN)/python -m scripts.generate_stubs
-	$(BIN)/python -m scripts.contract_reference
+	$(BIN)/python -m scripts.write.stubs
+	$(BIN)/python -m scripts.write.contract_reference
 
 # ---- The TypeScript SDK
 TS := sdks/typescript

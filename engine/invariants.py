@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import InvariantViolated
-from engine.positions import contiguous_placement
-from engine.verifier import VerifierInfo
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.positions import contiguous_placement
+from kakeya_fleet.engine.contracts.verifier import VerifierInfo
+from kakeya_fleet.engine.errors import InvariantViolated
 
 HISTORY_CACHE_AGREEMENT = "history_cache_agreement"
 BOUNDED_KV_MEMORY = "bounded_kv_memory"

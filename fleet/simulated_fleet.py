@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 
-from fleet.card import Accelerator, Card, SignedCard
-from fleet.exchange import ExchangeAnswer, ExchangeMessage, answer, follow_up, opening
-from fleet.liveness import Liveness
-from fleet.membership import step
-from fleet.membership_events import (
+from kakeya_fleet.fleet.cards.card import Accelerator, Card, SignedCard
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.cards.signed_message import card_message, left_message, node_id_of
+from kakeya_fleet.fleet.membership.events import (
     Changed,
     CloneFound,
     DialAddress,
@@ -36,11 +35,18 @@ from fleet.membership_events import (
     Refute,
     Tick,
 )
-from fleet.membership_settings import MembershipSettings
-from fleet.membership_state import Membership
-from fleet.randomness import Randomness
-from fleet.registry import Registry
-from fleet.signed_message import card_message, left_message, node_id_of
+from kakeya_fleet.fleet.membership.exchange import (
+    ExchangeAnswer,
+    ExchangeMessage,
+    answer,
+    follow_up,
+    opening,
+)
+from kakeya_fleet.fleet.membership.membership import step
+from kakeya_fleet.fleet.membership.randomness import Randomness
+from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.fleet.membership.settings import MembershipSettings
+from kakeya_fleet.fleet.membership.state import Membership
 
 FLEET_NAME = "simulated"
 NOW_UNIX = 1_700_000_000.0

@@ -44,7 +44,15 @@ class AgentOptions:
 
     def command(self) -> list[str]:
         """The command line."""
-        words = [sys.executable, "-m", "node.cli", "join", "--json", "--name", self.name]
+        words = [
+            sys.executable,
+            "-m",
+            "kakeya_fleet.node.cli",
+            "join",
+            "--json",
+            "--name",
+            self.name,
+        ]
         words += ["--fleet", self.fleet_name, "--state", str(self.state), "--bind", self.bind]
         for role in self.serve:
             words += ["--serve", role]

@@ -30,23 +30,23 @@ from kakeya import (
     Tokens,
 )
 from kakeya.client import SpeculationChoice
-from node.agent_process import AgentProcess, AgentProcessFailed, Event, LocalFleet
-from node.cli.answer import Answer, Question, answer
-from node.cli.comparison import Comparison, choose_proposer
-from node.cli.failure import CommandFailed
-from node.cli.kv_options import KvChoice
-from node.cli.output import brush_for
-from node.cli.plan_text import plan_lines
-from node.cli.quantities import ratio_text, seconds_text, speed_text
-from node.cli.statistics_text import (
+from kakeya_fleet.node.agent_process import AgentProcess, AgentProcessFailed, Event, LocalFleet
+from kakeya_fleet.node.cli.answers.answer import Answer, Question, answer
+from kakeya_fleet.node.cli.answers.comparison import Comparison, choose_proposer
+from kakeya_fleet.node.cli.asking.kv_options import KvChoice
+from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer, model_id_of, open_tokenizer
+from kakeya_fleet.node.cli.fleet.plan_text import plan_lines
+from kakeya_fleet.node.cli.shell.failure import CommandFailed
+from kakeya_fleet.node.cli.terminal.output import brush_for
+from kakeya_fleet.node.cli.terminal.quantities import ratio_text, seconds_text, speed_text
+from kakeya_fleet.node.cli.terminal.statistics_text import (
     drafts_text,
     fault_lines,
     forwards_per_token,
     tokens_per_second,
 )
-from node.cli.timeline import bar_width, draw_timeline
-from node.cli.tokenizer import TextTokenizer, model_id_of, open_tokenizer
-from node.membership.network import multicast_fault
+from kakeya_fleet.node.cli.terminal.timeline import bar_width, draw_timeline
+from kakeya_fleet.node.membership.network import multicast_fault
 from scripts.demo_stage import Stage, Verdicts
 
 PROMPT = '''class Header:

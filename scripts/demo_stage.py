@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from io import TextIOWrapper
 
 from kakeya import FleetSnapshot
-from node.cli.fleet_table import COLUMNS, heading, rows
-from node.cli.output import screen_size, terminal
-from node.cli.tables import ScreenTable, plain_table
+from kakeya_fleet.node.cli.fleet.table import COLUMNS, heading, rows
+from kakeya_fleet.node.cli.terminal.output import screen_size, terminal
+from kakeya_fleet.node.cli.terminal.tables import ScreenTable, plain_table
 
 _INDENT = "   "
 

@@ -16,7 +16,7 @@ def warm_agents() -> Iterator[None]:
     """Agents of a `LocalFleet` start as copies of a process that has imported the libraries."""
     warm = _module("starting", Path(__file__).parent / "warm").WarmStarts()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("node.agent_process.start_process", warm.start)
+        patched.setattr("kakeya_fleet.node.agent_process.start_process", warm.start)
         yield
     warm.close()
 

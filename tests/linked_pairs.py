@@ -10,20 +10,20 @@ import grpc.aio
 
 from kakeya.v1 import tensor_pb2 as wire
 from kakeya.v1 import tensor_pb2_grpc
-from node.links.contract import LinkPurpose, TensorLink
-from node.links.link_end import LinkEnd
-from node.links.link_limits import LinkLimits
-from node.links.link_table import LinkTable
-from node.links.open_links import LinkUse, OpenLinks
-from node.links.promotion import LinkMode
-from node.links.roads.contract import RoadBuilder
-from node.links.roads.ring_probe import RingProbe
-from node.links.roads.ring_road import RingRoads
-from node.links.roads.shared_memory_road import SharedMemoryRoads
-from node.links.tensor_service import TensorServicer
-from node.metrics import NodeMetrics
-from node.rpc.error_interceptor import ErrorInterceptor
-from node.rpc.grpc_settings import client_options, server_options
+from kakeya_fleet.node.links.contract import LinkPurpose, TensorLink
+from kakeya_fleet.node.links.link_end import LinkEnd
+from kakeya_fleet.node.links.link_limits import LinkLimits
+from kakeya_fleet.node.links.link_table import LinkTable
+from kakeya_fleet.node.links.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.promotion import LinkMode
+from kakeya_fleet.node.links.roads.contract import RoadBuilder
+from kakeya_fleet.node.links.roads.ring_probe import RingProbe
+from kakeya_fleet.node.links.roads.ring_road import RingRoads
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links.tensor_service import TensorServicer
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
+from kakeya_fleet.node.rpc.grpc_settings import client_options, server_options
 
 
 class HandedOut:

@@ -1,6 +1,6 @@
 /**
  * What a person waits for at the dashboard, measured in Chromium. Prints one JSON
- * object; `scripts/bench_dashboard.py` starts it and writes what it prints.
+ * object; `scripts/bench/dashboard.py` starts it and writes what it prints.
  *
  * node dashboard/bench/measure.mjs --fleet PROGRAM [--rounds 5] [--events 40] [--nodes 50]
  * [--seconds 10]

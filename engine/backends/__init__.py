@@ -12,36 +12,36 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
-from engine.digests import weight_bytes
-from engine.errors import BadParameters, ModelUnusable
-from engine.feature_encoder import ContextEncoder
-from engine.model_folder import ModelFolder, Progress
-from engine.proposers.contract import Proposer
-from engine.restoration.keys_values_source import ChunkAttention
-from engine.restoration.shape import EvictedShape
-from engine.restoration.stores import EvictedStores
-from engine.thread_count import Threads
-from engine.verifier import Verifier
-from engine.weight_reading import told_of_weights
+from kakeya_fleet.engine.contracts.draft import Proposer
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
+from kakeya_fleet.engine.models.digests import weight_bytes
+from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
+from kakeya_fleet.engine.models.weight_reading import told_of_weights
+from kakeya_fleet.engine.restoration.keys_values_source import ChunkAttention
+from kakeya_fleet.engine.restoration.stores import EvictedStores
+from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 BACKENDS = {
-    "mlx": "engine.backends.mlx_backend",
-    "torch": "engine.backends.torch_backend.torch_verifier",
+    "mlx": "kakeya_fleet.engine.backends.mlx_backend",
+    "torch": "kakeya_fleet.engine.backends.torch_backend.torch_verifier",
 }
 """Module of each back end; it has `load_verifier` with the signature of `_Backend`."""
 
 DFLASH = {
-    "mlx": "engine.backends.mlx_backend.dflash",
-    "torch": "engine.backends.torch_backend.dflash",
+    "mlx": "kakeya_fleet.engine.backends.mlx_backend.dflash",
+    "torch": "kakeya_fleet.engine.backends.torch_backend.dflash",
 }
 """Module of each back end with `load_dflash`."""
 
-MASKED_DIFFUSION = {"torch": "engine.backends.torch_backend.masked_diffusion"}
+MASKED_DIFFUSION = {"torch": "kakeya_fleet.engine.backends.torch_backend.masked_diffusion"}
 """Module of each back end with `load_masked_diffusion`."""
 
 SHARDING = {
-    "mlx": "engine.backends.mlx_backend.sharding",
-    "torch": "engine.backends.torch_backend.sharding",
+    "mlx": "kakeya_fleet.engine.backends.mlx_backend.sharding",
+    "torch": "kakeya_fleet.engine.backends.torch_backend.sharding",
 }
 """Module of each back end with `load_shard`."""
 
@@ -53,21 +53,21 @@ AUTO = "auto"
 
 
 ENCODERS = {
-    "mlx": "engine.backends.mlx_backend.dflash.checkpoint",
-    "torch": "engine.backends.torch_backend.dflash.encoder",
+    "mlx": "kakeya_fleet.engine.backends.mlx_backend.dflash.checkpoint",
+    "torch": "kakeya_fleet.engine.backends.torch_backend.dflash.encoder",
 }
 """Module of each back end with `load_encoder`."""
 
-ARCHIVE_STORES = "engine.backends.torch_backend.archive_stores"
+ARCHIVE_STORES = "kakeya_fleet.engine.backends.torch_backend.archive_stores"
 """It has `TorchArchiveStores`."""
 
-STORES_BESIDE = "engine.backends.torch_backend.stores_beside"
+STORES_BESIDE = "kakeya_fleet.engine.backends.torch_backend.stores_beside"
 """It has `stores_beside`."""
 
-THREADS = "engine.backends.torch_backend.threads"
+THREADS = "kakeya_fleet.engine.backends.torch_backend.threads"
 """It has `TorchThreads`."""
 
-FETCHED_ATTENTION = "engine.backends.torch_backend.fetched_attention"
+FETCHED_ATTENTION = "kakeya_fleet.engine.backends.torch_backend.fetched_attention"
 """It has `TorchFetchedAttention`."""
 
 

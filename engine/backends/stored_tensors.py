@@ -8,8 +8,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from engine.digests import weight_files
-from engine.errors import WeightsMismatch
+from kakeya_fleet.engine.errors import WeightsMismatch
+from kakeya_fleet.engine.models.digests import weight_files
 
 FLOAT_TYPES = ("F32", "F16", "BF16")
 PACKED_TYPES = ("U32",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.group.messages import Message
+from kakeya_fleet.engine.group.messages import Message
 
 
 class RankLost(Exception):

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from engine.errors import GroupLost
-from engine.group.channel import RankChannel, RankLost
-from engine.group.commands import Command
-from engine.group.fields import Header, Json, MalformedMessage, integer, section
-from engine.group.messages import Message
-from engine.group.values import error_from_header
+from kakeya_fleet.engine.errors import GroupLost
+from kakeya_fleet.engine.group.channel import RankChannel, RankLost
+from kakeya_fleet.engine.group.commands import Command
+from kakeya_fleet.engine.group.fields import Header, Json, MalformedMessage, integer, section
+from kakeya_fleet.engine.group.messages import Message
+from kakeya_fleet.engine.group.values import error_from_header
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engine.cache import CacheKind, CacheSpec
-from engine.group.fields import Header, integer, integers
-from engine.positions import resident_count
-from engine.slab_pool import Slab
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.positions import resident_count
+from kakeya_fleet.engine.group.fields import Header, integer, integers
+from kakeya_fleet.engine.memory.slab_pool import Slab
 
 if TYPE_CHECKING:
-    from engine.group.mirror import Mirror
+    from kakeya_fleet.engine.group.mirror import Mirror
 
 
 class GroupCache:
-    """See `engine.cache.KvCache`. Bytes are those of rank 0's part."""
+    """See `engine.contracts.cache.KvCache`. Bytes are those of rank 0's part."""
 
     def __init__(
         self, mirror: Mirror, verifier: int, number: int, spec: CacheSpec, start: int = 0

@@ -5,24 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from engine.cache import CacheSpec, KvCache
-from engine.errors import KvStrategyUnsupported, WeightsMismatch
-from engine.group.channel import RankChannel
-from engine.group.commands import Command
-from engine.group.conversation import Conversation
-from engine.group.fields import Header, Json, MalformedMessage, integer, integers, section, sections
-from engine.group.group_cache import GroupCache
-from engine.group.messages import FloatArray, Message
-from engine.group.mirror import Mirror
-from engine.group.mirrored_pool import MirroredPool
-from engine.group.values import check_kind, info_from_header, spec_to_header
-from engine.restoration.contract import EvictedStore
-from engine.restoration.shape import EvictedShape
-from engine.verifier import Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.errors import KvStrategyUnsupported, WeightsMismatch
+from kakeya_fleet.engine.group.channel import RankChannel
+from kakeya_fleet.engine.group.commands import Command
+from kakeya_fleet.engine.group.conversation import Conversation
+from kakeya_fleet.engine.group.fields import (
+    Header,
+    Json,
+    MalformedMessage,
+    integer,
+    integers,
+    section,
+    sections,
+)
+from kakeya_fleet.engine.group.group_cache import GroupCache
+from kakeya_fleet.engine.group.messages import FloatArray, Message
+from kakeya_fleet.engine.group.mirror import Mirror
+from kakeya_fleet.engine.group.mirrored_pool import MirroredPool
+from kakeya_fleet.engine.group.values import check_kind, info_from_header, spec_to_header
 
 
 class GroupVerifier:
-    """See `engine.verifier.Verifier`. Every rank runs every command on its own part.
+    """See `engine.contracts.verifier.Verifier`. Every rank runs every command on its own part.
 
     All bytes are those of rank 0's part: `info.kv_bytes_per_token`, the pool and
     its budget, which every rank keeps to. Besides what the contract names, every

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.group.fields import Header, MalformedMessage, as_section, items
+from kakeya_fleet.engine.group.fields import Header, MalformedMessage, as_section, items
 
 MAGIC = b"KGM1"
 MAX_HEADER_BYTES = 16 << 20

@@ -7,15 +7,23 @@ import threading
 import weakref
 from collections.abc import Sequence
 
-from engine.cache import CacheSpec
-from engine.group.commands import Command, Note
-from engine.group.conversation import Answers, Conversation, refusal
-from engine.group.fields import Header, Json, MalformedMessage, integer, items, section, sections
-from engine.group.group_cache import GroupCache
-from engine.group.messages import Message
-from engine.group.mirrored_pool import MirroredPool, MirroredSlabs, ToldSlab
-from engine.group.values import spec_to_header
-from engine.slab_pool import Slab
+from kakeya_fleet.engine.contracts.cache import CacheSpec
+from kakeya_fleet.engine.group.commands import Command, Note
+from kakeya_fleet.engine.group.conversation import Answers, Conversation, refusal
+from kakeya_fleet.engine.group.fields import (
+    Header,
+    Json,
+    MalformedMessage,
+    integer,
+    items,
+    section,
+    sections,
+)
+from kakeya_fleet.engine.group.group_cache import GroupCache
+from kakeya_fleet.engine.group.messages import Message
+from kakeya_fleet.engine.group.mirrored_pool import MirroredPool, MirroredSlabs, ToldSlab
+from kakeya_fleet.engine.group.values import spec_to_header
+from kakeya_fleet.engine.memory.slab_pool import Slab
 
 
 class Mirror:
@@ -71,25 +79,25 @@ class Mirror:
         return answers.messages
 
     def allocate(self, verifier: int, spec: CacheSpec) -> GroupCache:
-        """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""
+        """A new, empty cache; see `engine.contracts.verifier.Verifier.allocate` for errors."""
         cache = GroupCache(self, verifier, next(self._numbers), spec)
         return self._made(cache, Command.ALLOCATE, spec=spec_to_header(spec))
 
     def fork(self, origin: GroupCache, length: int) -> GroupCache:
-        """See `engine.cache.KvCache.fork`."""
+        """See `engine.contracts.cache.KvCache.fork`."""
         origin.check_alive()
         forked = GroupCache(self, origin.verifier, next(self._numbers), origin.spec, length)
         return self._made(forked, Command.FORK, cache=origin.number, length=length)
 
     def fork_bytes(self, origin: GroupCache, length: int) -> int:
-        """See `engine.cache.KvCache.fork_bytes`."""
+        """See `engine.contracts.cache.KvCache.fork_bytes`."""
         origin.check_alive()
         answer = self.run(Command.FORK_BYTES, cache=origin.number, length=length)
         with self._conversation.making_sense():
             return integer(answer.header, "bytes")
 
     def fill(self, cache: GroupCache, count: int, seed: int) -> None:
-        """See `engine.cache.KvCache.fill`."""
+        """See `engine.contracts.cache.KvCache.fill`."""
         cache.check_alive()
         self.run(Command.FILL, cache=cache.number, count=count, seed=seed)
         cache.started_at(count)

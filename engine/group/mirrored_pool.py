@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from engine.slab_pool import Slab, SlabPool
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
 
 def _clean(_payload: None) -> None:

@@ -6,9 +6,10 @@ import json
 import zlib
 from collections.abc import Callable, Mapping
 
-from engine.errors import BadParameters, EngineError
-from engine.group.commands import Command, Note
-from engine.group.fields import (
+from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
+from kakeya_fleet.engine.errors import BadParameters, EngineError
+from kakeya_fleet.engine.group.commands import Command, Note
+from kakeya_fleet.engine.group.fields import (
     Header,
     Json,
     MalformedMessage,
@@ -20,14 +21,9 @@ from engine.group.fields import (
     section,
     sections,
 )
-from engine.group.messages import FloatArray, Message
-from engine.group.rank_state import HeldCache, RankState, Touched
-from engine.group.values import (
-    error_to_header,
-    info_to_header,
-    spec_from_header,
-)
-from engine.verifier import Feed, Output, Verifier
+from kakeya_fleet.engine.group.messages import FloatArray, Message
+from kakeya_fleet.engine.group.rank_state import HeldCache, RankState, Touched
+from kakeya_fleet.engine.group.values import error_to_header, info_to_header, spec_from_header
 
 Answer = tuple[dict[str, Json], list[FloatArray]]
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.cache import KvCache
-from engine.group.fields import Header, Json
-from engine.slab_pool import Slab
-from engine.verifier import Verifier
+from kakeya_fleet.engine.contracts.cache import KvCache
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.group.fields import Header, Json
+from kakeya_fleet.engine.memory.slab_pool import Slab
 
 
 @dataclass(slots=True)

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import DraftFailed, EngineError, KvStrategyUnsupported
-from engine.group.fields import Header, Json, MalformedMessage, flag, integer, section, text
-from engine.verifier import VerifierInfo
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import VerifierInfo
+from kakeya_fleet.engine.errors import DraftFailed, EngineError, KvStrategyUnsupported
+from kakeya_fleet.engine.group.fields import (
+    Header,
+    Json,
+    MalformedMessage,
+    flag,
+    integer,
+    section,
+    text,
+)
 
 VALUE_ERROR = "VALUE_ERROR"
 """The reason of a `ValueError`, which has none of its own."""

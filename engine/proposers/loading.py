@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from engine.backends import (
+from kakeya_fleet.engine.backends import (
     AUTO,
     import_backend,
     import_dflash,
@@ -15,12 +15,12 @@ from engine.backends import (
     load_dflash,
     load_masked_diffusion,
 )
-from engine.errors import ModelNotFound, ModelUnusable
-from engine.model_folder import ModelFolder, Progress, folder_here, resolve
-from engine.proposers import ngram
-from engine.proposers.contract import Proposer
-from engine.proposers.info import DFLASH, MASKED_DIFFUSION
-from engine.proposers.manifest import check_trained_for, read_trained_target
+from kakeya_fleet.engine.contracts.draft import Proposer
+from kakeya_fleet.engine.contracts.proposer_info import DFLASH, MASKED_DIFFUSION
+from kakeya_fleet.engine.errors import ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress, folder_here, resolve
+from kakeya_fleet.engine.proposers import ngram
+from kakeya_fleet.engine.proposers.manifest import check_trained_for, read_trained_target
 
 LOADERS: Mapping[str, Callable[[], Proposer]] = MappingProxyType(
     {ngram.MODEL_ID: ngram.NgramProposer}

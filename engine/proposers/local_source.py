@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from engine.errors import DraftFailed, DraftFaultKind
-from engine.features import ContextVectors
-from engine.proposers.contract import ConditionedDraftState, Draft, DraftState, Proposer
-from engine.running import Result, Runner
+from kakeya_fleet.engine.contracts.blocking import Result, Runner
+from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, Draft, DraftState, Proposer
+from kakeya_fleet.engine.contracts.features import ContextVectors
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 
 
 async def run_inline(step: Callable[[], Result], /) -> Result:

@@ -6,18 +6,18 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.digests import tokenizer_digest, weights_digest
-from engine.errors import ModelUnusable, TrainedForAnother
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.errors import ModelUnusable, TrainedForAnother
+from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 MANIFEST = "training.json"
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedTarget:
-    """The verifier's name, and its digests as `engine.digests` makes them, each empty if not said.
+    """The verifier's name, and its digests as `engine.models.digests` makes them, each empty if not said.
 
-    `model_id` is what `engine.model_folder.resolve` takes.
+    `model_id` is what `engine.models.model_folder.resolve` takes.
     """
 
     model_id: str = ""

@@ -12,8 +12,8 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
-from engine.proposers.contract import Draft
-from engine.proposers.info import NGRAM, ProposerInfo
+from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.contracts.proposer_info import NGRAM, ProposerInfo
 
 MODEL_ID = "ngram"
 # Tokens that are compared; beyond five, Python source gained under 0.2 % more

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from engine.errors import RestorerRefused
-from engine.positions import CHUNK_KEYS
-from engine.restoration.contract import Raw
-from engine.restoration.keys_values_source import KeysValuesSource, KvRead
-from engine.restoration.shape import FORMATS, EvictedShape, is_finite
+from kakeya_fleet.engine.contracts.evicted_shape import FORMATS, EvictedShape, is_finite
+from kakeya_fleet.engine.contracts.evicted_store import Raw
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.errors import RestorerRefused
+from kakeya_fleet.engine.restoration.keys_values_source import KeysValuesSource, KvRead
 
 CHUNKS_UNDER_WAY = 2
 """Of the largest layer, at most: one that is on its way while another is attended to."""

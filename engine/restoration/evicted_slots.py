@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.positions import ContiguousPlacement
-from engine.slot_views import Queries, Seen
+from kakeya_fleet.engine.contracts.positions import ContiguousPlacement
+from kakeya_fleet.engine.kv.slot_views import Queries, Seen
 
 
 def evicted_slots(
@@ -14,7 +14,7 @@ def evicted_slots(
     """For each segment up to the last that is seen: which query sees which slot.
 
     `queries` [n] are positions in ascending order; query i sees `sink <= j <= i - window`:
-    what `engine.positions.attends` leaves out, as far as the placement has slots.
+    what `engine.contracts.positions.attends` leaves out, as far as the placement has slots.
     An entry is [n, keys], or None where every query sees every key. Segments
     behind the last one that is seen have no entry; those before the sink's end
     have one that hides them.

@@ -13,13 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from engine.errors import RestorerLost, RestorerRefused
-from engine.features import FeatureEncoder
-from engine.restoration.chunk_reads import ChunkReads, LayerRead
-from engine.restoration.contract import Evicted, EvictedQueries, EvictedStore, PartialAttention
-from engine.restoration.keys_values_source import KeysValuesSource, NewAttention, OpenSource
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerSpec
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import (
+    Evicted,
+    EvictedQueries,
+    EvictedStore,
+    PartialAttention,
+)
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from kakeya_fleet.engine.errors import RestorerLost, RestorerRefused
+from kakeya_fleet.engine.restoration.chunk_reads import ChunkReads, LayerRead
+from kakeya_fleet.engine.restoration.keys_values_source import (
+    KeysValuesSource,
+    NewAttention,
+    OpenSource,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,7 @@ class FetchedParts:
 
 
 class FetchedEvictedStore:
-    """What one session has evicted; see `engine.restoration.contract.EvictedStore`.
+    """What one session has evicted; see `engine.contracts.evicted_store.EvictedStore`.
 
     Once its source is lost it stays lost.
     """

@@ -1,6 +1,6 @@
 """Evicted keys and values read back from where they lie, to be attended to here.
 
-The other way round from `engine.restoration.contract`: the store keeps, the
+The other way round from `engine.contracts.evicted_store`: the store keeps, the
 verifier attends. What is read is transient: a chunk of one layer at a time, and
 as much more on its way.
 """
@@ -11,8 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.restoration.contract import EvictedQueries, EvictedStore, PartialAttention, Raw
-from engine.restoration.shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import (
+    EvictedQueries,
+    EvictedStore,
+    PartialAttention,
+    Raw,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.digests import weights_digest
-from engine.errors import ModelNotFound, ModelUnusable, TrainedForAnother
-from engine.model_folder import SHIPPED
-from engine.restoration.specification import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import ModelNotFound, ModelUnusable, TrainedForAnother
+from kakeya_fleet.engine.models.digests import weights_digest
+from kakeya_fleet.engine.models.model_folder import SHIPPED
 
 MAP_FOLDER = "restorer"
 
@@ -68,7 +68,7 @@ def restorer_digest(map_digest: str, encoder_digest: str) -> str:
 def map_digest(folder: Path, entries: object) -> str:
     """SHA-256, in hexadecimal digits, of the map in `folder` with the config `entries`.
 
-    Covers `engine.digests.weights_digest`, a colon, and the entries as JSON with sorted
+    Covers `engine.models.digests.weights_digest`, a colon, and the entries as JSON with sorted
     keys: they too decide what the map makes. Raises `WeightsMismatch`.
     """
     config = json.dumps(entries, sort_keys=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, TrainedForAnother
-from engine.features import FeatureEncoder
-from engine.kv_layout import KvLayout
-from engine.restoration.contract import EvictedStore
-from engine.restoration.shape import EvictedShape
-from engine.verifier import VerifierInfo
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
+from kakeya_fleet.engine.contracts.verifier import VerifierInfo
+from kakeya_fleet.engine.errors import BadParameters, TrainedForAnother
 
 
 def evicted_shape(layout: KvLayout, spec: CacheSpec, dtype: str) -> EvictedShape:

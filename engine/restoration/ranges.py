@@ -1,6 +1,6 @@
 """Evicted positions shared by several stores, each of which keeps a range of them.
 
-Attention is summed up over chunks of `engine.positions.CHUNK_KEYS` positions, in
+Attention is summed up over chunks of `engine.contracts.positions.CHUNK_KEYS` positions, in
 ascending order. A range begins at a multiple of it. So the store of the first
 range sums up its chunks, that of the second goes on from there with its own, and
 so on: the same additions in the same order as in one store, and the same bits.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.restoration.contract import EvictedStore, PartialAttention
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, PartialAttention
 
 
 class RangeStore(EvictedStore, Protocol):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from engine.restoration.contract import Raw
-from engine.restoration.ranges import RangeStore
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerSpec
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import Raw
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from kakeya_fleet.engine.restoration.ranges import RangeStore
 
 
 class KeptStore(RangeStore, Protocol):

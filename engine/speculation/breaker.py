@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine.errors import DraftFaultKind
+from kakeya_fleet.engine.errors import DraftFaultKind
 
 BAD_BLOCKS_TO_OPEN = 3
 FIRST_COOL_DOWN_SECONDS = 1.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.errors import DraftFailed, DraftFaultKind
-from engine.proposers.contract import Draft
+from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 
 
 def check_draft(draft: Draft, block_size: int, vocabulary_size: int) -> None:

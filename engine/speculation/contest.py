@@ -28,7 +28,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.speculation.pace import FIRST_RETRY_BLOCKS, LONGEST_RETRY_BLOCKS, WON_TOKENS, Pace
+from kakeya_fleet.engine.speculation.pace import (
+    FIRST_RETRY_BLOCKS,
+    LONGEST_RETRY_BLOCKS,
+    WON_TOKENS,
+    Pace,
+)
 
 # Tokens that a trial may lose against the leader, and the blocks it may take: a little
 # more than drops a leader, since text that is copied comes in bursts.

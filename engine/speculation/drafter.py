@@ -14,16 +14,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from engine.errors import DraftFailed, DraftFaultKind
-from engine.generation_report import DropReason
-from engine.history import History
-from engine.proposers.contract import MAX_BLOCK_SIZE, Draft, DraftSource, ProposerKey
-from engine.speculation.ahead import may_fit, usable_suffix
-from engine.speculation.checks import check_draft
-from engine.speculation.pace import BlockMeasurement
-from engine.speculation.state import SpeculationState
-from engine.speculation.tally import Tally
-from engine.step import Step
+from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Draft, DraftSource, ProposerKey
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.sessions.step import Step
+from kakeya_fleet.engine.speculation.ahead import may_fit, usable_suffix
+from kakeya_fleet.engine.speculation.checks import check_draft
+from kakeya_fleet.engine.speculation.generation_report import DropReason
+from kakeya_fleet.engine.speculation.pace import BlockMeasurement
+from kakeya_fleet.engine.speculation.state import SpeculationState
+from kakeya_fleet.engine.speculation.tally import Tally
 
 Result = TypeVar("Result")
 

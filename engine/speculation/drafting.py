@@ -11,11 +11,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from engine.history import History
-from engine.speculation.drafter import NO_DRAFT, BlockDraft, Drafter, DraftingLimits, taken_back
-from engine.speculation.roster import Roster
-from engine.speculation.tally import Tally
-from engine.step import Step
+from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.sessions.step import Step
+from kakeya_fleet.engine.speculation.drafter import (
+    NO_DRAFT,
+    BlockDraft,
+    Drafter,
+    DraftingLimits,
+    taken_back,
+)
+from kakeya_fleet.engine.speculation.roster import Roster
+from kakeya_fleet.engine.speculation.tally import Tally
 
 
 class Drafting:

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine.speculation.place_rates import NOTHING_TRIED, PRIOR_RATE, PlaceRates
-from engine.speculation.steps import FLAT, MeasuredSteps
+from kakeya_fleet.engine.speculation.place_rates import NOTHING_TRIED, PRIOR_RATE, PlaceRates
+from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
 
 # Share of the old weight that a block leaves, about its last ten blocks.
 DECAY = 0.9
@@ -50,7 +50,7 @@ LEAST_SECONDS = 1e-9
 # Blocks after which drafting ahead is tried again.
 AHEAD_RETRY_BLOCKS = 16
 # What a draft's messages take from a verify forward beside it,
-# measured on 2 cores (verify_seconds of scripts/bench_speculation.py, with and without).
+# measured on 2 cores (verify_seconds of scripts/bench/speculation.py, with and without).
 HANDLING_SECONDS = 0.2e-3
 
 

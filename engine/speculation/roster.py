@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.generation_report import DropReason
-from engine.proposers.contract import DraftSource, ProposerKey
-from engine.speculation.contest import Candidate, Contest, Paces
-from engine.speculation.state import SpeculationState
+from kakeya_fleet.engine.contracts.draft import DraftSource, ProposerKey
+from kakeya_fleet.engine.speculation.contest import Candidate, Contest, Paces
+from kakeya_fleet.engine.speculation.generation_report import DropReason
+from kakeya_fleet.engine.speculation.state import SpeculationState
 
 NOBODY: ProposerKey = ("", "")
 """A proposer that no fleet knows, as a loop has one that is no session of a node."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.generation_report import DropReason
-from engine.speculation.breaker import Breaker
-from engine.speculation.pace import Pace
+from kakeya_fleet.engine.speculation.breaker import Breaker
+from kakeya_fleet.engine.speculation.generation_report import DropReason
+from kakeya_fleet.engine.speculation.pace import Pace
 
 
 @dataclass(slots=True)

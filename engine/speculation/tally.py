@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.generation_report import (
+from kakeya_fleet.engine.contracts.draft import ProposerKey
+from kakeya_fleet.engine.speculation.generation_report import (
     TIMELINE_BLOCKS,
     BlockTiming,
     DropReason,
     ProposerCounts,
     SpeculationStatistics,
 )
-from engine.proposers.contract import ProposerKey
 
 # Round trips that are kept for the percentiles, the latest.
 _ROUND_TRIPS = 1024

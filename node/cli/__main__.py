@@ -1,6 +1,6 @@
-"""`python -m node.cli` is `fleet`."""
+"""`python -m kakeya_fleet.node.cli` is `fleet`."""
 
-from node.cli.main import main
+from kakeya_fleet.node.cli.main import main
 
 if __name__ == "__main__":
     main()

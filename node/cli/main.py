@@ -27,7 +27,7 @@ SHELL_VARIABLE = "_FLEET_COMPLETE"
 def main() -> None:
     """Runs `fleet` and ends the process with the command's exit code."""
     _signal.signal(_signal.SIGINT, _end_at_once)
-    from node.cli.streams import OutputLost, drop_output, open_streams
+    from kakeya_fleet.node.cli.terminal.streams import OutputLost, drop_output, open_streams
 
     open_streams()
     code = run(sys.argv[1:])
@@ -50,8 +50,8 @@ def _end_at_once(_number: int, _frame: object) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command and returns its exit code; says expected errors in one sentence."""
-    from node.cli.failure import CommandFailed, report
-    from node.cli.streams import OutputLost
+    from kakeya_fleet.node.cli.shell.failure import CommandFailed, report
+    from kakeya_fleet.node.cli.terminal.streams import OutputLost
 
     try:
         code = _run(arguments)
@@ -68,9 +68,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     if SHELL_VARIABLE in os.environ:
-        from node.cli.completing import complete
+        from kakeya_fleet.node.cli.shell.completing import complete
 
         return complete(os.environ[SHELL_VARIABLE], arguments)
-    from node.cli.dispatch import dispatch
+    from kakeya_fleet.node.cli.shell.dispatch import dispatch
 
     return dispatch(arguments)

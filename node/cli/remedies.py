@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.rpc.error_reasons import REASONS
+from kakeya_fleet.node.rpc.error_reasons import REASONS
 
 
 def with_remedy(reason: str, message: str, told: str = "") -> str:

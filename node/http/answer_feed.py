@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from node.http.answering import Happening, Put
+from kakeya_fleet.node.http.answering import Happening, Put
 
 # More than these wait in the sockets' buffers anyway.
 MAX_WAITING = 64

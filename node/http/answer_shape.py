@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from node.http.answering import Delta, End
+from kakeya_fleet.node.http.answering import Delta, End
 
 Chunk: TypeAlias = dict[str, object]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kakeya import Alternative, Tokens
 from kakeya.text import Detokenizer
-from node.http.stop_strings import StopStrings
+from kakeya_fleet.node.http.stop_strings import StopStrings
 
 
 @dataclass(frozen=True, slots=True)

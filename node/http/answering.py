@@ -18,9 +18,9 @@ from kakeya import (
     StopReason,
 )
 from kakeya.text import TextCodec
-from node.http.answer_text import AnswerText, Piece
-from node.http.refusal import HttpRefusal
-from node.http.wishes import Wishes
+from kakeya_fleet.node.http.answer_text import AnswerText, Piece
+from kakeya_fleet.node.http.refusal import HttpRefusal
+from kakeya_fleet.node.http.wishes import Wishes
 
 LABEL = "http"
 """What the sessions are called in the lists of their nodes."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import EngineError, InvariantViolated
-from engine.invariants import FINITE_LOGITS
-from engine.verifier import Verifier
-from node.sessions.served_verifier import ServedVerifier
-from node.sessions.worker import WorkerClosed
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.errors import EngineError, InvariantViolated
+from kakeya_fleet.engine.invariants import FINITE_LOGITS
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
+from kakeya_fleet.node.roles.verifier.worker import WorkerClosed
 
 TOKEN_ID = 0
 

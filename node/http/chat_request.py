@@ -8,9 +8,9 @@ from typing import Any
 
 from kakeya import BadMessage, UnsupportedContent
 from kakeya.text import from_openai_messages
-from node.http.fields import Fields, as_list
-from node.http.refusal import bad_field, unsupported
-from node.http.wishes import (
+from kakeya_fleet.node.http.fields import Fields, as_list
+from kakeya_fleet.node.http.refusal import bad_field, unsupported
+from kakeya_fleet.node.http.wishes import (
     MAX_TOKENS,
     MAX_TOP_LOG_PROBABILITIES,
     SHARED_FIELDS,

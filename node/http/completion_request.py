@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from node.http.fields import Fields
-from node.http.refusal import bad_field, unsupported
-from node.http.wishes import (
+from kakeya_fleet.node.http.fields import Fields
+from kakeya_fleet.node.http.refusal import bad_field, unsupported
+from kakeya_fleet.node.http.wishes import (
     MAX_CHOICES,
     MAX_TOP_LOG_PROBABILITIES,
     SHARED_FIELDS,

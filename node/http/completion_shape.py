@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from node.http.answer_shape import Chunk
-from node.http.answer_text import ScoredToken
-from node.http.answering import Delta, End
-from node.http.shape_facts import ShapeFacts
-from node.http.token_texts import Decode, completion_log_probabilities
-from node.http.usage import fleet_report, usage
+from kakeya_fleet.node.http.answer_shape import Chunk
+from kakeya_fleet.node.http.answer_text import ScoredToken
+from kakeya_fleet.node.http.answering import Delta, End
+from kakeya_fleet.node.http.shape_facts import ShapeFacts
+from kakeya_fleet.node.http.token_texts import Decode, completion_log_probabilities
+from kakeya_fleet.node.http.usage import fleet_report, usage
 
 
 class CompletionShape:

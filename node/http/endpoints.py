@@ -13,22 +13,22 @@ import structlog
 from aiohttp import web
 
 from kakeya import AsyncClient, KakeyaError
-from node.http.answer_feed import AnswerFeed
-from node.http.answer_shape import AnswerShape, Chunk
-from node.http.answering import Delta, End, Happening, Work, answer
-from node.http.chat_request import read_chat
-from node.http.chat_shape import ChatShape
-from node.http.completion_request import read_completion
-from node.http.completion_shape import CompletionShape
-from node.http.json_body import read_json
-from node.http.limits import HttpLimits
-from node.http.places import Places
-from node.http.preparing import Prepared, prepare_chat, prepare_completion
-from node.http.refusal import HttpRefusal, refusal_of
-from node.http.served_models import ServedModel, ServedModels
-from node.http.server_sent_events import DONE, KEEP_ALIVE, event
-from node.http.shape_facts import ShapeFacts
-from node.metrics import NodeMetrics
+from kakeya_fleet.node.http.answer_feed import AnswerFeed
+from kakeya_fleet.node.http.answer_shape import AnswerShape, Chunk
+from kakeya_fleet.node.http.answering import Delta, End, Happening, Work, answer
+from kakeya_fleet.node.http.chat_request import read_chat
+from kakeya_fleet.node.http.chat_shape import ChatShape
+from kakeya_fleet.node.http.completion_request import read_completion
+from kakeya_fleet.node.http.completion_shape import CompletionShape
+from kakeya_fleet.node.http.json_body import read_json
+from kakeya_fleet.node.http.limits import HttpLimits
+from kakeya_fleet.node.http.places import Places
+from kakeya_fleet.node.http.preparing import Prepared, prepare_chat, prepare_completion
+from kakeya_fleet.node.http.refusal import HttpRefusal, refusal_of
+from kakeya_fleet.node.http.served_models import ServedModel, ServedModels
+from kakeya_fleet.node.http.server_sent_events import DONE, KEEP_ALIVE, event
+from kakeya_fleet.node.http.shape_facts import ShapeFacts
+from kakeya_fleet.node.metrics import NodeMetrics
 
 _log = structlog.get_logger(__name__)
 

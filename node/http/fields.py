@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
-from node.http.refusal import HttpRefusal, bad_field, unsupported
+from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field, unsupported
 
 
 class Fields:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from node.http.limits import HttpLimits
-from node.http.refusal import HttpRefusal
+from kakeya_fleet.node.http.limits import HttpLimits
+from kakeya_fleet.node.http.refusal import HttpRefusal
 
 _HALF_A_CHARACTER = b"\\ud"
 

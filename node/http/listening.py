@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from node.config import join_address
-from node.errors import PortInUse
+from kakeya_fleet.node.config.config import join_address
+from kakeya_fleet.node.errors import PortInUse
 
 BACKLOG = 128
 ANY_HOST = frozenset({"0.0.0.0", "::"})

@@ -10,10 +10,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from kakeya import KakeyaError
-from node.http.own_hosts import OwnHosts
-from node.http.patient_connection import OpenConnections
-from node.http.refusal import HttpRefusal, refusal_of
-from node.metrics import NodeMetrics
+from kakeya_fleet.node.http.own_hosts import OwnHosts
+from kakeya_fleet.node.http.patient_connection import OpenConnections
+from kakeya_fleet.node.http.refusal import HttpRefusal, refusal_of
+from kakeya_fleet.node.metrics import NodeMetrics
 
 _log = structlog.get_logger(__name__)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 
 from aiohttp import web
 
-from fleet.node_view import NodeView
-from fleet.prometheus_targets import targets
-from node.http.end_of_life import PAGE_PATH, page
-from node.http.vital_signs import VitalSigns
-from node.metrics import NodeMetrics, exposition
+from kakeya_fleet.fleet.views.node_view import NodeView
+from kakeya_fleet.fleet.views.prometheus_targets import targets
+from kakeya_fleet.node.http.end_of_life import PAGE_PATH, page
+from kakeya_fleet.node.http.vital_signs import VitalSigns
+from kakeya_fleet.node.metrics import NodeMetrics, exposition
 
 INDEX = {
     "models": "/v1/models",

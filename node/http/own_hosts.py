@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from node.config import is_loopback
+from kakeya_fleet.node.config.config import is_loopback
 
 _NEVER_IN_A_HOST = frozenset("@/?#\\")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from node.http.limits import HttpLimits
+from kakeya_fleet.node.http.limits import HttpLimits
 
 
 class OpenConnections:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from node.http.refusal import HttpRefusal
+from kakeya_fleet.node.http.refusal import HttpRefusal
 
 
 class Places:

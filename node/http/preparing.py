@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from kakeya import ModelOffer, TextError
 from kakeya.text import TextCodec
-from node.http.answering import Work
-from node.http.chat_request import ChatRequest
-from node.http.completion_request import DEFAULT_TOKENS, CompletionRequest, Prompt
-from node.http.refusal import HttpRefusal, bad_field, unsupported
-from node.http.served_models import ServedModel, ServedModels
-from node.http.wishes import Wishes
+from kakeya_fleet.node.http.answering import Work
+from kakeya_fleet.node.http.chat_request import ChatRequest
+from kakeya_fleet.node.http.completion_request import DEFAULT_TOKENS, CompletionRequest, Prompt
+from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field, unsupported
+from kakeya_fleet.node.http.served_models import ServedModel, ServedModels
+from kakeya_fleet.node.http.wishes import Wishes
 
 DEFAULT_CHAT_TOKENS = 4096
 """Of an answer without max_tokens, where the context has room: its K/V are reserved."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.generation_report import BlockTiming
-    from node.sessions.finished import Finished
-    from node.sessions.observer import Outcome
-    from node.sessions.open_session import OpenSession
+    from kakeya_fleet.engine.speculation.generation_report import BlockTiming
+    from kakeya_fleet.node.roles.verifier.finished import Finished
+    from kakeya_fleet.node.roles.verifier.observer import Outcome
+    from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
 class RecentTokens:

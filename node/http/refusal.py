@@ -8,7 +8,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 
 from kakeya import KakeyaError
-from node.rpc.error_reasons import REASONS
+from kakeya_fleet.node.rpc.error_reasons import REASONS
 
 # Clients come back after so many seconds when the node said nothing of it.
 RETRY_SECONDS = 1.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kakeya import AsyncClient, Liveness, ModelNotFound, ModelOffer, NodeStatus, Role
 from kakeya.text import TextCodec
-from node.http.refusal import HttpRefusal
+from kakeya_fleet.node.http.refusal import HttpRefusal
 
 # The fleet is asked again after so many seconds: joining takes longer.
 FRESH_SECONDS = 1.0

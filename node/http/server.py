@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from fleet.node_view import NodeView
 from kakeya import AsyncClient
-from node.config import is_loopback, join_address
-from node.http.end_of_life import HEADERS, PAGE_PATH
-from node.http.endpoints import Endpoints
-from node.http.limits import HttpLimits
-from node.http.listening import ANY_HOST, http_socket
-from node.http.middleware import enveloping, guarding, measuring, noting
-from node.http.node_pages import NodePages
-from node.http.own_hosts import OwnHosts
-from node.http.patient_connection import OpenConnections
-from node.http.recent_tokens import RecentTokens
-from node.http.refusal import HttpRefusal
-from node.http.server_log import server_log
-from node.http.vital_signs import HealthyRoles, VitalSigns
-from node.membership.network import addresses_of
-from node.metrics import NodeMetrics
+from kakeya_fleet.fleet.views.node_view import NodeView
+from kakeya_fleet.node.config.config import is_loopback, join_address
+from kakeya_fleet.node.http.end_of_life import HEADERS, PAGE_PATH
+from kakeya_fleet.node.http.endpoints import Endpoints
+from kakeya_fleet.node.http.limits import HttpLimits
+from kakeya_fleet.node.http.listening import ANY_HOST, http_socket
+from kakeya_fleet.node.http.middleware import enveloping, guarding, measuring, noting
+from kakeya_fleet.node.http.node_pages import NodePages
+from kakeya_fleet.node.http.own_hosts import OwnHosts
+from kakeya_fleet.node.http.patient_connection import OpenConnections
+from kakeya_fleet.node.http.recent_tokens import RecentTokens
+from kakeya_fleet.node.http.refusal import HttpRefusal
+from kakeya_fleet.node.http.server_log import server_log
+from kakeya_fleet.node.http.vital_signs import HealthyRoles, VitalSigns
+from kakeya_fleet.node.membership.network import addresses_of
+from kakeya_fleet.node.metrics import NodeMetrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from node.http.answer_text import ScoredToken
+from kakeya_fleet.node.http.answer_text import ScoredToken
 
 # JSON has no infinity.
 LEAST_LOG_PROBABILITY = -9999.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from node.http.answering import End
+from kakeya_fleet.node.http.answering import End
 
 
 def usage(prompt_token_count: int, ends: Sequence[End]) -> dict[str, object]:

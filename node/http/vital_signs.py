@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleet.card import ArchiveOffer, ModelOffer, Role
-from node.http.canary import Canary, Sign
-from node.http.recent_tokens import RecentTokens
-from node.sessions.served_verifier import ServedVerifier
+from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer, Role
+from kakeya_fleet.node.http.canary import Canary, Sign
+from kakeya_fleet.node.http.recent_tokens import RecentTokens
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 
 FRESH_SECONDS = 10.0
 """Tokens or a canary that are older prove nothing; a canary runs no more often than that."""
@@ -19,7 +19,7 @@ CANARY_SECONDS = 5.0
 
 
 class HealthyRoles(Protocol):
-    """What is asked of `node.roles.Roles`."""
+    """What is asked of `node.app.roles.Roles`."""
 
     @property
     def verifiers(self) -> Mapping[str, ServedVerifier]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kakeya import AttendAt, KvStrategy, RestorerKind, Speculation
-from node.http.fields import Fields
-from node.http.refusal import bad_field
+from kakeya_fleet.node.http.fields import Fields
+from kakeya_fleet.node.http.refusal import bad_field
 
 MAX_STOPS = 4
 MAX_TOP_LOG_PROBABILITIES = 20

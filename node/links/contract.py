@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.links.wire_tensor import WireTensor
 
 
 class RoadKind(StrEnum):

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Protocol, TypeAlias
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import RoadKind
+from kakeya_fleet.node.links.contract import RoadKind
 
 Envelope: TypeAlias = wire.StreamTensorsRequest | wire.StreamTensorsResponse
 """One message: a chunk, an announcement, what was taken, or a step of a road."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from node.links.wire_tensor import WireTensor
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 CHUNKS = 0
 """In place of a road's generation: chunks on the control stream."""

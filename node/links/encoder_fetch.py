@@ -10,15 +10,15 @@ import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.feature_encoder import ContextEncoder, EncoderWeights
-from engine.features import FeatureEncoder
-from fleet.card import ModelOffer
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import LinkClosed
-from node.links.link_limits import LinkLimits
-from node.links.open_links import LinkUse, OpenLinks
-from node.links.tensor_service import FC, HIDDEN_NORM
-from node.links.wire_tensor import to_floats
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.node.links.contract import LinkClosed
+from kakeya_fleet.node.links.link_limits import LinkLimits
+from kakeya_fleet.node.links.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.tensor_service import FC, HIDDEN_NORM
+from kakeya_fleet.node.links.wire_tensor import to_floats
 
 FETCH_SECONDS = 60.0
 # fc of the largest drafters that are published takes some 130 MB in float32.

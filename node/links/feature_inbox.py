@@ -6,10 +6,10 @@ import asyncio
 
 import numpy as np
 
-from engine.feature_window import DEFAULT_POSITIONS, FeatureWindow
-from engine.features import ContextVectors
-from node.links.refused_tensor import RefusedTensor, TensorFault
-from node.links.wire_tensor import WireTensor, to_floats
+from kakeya_fleet.engine.contracts.features import ContextVectors
+from kakeya_fleet.engine.sessions.feature_window import DEFAULT_POSITIONS, FeatureWindow
+from kakeya_fleet.node.links.refused_tensor import RefusedTensor, TensorFault
+from kakeya_fleet.node.links.wire_tensor import WireTensor, to_floats
 
 FEATURES = "features"
 """Name of the tensors that carry them: [n, width], one row a position."""

@@ -8,17 +8,17 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 
-from engine.errors import DraftFailed, DraftFaultKind
-from engine.features import ContextVectors
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import LinkClosed
-from node.links.encoder_fetch import ProposerAddress, opening_request
-from node.links.feature_inbox import FEATURES
-from node.links.link_end import LinkEnd
-from node.links.link_limits import LinkLimits
-from node.links.link_log import LinkChange
-from node.links.open_links import LinkUse, OpenLinks
-from node.links.wire_tensor import BFLOAT16, from_floats
+from kakeya_fleet.engine.contracts.features import ContextVectors
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.node.links.contract import LinkClosed
+from kakeya_fleet.node.links.encoder_fetch import ProposerAddress, opening_request
+from kakeya_fleet.node.links.feature_inbox import FEATURES
+from kakeya_fleet.node.links.link_end import LinkEnd
+from kakeya_fleet.node.links.link_limits import LinkLimits
+from kakeya_fleet.node.links.link_log import LinkChange
+from kakeya_fleet.node.links.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.wire_tensor import BFLOAT16, from_floats
 
 ReadFeatures = Callable[[int], tuple[int, ContextVectors]]
 """Vectors from a position on, and the position of the first; as `SessionFeatures.since`."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import grpc.aio
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import RoadKind
-from node.links.control_stream import ControlEnded, Envelope
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.control_stream import ControlEnded, Envelope
 
 if TYPE_CHECKING:
     from typing import TypeAlias

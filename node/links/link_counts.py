@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from node.links.contract import RoadKind
-from node.links.link_log import ChangeCause
-from node.links.refused_tensor import TensorFault
-from node.metrics import NodeMetrics
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.link_log import ChangeCause
+from kakeya_fleet.node.links.refused_tensor import TensorFault
+from kakeya_fleet.node.metrics import NodeMetrics
 
 _RECENT = 16
 

@@ -9,25 +9,25 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from engine.errors import BadParameters
 from kakeya.v1 import capability_pb2
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import LinkPurpose, LinkState, RoadKind
-from node.links.control_stream import ControlEnded, ControlStream, Envelope
-from node.links.delivery import Outbox
-from node.links.link_counts import LinkCounts
-from node.links.link_limits import LARGE_BYTES, LinkLimits
-from node.links.link_log import ChangeCause, LinkChange
-from node.links.promotion import LinkMode, Promotion
-from node.links.refused_tensor import TensorFault
-from node.links.road_desk import RoadDesk, RoadParts
-from node.links.roads.contract import RoadBuilder
-from node.links.tensor_receiver import ReceivingParts, TakeTensor, TensorReceiver
-from node.links.tensor_sender import SendingParts, TensorSender
-from node.links.used_road import TRANSPORTS
-from node.links.wire_tensor import WireTensor
-from node.metrics import NodeMetrics
-from node.rpc.refusals import Refusal, TensorOutOfOrder
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.node.links.contract import LinkPurpose, LinkState, RoadKind
+from kakeya_fleet.node.links.control_stream import ControlEnded, ControlStream, Envelope
+from kakeya_fleet.node.links.delivery import Outbox
+from kakeya_fleet.node.links.link_counts import LinkCounts
+from kakeya_fleet.node.links.link_limits import LARGE_BYTES, LinkLimits
+from kakeya_fleet.node.links.link_log import ChangeCause, LinkChange
+from kakeya_fleet.node.links.promotion import LinkMode, Promotion
+from kakeya_fleet.node.links.refused_tensor import TensorFault
+from kakeya_fleet.node.links.road_desk import RoadDesk, RoadParts
+from kakeya_fleet.node.links.roads.contract import RoadBuilder
+from kakeya_fleet.node.links.tensor_receiver import ReceivingParts, TakeTensor, TensorReceiver
+from kakeya_fleet.node.links.tensor_sender import SendingParts, TensorSender
+from kakeya_fleet.node.links.used_road import TRANSPORTS
+from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.refusals import Refusal, TensorOutOfOrder
 
 _log = structlog.get_logger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import TensorLink
-from node.links.link_limits import LinkLimits
+from kakeya_fleet.node.links.contract import TensorLink
+from kakeya_fleet.node.links.link_limits import LinkLimits
 
 
 class LinkHandler(Protocol):

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
-from node.links.contract import LinkPurpose, RoadKind
+from kakeya_fleet.node.links.contract import LinkPurpose, RoadKind
 
 MOST_CHANGES = 64
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.feature_inbox import FeatureInbox
-from node.links.link_limits import LinkLimits
-from node.rpc.refusals import TooManyLinks
+from kakeya_fleet.node.links.feature_inbox import FeatureInbox
+from kakeya_fleet.node.links.link_limits import LinkLimits
+from kakeya_fleet.node.rpc.refusals import TooManyLinks
 
 LINK_ID_BYTES = 16
 MOST_LINKS = 256

@@ -14,21 +14,21 @@ import grpc.aio
 
 from kakeya.v1 import capability_pb2, placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import LinkClosed, LinkPurpose
-from node.links.control_stream import ControlStream, queued_pair
-from node.links.freed_buffers import keep_freed_buffers
-from node.links.grpc_streams import CallerStream
-from node.links.link_end import PURPOSES, LinkEnd, LinkIdentity, LinkParts
-from node.links.link_limits import LinkLimits
-from node.links.link_log import LinkChange
-from node.links.promotion import LinkMode, permitted
-from node.links.roads.contract import RoadBuilder
-from node.links.tensor_receiver import TakeTensor
-from node.links.used_road import TRANSPORTS
-from node.metrics import NodeMetrics
+from kakeya_fleet.node.links.contract import LinkClosed, LinkPurpose
+from kakeya_fleet.node.links.control_stream import ControlStream, queued_pair
+from kakeya_fleet.node.links.freed_buffers import keep_freed_buffers
+from kakeya_fleet.node.links.grpc_streams import CallerStream
+from kakeya_fleet.node.links.link_end import PURPOSES, LinkEnd, LinkIdentity, LinkParts
+from kakeya_fleet.node.links.link_limits import LinkLimits
+from kakeya_fleet.node.links.link_log import LinkChange
+from kakeya_fleet.node.links.promotion import LinkMode, permitted
+from kakeya_fleet.node.links.roads.contract import RoadBuilder
+from kakeya_fleet.node.links.tensor_receiver import TakeTensor
+from kakeya_fleet.node.links.used_road import TRANSPORTS
+from kakeya_fleet.node.metrics import NodeMetrics
 
 if TYPE_CHECKING:
-    from node.links.grpc_streams import StreamCall
+    from kakeya_fleet.node.links.grpc_streams import StreamCall
 
 # As many as those of links between nodes have.
 PAIR_ID_BYTES = 16

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from node.links.contract import RoadKind
-from node.links.link_limits import LARGE_BYTES
-from node.links.link_log import ChangeCause
-from node.links.road_trial import RoadTrial, Verdict, size_class
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.link_limits import LARGE_BYTES
+from kakeya_fleet.node.links.link_log import ChangeCause
+from kakeya_fleet.node.links.road_trial import RoadTrial, Verdict, size_class
 
 LARGE_TENSORS = 4
 """Large tensors that make a road worth its processes."""

@@ -11,16 +11,16 @@ import structlog
 
 from kakeya.v1 import placement_pb2
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import RoadKind
-from node.links.link_counts import LinkCounts
-from node.links.link_log import ChangeCause
-from node.links.promotion import ROAD_NAMES, Promotion
-from node.links.road_talk import NONCE_BYTES, RoadTalk, checked_terms
-from node.links.roads.contract import Road, RoadBuilder, RoadFailed
-from node.links.tensor_receiver import TensorReceiver
-from node.links.tensor_sender import TensorSender
-from node.links.used_road import KINDS, UsedRoad
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.link_counts import LinkCounts
+from kakeya_fleet.node.links.link_log import ChangeCause
+from kakeya_fleet.node.links.promotion import ROAD_NAMES, Promotion
+from kakeya_fleet.node.links.road_talk import NONCE_BYTES, RoadTalk, checked_terms
+from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadFailed
+from kakeya_fleet.node.links.tensor_receiver import TensorReceiver
+from kakeya_fleet.node.links.tensor_sender import TensorSender
+from kakeya_fleet.node.links.used_road import KINDS, UsedRoad
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 _log = structlog.get_logger(__name__)
 

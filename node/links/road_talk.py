@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.roads.contract import Road, RoadBuilder, RoadFailed, RoadPlan, Terms
-from node.links.used_road import TRANSPORTS
+from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadFailed, RoadPlan, Terms
+from kakeya_fleet.node.links.used_road import TRANSPORTS
 
 NONCE_BYTES = 32
 ANSWER_SECONDS = 15.0

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.crc32c import crc32c
-from node.links.delivery import Arrivals
-from node.links.refused_tensor import RefusedTensor, TensorFault
-from node.links.wire_tensor import ITEM_BYTES, WireTensor, tensor_bytes
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.crc32c import crc32c
+from kakeya_fleet.node.links.delivery import Arrivals
+from kakeya_fleet.node.links.refused_tensor import RefusedTensor, TensorFault
+from kakeya_fleet.node.links.wire_tensor import ITEM_BYTES, WireTensor, tensor_bytes
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 CHUNK_BYTES = 1 << 20
 MAX_NAME_CHARACTERS = 64

@@ -8,18 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import LinkClosed, RoadKind
-from node.links.delivery import MOST_TENSORS, Arrivals
-from node.links.link_counts import LinkCounts
-from node.links.link_limits import INLINE_BYTES, LARGE_BYTES, LinkLimits
-from node.links.promotion import Promotion
-from node.links.refused_tensor import RefusedTensor, TensorFault
-from node.links.roads.contract import RoadFailed
-from node.links.tensor_chunks import Piece, TensorAssembler, check_head
-from node.links.tensor_sender import TensorSender
-from node.links.used_road import UsedRoad, checksum, deadline
-from node.links.wire_tensor import WireTensor
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.contract import LinkClosed, RoadKind
+from kakeya_fleet.node.links.delivery import MOST_TENSORS, Arrivals
+from kakeya_fleet.node.links.link_counts import LinkCounts
+from kakeya_fleet.node.links.link_limits import INLINE_BYTES, LARGE_BYTES, LinkLimits
+from kakeya_fleet.node.links.promotion import Promotion
+from kakeya_fleet.node.links.refused_tensor import RefusedTensor, TensorFault
+from kakeya_fleet.node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.tensor_chunks import Piece, TensorAssembler, check_head
+from kakeya_fleet.node.links.tensor_sender import TensorSender
+from kakeya_fleet.node.links.used_road import UsedRoad, checksum, deadline
+from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 TakeTensor = Callable[[WireTensor], None]
 """Takes each tensor as it arrives, in place of `receive`. Raises `RefusedTensor`."""

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import LinkClosed
-from node.links.control_stream import ControlStream, Envelope
-from node.links.delivery import CHUNKS, Kept, Outbox
-from node.links.link_counts import LinkCounts
-from node.links.link_limits import INLINE_BYTES
-from node.links.promotion import Promotion
-from node.links.tensor_chunks import CHUNK_BYTES, fill_chunk, offsets_of
-from node.links.used_road import UsedRoad, checksum
-from node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.links.contract import LinkClosed
+from kakeya_fleet.node.links.control_stream import ControlStream, Envelope
+from kakeya_fleet.node.links.delivery import CHUNKS, Kept, Outbox
+from kakeya_fleet.node.links.link_counts import LinkCounts
+from kakeya_fleet.node.links.link_limits import INLINE_BYTES
+from kakeya_fleet.node.links.promotion import Promotion
+from kakeya_fleet.node.links.tensor_chunks import CHUNK_BYTES, fill_chunk, offsets_of
+from kakeya_fleet.node.links.used_road import UsedRoad, checksum
+from kakeya_fleet.node.links.wire_tensor import WireTensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,22 @@ import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import BadParameters, TrainedForAnother
-from engine.feature_encoder import EncoderWeights
-from fleet.errors import ModelNotFound
 from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import LinkClosed
-from node.links.feature_inbox import FeatureInbox
-from node.links.grpc_streams import ServicerStream
-from node.links.link_end import LinkEnd, LinkIdentity
-from node.links.link_handler import LinkHandler
-from node.links.link_limits import LinkLimits
-from node.links.link_table import Link, LinkTable
-from node.links.open_links import LinkUse, OpenLinks, purpose_of
-from node.links.wire_tensor import WireTensor, from_buffer
-from node.metrics import NodeMetrics
-from node.rpc.refusals import Draining, LinkNotFound, LinkUnsupported
+from kakeya_fleet.engine.contracts.feature_encoder import EncoderWeights
+from kakeya_fleet.engine.errors import BadParameters, TrainedForAnother
+from kakeya_fleet.fleet.errors import ModelNotFound
+from kakeya_fleet.node.links.contract import LinkClosed
+from kakeya_fleet.node.links.feature_inbox import FeatureInbox
+from kakeya_fleet.node.links.grpc_streams import ServicerStream
+from kakeya_fleet.node.links.link_end import LinkEnd, LinkIdentity
+from kakeya_fleet.node.links.link_handler import LinkHandler
+from kakeya_fleet.node.links.link_limits import LinkLimits
+from kakeya_fleet.node.links.link_table import Link, LinkTable
+from kakeya_fleet.node.links.open_links import LinkUse, OpenLinks, purpose_of
+from kakeya_fleet.node.links.wire_tensor import WireTensor, from_buffer
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.refusals import Draining, LinkNotFound, LinkUnsupported
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from kakeya.v1 import placement_pb2
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.contract import RoadKind
-from node.links.crc32c import crc32c
-from node.links.delivery import Kept
-from node.links.link_limits import INLINE_BYTES
-from node.links.roads.contract import Road
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.crc32c import crc32c
+from kakeya_fleet.node.links.delivery import Kept
+from kakeya_fleet.node.links.link_limits import INLINE_BYTES
+from kakeya_fleet.node.links.roads.contract import Road
 
 # What a transfer may take: an idle host answers at once, a busy one shares its cores.
 ROAD_SECONDS = 2.0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.bfloat16 import from_bfloat16, to_bfloat16
+from kakeya_fleet.node.links.bfloat16 import from_bfloat16, to_bfloat16
 
 FLOAT32 = wire.TENSOR_DTYPE_FLOAT32
 BFLOAT16 = wire.TENSOR_DTYPE_BFLOAT16

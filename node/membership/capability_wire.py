@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fleet.digest import DigestEntry
-from fleet.liveness import Liveness, Rumour
 from kakeya.v1 import capability_pb2
-from node.membership.card_wire import card_to_wire
-from node.membership.fleet_watch import Change, NodeState, Removed
-from node.metrics import NodeMetrics
+from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.membership.digest import DigestEntry
+from kakeya_fleet.node.membership.card_wire import card_to_wire
+from kakeya_fleet.node.membership.fleet_watch import Change, NodeState, Removed
+from kakeya_fleet.node.metrics import NodeMetrics
 
 
 def rumours_to_wire(rumours: Iterable[Rumour]) -> list[capability_pb2.Rumour]:

@@ -7,12 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
-from fleet.card import PROTOCOL_MAX, PROTOCOL_MIN, ArchiveOffer, Card, ModelOffer, SignedCard
-from fleet.signed_message import left_message
-from node.machine import Machine
-from node.membership.card_wire import sign_card
-from node.membership.identity import Identity
-from node.state_directory import StateDirectory
+from kakeya_fleet.fleet.cards.card import (
+    PROTOCOL_MAX,
+    PROTOCOL_MIN,
+    ArchiveOffer,
+    Card,
+    ModelOffer,
+    SignedCard,
+)
+from kakeya_fleet.fleet.cards.signed_message import left_message
+from kakeya_fleet.node.config.machine import Machine
+from kakeya_fleet.node.config.state_directory import StateDirectory
+from kakeya_fleet.node.membership.card_wire import sign_card
+from kakeya_fleet.node.membership.identity import Identity
 
 CARD_TTL_SECONDS = 86_400.0
 

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
-from fleet.card import (
+from kakeya.v1 import capability_pb2, model_pb2
+from kakeya_fleet.fleet.cards.card import (
     Accelerator,
     ArchiveOffer,
     Card,
@@ -22,12 +23,11 @@ from fleet.card import (
     SignedCard,
     StepCost,
 )
-from fleet.card_rules import MAX_CARD_BYTES, CardRule
-from fleet.errors import CardRejected
-from fleet.membership_events import ReceivedCard
-from fleet.signed_message import card_message
-from kakeya.v1 import capability_pb2, model_pb2
-from node.membership.identity import Identity
+from kakeya_fleet.fleet.cards.rules import MAX_CARD_BYTES, CardRule
+from kakeya_fleet.fleet.cards.signed_message import card_message
+from kakeya_fleet.fleet.errors import CardRejected
+from kakeya_fleet.fleet.membership.events import ReceivedCard
+from kakeya_fleet.node.membership.identity import Identity
 
 Value = TypeVar("Value")
 

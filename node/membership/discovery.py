@@ -14,9 +14,9 @@ import structlog
 import zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
-from fleet.card import PROTOCOL_MAX
-from node.config import join_address
-from node.membership.network import multicast_fault
+from kakeya_fleet.fleet.cards.card import PROTOCOL_MAX
+from kakeya_fleet.node.config.config import join_address
+from kakeya_fleet.node.membership.network import multicast_fault
 
 SERVICE = "_kakeya._tcp.local."
 # A network can name more services than a fleet has nodes: the rest waits for the next answer.

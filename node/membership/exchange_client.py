@@ -10,19 +10,23 @@ from typing import TypeVar
 import grpc
 import grpc.aio
 
-from fleet.card import PROTOCOL_MAX, PROTOCOL_MIN
-from fleet.digest import DigestEntry
-from fleet.exchange import ExchangeMessage
-from fleet.liveness import Rumour
-from fleet.membership_events import ProbeOutcome, ReceivedCard
-from fleet.reconciliation import MAX_CARDS_A_MESSAGE, MAX_RUMOURS_A_MESSAGE
 from kakeya import Cancelled, KakeyaError, UnexpectedError
 from kakeya.rpc_status import kakeya_error
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.membership.capability_wire import digest_from_wire, rumours_from_wire, rumours_to_wire
-from node.membership.card_wire import received_from_wire, signed_to_wire
-from node.membership.peers import Peers
-from node.metrics import NodeMetrics
+from kakeya_fleet.fleet.cards.card import PROTOCOL_MAX, PROTOCOL_MIN
+from kakeya_fleet.fleet.cards.liveness import Rumour
+from kakeya_fleet.fleet.membership.digest import DigestEntry
+from kakeya_fleet.fleet.membership.events import ProbeOutcome, ReceivedCard
+from kakeya_fleet.fleet.membership.exchange import ExchangeMessage
+from kakeya_fleet.fleet.membership.reconciliation import MAX_CARDS_A_MESSAGE, MAX_RUMOURS_A_MESSAGE
+from kakeya_fleet.node.membership.capability_wire import (
+    digest_from_wire,
+    rumours_from_wire,
+    rumours_to_wire,
+)
+from kakeya_fleet.node.membership.card_wire import received_from_wire, signed_to_wire
+from kakeya_fleet.node.membership.peers import Peers
+from kakeya_fleet.node.metrics import NodeMetrics
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from fleet.liveness import Liveness
-from fleet.names import free_name
-from node.membership.fleet_watch import FleetWatch, NodeState, Removed
-from node.membership.known_fleet import KnownFleet
-from node.watching.event_log import EventKind, EventLog
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.views.names import free_name
+from kakeya_fleet.node.membership.fleet_watch import FleetWatch, NodeState, Removed
+from kakeya_fleet.node.membership.known_fleet import KnownFleet
+from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 
 EventSink = Callable[[Mapping[str, object]], None]
 

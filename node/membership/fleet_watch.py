@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleet.card import Card
-from fleet.liveness import Liveness
-from node.watching.watchers import WATCH_QUEUE, Watchers
+from kakeya_fleet.fleet.cards.card import Card
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.node.watch.watchers import WATCH_QUEUE, Watchers
 
 __all__ = ["WATCH_QUEUE", "Change", "FleetWatch", "NodeState", "Removed"]
 

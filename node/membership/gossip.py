@@ -1,4 +1,4 @@
-"""Drives `fleet.membership` with real clocks, real calls and a durable incarnation."""
+"""Drives `fleet.membership.membership` with real clocks, real calls and a durable incarnation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from random import Random
 
 import structlog
 
-from fleet import exchange
-from fleet.card import SignedCard
-from fleet.exchange import ExchangeAnswer, ExchangeMessage
-from fleet.liveness import Liveness, Rumour
-from fleet.membership import step
-from fleet.membership_events import (
+from kakeya_fleet.fleet.cards.card import SignedCard
+from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.membership import exchange
+from kakeya_fleet.fleet.membership.events import (
     AddressFound,
     Changed,
     CloneFound,
@@ -36,15 +34,17 @@ from fleet.membership_events import (
     Skipped,
     Tick,
 )
-from fleet.membership_state import Membership
-from node.errors import CloneYields, StateUnwritable
-from node.membership.card_maker import CardMaker
-from node.membership.exchange_client import Answered, ExchangeClient, Unanswered
-from node.membership.fleet_changes import FleetChanges
-from node.membership.known_fleet import KnownFleet
-from node.membership.peers import Peers
-from node.membership.seed_watch import SeedWatch
-from node.metrics import NodeMetrics
+from kakeya_fleet.fleet.membership.exchange import ExchangeAnswer, ExchangeMessage
+from kakeya_fleet.fleet.membership.membership import step
+from kakeya_fleet.fleet.membership.state import Membership
+from kakeya_fleet.node.errors import CloneYields, StateUnwritable
+from kakeya_fleet.node.membership.card_maker import CardMaker
+from kakeya_fleet.node.membership.exchange_client import Answered, ExchangeClient, Unanswered
+from kakeya_fleet.node.membership.fleet_changes import FleetChanges
+from kakeya_fleet.node.membership.known_fleet import KnownFleet
+from kakeya_fleet.node.membership.peers import Peers
+from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.metrics import NodeMetrics
 
 # Peers that hear at once of what a node serves from now on.
 SPREAD_PEERS = 3

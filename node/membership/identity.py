@@ -13,9 +13,9 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fleet.signed_message import node_id_of
-from node.errors import IdentityCorrupt, StateExposed
-from node.state_directory import OTHERS, sync_directory, unwritable, write_new
+from kakeya_fleet.fleet.cards.signed_message import node_id_of
+from kakeya_fleet.node.config.state_directory import OTHERS, sync_directory, unwritable, write_new
+from kakeya_fleet.node.errors import IdentityCorrupt, StateExposed
 
 _FORMAT = "kakeya-ed25519-v1"
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import grpc.aio
 
-from fleet.errors import NodeNotFound
-from fleet.liveness import Liveness
-from fleet.placement import NodeView
-from fleet.registry import Registry
-from node.membership.fleet_watch import NodeState
-from node.membership.peers import Peers
-from node.metrics import NodeMetrics
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.errors import NodeNotFound
+from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.fleet.placement.placement import NodeView
+from kakeya_fleet.node.membership.fleet_watch import NodeState
+from kakeya_fleet.node.membership.peers import Peers
+from kakeya_fleet.node.metrics import NodeMetrics
 
 
 class KnownFleet:

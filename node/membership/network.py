@@ -8,7 +8,7 @@ import socket
 
 import psutil
 
-from node.errors import BadConfig
+from kakeya_fleet.node.errors import BadConfig
 
 _ANY = ("0.0.0.0", "::")
 _MULTICAST_DNS = "224.0.0.251"

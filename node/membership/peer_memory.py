@@ -6,9 +6,9 @@ import asyncio
 
 import structlog
 
-from fleet.registry import Registry
-from node.errors import StateUnwritable
-from node.state_directory import StateDirectory
+from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.node.config.state_directory import StateDirectory
+from kakeya_fleet.node.errors import StateUnwritable
 
 _log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import grpc.aio
 
-from node.rpc.grpc_settings import client_options
+from kakeya_fleet.node.rpc.grpc_settings import client_options
 
 ROUND_TRIPS_KEPT = 16
 

@@ -6,10 +6,10 @@ import asyncio
 import socket
 from enum import StrEnum
 
-from fleet.errors import FleetMismatch, ProtocolSkew
-from fleet.seed_faults import NOT_A_NODE, UNREACHABLE, Fault
 from kakeya import DeadlineExceeded, KakeyaError, NodeUnreachable, Unimplemented
-from node.config import split_address
+from kakeya_fleet.fleet.errors import FleetMismatch, ProtocolSkew
+from kakeya_fleet.fleet.membership.seed_faults import NOT_A_NODE, UNREACHABLE, Fault
+from kakeya_fleet.node.config.config import split_address
 
 LOOK_SECONDS = 1.0
 """For a connection, and again for the first bytes on it."""

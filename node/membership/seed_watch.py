@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
-from fleet.seed_faults import UNREACHABLE, SeedFault, SeedFaults, Telling
 from kakeya import KakeyaError
 from kakeya.v1 import capability_pb2
-from node.membership.seed_diagnosis import diagnose
-from node.watching.event_log import EventKind, EventLog
+from kakeya_fleet.fleet.membership.seed_faults import UNREACHABLE, SeedFault, SeedFaults, Telling
+from kakeya_fleet.node.membership.seed_diagnosis import diagnose
+from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 
 _log = structlog.get_logger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from node.metrics.buckets import SHORT_SECONDS
+from kakeya_fleet.node.metrics.buckets import SHORT_SECONDS
 
 
 class FleetFamilies:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from node.metrics.archives import ArchiveFamilies
-from node.metrics.fleet import FleetFamilies
-from node.metrics.http import HttpFamilies
-from node.metrics.links import LinkFamilies
-from node.metrics.rpc import RpcFamilies
-from node.metrics.sessions import SessionFamilies
-from node.metrics.speculation import SpeculationFamilies
+from kakeya_fleet.node.metrics.archives import ArchiveFamilies
+from kakeya_fleet.node.metrics.fleet import FleetFamilies
+from kakeya_fleet.node.metrics.http import HttpFamilies
+from kakeya_fleet.node.metrics.links import LinkFamilies
+from kakeya_fleet.node.metrics.rpc import RpcFamilies
+from kakeya_fleet.node.metrics.sessions import SessionFamilies
+from kakeya_fleet.node.metrics.speculation import SpeculationFamilies
 
 
 class NodeMetrics(

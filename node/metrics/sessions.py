@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from node.metrics.buckets import (
+from kakeya_fleet.node.metrics.buckets import (
     DOUBLING_TOKENS,
     HISTORY_TOKENS,
     LONG_SECONDS,
     SHORT_SECONDS,
 )
-from node.metrics.tallied_histogram import TalliedHistogram
+from kakeya_fleet.node.metrics.tallied_histogram import TalliedHistogram
 
 
 class SessionFamilies:

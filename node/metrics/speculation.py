@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from node.metrics.buckets import SHORT_SECONDS, TOKENS_A_FORWARD
-from node.metrics.tallied_histogram import TalliedHistogram
+from kakeya_fleet.node.metrics.buckets import SHORT_SECONDS, TOKENS_A_FORWARD
+from kakeya_fleet.node.metrics.tallied_histogram import TalliedHistogram
 
 
 class SpeculationFamilies:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import replace
 
-from fleet.placement import MeasuredAcceptance
-from fleet.session_acceptance import SessionAcceptance, over_sessions
+from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance
+from kakeya_fleet.fleet.placement.session_acceptance import SessionAcceptance, over_sessions
 
 # Drafted tokens after which the weight of what one session measured has halved: a few
 # generations, so that the figure follows the kind of text being written.
@@ -27,7 +27,7 @@ class AcceptanceLedger:
     Within one session rate = sum(w_i * accepted_i) / sum(w_i * tried_i) over blocks i,
     where tried tokens are those compared with the verifier's choice (none behind a
     mismatch is), and a weight w_i halves with every `half_life_tokens` drafted
-    after it. `fleet.session_acceptance` puts the sessions together. Times are the
+    after it. `fleet.placement.session_acceptance` puts the sessions together. Times are the
     caller's monotonic seconds.
     """
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import grpc.aio
 
-from fleet.placement import NodeView
+from kakeya_fleet.fleet.placement.placement import NodeView
 
 
 class FleetView(Protocol):

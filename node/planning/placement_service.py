@@ -6,8 +6,8 @@ import grpc.aio
 
 from kakeya.v1 import placement_pb2 as wire
 from kakeya.v1 import placement_pb2_grpc
-from node.planning.plan_wire import plan_request_from_wire, plan_to_wire
-from node.planning.planner import Planner
+from kakeya_fleet.node.planning.plan_wire import plan_request_from_wire, plan_to_wire
+from kakeya_fleet.node.planning.planner import Planner
 
 
 class PlacementServicer(placement_pb2_grpc.PlacementServiceServicer):

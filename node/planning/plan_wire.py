@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from engine.errors import BadParameters
-from fleet.plan import (
+from kakeya.v1 import placement_pb2 as wire
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.fleet.placement.plan import (
     KvStrategy,
     Placement,
     Plan,
@@ -12,7 +13,6 @@ from fleet.plan import (
     RejectionReason,
     Transport,
 )
-from kakeya.v1 import placement_pb2 as wire
 
 DEFAULT_SINK_TOKENS = 4
 DEFAULT_WINDOW_TOKENS = 1024

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 import grpc.aio
 
-from fleet.card import Card, ModelOffer, Role
-from fleet.errors import FleetError
-from fleet.kv_choice import ChosenStrategy, choose_kv_strategy
-from fleet.liveness import Liveness
-from fleet.node_view import UNLIMITED_BYTES
-from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
-from fleet.plan import KvStrategy, Plan, PlanRequest
-from fleet.predicted_pair import Server
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.planning.fleet_view import FleetView
+from kakeya_fleet.fleet.cards.card import Card, ModelOffer, Role
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.fleet.placement.kv_choice import ChosenStrategy, choose_kv_strategy
+from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance, Measurements, NodeView, plan
+from kakeya_fleet.fleet.placement.plan import KvStrategy, Plan, PlanRequest
+from kakeya_fleet.fleet.placement.predicted_pair import Server
+from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES
+from kakeya_fleet.node.planning.fleet_view import FleetView
 
 # A verifier on another node is asked for its own measurements; one that does
 # not answer within this is planned without them.

@@ -16,9 +16,15 @@ import grpc.aio
 import structlog
 from google.protobuf.message import DecodeError
 
-from node.metrics import NodeMetrics
-from node.rpc.error_status import DOMAIN_ERRORS, INTERNAL_REASON, DomainError, abort, abort_internal
-from node.rpc.refusals import MalformedMessage
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.error_status import (
+    DOMAIN_ERRORS,
+    INTERNAL_REASON,
+    DomainError,
+    abort,
+    abort_internal,
+)
+from kakeya_fleet.node.rpc.refusals import MalformedMessage
 
 if TYPE_CHECKING:
     # gRPC hands the interceptor handlers of every service: their message types

@@ -17,11 +17,11 @@ import grpc.aio
 from google.protobuf import any_pb2, duration_pb2, message
 from google.rpc import error_details_pb2, status_pb2
 
-from engine import errors as engine_errors
-from fleet import errors as fleet_errors
-from node import errors as node_errors
-from node.rpc import refusals
-from node.rpc.error_reasons import REASONS
+from kakeya_fleet.engine import errors as engine_errors
+from kakeya_fleet.fleet import errors as fleet_errors
+from kakeya_fleet.node import errors as node_errors
+from kakeya_fleet.node.rpc import refusals
+from kakeya_fleet.node.rpc.error_reasons import REASONS
 
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[object, object]

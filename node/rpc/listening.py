@@ -6,9 +6,9 @@ import socket
 
 import grpc.aio
 
-from node.config import join_address
-from node.errors import PortInUse
-from node.rpc.grpc_settings import CONCURRENT_CALLS, server_options
+from kakeya_fleet.node.config.config import join_address
+from kakeya_fleet.node.errors import PortInUse
+from kakeya_fleet.node.rpc.grpc_settings import CONCURRENT_CALLS, server_options
 
 
 def make_server(*interceptors: grpc.aio.ServerInterceptor) -> grpc.aio.Server:

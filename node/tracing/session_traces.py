@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from node.tracing.caller import traceparent
-from node.tracing.traced import TracedGeneration, TracedPrefill, TracedSession
+from kakeya_fleet.node.tracing.caller import traceparent
+from kakeya_fleet.node.tracing.traced import TracedGeneration, TracedPrefill, TracedSession
 
 if TYPE_CHECKING:
-    from engine.generation_report import BlockTiming
-    from node.sessions.finished import Finished
-    from node.sessions.observer import Outcome
-    from node.sessions.open_session import OpenSession
+    from kakeya_fleet.engine.speculation.generation_report import BlockTiming
+    from kakeya_fleet.node.roles.verifier.finished import Finished
+    from kakeya_fleet.node.roles.verifier.observer import Outcome
+    from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
 class SessionTraces:

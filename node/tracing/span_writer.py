@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, Tra
 from opentelemetry.trace import SpanKind, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from engine.generation_report import TIMELINE_BLOCKS, BlockTiming
-from node.tracing.caller import HEADER
-from node.tracing.traced import TracedGeneration, TracedPrefill
+from kakeya_fleet.engine.speculation.generation_report import TIMELINE_BLOCKS, BlockTiming
+from kakeya_fleet.node.tracing.caller import HEADER
+from kakeya_fleet.node.tracing.traced import TracedGeneration, TracedPrefill
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

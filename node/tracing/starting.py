@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from node.errors import NodeError
-from node.metrics import NodeMetrics
-from node.tracing.caller import CallerInterceptor
-from node.tracing.session_traces import SessionTraces
+from kakeya_fleet.node.errors import NodeError
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.tracing.caller import CallerInterceptor
+from kakeya_fleet.node.tracing.session_traces import SessionTraces
 
 if TYPE_CHECKING:
-    from node.tracing.trace_export import TraceExport
+    from kakeya_fleet.node.tracing.trace_export import TraceExport
 
 # Where a collector takes traces when its URL has no path.
 TRACES_PATH = "/v1/traces"
@@ -54,7 +54,7 @@ def start_traces(endpoint: str, resource: Mapping[str, str], metrics: NodeMetric
             "pip install 'kakeya-fleet[traces]', or leave traces_endpoint empty",
             key="traces_endpoint",
         )
-    from node.tracing.trace_export import TraceExport  # noqa: PLC0415 the extra's own module
+    from kakeya_fleet.node.tracing.trace_export import TraceExport  # noqa: PLC0415 the extra's own module
 
     # It logs each try; the export itself says once that the collector refuses.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)

@@ -11,9 +11,9 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from node.metrics import NodeMetrics
-from node.tracing.span_writer import SpanWriter
-from node.tracing.traced import TracedGeneration
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.tracing.span_writer import SpanWriter
+from kakeya_fleet.node.tracing.traced import TracedGeneration
 
 # A generation keeps 256 blocks, some 50 KB: 25 MB at most while the collector is away.
 MOST_WAITING = 512

@@ -6,10 +6,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.generation_report import TIMELINE_BLOCKS, BlockTiming
+from kakeya_fleet.engine.speculation.generation_report import TIMELINE_BLOCKS, BlockTiming
 
 if TYPE_CHECKING:
-    from node.sessions.finished import Finished
+    from kakeya_fleet.node.roles.verifier.finished import Finished
 
 
 @dataclass(slots=True)

@@ -5,20 +5,15 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-from node.agent_process import LocalFleet
-
-# What several modules of this room share lies beside them.
-sys.path.append(str(Path(__file__).parent))
-
 from in_process import Finished
 from pty_screen import Process
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-FLEET = [sys.executable, "-m", "node.cli"]
+from kakeya_fleet.node.agent_process import LocalFleet
+
+FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
 
 
 class Terminal:

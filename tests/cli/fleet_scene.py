@@ -34,7 +34,7 @@ from kakeya import (
     TransferState,
     Transport,
 )
-from node.cli.fleet_doings import FleetDoings
+from kakeya_fleet.node.cli.top.fleet_activity import FleetDoings
 
 GIB = 1024**3
 NOW = 1_790_000_000.0

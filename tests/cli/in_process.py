@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from node.cli.main import run
+from kakeya_fleet.node.cli.main import run
 
 
 @dataclass(frozen=True)

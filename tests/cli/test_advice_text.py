@@ -4,9 +4,9 @@ import shlex
 
 import pytest
 
-from node.cli.advice_text import advice_lines
-from node.cli.join import command
-from node.config import build
+from kakeya_fleet.node.cli.join.advice_text import advice_lines
+from kakeya_fleet.node.cli.join.command import command
+from kakeya_fleet.node.config.config import build
 
 ADVICE = {
     "event": "advice",

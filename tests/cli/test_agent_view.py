@@ -3,14 +3,14 @@ import re
 
 from rich.console import Console
 
-from node.cli.agent_view import (
+from kakeya_fleet.node.cli.join.agent_view import (
     JsonView,
     PlainView,
     TerminalView,
     event_lines,
     transfer_lines,
 )
-from node.watching.transfers import TransferKind, Transfers
+from kakeya_fleet.node.watch.transfers import TransferKind, Transfers
 
 READY = {
     "event": "ready",

@@ -9,9 +9,9 @@ import pytest
 from fleet_scene import NGRAM, status
 
 from kakeya import Liveness
-from node.cli.asked_node import address_in, asked_address, chosen_address
-from node.cli.failure import CommandFailed
-from node.cli.node_names import only_node
+from kakeya_fleet.node.cli.asking.asked_node import address_in, asked_address, chosen_address
+from kakeya_fleet.node.cli.asking.node_names import only_node
+from kakeya_fleet.node.cli.shell.failure import CommandFailed
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from in_process import run_here
 
 from kakeya import Client
-from node.agent_process import LocalFleet
+from kakeya_fleet.node.agent_process import LocalFleet
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_verifier_that_dies_is_replaced_and_said_in_one_line(fleet, toy, tmp_p
         first.wait_for("peer_joined")
         words = ["--plain", "--json", "--node", first.address, "--max-tokens", "1500"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "node.cli", "chat", *words],
+            [sys.executable, "-m", "kakeya_fleet.node.cli", "chat", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import pytest
 
 from kakeya import NodeUnreachable
-from node.cli.chat_conversation import Conversation, plain_text
-from node.cli.chat_lines import Said
-from node.cli.chat_loop import Chat
-from node.cli.chat_session import AnswerLimits, Branch
-from node.cli.sampling_options import Sampling
+from kakeya_fleet.node.cli.asking.sampling_options import Sampling
+from kakeya_fleet.node.cli.chat.conversation import Conversation, plain_text
+from kakeya_fleet.node.cli.chat.lines import Said
+from kakeya_fleet.node.cli.chat.loop import Chat
+from kakeya_fleet.node.cli.chat.session import AnswerLimits, Branch
 
 TYPING = """
 import sys
 from pathlib import Path
-from node.cli import chat_input
+from kakeya_fleet.node.cli import chat_input
 if sys.argv[2] == "without":
     chat_input._readline = lambda: None
 typist = chat_input.Typist(Path(sys.argv[1]), has_colours=False)

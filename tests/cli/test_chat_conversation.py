@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from node.cli.chat_conversation import Conversation, Message, plain_text, shared_length
+from kakeya_fleet.node.cli.chat.conversation import Conversation, Message, plain_text, shared_length
 
 END = 300
 

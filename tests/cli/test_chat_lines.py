@@ -1,6 +1,14 @@
 import pytest
 
-from node.cli.chat_lines import COMMANDS, Command, Said, Unknown, help_lines, joined, read
+from kakeya_fleet.node.cli.chat.lines import (
+    COMMANDS,
+    Command,
+    Said,
+    Unknown,
+    help_lines,
+    joined,
+    read,
+)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from io import StringIO
 
 import pytest
 
-from node.cli.chat_screen import ChatScreen
+from kakeya_fleet.node.cli.chat.screen import ChatScreen
 
 
 class Interrupted(StringIO):

@@ -12,9 +12,9 @@ from kakeya import (
     StopReason,
     Timings,
 )
-from node.cli.answer import Answer, Question, digest_of
-from node.cli.comparison import Comparison, compare
-from node.cli.remedies import with_remedy
+from kakeya_fleet.node.cli.answers.answer import Answer, Question, digest_of
+from kakeya_fleet.node.cli.answers.comparison import Comparison, compare
+from kakeya_fleet.node.cli.remedies import with_remedy
 
 NUMBERS = SpeculationStatistics(0, 0, 0, 1, 1.0, 0.0, 0.0, (), None, 0, 0, "", "")
 DONE = GenerationDone(StopReason.MAX_TOKENS, 3, 4, Timings(0, 0, 0, 1), NUMBERS, (), 0)
@@ -64,6 +64,6 @@ async def test_both_answers_are_kept_as_the_node_chose_for_the_first(monkeypatch
         asked.append(question.kv.strategy)
         return Answer((1,), DONE, dataclasses.replace(ALONE, kv_strategy=kept), 1.0)
 
-    monkeypatch.setattr("node.cli.comparison.answer", answered)
+    monkeypatch.setattr("kakeya_fleet.node.cli.answers.comparison.answer", answered)
     await compare(None, Question("m", "x", 1), None, "off")
     assert asked == [None, kept]

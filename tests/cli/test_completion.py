@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from node.cli.completing import possibilities
-from node.cli.completion import SCRIPTS
-from node.cli.dispatch import COMMANDS
+from kakeya_fleet.node.cli.asking.completion import SCRIPTS
+from kakeya_fleet.node.cli.shell.completing import possibilities
+from kakeya_fleet.node.cli.shell.dispatch import COMMANDS
 
 # What a shell that starts anew says when it is ready.
 READY = "ready-to-type> "
@@ -21,7 +21,7 @@ def bin_folder(tmp_path_factory):
     """A folder with a `fleet` of this checkout."""
     folder = tmp_path_factory.mktemp("bin")
     program = folder / "fleet"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m node.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kakeya_fleet.node.cli "$@"\n')
     program.chmod(0o755)
     return folder
 

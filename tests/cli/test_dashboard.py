@@ -8,7 +8,7 @@ import urllib.request
 import psutil
 import pytest
 
-from node.cli.dashboard_process import BUILT_FILES
+from kakeya_fleet.node.cli.fleet.dashboard_process import BUILT_FILES
 
 BUILT = any((folder / "server" / "main.mjs").is_file() for folder in BUILT_FILES)
 built = pytest.mark.skipif(not BUILT, reason="the dashboard is not built: make dashboard")

@@ -76,7 +76,7 @@ def one_is_loading(demo, mark):
     """It has some of its libraries: by then the demonstration knows that it was started."""
     until = time.monotonic() + 60
     while not any(
-        "node.cli" in process.cmdline() and process.memory_info().rss > 50 << 20
+        "kakeya_fleet.node.cli" in process.cmdline() and process.memory_info().rss > 50 << 20
         for process in living(mark)
     ):
         assert time.monotonic() < until, "no agent was started"

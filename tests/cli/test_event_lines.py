@@ -1,7 +1,7 @@
 """What several nodes tell of one node is one line: the cases of the dashboard's twin."""
 
 from kakeya import EventSeverity, NodeEvent
-from node.cli.event_lines import event_lines
+from kakeya_fleet.node.cli.fleet.event_lines import event_lines
 
 
 def drawn(*told):

@@ -10,9 +10,9 @@ from kakeya import (
     NodeStatus,
     Role,
 )
-from node.cli.fleet_table import COLUMNS, heading, rows
-from node.cli.host_memory import hosts_of
-from node.cli.tables import ScreenTable, plain_table
+from kakeya_fleet.node.cli.fleet.host_memory import hosts_of
+from kakeya_fleet.node.cli.fleet.table import COLUMNS, heading, rows
+from kakeya_fleet.node.cli.terminal.tables import ScreenTable, plain_table
 
 GIB = 1024**3
 

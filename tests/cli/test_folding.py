@@ -1,4 +1,4 @@
-from node.cli.folding import folded, kept_columns, packed
+from kakeya_fleet.node.cli.terminal.folding import folded, kept_columns, packed
 
 
 def test_lines_fold_between_words_and_hang():

@@ -7,8 +7,8 @@ import sys
 import click
 import pytest
 
-from node.cli.dispatch import COMMANDS
-from node.cli.lazy_group import LazyCommand, LazyGroup
+from kakeya_fleet.node.cli.shell.dispatch import COMMANDS
+from kakeya_fleet.node.cli.shell.lazy_group import LazyCommand, LazyGroup
 
 SLOW = ("torch", "transformers", "grpc", "rich", "numpy", "tokenizers", "kakeya", "asyncio")
 
@@ -26,7 +26,7 @@ def test_help_answers_within_three_tenths_of_a_second(fleet):
 
 def test_help_imports_nothing_slow():
     program = (
-        "import sys; from node.cli.main import run; code = run(['--help'])\n"
+        "import sys; from kakeya_fleet.node.cli.main import run; code = run(['--help'])\n"
         f"print('LOADED', [name for name in {SLOW!r} if name in sys.modules])\n"
         "sys.exit(code)"
     )
@@ -39,7 +39,7 @@ def test_help_imports_nothing_slow():
 @pytest.mark.parametrize("line", ["fleet ", "fleet status --", "fleet generate --kv "])
 def test_completing_words_that_are_fixed_imports_nothing_slow(line):
     program = (
-        "import sys; from node.cli.main import run; code = run([sys.argv[1]])\n"
+        "import sys; from kakeya_fleet.node.cli.main import run; code = run([sys.argv[1]])\n"
         f"print('LOADED', [name for name in {SLOW!r} if name in sys.modules])"
     )
     done = subprocess.run(
@@ -83,7 +83,9 @@ def test_the_summary_of_every_command_is_that_of_its_own_help():
 
 
 def test_a_table_that_points_at_no_command_is_a_defect_of_the_program():
-    group = LazyGroup(commands_by_name={"x": LazyCommand("node.cli.failure", "x")})
+    group = LazyGroup(
+        commands_by_name={"x": LazyCommand("kakeya_fleet.node.cli.shell.failure", "x")}
+    )
     with pytest.raises(AttributeError):
         group.get_command(click.Context(click.Group()), "x")
 

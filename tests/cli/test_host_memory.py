@@ -5,10 +5,10 @@ from dataclasses import replace
 from fleet_scene import GIB, status
 
 from kakeya import FleetSnapshot, Liveness, SeedFault
-from node.cli.fleet_notes import note_lines
-from node.cli.fleet_table import COLUMNS, heading, rows
-from node.cli.host_memory import hosts_of, total_text
-from node.cli.tables import plain_table
+from kakeya_fleet.node.cli.fleet.host_memory import hosts_of, total_text
+from kakeya_fleet.node.cli.fleet.notes import note_lines
+from kakeya_fleet.node.cli.fleet.table import COLUMNS, heading, rows
+from kakeya_fleet.node.cli.terminal.tables import plain_table
 
 
 def on(host_id, name, liveness=Liveness.ALIVE):

@@ -1,6 +1,6 @@
 import pytest
 
-from node.cli.keys import keys_in
+from kakeya_fleet.node.cli.terminal.keys import keys_in
 
 
 @pytest.mark.parametrize(

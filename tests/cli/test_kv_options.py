@@ -2,7 +2,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from node.cli.kv_options import KvChoice, kv_options
+from kakeya_fleet.node.cli.asking.kv_options import KvChoice, kv_options
 
 
 @click.command()

@@ -1,8 +1,8 @@
 import pytest
 from structlog.testing import capture_logs
 
-from node.cli.lasting_view import LastingView
-from node.cli.streams import OutputLost
+from kakeya_fleet.node.cli.join.lasting_view import LastingView
+from kakeya_fleet.node.cli.terminal.streams import OutputLost
 
 FULL = OutputLost(OSError(28, "No space left on device"))
 

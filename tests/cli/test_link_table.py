@@ -1,6 +1,6 @@
 from kakeya import LinkPurpose, TensorLink, Transport
-from node.cli.link_table import COLUMNS, heading, rows
-from node.cli.tables import plain_table
+from kakeya_fleet.node.cli.fleet.link_table import COLUMNS, heading, rows
+from kakeya_fleet.node.cli.terminal.tables import plain_table
 
 LINK = TensorLink(
     "b" * 64,

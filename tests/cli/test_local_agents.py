@@ -3,7 +3,7 @@ import os
 
 import psutil
 
-from node.cli.local_agents import local_agents
+from kakeya_fleet.node.cli.asking.local_agents import local_agents
 
 
 def announce(folder, **facts):

@@ -1,8 +1,11 @@
 import math
 
 from kakeya import Alternative
-from node.cli.log_probability_text import log_probability_table, perplexity_line
-from node.cli.tables import plain_table
+from kakeya_fleet.node.cli.answers.log_probability_text import (
+    log_probability_table,
+    perplexity_line,
+)
+from kakeya_fleet.node.cli.terminal.tables import plain_table
 
 WORDS = {1: " a", 2: "\n", 3: "ß"}
 

@@ -11,7 +11,7 @@ import time
 import pytest
 from in_process import Finished
 
-FLEET = (sys.executable, "-m", "node.cli")
+FLEET = (sys.executable, "-m", "kakeya_fleet.node.cli")
 CLIENTS = {
     "status": [],
     "top": [],
@@ -219,7 +219,7 @@ def test_ctrl_c_while_a_module_loads_is_answered_without_a_word(fleet, module):
         f"        if name == {module!r}: Dying()\n"
         "sys.meta_path.insert(0, Finder())\n"
         "sys.argv = ['fleet', 'status', '--node', '127.0.0.1:1']\n"
-        "from node.cli.main import main; main()\n"
+        "from kakeya_fleet.node.cli.main import main; main()\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -235,7 +235,7 @@ def test_ctrl_c_while_a_module_loads_is_answered_without_a_word(fleet, module):
 def test_before_ctrl_c_is_answered_nothing_loads_that_takes_time():
     program = (
         "import os; before = set(sys.modules)\n"
-        "import node.cli.main\n"
+        "import kakeya_fleet.node.cli.main\n"
         "print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run(
@@ -245,7 +245,13 @@ def test_before_ctrl_c_is_answered_nothing_loads_that_takes_time():
         timeout=60,
         check=True,
     )
-    assert done.stdout.split() == ["__future__", "gc", "node", "node.cli", "node.cli.main"]
+    assert done.stdout.split() == [
+        "__future__",
+        "gc",
+        "node",
+        "kakeya_fleet.node.cli",
+        "kakeya_fleet.node.cli.main",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +274,7 @@ def test_ctrl_c_is_answered_at_once_though_nobody_reads_the_pipe():
     """The loop is blocked in a write; only the last resort can answer."""
     program = (
         "import sys, asyncio\n"
-        "from node.cli.connection import run_interruptible\n"
+        "from kakeya_fleet.node.cli.asking.connection import run_interruptible\n"
         "async def work():\n"
         "    print('begun', file=sys.stderr, flush=True)\n"
         "    while True: sys.stdout.write('x' * 65536)\n"

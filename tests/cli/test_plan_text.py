@@ -10,7 +10,7 @@ from kakeya import (
     Transport,
     Trial,
 )
-from node.cli.plan_text import pair_text, plan_lines, prediction_text
+from kakeya_fleet.node.cli.fleet.plan_text import pair_text, plan_lines, prediction_text
 
 VERIFIER = Placement("v" * 64, "mini-1", "127.0.0.1:1", "tiny")
 PROPOSER = Placement("p" * 64, "mini-2", "127.0.0.1:2", "ngram")

@@ -1,6 +1,13 @@
 import io
 
-from node.cli.prefill import FIRST_PIECE, LARGEST_PIECE, PrefillLine, next_size, pieces, text_of
+from kakeya_fleet.node.cli.asking.prefill import (
+    FIRST_PIECE,
+    LARGEST_PIECE,
+    PrefillLine,
+    next_size,
+    pieces,
+    text_of,
+)
 
 
 class Clock:

@@ -1,6 +1,6 @@
 import pytest
 
-from node.cli.quantities import (
+from kakeya_fleet.node.cli.terminal.quantities import (
     bytes_text,
     rate_text,
     ratio_text,

@@ -10,8 +10,8 @@ import time
 import pytest
 from in_process import run_here
 
-from fleet.hostfile import GroupBackend, Host, parse_hostfile
 from kakeya import Client
+from kakeya_fleet.fleet.hostfiles.hostfile import GroupBackend, Host, parse_hostfile
 
 PROMPT = "abcabcabcabc"
 

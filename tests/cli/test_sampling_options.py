@@ -2,7 +2,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from node.cli.sampling_options import Sampling, sampling_options
+from kakeya_fleet.node.cli.asking.sampling_options import Sampling, sampling_options
 
 
 @click.command()

@@ -16,7 +16,7 @@ from kakeya import (
     Timings,
     Transport,
 )
-from node.cli.statistics_text import (
+from kakeya_fleet.node.cli.terminal.statistics_text import (
     drafts_text,
     fault_lines,
     forwards_per_token,

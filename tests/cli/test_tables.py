@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from node.cli.folding import HANGING
-from node.cli.tables import Cell, Column, ScreenTable, memory_bar, plain_table
+from kakeya_fleet.node.cli.terminal.folding import HANGING
+from kakeya_fleet.node.cli.terminal.tables import Cell, Column, ScreenTable, memory_bar, plain_table
 
 COLUMNS = [Column("node"), Column("tokens", right=True)]
 ROWS = [["mini-1", "7"], [Cell("a-long-name", style="red", ornament="██"), "1,024"]]

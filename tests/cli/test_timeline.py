@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.cli.timeline import ASCII, draw_timeline
+from kakeya_fleet.node.cli.terminal.timeline import ASCII, draw_timeline
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kakeya
-from engine.digests import tokenizer_digest
-from node.cli.failure import CommandFailed
-from node.cli.tokenizer import check_same, model_id_of, open_tokenizer, tokenizer_of
+from kakeya_fleet.engine.models.digests import tokenizer_digest
+from kakeya_fleet.node.cli.asking.tokenizer import (
+    check_same,
+    model_id_of,
+    open_tokenizer,
+    tokenizer_of,
+)
+from kakeya_fleet.node.cli.shell.failure import CommandFailed
 
 
 @pytest.fixture(scope="session")

@@ -30,10 +30,10 @@ from kakeya import (
     SeedFault,
     TransferState,
 )
-from node.cli.top_looks import ascii_only, block_cells, fitted, sparkline, split_bar
-from node.cli.top_picture import draw, shared_rows
-from node.cli.top_rows import NODE_COLUMNS, SESSION_COLUMNS, widths
-from node.cli.top_view import TopView, press
+from kakeya_fleet.node.cli.top.looks import ascii_only, block_cells, fitted, sparkline, split_bar
+from kakeya_fleet.node.cli.top.picture import draw, shared_rows
+from kakeya_fleet.node.cli.top.rows import NODE_COLUMNS, SESSION_COLUMNS, widths
+from kakeya_fleet.node.cli.top.view import TopView, press
 
 MINI_1 = "mini-1" * 4
 

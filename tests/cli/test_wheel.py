@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from node.cli.dashboard_process import BUILT_FILES
+from kakeya_fleet.node.cli.fleet.dashboard_process import BUILT_FILES
 
 ROOT = Path(__file__).parents[2]
 built = pytest.mark.skipif(
@@ -50,7 +50,16 @@ def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path)
         licenses = (site / "node" / "cli" / "dashboard_files" / part / "LICENSES.md").read_text()
         assert "Permission is hereby granted" in licenses or "Apache License" in licenses
     process = subprocess.Popen(
-        [sys.executable, "-m", "node.cli", "dashboard", "--no-open", "--json", "--node", NOBODY],
+        [
+            sys.executable,
+            "-m",
+            "kakeya_fleet.node.cli",
+            "dashboard",
+            "--no-open",
+            "--json",
+            "--node",
+            NOBODY,
+        ],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(site)},
         stdout=subprocess.PIPE,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.backends import BACKENDS, installed_backends, load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from engine.verifier import Verifier
+from kakeya_fleet.engine.backends import BACKENDS, installed_backends, load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 SPECS = {
     "contiguous": CacheSpec(CacheKind.CONTIGUOUS, capacity=600),

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, ContextExceeded
-from engine.positions import attends
-from engine.verifier import Verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.positions import attends
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.errors import BadParameters, ContextExceeded
 
 HISTORY = [(7 * index + index * index // 5) % 96 for index in range(120)]
 

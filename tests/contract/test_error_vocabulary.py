@@ -12,7 +12,7 @@ import pytest
 
 import kakeya
 from kakeya import KakeyaError
-from node.rpc.error_reasons import REASONS
+from kakeya_fleet.node.rpc.error_reasons import REASONS
 
 ROOT = Path(__file__).parents[2]
 CLIENT = "sdks/python/kakeya"

@@ -15,28 +15,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
-from engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
-from engine.restoration.contract import (
+from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import (
     NOTHING_SEEN,
     EvictedKeysValues,
     EvictedQueries,
     EvictedStore,
     PartialAttention,
 )
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from fleet.archive_choice import ArchiveCandidate
-from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
-from node.archive.archive_server import ArchiveServer
-from node.archive.archives import Archives
-from node.archive.data_connection import OpenConnections
-from node.archive.next_range import RangePart
-from node.archive.opening import Opening, opening_to_wire
-from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
-from node.archive.shared_store import SharedEvictedStore, Sharing
-from node.metrics import NodeMetrics
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
+from kakeya_fleet.node.roles.archive.archives import Archives
+from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
+from kakeya_fleet.node.roles.archive.next_range import RangePart
+from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
+from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
+from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 BUDGET_BYTES = 12 << 20
@@ -130,8 +130,8 @@ def make_store(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> Ma
         return SharedStores().make
     if request.param == "mlx":
         pytest.importorskip("mlx.core", reason="MLX is not installed")
-        module = importlib.import_module("engine.backends.mlx_backend.evicted_store")
-        groups = importlib.import_module("engine.backends.mlx_backend.group_store")
+        module = importlib.import_module("kakeya_fleet.engine.backends.mlx_backend.evicted_store")
+        groups = importlib.import_module("kakeya_fleet.engine.backends.mlx_backend.group_store")
         mlx_pool = groups.mlx_pool(BUDGET_BYTES)
         return lambda shape: module.MlxEvictedStore(shape, ARCHIVE, mlx_pool)
     if request.param == "fetched":

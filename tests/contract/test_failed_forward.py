@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends import BACKENDS, installed_backends, load_verifier
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.model_folder import ModelFolder
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import BACKENDS, installed_backends, load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 HISTORY = [(13 * index + index * index // 5) % 96 for index in range(160)]
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=47)

@@ -6,10 +6,15 @@ import dataclasses
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import OutOfKvMemory
-from engine.positions import COARSE_SEGMENT, FINE_SEGMENT, FINE_SLOTS, contiguous_placement
-from engine.verifier import Verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.positions import (
+    COARSE_SEGMENT,
+    FINE_SEGMENT,
+    FINE_SLOTS,
+    contiguous_placement,
+)
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.errors import OutOfKvMemory
 
 WHOLE = CacheSpec(CacheKind.CONTIGUOUS, capacity=1024)
 GROWING = dataclasses.replace(WHOLE, grows=True)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends import BACKENDS, installed_backends
-from engine.cache import CacheKind, CacheSpec, LayeredCache
-from engine.errors import BadParameters, ContextExceeded, OutOfKvMemory
-from engine.kv_layout import AttentionLayer, KvLayout, SharedLayer
-from engine.positions import attends
+from kakeya_fleet.engine.backends import BACKENDS, installed_backends
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, LayeredCache
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, KvLayout, SharedLayer
+from kakeya_fleet.engine.contracts.positions import attends
+from kakeya_fleet.engine.errors import BadParameters, ContextExceeded, OutOfKvMemory
 
 CONTEXT = 4096
 LAYER = AttentionLayer(kv_heads=2, groups=2, head_dim=8)
@@ -50,7 +50,7 @@ def spec(request: pytest.FixtureRequest) -> CacheSpec:
 
 @pytest.fixture
 def make(back_end: str) -> Callable[..., LayeredCache[Any]]:
-    module = importlib.import_module(f"engine.backends.{back_end}_backend")
+    module = importlib.import_module(f"kakeya_fleet.engine.backends.{back_end}_backend")
 
     def new(spec: CacheSpec, layout: KvLayout = LAYOUT, **options: object) -> LayeredCache[Any]:
         cache: LayeredCache[Any] = module.new_cache(layout, spec, **options)

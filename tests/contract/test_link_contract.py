@@ -9,9 +9,9 @@ import zlib
 import numpy as np
 import pytest
 
-from node.links.contract import LinkClosed, LinkPurpose, RoadKind
-from node.links.link_limits import LinkLimits
-from node.links.wire_tensor import DTYPES, ITEM_BYTES, WireTensor, from_buffer
+from kakeya_fleet.node.links.contract import LinkClosed, LinkPurpose, RoadKind
+from kakeya_fleet.node.links.link_limits import LinkLimits
+from kakeya_fleet.node.links.wire_tensor import DTYPES, ITEM_BYTES, WireTensor, from_buffer
 
 KINDS = ["queues", "grpc", "local", "ring"]
 MIB = 1 << 20

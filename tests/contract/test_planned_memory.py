@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from engine.verifier import Verifier
-from fleet.card import ModelKind, ModelOffer, Role
-from fleet.kv_memory import kv_bytes
-from fleet.plan import KvStrategy, PlanRequest
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.fleet.placement.kv_memory import kv_bytes
+from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.proposers.contract import MAX_BLOCK_SIZE, Proposer
-from engine.proposers.loading import LOADERS, load_proposer
-from engine.proposers.local_source import LocalDraftSource
-from engine.speculation.checks import check_draft
+from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Proposer
+from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.speculation.checks import check_draft
 
 VOCABULARY = 5
 TOKENS = st.lists(st.integers(0, VOCABULARY - 1), max_size=30)

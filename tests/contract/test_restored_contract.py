@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.backends import BACKENDS
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, RestorerLost
-from engine.kv_layout import AttentionLayer, KvLayout
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import BACKENDS
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, KvLayout
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.errors import BadParameters, RestorerLost
 
 IDENTITY = RestorerSpec(RestorerKind.IDENTITY)
 RESTORED = CacheSpec(CacheKind.RESTORED, sink=3, window=20, restorer=IDENTITY)
@@ -61,7 +61,7 @@ def test_other_caches_have_no_store(verifier: Verifier, spec: CacheSpec) -> None
 
 @pytest.mark.parametrize("back_end", sorted(BACKENDS))
 def test_a_cache_from_sizes_alone_does_not_forget_silently(back_end: str) -> None:
-    module = pytest.importorskip(f"engine.backends.{back_end}_backend")
+    module = pytest.importorskip(f"kakeya_fleet.engine.backends.{back_end}_backend")
     layout = KvLayout((AttentionLayer(kv_heads=2, groups=2, head_dim=8),), 4096, item_bytes=4)
     with pytest.raises(BadParameters):
         module.new_cache(layout, RESTORED)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from node.links.roads.contract import RoadFailed
-from node.links.roads.ring_road import RingRoads
-from node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.ring_road import RingRoads
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
 MIB = 1 << 20
 # Nothing, less than a piece, whole pieces, more than one with a rest, more than all slots.

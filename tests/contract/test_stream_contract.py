@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends import BACKENDS, load_verifier
-from engine.generation import generate
-from engine.model_folder import ModelFolder
-from engine.proposers.local_source import LocalDraftSource
-from engine.proposers.ngram import NgramProposer
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
-from engine.speculation.roster import Roster
+from kakeya_fleet.engine.backends import BACKENDS, load_verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.speculation.generation import generate
+from kakeya_fleet.engine.speculation.roster import Roster
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(320)]
 """Twenty times the sink and window of the suite's `sink_window`."""

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, ContextExceeded, TokenOutOfVocabulary
-from engine.recomputing import RecomputingVerifier
-from engine.verifier import Feed, Logits, Verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Verifier
+from kakeya_fleet.engine.errors import BadParameters, ContextExceeded, TokenOutOfVocabulary
+from kakeya_fleet.engine.verifiers.recomputing import RecomputingVerifier
 
 HISTORY = [(11 * index + index * index // 7) % 96 for index in range(320)]
 """Twenty times the sink and window of the suite's `sink_window`."""

@@ -21,6 +21,6 @@ def contract_script() -> ModuleType:
     """The script that writes docs/contract.md."""
     sys.path.insert(0, str(ROOT))
     try:
-        return import_module("scripts.contract_reference")
+        return import_module("scripts.write.contract_reference")
     finally:
         sys.path.remove(str(ROOT))

@@ -8,7 +8,7 @@ import shlex
 import click
 import pytest
 
-from node.cli.dispatch import fleet_group
+from kakeya_fleet.node.cli.shell.dispatch import fleet_group
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

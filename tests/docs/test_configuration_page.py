@@ -12,9 +12,9 @@ from types import ModuleType
 import click
 import pytest
 
-from node.cli.join import command as join
-from node.config import Config, build
-from node.errors import BadConfig
+from kakeya_fleet.node.cli.join.command import command as join
+from kakeya_fleet.node.config.config import Config, build
+from kakeya_fleet.node.errors import BadConfig
 
 ROOT = Path(__file__).parents[2]
 KEYS = [field.name for field in dataclasses.fields(Config)]
@@ -45,14 +45,14 @@ def no_file_of_this_machine(tmp_path, monkeypatch):
 def script() -> ModuleType:
     sys.path.insert(0, str(ROOT))
     try:
-        return import_module("scripts.configuration_reference")
+        return import_module("scripts.write.configuration_reference")
     finally:
         sys.path.remove(str(ROOT))
 
 
 def test_the_page_is_what_the_code_says(script, docs):
     page = (docs / "configuration.md").read_text("utf-8")
-    assert page == script.page(), "run python scripts/configuration_reference.py"
+    assert page == script.page(), "run python -m scripts.write.configuration_reference"
 
 
 def test_every_key_is_there_with_its_meaning(script, docs):

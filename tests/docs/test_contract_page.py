@@ -10,7 +10,7 @@ def files(contract_script):
 
 def test_the_page_is_what_the_protos_say(contract_script, files, docs):
     page = (docs / "contract.md").read_text("utf-8")
-    assert page == contract_script.page(files), "run python -m scripts.contract_reference"
+    assert page == contract_script.page(files), "run python -m scripts.write.contract_reference"
 
 
 def test_every_element_is_there_with_its_comment(contract_script, files):

@@ -14,7 +14,7 @@ PLACES = (
     "sdks/*/examples/**/*.*",
     "sdks/python/kakeya/*.py",
     "sdks/typescript/src/*.ts",
-    "node/config.py",
+    "node/config/config.py",
     "node/cli/*.py",
 )
 ADDRESS = re.compile(r"\b(?:\d+\.\d+\.\d+\.\d+|localhost|[\w.-]+\.example):(\d{2,5})\b")

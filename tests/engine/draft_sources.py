@@ -7,8 +7,8 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from engine.errors import DraftFailed, DraftFaultKind
-from engine.proposers.contract import Draft
+from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 
 
 class OracleSource:

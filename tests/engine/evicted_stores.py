@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import OutOfKvMemory, RestorerLost
-from engine.kv_layout import AttentionLayer, LayerGroup
-from engine.positions import FINE_SEGMENT
-from engine.restoration.contract import (
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import (
     NOTHING_SEEN,
     Evicted,
     EvictedKeysValues,
     EvictedQueries,
     PartialAttention,
 )
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
+from kakeya_fleet.engine.contracts.positions import FINE_SEGMENT
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 SINK, WINDOW = 3, 13

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
-from engine.errors import RestorerLost
-from engine.restoration.contract import Raw
-from engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
-from engine.restoration.keys_values_source import KvRead
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
+from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import Raw
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
+from kakeya_fleet.engine.restoration.keys_values_source import KvRead
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 Spoil = Callable[[int, Raw], tuple[int, Raw]]

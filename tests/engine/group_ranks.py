@@ -6,11 +6,11 @@ import io
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from engine.group.channel import RankLost
-from engine.group.group_verifier import GroupVerifier
-from engine.group.messages import Message, decode, encode
-from engine.group.rank_server import RankServer
-from engine.verifier import Verifier
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.group.channel import RankLost
+from kakeya_fleet.engine.group.group_verifier import GroupVerifier
+from kakeya_fleet.engine.group.messages import Message, decode, encode
+from kakeya_fleet.engine.group.rank_server import RankServer
 
 
 def through_bytes(message: Message) -> Message:

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, ContextExceeded, TokenOutOfVocabulary
-from engine.positions import round_up
-from engine.sampling import SamplingParameters, choose_token
-from engine.slab_pool import Slab, SlabPool
-from engine.verifier import Feed, Output, VerifierInfo
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.positions import round_up
+from kakeya_fleet.engine.contracts.verifier import Feed, Output, VerifierInfo
+from kakeya_fleet.engine.errors import BadParameters, ContextExceeded, TokenOutOfVocabulary
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
+from kakeya_fleet.engine.sampling.choice import SamplingParameters, choose_token
 
 VOCABULARY = 48
 FAVOUR = 0.93

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import RestorerLost
-from engine.restoration.contract import EvictedStore
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from engine.verifier import Verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.errors import RestorerLost
 
 IDENTITY = RestorerSpec(RestorerKind.IDENTITY)
 HISTORY = [(17 * index + index * index // 3) % 96 for index in range(20 * (3 + 16))]

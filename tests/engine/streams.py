@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from engine.generation import GenerationParameters, generate
-from engine.generation_report import Committed, Done
-from engine.sampling import GREEDY
-from engine.speculation.roster import Roster
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.generation_report import Committed, Done
+from kakeya_fleet.engine.speculation.roster import Roster
 
 
 def parameters(count, *, sampling=GREEDY, **options) -> GenerationParameters:

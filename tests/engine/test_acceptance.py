@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.acceptance import accepted_prefix, decide
-from engine.errors import BadParameters, InvariantViolated
-from engine.history import History
-from engine.logit_bias import LogitBias
-from engine.sampling import GREEDY, SamplingParameters
+from kakeya_fleet.engine.errors import BadParameters, InvariantViolated
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sampling.logit_bias import LogitBias
+from kakeya_fleet.engine.sessions.acceptance import accepted_prefix, decide
+from kakeya_fleet.engine.sessions.history import History
 
 TOKENS = st.lists(st.integers(0, 3), max_size=6)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine import backends
-from engine.backends import BACKENDS, installed_backends, load_verifier, suited_backend
-from engine.errors import BadParameters, ModelUnusable
-from engine.model_folder import ModelFolder
-from engine.proposers.loading import load_proposer
+from kakeya_fleet.engine import backends
+from kakeya_fleet.engine.backends import BACKENDS, installed_backends, load_verifier, suited_backend
+from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.loading import load_proposer
 
 
 def run(program: str, *arguments: str) -> str:
@@ -35,7 +35,9 @@ print(sorted({"mlx", "mlx_lm", "torch", "transformers", "safetensors"} & sys.mod
     assert run(program) == "[]"
 
 
-@pytest.mark.parametrize("module", ["engine.backends.torch_backend", backends.ARCHIVE_STORES])
+@pytest.mark.parametrize(
+    "module", ["kakeya_fleet.engine.backends.torch_backend", backends.ARCHIVE_STORES]
+)
 def test_what_needs_no_model_imports_no_transformers(module: str) -> None:
     """An archive's node starts in the time that torch takes."""
     program = """
@@ -49,7 +51,7 @@ print("torch" in sys.modules, "transformers" in sys.modules)
 def test_a_drafter_imports_no_modelling_code_of_the_library() -> None:
     program = """
 import sys
-from engine.proposers.loading import import_proposer, load_proposer
+from kakeya_fleet.engine.proposers.loading import import_proposer, load_proposer
 import_proposer("tiny-dflash")
 load_proposer("tiny-dflash")
 print("transformers.modeling_utils" in sys.modules)
@@ -88,7 +90,7 @@ def test_no_back_end_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 def test_a_back_end_that_cannot_be_imported_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(BACKENDS, "mlx", "engine.backends.no_such_backend")
+    monkeypatch.setitem(BACKENDS, "mlx", "kakeya_fleet.engine.backends.no_such_backend")
     monkeypatch.setitem(backends.LIBRARIES, "mlx", ())
     with pytest.raises(ModelUnusable, match=r"pip install 'kakeya-fleet\[mlx\]'") as caught:
         load_verifier(ModelFolder(tmp_path, "any"), backend="mlx")
@@ -148,9 +150,9 @@ def test_loading_on_mlx_leaves_the_process_as_it_was(
     program = """
 import resource, sys
 from pathlib import Path
-from engine.backends import load_verifier
-from engine.model_folder import ModelFolder
-from engine.proposers.loading import load_proposer
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.loading import load_proposer
 before = resource.getrlimit(resource.RLIMIT_NOFILE)
 load_verifier(ModelFolder(Path(sys.argv[1]), "any"), backend="mlx")
 print(before == resource.getrlimit(resource.RLIMIT_NOFILE), "mlx_lm.generate" in sys.modules)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import DraftFaultKind
-from engine.speculation.breaker import Breaker
+from kakeya_fleet.engine.errors import DraftFaultKind
+from kakeya_fleet.engine.speculation.breaker import Breaker
 
 AT_ONCE = [DraftFaultKind.DEADLINE, DraftFaultKind.UNREACHABLE]
 BAD_BLOCKS = [kind for kind in DraftFaultKind if kind not in AT_ONCE]

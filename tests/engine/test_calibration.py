@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.backends import load_verifier
-from engine.calibration import measure_steps
-from engine.model_folder import ModelFolder
-from engine.verifier import Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.verifiers.calibration import measure_steps
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.errors import DraftFaultKind
-from engine.proposers.local_source import LocalDraftSource
-from engine.proposers.ngram import NgramProposer
-from engine.speculation.contest import TRIAL_TOKENS
-from engine.speculation.pace import BlockMeasurement
-from engine.speculation.roster import Rival, Roster
-from engine.speculation.state import SpeculationState
+from kakeya_fleet.engine.errors import DraftFaultKind
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.speculation.contest import TRIAL_TOKENS
+from kakeya_fleet.engine.speculation.pace import BlockMeasurement
+from kakeya_fleet.engine.speculation.roster import Rival, Roster
+from kakeya_fleet.engine.speculation.state import SpeculationState
 
 ALONE_SECONDS = 0.01
 BLOCK_SECONDS = 0.015

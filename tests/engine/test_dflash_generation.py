@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend.dflash import load_dflash
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from engine.proposers.contract import Draft
-from engine.proposers.local_source import LocalDraftSource
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
 
 PROMPT = [(11 * index + index * index // 7) % 96 for index in range(90)]
 COUNT = 60

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.backends import DFLASH
-from engine.digests import tokenizer_digest, weights_digest
-from engine.errors import (
+from kakeya_fleet.engine.backends import DFLASH
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.errors import (
     ArchitectureUnsupported,
     BadParameters,
     ModelNotFound,
@@ -22,9 +22,9 @@ from engine.errors import (
     TrainedForAnother,
     WeightsMismatch,
 )
-from engine.feature_encoder import ContextEncoder, EncoderWeights
-from engine.model_folder import ModelFolder
-from engine.proposers.loading import load_proposer
+from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.loading import load_proposer
 
 UNTIED = {"tie_word_embeddings": False}
 

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
 from transformers.generation.candidate_generator import DFlashTokenCandidateGenerator
 
-from engine.backends.torch_backend.dflash import load_dflash
-from engine.backends.torch_backend.dflash.target import read_target
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
+from kakeya_fleet.engine.backends.torch_backend.dflash.target import read_target
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 BLOCK = 8
 FULL, SLIDING = "full_attention", "sliding_attention"

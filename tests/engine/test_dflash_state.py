@@ -8,15 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.dflash import config
-from engine.backends.dflash.config import DraftLayerRule
-from engine.backends.dflash.visible import visible_keys
-from engine.backends.torch_backend.dflash import load_dflash
-from engine.backends.torch_backend.dflash.context_cache import ContextCache
-from engine.errors import DraftFailed, DraftFaultKind
-from engine.model_folder import ModelFolder
-from engine.proposers.contract import ConditionedDraftState
-from engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.backends.dflash import config
+from kakeya_fleet.engine.backends.dflash.config import DraftLayerRule
+from kakeya_fleet.engine.backends.dflash.visible import visible_keys
+from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
+from kakeya_fleet.engine.backends.torch_backend.dflash.context_cache import ContextCache
+from kakeya_fleet.engine.contracts.draft import ConditionedDraftState
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 
 WIDTH, BLOCK = 32, 8
 RNG = np.random.default_rng(11)

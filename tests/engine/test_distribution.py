@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from engine.acceptance import decide
-from engine.cache import CacheKind, CacheSpec
-from engine.generation import GenerationParameters, generate
-from engine.history import History
-from engine.logit_bias import LogitBias
-from engine.sampling import SamplingParameters, choose_token
-from engine.session import Session
-from engine.speculation.roster import Roster
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.sampling.choice import SamplingParameters, choose_token
+from kakeya_fleet.engine.sampling.logit_bias import LogitBias
+from kakeya_fleet.engine.sessions.acceptance import decide
+from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.roster import Roster
 
 VOCABULARY = 6
 DRAWS = 50_000

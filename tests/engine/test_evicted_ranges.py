@@ -8,12 +8,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
-from engine.errors import OutOfKvMemory, RestorerRefused
-from engine.positions import CHUNK_KEYS
-from engine.restoration.contract import EvictedQueries, PartialAttention
-from engine.restoration.shape import EvictedShape
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused
 
 CHUNK = 1024
 END = 3 * CHUNK + 700
@@ -214,7 +214,7 @@ def test_one_question_does_not_fill_the_memory(
     queries = evicted_stores.random_queries(shape, 0, END, 2, seed=0)
     # What waits for a carry: one answer a chunk.
     monkeypatch.setattr(
-        "engine.backends.torch_backend.evicted_store.MOST_CARRIED_BYTES",
+        "kakeya_fleet.engine.backends.torch_backend.evicted_store.MOST_CARRIED_BYTES",
         3 * queries.queries.nbytes - 1,
     )
     first.begin(queries)

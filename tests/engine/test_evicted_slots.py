@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.positions import FINE_SEGMENT, attends, contiguous_placement
-from engine.restoration.evicted_slots import evicted_slots
+from kakeya_fleet.engine.contracts.positions import FINE_SEGMENT, attends, contiguous_placement
+from kakeya_fleet.engine.restoration.evicted_slots import evicted_slots
 
 
 @settings(deadline=None)

@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
-from engine.restoration.contract import NOTHING_SEEN, EvictedQueries
-from engine.restoration.shape import EvictedShape
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, EvictedQueries
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
 
 LAYERS = (0, 2, 3)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from engine.backends import load_verifier
-from engine.exactness import Exactness, is_exact, settle
-from engine.model_folder import ModelFolder
-from engine.verifier import Feed, Logits, Output, Verifier, VerifierInfo
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, Verifier, VerifierInfo
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.verifiers.exactness import Exactness, is_exact, settle
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_one_row_takes_another_kernel_and_is_left_out(
     random_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real disagreement: a product with one row over 2,048 or more numbers."""
-    counts = "engine.backends.torch_backend.torch_verifier.ROW_COUNTS"
+    counts = "kakeya_fleet.engine.backends.torch_backend.torch_verifier.ROW_COUNTS"
     monkeypatch.setattr(counts, (1, 4, 8, 16, 32, 64))
     path = random_checkpoint(num_hidden_layers=1, intermediate_size=4096)
     wide = load_verifier(ModelFolder(path, "wide"))

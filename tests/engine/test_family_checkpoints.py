@@ -13,11 +13,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend.families import FAMILIES
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import ArchitectureUnsupported, WeightsMismatch
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.families import FAMILIES
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, WeightsMismatch
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 WRAPPED = sorted(name for name in FAMILIES if name.endswith("ForConditionalGeneration"))
 HISTORY = [(13 * index + index * index // 3) % 96 for index in range(60)]

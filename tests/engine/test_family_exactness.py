@@ -12,14 +12,14 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend.activation import PIECE_ELEMENTS, VECTOR_ELEMENTS
-from engine.backends.torch_backend.architectures import read_architecture
-from engine.backends.torch_backend.layer_plan import kv_layout
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.kv_layout import AttentionLayer, RecurrentLayer, SharedLayer
-from engine.model_folder import ModelFolder
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.activation import PIECE_ELEMENTS, VECTOR_ELEMENTS
+from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
+from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, RecurrentLayer, SharedLayer
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "Llama": ("LlamaForCausalLM", {}),

@@ -10,10 +10,10 @@ import pytest
 import torch
 import transformers
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from engine.verifier import Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 SLIDING_WINDOW = 24
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.exactness import settle
-from engine.model_folder import ModelFolder
-from engine.recomputing import RecomputingVerifier
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
-from engine.verifier import Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.verifiers.exactness import settle
+from kakeya_fleet.engine.verifiers.recomputing import RecomputingVerifier
 
 FAMILIES: dict[str, dict[str, object]] = {
     "LlamaForCausalLM": {},

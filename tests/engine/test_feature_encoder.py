@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 
 TAPS, HIDDEN, WIDTH = (0, 2, 3), 24, 40
 

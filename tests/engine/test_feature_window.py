@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.feature_window import FeatureWindow
+from kakeya_fleet.engine.sessions.feature_window import FeatureWindow
 
 WIDTH = 3
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), max_size=25)

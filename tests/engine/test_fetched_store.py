@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.backends.torch_backend.masks import chunks
-from engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
-from engine.kv_layout import AttentionLayer, LayerGroup
-from engine.positions import CHUNK_KEYS, contiguous_placement
-from engine.restoration.contract import EvictedQueries
-from engine.restoration.shape import EvictedShape
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.backends.torch_backend.masks import chunks
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, contiguous_placement
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
 
 SHAPES = {
     # Heads of keys, query heads of each, values of a head; a layer has one shape.

@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import DraftFaultKind
-from engine.generation import GenerationParameters, generate
-from engine.generation_report import DropReason
-from engine.proposers.contract import Draft
-from engine.sampling import GREEDY
-from engine.session import Session
-from engine.speculation.roster import Roster
-from engine.speculation.state import SpeculationState
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.errors import DraftFaultKind
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.generation_report import DropReason
+from kakeya_fleet.engine.speculation.roster import Roster
+from kakeya_fleet.engine.speculation.state import SpeculationState
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(7 * index) % 48 for index in range(20)]

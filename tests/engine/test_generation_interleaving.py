@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.proposers.local_source import LocalDraftSource
-from engine.proposers.ngram import NgramProposer
-from engine.sampling import SamplingParameters
-from engine.session import Session
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
 
 COUNT = 50
 

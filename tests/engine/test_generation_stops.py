@@ -7,14 +7,14 @@ import math
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, EmptyHistory, SessionNotFound
-from engine.generation import GenerationParameters, prefill
-from engine.generation_report import StopReason
-from engine.proposers.local_source import LocalDraftSource
-from engine.proposers.ngram import NgramProposer
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, SessionNotFound
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.speculation.generation import GenerationParameters, prefill
+from kakeya_fleet.engine.speculation.generation_report import StopReason
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(7 * index) % 48 for index in range(50)]

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.proposers.local_source import LocalDraftSource
-from engine.proposers.ngram import NgramProposer
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
 
 SINK, WINDOW = 2, 6
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=SINK, window=WINDOW)

@@ -12,11 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, EngineError, OutOfKvMemory
-from engine.group.fields import MalformedMessage, flag, integer, integers, section, text
-from engine.group.messages import MAX_HEADER_BYTES, Message, decode, encode
-from engine.group.values import (
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import BadParameters, EngineError, OutOfKvMemory
+from kakeya_fleet.engine.group.fields import (
+    MalformedMessage,
+    flag,
+    integer,
+    integers,
+    section,
+    text,
+)
+from kakeya_fleet.engine.group.messages import MAX_HEADER_BYTES, Message, decode, encode
+from kakeya_fleet.engine.group.values import (
     error_from_header,
     error_to_header,
     info_from_header,

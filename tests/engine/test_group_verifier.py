@@ -14,8 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import (
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Output
+from kakeya_fleet.engine.errors import (
     BadParameters,
     ContextExceeded,
     EngineError,
@@ -26,12 +28,10 @@ from engine.errors import (
     TokenOutOfVocabulary,
     WeightsMismatch,
 )
-from engine.exactness import settle
-from engine.group.messages import Message
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from engine.sampling import SamplingParameters
-from engine.session_store import SessionStore
-from engine.verifier import Feed, Output
+from kakeya_fleet.engine.group.messages import Message
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sessions.session_store import SessionStore
+from kakeya_fleet.engine.verifiers.exactness import settle
 
 
 def _load(name: str) -> ModuleType:

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import InvariantViolated, OutOfKvMemory, SessionNotFound
-from engine.sampling import GREEDY
-from engine.session_store import Activity, EndReason, SessionStore
-from engine.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import InvariantViolated, OutOfKvMemory, SessionNotFound
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.session_store import Activity, EndReason, SessionStore
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
 
 GROWING = CacheSpec(CacheKind.CONTIGUOUS, capacity=4096, grows=True)
 BOUNDED = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)

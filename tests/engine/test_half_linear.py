@@ -8,9 +8,18 @@ import pytest
 import torch
 from torch import nn
 
-from engine.backends.torch_backend import half_linear
-from engine.backends.torch_backend.half_linear import HalfLinear, can_halve, lossless_exponent
-from engine.backends.torch_backend.packed_linear import PackedLinear, can_pack, joint, packed
+from kakeya_fleet.engine.backends.torch_backend import half_linear
+from kakeya_fleet.engine.backends.torch_backend.half_linear import (
+    HalfLinear,
+    can_halve,
+    lossless_exponent,
+)
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import (
+    PackedLinear,
+    can_pack,
+    joint,
+    packed,
+)
 
 pytestmark = pytest.mark.skipif(
     not can_halve(torch.float32), reason="no products with half the bytes here"

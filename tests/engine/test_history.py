@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.history import History
+from kakeya_fleet.engine.sessions.history import History
 
 INDEX = st.integers(-8, 8)
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.positions import attends
-from engine.sampling import GREEDY
-from engine.session import Session
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.positions import attends
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.session import Session
 
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)

@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from engine.kv_layout import AttentionLayer, KvLayout, Layer, RecurrentLayer, SharedLayer
+from kakeya_fleet.engine.contracts.kv_layout import (
+    AttentionLayer,
+    KvLayout,
+    Layer,
+    RecurrentLayer,
+    SharedLayer,
+)
 
 FULL = AttentionLayer(kv_heads=2, groups=2, head_dim=8)
 OTHER = AttentionLayer(kv_heads=1, groups=4, head_dim=16)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import ModelUnusable
-from engine.restoration.learned_map import MAP_FOLDER, read_map
+from kakeya_fleet.engine.errors import ModelUnusable
+from kakeya_fleet.engine.restoration.learned_map import MAP_FOLDER, read_map
 
 ENTRIES = {
     "width": 8,

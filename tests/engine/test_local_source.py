@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from engine.errors import DraftFailed, DraftFaultKind, ModelNotFound
-from engine.history import History
-from engine.proposers.loading import load_proposer
-from engine.proposers.local_source import LocalDraftSource
-from engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelNotFound
+from kakeya_fleet.engine.proposers.loading import load_proposer
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.sessions.history import History
 
 
 class CountingProposer:

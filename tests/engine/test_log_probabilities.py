@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.acceptance import Choice, decide
-from engine.history import History
-from engine.log_probabilities import log_probability_of
-from engine.logit_bias import LogitBias
-from engine.sampling import SamplingParameters
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sampling.log_probabilities import log_probability_of
+from kakeya_fleet.engine.sampling.logit_bias import LogitBias
+from kakeya_fleet.engine.sessions.acceptance import Choice, decide
+from kakeya_fleet.engine.sessions.history import History
 
 
 @settings(deadline=None)

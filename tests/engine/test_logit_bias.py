@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from engine.errors import BadParameters
-from engine.logit_bias import MAX_BIASES, NO_BIAS, LogitBias
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.engine.sampling.logit_bias import MAX_BIASES, NO_BIAS, LogitBias
 
 
 def refusal(call):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engine.speculation.loops import LEAST_REPEATED, LONGEST_PERIOD, LoopWatch
+from kakeya_fleet.engine.speculation.loops import LEAST_REPEATED, LONGEST_PERIOD, LoopWatch
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 7, LONGEST_PERIOD])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,20 +10,17 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend.masked_diffusion import load_masked_diffusion
-from engine.backends.torch_backend.masked_diffusion.denoising import denoise
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, DraftFailed, DraftFaultKind
-from engine.model_folder import ModelFolder
-from engine.proposers.contract import MAX_BLOCK_SIZE, Proposer
-from engine.proposers.local_source import LocalDraftSource
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from scripts.tiny_masked import DECODERS, MASK, save_masked_checkpoint
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion import load_masked_diffusion
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.denoising import denoise
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Proposer
+from kakeya_fleet.engine.errors import BadParameters, DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
+from scripts.train.tiny_masked import DECODERS, MASK, save_masked_checkpoint
 
 BLOCK = 10
 CONTEXT = [(13 * index + index * index // 5) % 90 for index in range(30)]

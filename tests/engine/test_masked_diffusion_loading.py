@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
 
-from engine.backends.torch_backend.masked_diffusion import load_masked_diffusion
-from engine.backends.torch_backend.masked_diffusion.declaration import read_declaration
-from engine.backends.torch_backend.masked_diffusion.model import MaskedModel
-from engine.backends.torch_backend.masked_diffusion.soundness import check_soundness
-from engine.errors import (
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion import load_masked_diffusion
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.declaration import read_declaration
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.model import MaskedModel
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.soundness import check_soundness
+from kakeya_fleet.engine.errors import (
     ArchitectureUnsupported,
     BadParameters,
     ModelNotFound,
@@ -23,11 +21,8 @@ from engine.errors import (
     OutOfMemory,
     WeightsMismatch,
 )
-from engine.model_folder import ModelFolder
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from scripts.tiny_masked import (
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from scripts.train.tiny_masked import (
     DECODERS,
     ENCODERS,
     MASK,

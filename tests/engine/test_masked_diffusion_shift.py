@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from engine.backends.torch_backend.masked_diffusion import load_masked_diffusion, shift_probe
-from engine.backends.torch_backend.masked_diffusion.shift_probe import (
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion import (
+    load_masked_diffusion,
+    shift_probe,
+)
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.shift_probe import (
     LENGTH,
     PERIODS,
     PROBES,
@@ -22,22 +24,12 @@ from engine.backends.torch_backend.masked_diffusion.shift_probe import (
     probe_shift,
     student_t,
 )
-from engine.errors import TrainedForAnother
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.errors import TrainedForAnother
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from scripts.train.masked_diffusion import CHECKPOINT, Settings, build_model, export, sha256, train
+from scripts.train.tiny_masked import save_masked_checkpoint, write_config
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-sys.path.insert(0, str(ROOT))
-
-from scripts.tiny_masked import save_masked_checkpoint, write_config  # noqa: E402
-from scripts.train_masked_diffusion import (  # noqa: E402
-    CHECKPOINT,
-    Settings,
-    build_model,
-    export,
-    sha256,
-    train,
-)
 
 PERIOD = 6
 QUICK = Settings(

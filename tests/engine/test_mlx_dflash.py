@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from engine.backends import load_dflash, load_verifier  # noqa: E402
-from engine.backends.dflash import config as dflash_config  # noqa: E402
-from engine.backends.dflash.config import read_config  # noqa: E402
-from engine.backends.dflash.rotary import Angles  # noqa: E402
-from engine.backends.mlx_backend.dflash.context_cache import ContextCache  # noqa: E402
-from engine.backends.torch_backend.dflash.rotary import Rotary  # noqa: E402
-from engine.cache import CacheKind, CacheSpec  # noqa: E402
-from engine.model_folder import ModelFolder, resolve  # noqa: E402
-from engine.verifier import Feed  # noqa: E402
+from kakeya_fleet.engine.backends import load_dflash, load_verifier  # noqa: E402
+from kakeya_fleet.engine.backends.dflash import config as dflash_config  # noqa: E402
+from kakeya_fleet.engine.backends.dflash.config import read_config  # noqa: E402
+from kakeya_fleet.engine.backends.dflash.rotary import Angles  # noqa: E402
+from kakeya_fleet.engine.backends.mlx_backend.dflash.context_cache import ContextCache  # noqa: E402
+from kakeya_fleet.engine.backends.torch_backend.dflash.rotary import Rotary  # noqa: E402
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec  # noqa: E402
+from kakeya_fleet.engine.contracts.verifier import Feed  # noqa: E402
+from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve  # noqa: E402
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 SCALED = {
@@ -310,13 +310,13 @@ def test_it_loads_and_drafts_without_torch():
 import sys
 sys.modules["torch"] = None
 import numpy as np
-from engine.backends import load_encoder
-from engine.proposers.loading import load_proposer
+from kakeya_fleet.engine.backends import load_encoder
+from kakeya_fleet.engine.proposers.loading import load_proposer
 proposer = load_proposer("tiny-dflash", backend="mlx")
 state = proposer.open([5, 6, 7])
 state.take_features(0, np.ones((2, 256), np.float32))
 print(len(state.propose((), 15, 0).token_ids), sys.modules["torch"])
-from engine.model_folder import resolve
+from kakeya_fleet.engine.models.model_folder import resolve
 from engine import backends
 backends.suited_backend = lambda: "mlx"
 print(load_encoder(resolve("tiny-dflash").path).spec == proposer.encoder.spec)

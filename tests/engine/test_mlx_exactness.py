@@ -2,7 +2,7 @@
 
 What these tests see is MLX on the CPU. On a Mac the same tests run Metal's
 kernels, which nobody has done yet: there rows of different forwards may round
-differently, and `engine.exactness` has to choose among the row counts.
+differently, and `engine.verifiers.exactness` has to choose among the row counts.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import OutOfKvMemory
-from engine.exactness import Exactness, settle
-from engine.model_folder import ModelFolder
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.errors import OutOfKvMemory
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
-attention = pytest.importorskip("engine.backends.mlx_backend.attention")
-masks = pytest.importorskip("engine.backends.mlx_backend.masks")
+attention = pytest.importorskip("kakeya_fleet.engine.backends.mlx_backend.attention")
+masks = pytest.importorskip("kakeya_fleet.engine.backends.mlx_backend.masks")
 
 CHUNK_KEYS: int = masks.CHUNK_KEYS
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed")

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import (
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import (
     ArchitectureUnsupported,
     BadParameters,
     ModelNotFound,
@@ -20,7 +20,7 @@ from engine.errors import (
     OutOfMemory,
     WeightsMismatch,
 )
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 

@@ -14,17 +14,17 @@ import pytest
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed, which makes the checkpoints")
 
-from engine.backends import load_verifier
-from engine.backends.mlx_backend.evicted_store import MlxEvictedStore
-from engine.backends.mlx_backend.kv_cache import MlxKvCache
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.errors import OutOfKvMemory, RestorerRefused, TrainedForAnother
-from engine.feature_encoder import ContextEncoder, EncoderWeights
-from engine.model_folder import ModelFolder
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.mlx_backend.evicted_store import MlxEvictedStore
+from kakeya_fleet.engine.backends.mlx_backend.kv_cache import MlxKvCache
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused, TrainedForAnother
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=200)

@@ -19,10 +19,10 @@ import pytest
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed, which makes the checkpoints")
 
-from engine.backends import load_verifier  # noqa: E402
-from engine.backends.mlx_backend import sharding  # noqa: E402
-from engine.errors import ArchitectureUnsupported, ModelUnusable, WeightsMismatch  # noqa: E402
-from engine.model_folder import ModelFolder  # noqa: E402
+from kakeya_fleet.engine.backends import load_verifier  # noqa: E402
+from kakeya_fleet.engine.backends.mlx_backend import sharding  # noqa: E402
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable, WeightsMismatch  # noqa: E402
+from kakeya_fleet.engine.models.model_folder import ModelFolder  # noqa: E402
 
 DEADLINE_SECONDS = 60.0
 HISTORY = [(13 * index + index * index // 3) % 96 for index in range(60)]
@@ -35,12 +35,12 @@ PROGRAM = """
 import json, sys
 import numpy as np
 from pathlib import Path
-from engine.backends.mlx_backend.mlx_verifier import load_verifier
-from engine.backends.mlx_backend.sharding import load_shard
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from engine.errors import EngineError
-from engine.verifier import Feed
+from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import load_verifier
+from kakeya_fleet.engine.backends.mlx_backend.sharding import load_shard
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.errors import EngineError
+from kakeya_fleet.engine.contracts.verifier import Feed
 
 def run(verifier, history, spec, chunks, greedy):
     kind = CacheKind.CONTIGUOUS if "capacity" in spec else CacheKind.SINK_WINDOW

@@ -12,9 +12,9 @@ from threading import Thread
 
 import pytest
 
-from engine.digests import weight_files
-from engine.errors import ModelNotFound, WeightsMismatch
-from engine.model_folder import (
+from kakeya_fleet.engine.errors import ModelNotFound, WeightsMismatch
+from kakeya_fleet.engine.models.digests import weight_files
+from kakeya_fleet.engine.models.model_folder import (
     SHIPPED,
     resolve,
     resolve_tokenizer,
@@ -34,8 +34,8 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 RESOLVE = """
 import json, sys
-from engine.errors import ModelNotFound
-from engine.model_folder import resolve, resolve_tokenizer
+from kakeya_fleet.engine.errors import ModelNotFound
+from kakeya_fleet.engine.models.model_folder import resolve, resolve_tokenizer
 heard = []
 call = resolve_tokenizer if sys.argv[2:] else resolve
 try:

@@ -6,7 +6,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.proposers.ngram import LONGEST_GRAM, NgramProposer
+from kakeya_fleet.engine.proposers.ngram import LONGEST_GRAM, NgramProposer
 
 TEXT = st.lists(st.integers(0, 3), max_size=40)
 

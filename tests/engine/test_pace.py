@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engine.speculation.pace import (
+from kakeya_fleet.engine.speculation.pace import (
     FIRST_RETRY_BLOCKS,
     LONGEST_RETRY_BLOCKS,
     PROBE_BLOCKS,
@@ -12,7 +12,7 @@ from engine.speculation.pace import (
     BlockMeasurement,
     Pace,
 )
-from engine.speculation.steps import FLAT, MeasuredSteps
+from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
 
 
 def block(drafted=8, accepted=0, verify=0.010, wait=0.0, round_trip=None, compute=0.0):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engine.speculation.place_rates import PRIOR_RATE, PlaceRates
+from kakeya_fleet.engine.speculation.place_rates import PRIOR_RATE, PlaceRates
 
 
 def fed(rates, *blocks):

@@ -13,19 +13,19 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers.models.qwen3 import modeling_qwen3
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend.activation import PIECE_ELEMENTS, gated
-from engine.backends.torch_backend.architectures import read_architecture
-from engine.backends.torch_backend.checkpoint import load_model
-from engine.backends.torch_backend.half_linear import HalfLinear, can_halve
-from engine.backends.torch_backend.plain_decoder import PlainLayer
-from engine.backends.torch_backend.plain_families import is_plain
-from engine.backends.torch_backend.rms_norm import RmsNorm
-from engine.backends.torch_backend.rotary import Rotary
-from engine.backends.torch_backend.text_model import TextModel
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from engine.verifier import Feed
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.activation import PIECE_ELEMENTS, gated
+from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
+from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
+from kakeya_fleet.engine.backends.torch_backend.half_linear import HalfLinear, can_halve
+from kakeya_fleet.engine.backends.torch_backend.plain_decoder import PlainLayer
+from kakeya_fleet.engine.backends.torch_backend.plain_families import is_plain
+from kakeya_fleet.engine.backends.torch_backend.rms_norm import RmsNorm
+from kakeya_fleet.engine.backends.torch_backend.rotary import Rotary
+from kakeya_fleet.engine.backends.torch_backend.text_model import TextModel
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Feed
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 YARN = {
     "rope_type": "yarn",
@@ -255,7 +255,8 @@ def test_halved_weights_are_the_same_weights(
     halved = logits()
     with monkeypatch.context() as patched:
         patched.setattr(
-            "engine.backends.torch_backend.packed_linear.can_halve", lambda _dtype: False
+            "kakeya_fleet.engine.backends.torch_backend.packed_linear.can_halve",
+            lambda _dtype: False,
         )
         assert not isinstance(loaded(path)._head, HalfLinear)
         whole = logits()

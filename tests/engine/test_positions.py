@@ -6,7 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.positions import SLOT_MULTIPLE, attends, resident_count, ring_layout, round_up
+from kakeya_fleet.engine.contracts.positions import (
+    SLOT_MULTIPLE,
+    attends,
+    resident_count,
+    ring_layout,
+    round_up,
+)
 
 SMALL = st.integers(0, 9)
 WINDOWS = st.integers(1, 40)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import BadParameters
-from engine.randomness import draw_seed, uniform
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.engine.sampling.randomness import draw_seed, uniform
 
 _MASK = 2**64 - 1
 

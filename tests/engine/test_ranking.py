@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ranking import highest
+from kakeya_fleet.engine.sampling.ranking import highest
 
 
 def by_sorting(values, count):

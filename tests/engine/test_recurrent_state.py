@@ -17,10 +17,16 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
     torch_recurrent_gated_delta_rule,
 )
 
-from engine.backends.torch_backend.activation import PiecewiseActivation, PiecewiseFunctions
-from engine.backends.torch_backend.delta_rule import DeltaRule
-from engine.backends.torch_backend.recurrent import RecurrentState
-from engine.backends.torch_backend.recurrent_shape import JOURNAL_TOKENS, RecurrentShape
+from kakeya_fleet.engine.backends.torch_backend.activation import (
+    PiecewiseActivation,
+    PiecewiseFunctions,
+)
+from kakeya_fleet.engine.backends.torch_backend.delta_rule import DeltaRule
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.torch_backend.recurrent_shape import (
+    JOURNAL_TOKENS,
+    RecurrentShape,
+)
 
 TOKENS = 90
 SIZES = {

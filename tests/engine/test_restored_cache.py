@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.backends.torch_backend.kv_cache import TorchKvCache
-from engine.cache import KvCache
-from engine.errors import RestorerLost, RestorerRefused
-from engine.model_folder import ModelFolder
-from engine.positions import CHUNK_KEYS
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.backends.torch_backend.kv_cache import TorchKvCache
+from kakeya_fleet.engine.contracts.cache import KvCache
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.errors import RestorerLost, RestorerRefused
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 LENGTH = 140

@@ -10,14 +10,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, KvStrategyUnsupported
-from engine.model_folder import ModelFolder
-from engine.recomputing import RecomputingVerifier
-from engine.sampling import GREEDY
-from engine.session import Session
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.errors import BadParameters, KvStrategyUnsupported
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.verifiers.recomputing import RecomputingVerifier
 
 # Besides Mistral's, where no layer sees all of the history.
 FAMILIES: dict[str, dict[str, object]] = {

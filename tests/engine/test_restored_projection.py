@@ -13,24 +13,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.backends.torch_backend.projecting import projecting_store
-from engine.backends.torch_backend.projection import (
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
+from kakeya_fleet.engine.backends.torch_backend.projection import (
     Projection,
     ProjectionConfig,
     RestoredLayer,
     Source,
 )
-from engine.backends.torch_backend.threads import TorchThreads
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import BadParameters, RestorerRefused, TrainedForAnother
-from engine.feature_encoder import ContextEncoder, EncoderWeights
-from engine.model_folder import ModelFolder
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from engine.verifier import Feed, Verifier
+from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.errors import BadParameters, RestorerRefused, TrainedForAnother
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 WIDTH, HIDDEN, TAPS = 24, 32, (0, 1)
 RESTORER = RestorerSpec(RestorerKind.PROJECTION, "random", "0" * 64, WIDTH)

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import OutOfKvMemory, RestorerLost, SessionNotFound
-from engine.generation import prefill
-from engine.generation_report import StopReason
-from engine.model_folder import ModelFolder
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
-from engine.session_store import SessionStore
-from engine.verifier import Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, SessionNotFound
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_store import SessionStore
+from kakeya_fleet.engine.speculation.generation import prefill
+from kakeya_fleet.engine.speculation.generation_report import StopReason
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 SPEC = CacheSpec(CacheKind.RESTORED, sink=3, window=16, restorer=ARCHIVE)

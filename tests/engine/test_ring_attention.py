@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.backends.torch_backend.attention import segment_attention
-from engine.backends.torch_backend.masks import Run, biases, stacked
-from engine.backends.torch_backend.ring_products import ring_attention
-from engine.backends.torch_backend.segment_products import FeedSegments, Masks
-from engine.positions import contiguous_placement, ring_placement
-from engine.restoration.contract import NOTHING_SEEN
+from kakeya_fleet.engine.backends.torch_backend.attention import segment_attention
+from kakeya_fleet.engine.backends.torch_backend.masks import Run, biases, stacked
+from kakeya_fleet.engine.backends.torch_backend.ring_products import ring_attention
+from kakeya_fleet.engine.backends.torch_backend.segment_products import FeedSegments, Masks
+from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN
+from kakeya_fleet.engine.contracts.positions import contiguous_placement, ring_placement
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 16
 GROUPS = HEADS // KV_HEADS

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ring_protocol import (
+from kakeya_fleet.engine.backends.mlx_ring.protocol import (
     HEADER_BYTES,
     Frame,
     FrameKind,

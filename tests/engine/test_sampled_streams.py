@@ -19,9 +19,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import kstest
 
-from engine.acceptance import decide
-from engine.history import History
-from engine.sampling import SamplingParameters
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sessions.acceptance import decide
+from kakeya_fleet.engine.sessions.history import History
 
 VOCABULARY = 40
 POSITIONS = 1_000

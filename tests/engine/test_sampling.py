@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import BadParameters, InvariantViolated
-from engine.logit_bias import LogitBias
-from engine.randomness import uniform
-from engine.sampling import GREEDY, SamplingParameters, choose, choose_token
+from kakeya_fleet.engine.errors import BadParameters, InvariantViolated
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters, choose, choose_token
+from kakeya_fleet.engine.sampling.logit_bias import LogitBias
+from kakeya_fleet.engine.sampling.randomness import uniform
 
 LOGITS = np.array([2.0, 0.5, 1.5, -1.0, 1.0, -np.inf, 0.0, 1.25], np.float32)
 POSITIONS = range(200)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.acceptance import Choice, decide
-from engine.history import History
-from engine.logit_bias import LogitBias
-from engine.sampling import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sampling.logit_bias import LogitBias
+from kakeya_fleet.engine.sessions.acceptance import Choice, decide
+from kakeya_fleet.engine.sessions.history import History
 
 VOCABULARY = 12
 PROMPT = (3, 1, 4, 1, 5)

@@ -8,10 +8,10 @@ import torch
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
-from engine.logit_bias import LogitBias
-from engine.randomness import uniform
-from engine.sampling import SamplingParameters, choose_token
-from engine.truncation import Truncation, truncated
+from kakeya_fleet.engine.sampling.choice import SamplingParameters, choose_token
+from kakeya_fleet.engine.sampling.logit_bias import LogitBias
+from kakeya_fleet.engine.sampling.randomness import uniform
+from kakeya_fleet.engine.sampling.truncation import Truncation, truncated
 
 VOCABULARY = 500
 HISTORY = [3, 14, 15, 92, 65, 35, 89, 79, 3, 3, 400]

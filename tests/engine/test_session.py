@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import (
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Output
+from kakeya_fleet.engine.errors import (
     ContextExceeded,
     EmptyAppend,
     EmptyHistory,
@@ -21,10 +22,9 @@ from engine.errors import (
     SessionNotFound,
     TokenOutOfVocabulary,
 )
-from engine.invariants import INVARIANTS
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
-from engine.verifier import Output
+from kakeya_fleet.engine.invariants import INVARIANTS
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
 
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)

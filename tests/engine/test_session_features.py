@@ -7,12 +7,12 @@ import threading
 import numpy as np
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.features import FeatureSpec
-from engine.sampling import GREEDY
-from engine.session import Session
-from engine.session_features import MOST_WAITING, SessionFeatures
-from engine.verifier import Feed
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.features import FeatureSpec
+from kakeya_fleet.engine.contracts.verifier import Feed
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_features import MOST_WAITING, SessionFeatures
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [index * 7 % 48 for index in range(45)]

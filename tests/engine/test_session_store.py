@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import (
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import (
     BadParameters,
     GroupLost,
     HistoryLengthMismatch,
@@ -13,8 +13,13 @@ from engine.errors import (
     OutOfKvMemory,
     SessionNotFound,
 )
-from engine.sampling import GREEDY
-from engine.session_store import Activity, EndReason, SessionOptions, SessionStore
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.session_store import (
+    Activity,
+    EndReason,
+    SessionOptions,
+    SessionStore,
+)
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 BYTES = 16 * (2 + 6 + 16)

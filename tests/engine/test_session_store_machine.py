@@ -17,13 +17,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import OutOfKvMemory, SessionNotFound
-from engine.eviction import freed_together
-from engine.sampling import SamplingParameters
-from engine.session_store import Activity, SessionStore
-from engine.turn_queue import TurnQueue
-from engine.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import OutOfKvMemory, SessionNotFound
+from kakeya_fleet.engine.memory.eviction import freed_together
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sessions.session_store import Activity, SessionStore
+from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
 
 SPECS = [
     CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=3),

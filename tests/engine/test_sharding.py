@@ -13,13 +13,13 @@ import pytest
 import torch
 from transformers import Qwen3Config
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend import stored_tensors
-from engine.backends.torch_backend.sharding import shard_of
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import ArchitectureUnsupported
-from engine.model_folder import ModelFolder
-from engine.verifier import Feed
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend import stored_tensors
+from kakeya_fleet.engine.backends.torch_backend.sharding import shard_of
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Feed
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 SPECS = {
     "full": CacheSpec(CacheKind.CONTIGUOUS, capacity=128),

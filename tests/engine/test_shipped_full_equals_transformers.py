@@ -12,9 +12,9 @@ import pytest
 import torch
 import transformers
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import SHIPPED, resolve
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.models.model_folder import SHIPPED, resolve
 
 PROMPTS = 20
 TOKENS = 200

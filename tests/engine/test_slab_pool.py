@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from engine.errors import OutOfKvMemory
-from engine.eviction import chosen_to_free, freed_together
-from engine.slab_pool import SlabPool
+from kakeya_fleet.engine.errors import OutOfKvMemory
+from kakeya_fleet.engine.memory.eviction import chosen_to_free, freed_together
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
 
 SIZES = {"small": 3, "large": 10}
 BUDGET = 60

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import DraftFailed, DraftFaultKind
-from engine.proposers.contract import Draft
-from engine.speculation.ahead import may_fit, usable_suffix
-from engine.speculation.checks import check_draft
+from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.speculation.ahead import may_fit, usable_suffix
+from kakeya_fleet.engine.speculation.checks import check_draft
 
 TOKENS = st.lists(st.integers(0, 2), max_size=6)
 

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import DraftFaultKind
-from engine.generation_report import DropReason
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
-from engine.speculation.roster import Rival, Roster
-from engine.speculation.state import SpeculationState
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import DraftFaultKind
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.speculation.generation_report import DropReason
+from kakeya_fleet.engine.speculation.roster import Rival, Roster
+from kakeya_fleet.engine.speculation.state import SpeculationState
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(100)]
 COUNT = 160

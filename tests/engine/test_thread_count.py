@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.backends import load_verifier, threads_of
-from engine.backends.torch_backend.threads import MACHINE, TorchThreads
-from engine.cache import CacheSpec
-from engine.exactness import Exactness, is_exact, settle
-from engine.model_folder import ModelFolder
-from engine.thread_count import LONG_STEP_SECONDS, ROUNDS, settle_threads
-from engine.verifier import Verifier
+from kakeya_fleet.engine.backends import load_verifier, threads_of
+from kakeya_fleet.engine.backends.torch_backend.threads import MACHINE, TorchThreads
+from kakeya_fleet.engine.contracts.cache import CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.verifiers.exactness import Exactness, is_exact, settle
+from kakeya_fleet.engine.verifiers.thread_count import LONG_STEP_SECONDS, ROUNDS, settle_threads
 
 
 @pytest.fixture(scope="module")

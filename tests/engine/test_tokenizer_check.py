@@ -11,10 +11,10 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from engine.backends import BACKENDS, installed_backends, load_verifier
-from engine.errors import ModelUnusable
-from engine.model_folder import SHIPPED, ModelFolder, vocabulary_size
-from engine.tokenizer_check import check_tokenizer
+from kakeya_fleet.engine.backends import BACKENDS, installed_backends, load_verifier
+from kakeya_fleet.engine.errors import ModelUnusable
+from kakeya_fleet.engine.models.model_folder import SHIPPED, ModelFolder, vocabulary_size
+from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 
 
 def words(count: int, added: tuple[str, ...] = ()) -> bytes:

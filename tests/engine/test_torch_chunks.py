@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend.attention import segment_attention
-from engine.backends.torch_backend.masks import Run, chunks, cut
-from engine.backends.torch_backend.segment_products import FeedSegments, Masks
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from engine.positions import CHUNK_KEYS
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.attention import segment_attention
+from kakeya_fleet.engine.backends.torch_backend.masks import Run, chunks, cut
+from kakeya_fleet.engine.backends.torch_backend.segment_products import FeedSegments, Masks
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 HISTORY = [(17 * index + index * index // 3) % 96 for index in range(20)]
 

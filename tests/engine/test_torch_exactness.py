@@ -13,15 +13,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends import load_verifier
-from engine.backends.torch_backend.activation import PiecewiseActivation
-from engine.backends.torch_backend.group_store import GroupStore
-from engine.backends.torch_backend.kv_cache import TorchKvCache
-from engine.backends.torch_backend.torch_verifier import TorchVerifier
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from engine.positions import ring_placement
-from engine.slab_pool import Slab
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.backends.torch_backend.activation import PiecewiseActivation
+from kakeya_fleet.engine.backends.torch_backend.group_store import GroupStore
+from kakeya_fleet.engine.backends.torch_backend.kv_cache import TorchKvCache
+from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.positions import ring_placement
+from kakeya_fleet.engine.memory.slab_pool import Slab
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=600)

@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import (
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import (
     ArchitectureUnsupported,
     BadParameters,
     ModelNotFound,
@@ -23,7 +23,7 @@ from engine.errors import (
     OutOfMemory,
     WeightsMismatch,
 )
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 NORM = "model.layers.1.input_layernorm.weight"
 EMBEDDING = "model.embed_tokens.weight"

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from engine.positions import CHUNK_KEYS
-from engine.verifier import Verifier
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 CONTEXT = 40_000
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 import transformers
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 ARCHITECTURES = (
     "LlamaForCausalLM",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.truncation import Truncation, truncated
+from kakeya_fleet.engine.sampling.truncation import Truncation, truncated
 
 NO_FILTER = Truncation(0, 0.0, 0.0)
 

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import ContextExceeded, InvariantViolated, SessionNotFound
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
-from engine.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import ContextExceeded, InvariantViolated, SessionNotFound
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
 
 SPECS = [
     CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine.gathering import LONGEST_PATIENCE_SECONDS, REMEMBERED_SESSIONS, Gathering
+from kakeya_fleet.engine.sessions.gathering import (
+    LONGEST_PATIENCE_SECONDS,
+    REMEMBERED_SESSIONS,
+    Gathering,
+)
 
 
 def served(*sessions, seconds=0.02):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.turn_queue import TurnQueue
-from engine.turns import Turn
+from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
+from kakeya_fleet.engine.sessions.turns import Turn
 
 WIDTH = 16
 
@@ -139,7 +139,7 @@ ARRIVALS = st.lists(
 )
 @settings(deadline=None, max_examples=300)
 def test_nobody_waits_longer_than_the_bound(batches, row_counts):
-    """Whatever comes, also without end; see the bound in `engine.turn_queue`."""
+    """Whatever comes, also without end; see the bound in `engine.sessions.turn_queue`."""
     queue, waiting = TurnQueue(), {}
     most = row_counts[-1]
     together = most - most // 4 >= WIDTH

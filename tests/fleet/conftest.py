@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fleet.card import (
+from kakeya_fleet.fleet.cards.card import (
     PROTOCOL_MAX,
     PROTOCOL_MIN,
     Accelerator,
@@ -14,8 +14,8 @@ from fleet.card import (
     Role,
     StepCost,
 )
-from fleet.registry import Registry
-from fleet.simulated_fleet import signed, simulated_card, verify
+from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.fleet.simulated_fleet import signed, simulated_card, verify
 
 MakeCard = Callable[..., Card]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.address import parse_address
+from kakeya_fleet.fleet.cards.address import parse_address
 
 
 @pytest.mark.parametrize(

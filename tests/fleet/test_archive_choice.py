@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.archive_choice import ArchiveChoice, ArchiveWish, choose_archives
-from fleet.card import ArchiveOffer, Card, ModelOffer
-from fleet.liveness import Liveness
-from fleet.node_view import Measurements, NodeView
-from fleet.placement import plan
-from fleet.plan import KvStrategy, PlanRequest
+from kakeya_fleet.fleet.cards.card import ArchiveOffer, Card, ModelOffer
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.placement.archive_choice import ArchiveChoice, ArchiveWish, choose_archives
+from kakeya_fleet.fleet.placement.placement import plan
+from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
+from kakeya_fleet.fleet.views.node_view import Measurements, NodeView
 
 MakeCard = Callable[..., Card]
 OFFER = ArchiveOffer(capacity_bytes=1 << 30, free_bytes=1 << 30, port=7001, arithmetic="torch")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.archive_choice import LEAST_POSITIONS
-from fleet.card import ArchiveOffer, Card, ModelOffer
-from fleet.liveness import Liveness
-from fleet.node_view import UNLIMITED_BYTES, Measurements, NodeView
-from fleet.placement import plan
-from fleet.plan import KvStrategy, Plan, PlanRequest
+from kakeya_fleet.fleet.cards.card import ArchiveOffer, Card, ModelOffer
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.placement.archive_choice import LEAST_POSITIONS
+from kakeya_fleet.fleet.placement.placement import plan
+from kakeya_fleet.fleet.placement.plan import KvStrategy, Plan, PlanRequest
+from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES, Measurements, NodeView
 
 MakeCard = Callable[..., Card]
 MIB = 1 << 20

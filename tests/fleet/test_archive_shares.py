@@ -5,9 +5,9 @@ from itertools import pairwise
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from engine.positions import CHUNK_KEYS
-from fleet.archive_choice import ArchiveCandidate
-from fleet.archive_shares import (
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
+from kakeya_fleet.fleet.placement.archive_shares import (
     BOUNDARY_POSITIONS,
     ArchiveShare,
     needed_bytes,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fleet.awareness import Awareness
+from kakeya_fleet.fleet.membership.awareness import Awareness
 
 
 def test_a_tick_in_time_stretches_nothing() -> None:

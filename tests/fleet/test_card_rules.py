@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fleet.card import ArchiveOffer, Card, ModelKind, ModelOffer, Role, StepCost
-from fleet.card_rules import MAX_INCARNATION, CardRule, check_card
-from fleet.errors import CardRejected
-from fleet.simulated_fleet import NOW_UNIX, simulated_card
+from kakeya_fleet.fleet.cards.card import ArchiveOffer, Card, ModelKind, ModelOffer, Role, StepCost
+from kakeya_fleet.fleet.cards.rules import MAX_INCARNATION, CardRule, check_card
+from kakeya_fleet.fleet.errors import CardRejected
+from kakeya_fleet.fleet.simulated_fleet import NOW_UNIX, simulated_card
 
 VERIFIER = ModelOffer(
     "tiny",

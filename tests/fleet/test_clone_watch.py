@@ -6,9 +6,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.card import SignedCard
-from fleet.clone_watch import CloneWatch, Verdict
-from fleet.simulated_fleet import signed, simulated_card
+from kakeya_fleet.fleet.cards.card import SignedCard
+from kakeya_fleet.fleet.membership.clone_watch import CloneWatch, Verdict
+from kakeya_fleet.fleet.simulated_fleet import signed, simulated_card
 
 
 def card(boot_id: str, incarnation: int, sequence: int = 0) -> SignedCard:

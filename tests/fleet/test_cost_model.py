@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.card import StepCost
-from fleet.cost_model import (
+from kakeya_fleet.fleet.cards.card import StepCost
+from kakeya_fleet.fleet.placement.cost_model import (
     PairCost,
     alone_tokens_per_second,
     expected_tokens,

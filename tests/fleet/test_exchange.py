@@ -3,12 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from fleet.exchange import HOT_CARDS, answer, follow_up, opening
-from fleet.liveness import Liveness, Rumour
-from fleet.membership import Membership, step
-from fleet.membership_events import Heard, Tick
-from fleet.registry import Registry
-from fleet.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
+from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.membership.events import Heard, Tick
+from kakeya_fleet.fleet.membership.exchange import HOT_CARDS, answer, follow_up, opening
+from kakeya_fleet.fleet.membership.membership import Membership, step
+from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.fleet.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
 
 
 def member(index: int, known: range = range(0)) -> Membership:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.hostfile import (
+from kakeya_fleet.fleet.hostfiles.hostfile import (
     MAX_RANKS,
     GroupBackend,
     Host,

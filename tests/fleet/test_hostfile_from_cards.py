@@ -4,8 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.hostfile import GroupBackend, Host, HostfileError
-from fleet.hostfile_from_cards import HostfileWish, Member, chosen_members, make_hostfile
+from kakeya_fleet.fleet.hostfiles.from_cards import (
+    HostfileWish,
+    Member,
+    chosen_members,
+    make_hostfile,
+)
+from kakeya_fleet.fleet.hostfiles.hostfile import GroupBackend, Host, HostfileError
 
 MINI_1 = Member("1f" * 32, "mini-1", "alive", "192.168.1.21:7600", "10.1.0.1:41000")
 MINI_2 = Member("2f" * 32, "mini-2", "alive", "mini-2.local:7600", "10.1.0.2:41000")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fleet.hot_registers import REPEATS, HotRegisters
+from kakeya_fleet.fleet.membership.hot_registers import REPEATS, HotRegisters
 
 
 def test_news_is_told_a_bounded_number_of_times() -> None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.card import ArchiveOffer, Card, ModelOffer
-from fleet.kv_choice import choose_kv_strategy
-from fleet.liveness import Liveness
-from fleet.node_view import Measurements, NodeView
-from fleet.placement import plan
-from fleet.plan import KvStrategy, PlanRequest
-from fleet.predicted_pair import Server
+from kakeya_fleet.fleet.cards.card import ArchiveOffer, Card, ModelOffer
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.placement.kv_choice import choose_kv_strategy
+from kakeya_fleet.fleet.placement.placement import plan
+from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
+from kakeya_fleet.fleet.placement.predicted_pair import Server
+from kakeya_fleet.fleet.views.node_view import Measurements, NodeView
 
 MakeCard = Callable[..., Card]
 MIB = 1 << 20

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.card import ModelOffer
-from fleet.kv_memory import kv_bytes, opening_bytes
-from fleet.plan import KvStrategy, PlanRequest
+from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.fleet.placement.kv_memory import kv_bytes, opening_bytes
+from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 
 
 def test_a_window_takes_the_same_at_any_context(verifier_offer: ModelOffer) -> None:

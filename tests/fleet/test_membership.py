@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from fleet.liveness import Liveness, Rumour
-from fleet.membership import Membership, step
-from fleet.membership_events import (
+from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.cards.signed_message import left_message
+from kakeya_fleet.fleet.membership.events import (
     AddressFound,
     Changed,
     CloneFound,
@@ -28,9 +28,9 @@ from fleet.membership_events import (
     Skipped,
     Tick,
 )
-from fleet.registry import Registry
-from fleet.signed_message import left_message
-from fleet.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
+from kakeya_fleet.fleet.membership.membership import Membership, step
+from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.fleet.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
 
 OWN = signed(simulated_card(0))
 

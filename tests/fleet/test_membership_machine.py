@@ -7,10 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fleet.exchange import opening
-from fleet.liveness import Liveness, Rumour
-from fleet.membership import Membership, step
-from fleet.membership_events import (
+from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.membership.events import (
     AddressFound,
     Effect,
     Event,
@@ -25,8 +23,10 @@ from fleet.membership_events import (
     Refute,
     Tick,
 )
-from fleet.registry import Registry
-from fleet.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
+from kakeya_fleet.fleet.membership.exchange import opening
+from kakeya_fleet.fleet.membership.membership import Membership, step
+from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.fleet.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
 
 PEERS = 5
 indices = st.integers(1, PEERS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.names import free_name, shared_names
+from kakeya_fleet.fleet.views.names import free_name, shared_names
 
 
 @pytest.mark.parametrize(

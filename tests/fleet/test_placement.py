@@ -5,12 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.card import Card, ModelKind, ModelOffer, StepCost
-from fleet.errors import ModelNotFound, NoPlacement
-from fleet.liveness import Liveness
-from fleet.node_view import UNLIMITED_BYTES
-from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
-from fleet.plan import KvStrategy, Plan, PlanRequest, Rejection, RejectionReason, Transport
+from kakeya_fleet.fleet.cards.card import Card, ModelKind, ModelOffer, StepCost
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.errors import ModelNotFound, NoPlacement
+from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance, Measurements, NodeView, plan
+from kakeya_fleet.fleet.placement.plan import (
+    KvStrategy,
+    Plan,
+    PlanRequest,
+    Rejection,
+    RejectionReason,
+    Transport,
+)
+from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES
 
 MakeCard = Callable[..., Card]
 TINY = PlanRequest("tiny", kv_strategy=KvStrategy.SINK_WINDOW)

@@ -6,11 +6,11 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleet.card import Card, ModelKind, ModelOffer, Role, StepCost
-from fleet.errors import FleetError
-from fleet.liveness import Liveness
-from fleet.placement import MeasuredAcceptance, Measurements, NodeView, plan
-from fleet.plan import Plan, PlanRequest, RejectionReason
+from kakeya_fleet.fleet.cards.card import Card, ModelKind, ModelOffer, Role, StepCost
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance, Measurements, NodeView, plan
+from kakeya_fleet.fleet.placement.plan import Plan, PlanRequest, RejectionReason
 
 MakeCard = Callable[..., Card]
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.card import Card, ModelKind, ModelOffer, StepCost
-from fleet.liveness import Liveness
-from fleet.node_view import MeasuredAcceptance, Measurements, NodeView
-from fleet.placement import plan
-from fleet.plan import Plan, PlanRequest, Transport
+from kakeya_fleet.fleet.cards.card import Card, ModelKind, ModelOffer, StepCost
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.placement.placement import plan
+from kakeya_fleet.fleet.placement.plan import Plan, PlanRequest, Transport
+from kakeya_fleet.fleet.views.node_view import MeasuredAcceptance, Measurements, NodeView
 
 MakeCard = Callable[..., Card]
 TINY = PlanRequest("tiny")

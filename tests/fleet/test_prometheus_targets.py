@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.card import ArchiveOffer
-from fleet.liveness import Liveness
-from fleet.node_view import NodeView
-from fleet.prometheus_targets import targets
+from kakeya_fleet.fleet.cards.card import ArchiveOffer
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.views.node_view import NodeView
+from kakeya_fleet.fleet.views.prometheus_targets import targets
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.quantities import bytes_text, seconds_text
+from kakeya_fleet.fleet.quantities import bytes_text, seconds_text
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.liveness import Liveness, Rumour
-from fleet.reconciliation import (
+from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.membership.reconciliation import (
     MAX_CARDS_A_MESSAGE,
     MAX_WANTED_KEYS,
     missing_from,
     select,
 )
-from fleet.registry import Registry
-from fleet.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
+from kakeya_fleet.fleet.membership.registry import Registry
+from kakeya_fleet.fleet.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
 
 
 def registry_of(own: int, held: Iterable[tuple[int, int, int, Liveness]]) -> Registry:

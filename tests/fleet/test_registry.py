@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.card import SignedCard
-from fleet.card_rules import CardRule
-from fleet.errors import CardRejected, NodeNotFound
-from fleet.liveness import Liveness, Rumour
-from fleet.registry import Registry, RumourRule
-from fleet.signed_message import left_message
-from fleet.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
+from kakeya_fleet.fleet.cards.card import SignedCard
+from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.cards.rules import CardRule
+from kakeya_fleet.fleet.cards.signed_message import left_message
+from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
+from kakeya_fleet.fleet.membership.registry import Registry, RumourRule
+from kakeya_fleet.fleet.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
 
 OWN = 99
 

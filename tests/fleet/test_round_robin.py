@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.round_robin import RoundRobin
+from kakeya_fleet.fleet.membership.round_robin import RoundRobin
 
 
 @given(st.integers(1, 20), st.integers(0, 2**32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.seed_faults import (
+from kakeya_fleet.fleet.membership.seed_faults import (
     NOT_A_NODE,
     QUIET_SECONDS,
     REPEAT_SECONDS,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.acceptance_prior import ASSUMED_ACCEPTANCE, acceptance_of
-from fleet.card import ModelKind
-from fleet.session_acceptance import SessionAcceptance, over_sessions
+from kakeya_fleet.fleet.cards.card import ModelKind
+from kakeya_fleet.fleet.placement.acceptance_prior import ASSUMED_ACCEPTANCE, acceptance_of
+from kakeya_fleet.fleet.placement.session_acceptance import SessionAcceptance, over_sessions
 
 TRIED = st.floats(0.0, 500.0)
 SESSIONS = st.lists(

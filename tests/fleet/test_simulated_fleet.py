@@ -8,10 +8,16 @@ from random import Random
 
 import pytest
 
-from fleet.card import SignedCard
-from fleet.liveness import Liveness, Rumour
-from fleet.membership_events import Heard
-from fleet.simulated_fleet import NOW_UNIX, SimulatedFleet, SimulatedNode, signed, simulated_card
+from kakeya_fleet.fleet.cards.card import SignedCard
+from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.membership.events import Heard
+from kakeya_fleet.fleet.simulated_fleet import (
+    NOW_UNIX,
+    SimulatedFleet,
+    SimulatedNode,
+    signed,
+    simulated_card,
+)
 
 
 def rounds_to_all(fleet: SimulatedFleet, announced: SignedCard) -> float:

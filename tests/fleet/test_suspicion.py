@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.suspicion import Suspicion, suspicion_seconds
+from kakeya_fleet.fleet.membership.suspicion import Suspicion, suspicion_seconds
 
 
 def seconds(node_count: int, confirmation_count: int = 0, stretch: float = 1.0) -> float:

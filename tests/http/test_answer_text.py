@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from kakeya import Alternative, Tokens
 from kakeya.text import Detokenizer
-from node.http.answer_text import AnswerText, Piece
+from kakeya_fleet.node.http.answer_text import AnswerText, Piece
 
 END = 999
 

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
-from node.config import split_address
+from kakeya_fleet.node.config.config import split_address
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
 

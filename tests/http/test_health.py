@@ -7,7 +7,7 @@ import threading
 import aiohttp
 import pytest
 
-from node.http import vital_signs
+from kakeya_fleet.node.http import vital_signs
 
 
 async def health(address: str) -> tuple[int, dict]:

@@ -1,6 +1,6 @@
 import pytest
 
-from node.http.own_hosts import OwnHosts
+from kakeya_fleet.node.http.own_hosts import OwnHosts
 
 HOSTS = OwnHosts(["127.0.0.1", "mini-1", "llm.example", ""])
 

@@ -10,9 +10,9 @@ import pytest
 
 from kakeya import AsyncClient
 from kakeya.text import TextCodec
-from node.http.answering import End, Work, answer
-from node.http.completion_request import read_completion
-from node.http.usage import fleet_report
+from kakeya_fleet.node.http.answering import End, Work, answer
+from kakeya_fleet.node.http.completion_request import read_completion
+from kakeya_fleet.node.http.usage import fleet_report
 
 ROOT = Path(__file__).parents[2]
 

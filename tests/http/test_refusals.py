@@ -4,7 +4,7 @@ import pytest
 
 import kakeya
 from kakeya import KakeyaError
-from node.http.refusal import refusal_of
+from kakeya_fleet.node.http.refusal import refusal_of
 
 EXPECTED = {
     kakeya.ModelNotFound: 404,

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from kakeya import KvStrategy, Speculation
-from node.http.chat_request import read_chat
-from node.http.completion_request import read_completion
-from node.http.refusal import HttpRefusal
+from kakeya_fleet.node.http.chat_request import read_chat
+from kakeya_fleet.node.http.completion_request import read_completion
+from kakeya_fleet.node.http.refusal import HttpRefusal
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 TEXT = {"model": "m", "prompt": "hello"}

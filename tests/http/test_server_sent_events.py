@@ -3,7 +3,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.http.server_sent_events import DONE, KEEP_ALIVE, event
+from kakeya_fleet.node.http.server_sent_events import DONE, KEEP_ALIVE, event
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

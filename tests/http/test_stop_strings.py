@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.http.stop_strings import StopStrings
+from kakeya_fleet.node.http.stop_strings import StopStrings
 
 # Few letters, so that stop strings overlap with themselves and with each other.
 LETTERS = st.text("ab", max_size=24)

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from kakeya import AsyncClient
-from node.config import split_address
+from kakeya_fleet.node.config.config import split_address
 
 # Alone and without an end of its own: busy machines are slow to leave, not quick to finish.
 LONG = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.http.tool_calls import ToolCallReader
+from kakeya_fleet.node.http.tool_calls import ToolCallReader
 
 CALL = {"name": "weather", "arguments": {"city": "Oslo"}}
 HERMES = f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>"

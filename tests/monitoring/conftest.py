@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
-from node.metrics import NodeMetrics
-from node.metrics.tallied_histogram import TalliedHistogram
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.metrics.tallied_histogram import TalliedHistogram
 
 # A metric, and all that a selector in braces behind it says.
 _METRIC = re.compile(r"\b(kakeya_[a-z0-9_]+)(?:\{([^}]*)\})?")
@@ -101,6 +101,6 @@ def written_dashboard() -> str:
     root = Path(__file__).parents[2]
     sys.path.insert(0, str(root))
     try:
-        return importlib.import_module("scripts.grafana_dashboard").text()
+        return importlib.import_module("scripts.write.grafana_dashboard").text()
     finally:
         sys.path.remove(str(root))

@@ -81,4 +81,6 @@ def test_it_takes_any_prometheus(board, panels):
 
 
 def test_the_file_is_what_its_script_writes(written_dashboard):
-    assert FILE.read_text("utf-8") == written_dashboard, "run python -m scripts.grafana_dashboard"
+    assert FILE.read_text("utf-8") == written_dashboard, (
+        "run python -m scripts.write.grafana_dashboard"
+    )

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
-from node.agent import Agent
-from node.config import build
+from kakeya_fleet.node.app.agent import Agent
+from kakeya_fleet.node.config.config import build
 
 ASKS_FOR_OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;q=0.5"
 

@@ -26,13 +26,13 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from fleet.card import Accelerator, Card, SignedCard
-from node.agent import Agent
-from node.config import build
-from node.membership.card_wire import sign_card
-from node.membership.identity import Identity, load_or_create
-from node.metrics import NodeMetrics
-from node.rpc.listening import listen, make_server
+from kakeya_fleet.fleet.cards.card import Accelerator, Card, SignedCard
+from kakeya_fleet.node.app.agent import Agent
+from kakeya_fleet.node.config.config import build
+from kakeya_fleet.node.membership.card_wire import sign_card
+from kakeya_fleet.node.membership.identity import Identity, load_or_create
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.listening import listen, make_server
 
 # Long enough for two busy cores, short enough to fail inside a test's limit.
 PATIENCE_SECONDS = 60.0
@@ -260,8 +260,8 @@ async def start_agent(
 
 _AGENT = """
 import asyncio, json, sys
-from node.agent import run_agent
-from node.config import build
+from kakeya_fleet.node.app.agent import run_agent
+from kakeya_fleet.node.config.config import build
 print_event = lambda event: print(json.dumps(dict(event)), flush=True)
 sys.exit(asyncio.run(run_agent(build(json.loads(sys.argv[1]), {}), on_event=print_event)))
 """

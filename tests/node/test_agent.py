@@ -14,9 +14,15 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from engine.errors import ModelNotFound
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.errors import CloneYields, IdentityCorrupt, PortInUse, StateLocked, StateUnwritable
+from kakeya_fleet.engine.errors import ModelNotFound
+from kakeya_fleet.node.errors import (
+    CloneYields,
+    IdentityCorrupt,
+    PortInUse,
+    StateLocked,
+    StateUnwritable,
+)
 
 
 async def test_ready_says_where_and_who(start_agent, tmp_path, fleet_name):
@@ -273,8 +279,8 @@ async def test_a_full_disk_costs_a_running_node_only_its_refutation(
 
 _IMPORTS = """
 import asyncio, json, sys
-from node.agent import Agent
-from node.config import build
+from kakeya_fleet.node.app.agent import Agent
+from kakeya_fleet.node.config.config import build
 
 def on_event(event):
     if event["event"] == "ready":

@@ -6,9 +6,9 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from fleet.liveness import Liveness
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.membership.card_wire import signed_to_wire
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.node.membership.card_wire import signed_to_wire
 
 METHOD = "/kakeya.v1.CapabilityService/"
 

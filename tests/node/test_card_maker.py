@@ -1,14 +1,14 @@
 import pytest
 
-from fleet.card import Accelerator, ModelKind, ModelOffer, Role
-from fleet.card_rules import check_card
-from fleet.record import version_of
-from fleet.signed_message import card_message, left_message
-from node.errors import StateUnwritable
-from node.machine import Machine, host_id_of, machine, memory_free_bytes
-from node.membership.card_maker import CardFacts, CardMaker
-from node.membership.identity import verifies
-from node.state_directory import StateDirectory
+from kakeya_fleet.fleet.cards.card import Accelerator, ModelKind, ModelOffer, Role
+from kakeya_fleet.fleet.cards.rules import check_card
+from kakeya_fleet.fleet.cards.signed_message import card_message, left_message
+from kakeya_fleet.fleet.membership.record import version_of
+from kakeya_fleet.node.config.machine import Machine, host_id_of, machine, memory_free_bytes
+from kakeya_fleet.node.config.state_directory import StateDirectory
+from kakeya_fleet.node.errors import StateUnwritable
+from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
+from kakeya_fleet.node.membership.identity import verifies
 
 NGRAM = ModelOffer("ngram", Role.PROPOSER, ModelKind.NGRAM)
 

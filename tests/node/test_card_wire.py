@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.card import ArchiveOffer, ModelKind, ModelOffer, Role, StepCost
-from fleet.card_rules import CardRule
-from fleet.errors import CardRejected
 from kakeya.v1 import capability_pb2
-from node.membership.card_wire import (
+from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelKind, ModelOffer, Role, StepCost
+from kakeya_fleet.fleet.cards.rules import CardRule
+from kakeya_fleet.fleet.errors import CardRejected
+from kakeya_fleet.node.membership.card_wire import (
     card_from_wire,
     card_to_wire,
     offer_from_wire,
@@ -18,7 +18,7 @@ from node.membership.card_wire import (
     signed_from_wire,
     signed_to_wire,
 )
-from node.membership.identity import verifies
+from kakeya_fleet.node.membership.identity import verifies
 
 OFFER = ModelOffer(
     model_id="tiny",

@@ -3,8 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from node.config import Config, answerable, build, is_loopback, join_address, split_address
-from node.errors import BadConfig, InsecureBind, LoopbackBind
+from kakeya_fleet.node.config.config import (
+    Config,
+    answerable,
+    build,
+    is_loopback,
+    join_address,
+    split_address,
+)
+from kakeya_fleet.node.errors import BadConfig, InsecureBind, LoopbackBind
 
 
 @pytest.fixture

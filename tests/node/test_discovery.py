@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from node.membership.discovery import Announcement, Discovery
-from node.membership.network import addresses_of, multicast_fault
+from kakeya_fleet.node.membership.discovery import Announcement, Discovery
+from kakeya_fleet.node.membership.network import addresses_of, multicast_fault
 
 ONE, OTHER = "aa" * 32, "bb" * 32
 

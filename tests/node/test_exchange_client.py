@@ -7,12 +7,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from fleet.exchange import ExchangeMessage
-from fleet.membership_events import ProbeOutcome
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.membership.exchange_client import ExchangeClient, Unanswered
-from node.membership.peers import Peers
-from node.rpc.listening import listen, make_server
+from kakeya_fleet.fleet.membership.events import ProbeOutcome
+from kakeya_fleet.fleet.membership.exchange import ExchangeMessage
+from kakeya_fleet.node.membership.exchange_client import ExchangeClient, Unanswered
+from kakeya_fleet.node.membership.peers import Peers
+from kakeya_fleet.node.rpc.listening import listen, make_server
 
 MESSAGE = ExchangeMessage("ab" * 32, bytes(32), (), ())
 

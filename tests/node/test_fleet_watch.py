@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from fleet.liveness import Liveness
-from node.membership.fleet_watch import WATCH_QUEUE, FleetWatch, NodeState, Removed
-from node.rpc.refusals import WatcherTooSlow
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.node.membership.fleet_watch import WATCH_QUEUE, FleetWatch, NodeState, Removed
+from kakeya_fleet.node.rpc.refusals import WatcherTooSlow
 
 
 def state(number: int) -> NodeState:

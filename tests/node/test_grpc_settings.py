@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.rpc.grpc_settings import client_options
+from kakeya_fleet.node.rpc.grpc_settings import client_options
 
 
 def with_(**changes: int) -> tuple[tuple[str, int], ...]:

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from node.errors import IdentityCorrupt, StateExposed
-from node.membership.identity import load_or_create, verifies
+from kakeya_fleet.node.errors import IdentityCorrupt, StateExposed
+from kakeya_fleet.node.membership.identity import load_or_create, verifies
 
 
 @pytest.fixture

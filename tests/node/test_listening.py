@@ -3,8 +3,8 @@ import time
 
 import pytest
 
-from node.errors import PortInUse
-from node.rpc.listening import listen, make_server
+from kakeya_fleet.node.errors import PortInUse
+from kakeya_fleet.node.rpc.listening import listen, make_server
 
 
 async def test_a_port_in_use_is_named_at_once():

@@ -4,7 +4,7 @@ import logging
 import pytest
 import structlog
 
-from node.log import configure_log
+from kakeya_fleet.node.config.log import configure_log
 
 
 @pytest.fixture(autouse=True)

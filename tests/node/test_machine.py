@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node import machine as described
+from kakeya_fleet.node.config import machine as described
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from prometheus_client import CollectorRegistry, Histogram, Metric
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
-from engine.generation_report import DropReason, StopReason
-from node.metrics import NodeMetrics, exposition
-from node.metrics.tallied_histogram import TalliedHistogram
-from node.sessions.observer import Outcome
+from kakeya_fleet.engine.speculation.generation_report import DropReason, StopReason
+from kakeya_fleet.node.metrics import NodeMetrics, exposition
+from kakeya_fleet.node.metrics.tallied_histogram import TalliedHistogram
+from kakeya_fleet.node.roles.verifier.observer import Outcome
 
 
 def names(metrics: NodeMetrics) -> set[str]:

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from node.capability_service import _is_of_this_machine
-from node.membership import network
-from node.membership.network import addresses_of, is_own_address
+from kakeya_fleet.node.app.capability_service import _is_of_this_machine
+from kakeya_fleet.node.membership import network
+from kakeya_fleet.node.membership.network import addresses_of, is_own_address
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,8 @@
 """Samples, and what of a report people notice."""
 
 from kakeya.v1 import capability_pb2 as wire
-from node.watching.meaning import meaning
-from node.watching.node_sample import (
+from kakeya_fleet.node.watch.meaning import meaning
+from kakeya_fleet.node.watch.node_sample import (
     KEPT_SECONDS,
     Levels,
     SampleRing,

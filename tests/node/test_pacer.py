@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.watching.pacer import Pacer
+from kakeya_fleet.node.watch.pacer import Pacer
 
 steps = st.lists(
     st.tuples(

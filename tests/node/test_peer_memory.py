@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from node.membership.peer_memory import PeerMemory
-from node.state_directory import StateDirectory
+from kakeya_fleet.node.config.state_directory import StateDirectory
+from kakeya_fleet.node.membership.peer_memory import PeerMemory
 
 ADDRESS = "127.0.0.1:7101"
 

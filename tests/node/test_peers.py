@@ -1,7 +1,7 @@
 import grpc.aio
 import pytest
 
-from node.membership.peers import Peers
+from kakeya_fleet.node.membership.peers import Peers
 
 
 @pytest.fixture

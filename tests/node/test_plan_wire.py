@@ -2,10 +2,18 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from fleet.plan import ArchiveRange, Placement, Plan, Rejection, RejectionReason, Transport, Trial
 from kakeya import wire as sdk_wire
 from kakeya.v1 import placement_pb2
-from node.planning.plan_wire import plan_to_wire
+from kakeya_fleet.fleet.placement.plan import (
+    ArchiveRange,
+    Placement,
+    Plan,
+    Rejection,
+    RejectionReason,
+    Transport,
+    Trial,
+)
+from kakeya_fleet.node.planning.plan_wire import plan_to_wire
 
 VERIFIER = Placement("aa", "mini-1", "10.0.0.1:1", "tiny")
 PROPOSER = Placement("bb", "mini-2", "10.0.0.2:1", "ngram")

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-import node.running_node
-from fleet.card_rules import check_card
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from node.links.roads.ring_probe import RingProbe
+from kakeya_fleet.fleet.cards.rules import check_card
+from kakeya_fleet.node.links.roads.ring_probe import RingProbe
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import grpc.aio
 import pytest
 
 from kakeya import AsyncClient, DeadlineExceeded, NodeUnreachable
-from node.membership.seed_diagnosis import Presence, diagnose, look
-from node.membership.seed_watch import SeedWatch
-from node.watching.event_log import EventKind, EventLog
+from kakeya_fleet.node.membership.seed_diagnosis import Presence, diagnose, look
+from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.watch.event_log import EventKind, EventLog
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from node.errors import IncarnationCorrupt, StateExposed, StateLocked, StateUnwritable
-from node.state_directory import StateDirectory, default_state, write_durable
+from kakeya_fleet.node.config.state_directory import StateDirectory, default_state, write_durable
+from kakeya_fleet.node.errors import IncarnationCorrupt, StateExposed, StateLocked, StateUnwritable
 
 
 @pytest.fixture

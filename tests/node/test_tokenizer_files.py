@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.digests import tokenizer_digest
 from kakeya.text import TextCodec
 from kakeya.tokenizer_cache import AnnouncedFile, AnnouncedTokenizer
 from kakeya.tokenizer_folder import TOKENIZER_FILES, read_files
-from node.rpc.refusals import TokenizerNotFound
-from node.sessions.tokenizer_files import CHUNK_BYTES, tokenizer_messages
+from kakeya_fleet.engine.models.digests import tokenizer_digest
+from kakeya_fleet.node.roles.verifier.tokenizer_files import CHUNK_BYTES, tokenizer_messages
+from kakeya_fleet.node.rpc.refusals import TokenizerNotFound
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
 

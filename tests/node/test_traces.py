@@ -10,14 +10,14 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 
 from kakeya.v1 import runtime_pb2, runtime_pb2_grpc
-from node.config import build
-from node.errors import BadConfig
-from node.metrics import NodeMetrics
-from node.tracing import starting
-from node.tracing.session_traces import SessionTraces
-from node.tracing.starting import TracesExtraMissing, start_traces, traces_url
-from node.tracing.trace_export import MOST_WAITING, TraceExport
-from node.tracing.traced import TracedGeneration, TracedSession
+from kakeya_fleet.node.config.config import build
+from kakeya_fleet.node.errors import BadConfig
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.tracing import starting
+from kakeya_fleet.node.tracing.session_traces import SessionTraces
+from kakeya_fleet.node.tracing.starting import TracesExtraMissing, start_traces, traces_url
+from kakeya_fleet.node.tracing.trace_export import MOST_WAITING, TraceExport
+from kakeya_fleet.node.tracing.traced import TracedGeneration, TracedSession
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PROMPT = [index * 7 % 90 for index in range(40)]

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.watching.doings import Doings
-from node.watching.event_log import EventKind, EventLog
-from node.watching.latest_rate import LatestRate, remaining_seconds
-from node.watching.model_transfer import ModelTransfer
-from node.watching.transfers import MOST_TRANSFERS, TransferKind, Transfers, TransferState
+from kakeya_fleet.node.watch.doings import Doings
+from kakeya_fleet.node.watch.event_log import EventKind, EventLog
+from kakeya_fleet.node.watch.latest_rate import LatestRate, remaining_seconds
+from kakeya_fleet.node.watch.model_transfer import ModelTransfer
+from kakeya_fleet.node.watch.transfers import MOST_TRANSFERS, TransferKind, Transfers, TransferState
 
 
 class Clock:

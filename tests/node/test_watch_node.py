@@ -10,15 +10,15 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from engine.errors import ModelNotFound
 from kakeya.v1 import capability_pb2, capability_pb2_grpc, runtime_pb2, runtime_pb2_grpc
-from node.metrics import NodeMetrics
-from node.rpc.refusals import WatcherTooSlow
-from node.watching.doings import Doings
-from node.watching.event_log import EventKind
-from node.watching.node_sample import Levels, Totals
-from node.watching.node_watch import NODE_QUEUE, NodeWatch
-from node.watching.transfers import TransferKind
+from kakeya_fleet.engine.errors import ModelNotFound
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.refusals import WatcherTooSlow
+from kakeya_fleet.node.watch.doings import Doings
+from kakeya_fleet.node.watch.event_log import EventKind
+from kakeya_fleet.node.watch.node_sample import Levels, Totals
+from kakeya_fleet.node.watch.node_watch import NODE_QUEUE, NodeWatch
+from kakeya_fleet.node.watch.transfers import TransferKind
 
 
 class Node:

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from node.links.contract import RoadKind
-from node.links.roads.contract import RoadFailed, Terms
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.roads.contract import RoadFailed, Terms
 
 Fate = str
 """What happens to a tensor's bytes.

@@ -9,18 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
-from engine.restoration.contract import EvictedStore
-from engine.restoration.shape import EvictedShape
 from kakeya.v1 import tensor_pb2 as wire
-from node.archive.archives import Archive, Archives
-from node.archive.kv_fetch_link import FetchWatch, KvLinkSource
-from node.archive.kv_reads import KvReads
-from node.archive.opening import Opening
-from node.archive.restorer_fault import RestorerFault
-from node.links.contract import LinkClosed
-from node.links.wire_tensor import WireTensor
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.node.links.contract import LinkClosed
+from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.roles.archive.archives import Archive, Archives
+from kakeya_fleet.node.roles.archive.kv_fetch_link import FetchWatch, KvLinkSource
+from kakeya_fleet.node.roles.archive.kv_reads import KvReads
+from kakeya_fleet.node.roles.archive.opening import Opening
+from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 
 SECONDS = 5.0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from node.groups import rank_starting
-from node.groups.group_settings import GroupLimits, GroupSource
-from node.groups.running_group import RunningGroup
+from kakeya_fleet.node.roles.groups import rank_starting
+from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
+from kakeya_fleet.node.roles.groups.running_group import RunningGroup
 
 
 def say(line: str) -> None:

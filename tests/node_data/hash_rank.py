@@ -13,9 +13,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from engine.errors import ArchitectureUnsupported
-from engine.model_folder import ModelFolder
-from node.groups import rank_process
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.node.roles.groups import rank_process
 
 
 def _hash_verifier():

@@ -8,16 +8,24 @@ from types import TracebackType
 
 import grpc.aio
 
-from fleet.card import Accelerator, ArchiveOffer, Card, ModelKind, ModelOffer, Role, StepCost
-from fleet.errors import NodeNotFound
-from fleet.liveness import Liveness
-from fleet.placement import NodeView
 from kakeya.v1 import proposer_pb2_grpc
-from node.links.roads.contract import RoadBuilder
-from node.metrics import NodeMetrics
-from node.roles import Roles, RoleSettings
-from node.rpc.error_interceptor import ErrorInterceptor
-from node.rpc.grpc_settings import client_options, server_options
+from kakeya_fleet.fleet.cards.card import (
+    Accelerator,
+    ArchiveOffer,
+    Card,
+    ModelKind,
+    ModelOffer,
+    Role,
+    StepCost,
+)
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.errors import NodeNotFound
+from kakeya_fleet.fleet.placement.placement import NodeView
+from kakeya_fleet.node.app.roles import Roles, RoleSettings
+from kakeya_fleet.node.links.roads.contract import RoadBuilder
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
+from kakeya_fleet.node.rpc.grpc_settings import client_options, server_options
 
 SETTINGS = RoleSettings(kv_budget_bytes=64 << 20, draft_deadline_seconds=1.0)
 ROUND_TRIP_SECONDS = 2e-4

@@ -33,7 +33,7 @@ def ranks_of(pid: int | None = None) -> list[psutil.Process]:
     for child in psutil.Process(pid).children(recursive=True):
         try:
             words = " ".join(child.cmdline())
-            if "hash_rank" in words or "node.groups.rank_process" in words:
+            if "hash_rank" in words or "kakeya_fleet.node.roles.groups.rank_process" in words:
                 found.append((int(child.environ()["KAKEYA_GROUP_RANK"]), child))
         except psutil.Error:
             continue

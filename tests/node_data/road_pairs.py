@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-CHILD = "engine.backends.mlx_ring.ring_child"
+CHILD = "kakeya_fleet.engine.backends.mlx_ring.ring_child"
 PATIENCE_SECONDS = 20.0
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from node.planning.acceptance_ledger import KEPT_SECONDS, RECENT_SESSIONS, AcceptanceLedger
+from kakeya_fleet.node.planning.acceptance_ledger import (
+    KEPT_SECONDS,
+    RECENT_SESSIONS,
+    AcceptanceLedger,
+)
 
 PAIR = ("verifier", "proposer")
 

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
-from fleet.card import ArchiveOffer
-from fleet.liveness import Liveness
-from fleet.node_view import NodeView
-from fleet.simulated_fleet import simulated_card
-from node.archive.answer_waits import ANSWERS_KEPT, LEAST_ANSWERS, AnswerWaits
+from kakeya_fleet.fleet.cards.card import ArchiveOffer
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.simulated_fleet import simulated_card
+from kakeya_fleet.fleet.views.node_view import NodeView
+from kakeya_fleet.node.roles.archive.answer_waits import ANSWERS_KEPT, LEAST_ANSWERS, AnswerWaits
 
 
 class Fleet:

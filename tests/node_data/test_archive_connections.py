@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
-from node.archive import data_server
-from node.archive.archive_server import ArchiveServer
-from node.archive.archives import Archives
-from node.archive.opening import Opening, opening_to_wire
-from node.metrics import NodeMetrics
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.archive import data_server
+from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
+from kakeya_fleet.node.roles.archive.archives import Archives
+from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 ATTACH, DEPOSIT, QUERIES, FORK, RESERVE, COMPLETE, CARRY = 1, 2, 3, 4, 5, 6, 7

@@ -12,14 +12,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from engine.errors import RestorerLost
-from engine.restoration.contract import EvictedQueries
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from node.archive.data_connection import DataConnection, OpenConnections
-from node.archive.data_frames import Closed, Frame, FrameReader, Kind, header
-from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
-from node.archive.restorer_fault import RestorerFault
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.node.roles.archive.data_connection import DataConnection, OpenConnections
+from kakeya_fleet.node.roles.archive.data_frames import Closed, Frame, FrameReader, Kind, header
+from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
+from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 DEADLINE_SECONDS = 0.3

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from engine.errors import RestorerRefused
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
 from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1 import placement_pb2, tensor_pb2
-from node.archive.opening import Opening, opening_from_wire, opening_to_wire
-from node.role_spec import BadRoleSpec, archive_bytes
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import RestorerRefused
+from kakeya_fleet.node.config.role_spec import BadRoleSpec, archive_bytes
+from kakeya_fleet.node.roles.archive.opening import Opening, opening_from_wire, opening_to_wire
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import RestorerLost
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from node.archive.data_connection import OpenConnections
-from node.archive.data_frames import Closed, FrameReader, Kind, header
-from node.archive.patience import LEAST_ANSWERS, LEAST_SECONDS, Patience
-from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
-from node.archive.restorer_fault import RestorerFault
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
+from kakeya_fleet.node.roles.archive.data_frames import Closed, FrameReader, Kind, header
+from kakeya_fleet.node.roles.archive.patience import LEAST_ANSWERS, LEAST_SECONDS, Patience
+from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
+from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 MOST_SECONDS = 6.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node.archive import vigil
-from node.archive.vigil import ASLEEP_WAITS, Vigil
+from kakeya_fleet.node.roles.archive import vigil
+from kakeya_fleet.node.roles.archive.vigil import ASLEEP_WAITS, Vigil
 
 
 class Core:

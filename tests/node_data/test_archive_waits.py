@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from kakeya.v1 import placement_pb2, placement_pb2_grpc, runtime_pb2
-from node.archive.answer_waits import LEAST_ANSWERS
+from kakeya_fleet.node.roles.archive.answer_waits import LEAST_ANSWERS
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,20 +11,20 @@ import grpc
 import numpy as np
 import pytest
 
-from engine.errors import OutOfKvMemory, RestorerLost
-from engine.restoration.contract import EvictedKeysValues
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
 from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
-from node.archive.archive_server import ArchiveServer
-from node.archive.archives import ATTACH_SECONDS, Archives
-from node.archive.data_connection import OpenConnections
-from node.archive.opening import Opening, opening_to_wire
-from node.archive.remote_store import ArchiveWay, RemoteEvictedStore
-from node.archive.restorer_fault import RestorerFault, error_info
-from node.metrics import NodeMetrics
-from node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedKeysValues
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
+from kakeya_fleet.node.roles.archive.archives import ATTACH_SECONDS, Archives
+from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
+from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
+from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
+from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, error_info
+from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 

@@ -13,11 +13,11 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from fleet.liveness import Liveness
 from kakeya.v1 import placement_pb2, runtime_pb2
-from node.archive.kv_reads import KvReading, KvReads
-from node.archive.session_restorers import RestorerSettings
-from node.rpc.refusals import LinkUnsupported
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.node.roles.archive.kv_reads import KvReading, KvReads
+from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
+from kakeya_fleet.node.rpc.refusals import LinkUnsupported
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 FULL = placement_pb2.KV_STRATEGY_FULL

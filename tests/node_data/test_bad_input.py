@@ -16,7 +16,7 @@ from kakeya.v1 import (
     proposer_pb2_grpc,
     runtime_pb2,
 )
-from node.rpc.grpc_settings import DATA_MESSAGE_BYTES
+from kakeya_fleet.node.rpc.grpc_settings import DATA_MESSAGE_BYTES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine.errors import DraftFaultKind
-from engine.speculation.breaker import Breaker
-from node.sessions.breaker_book import BreakerBook
+from kakeya_fleet.engine.errors import DraftFaultKind
+from kakeya_fleet.engine.speculation.breaker import Breaker
+from kakeya_fleet.node.roles.verifier.breaker_book import BreakerBook
 
 KEY = ("node", "ngram")
 

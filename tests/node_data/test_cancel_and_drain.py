@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from engine.errors import InvariantViolated
 from kakeya.v1 import runtime_pb2
-from node.sessions.runtime_wire import session_spec_from_wire
+from kakeya_fleet.engine.errors import InvariantViolated
+from kakeya_fleet.node.roles.verifier.runtime_wire import session_spec_from_wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -127,7 +127,7 @@ async def test_a_broken_promise_ends_the_session_and_is_counted(client, verifier
     def broken(*_arguments):
         raise InvariantViolated("the cache lost a token", invariant="history_cache_agreement")
 
-    monkeypatch.setattr("engine.invariants.check_agreement", broken)
+    monkeypatch.setattr("kakeya_fleet.engine.invariants.check_agreement", broken)
     request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=4)
     refusal = await client.refusal("Generate", request)
     assert refusal.code == grpc.StatusCode.FAILED_PRECONDITION
@@ -147,7 +147,7 @@ async def test_an_unexpected_failure_is_internal_without_its_text(client, verifi
     def broken(*_arguments, **_named):
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr("engine.session.Session.append", broken)
+    monkeypatch.setattr("kakeya_fleet.engine.sessions.session.Session.append", broken)
     request = runtime_pb2.AppendTokensRequest(session_id=session, token_ids=[1])
     refusal = await client.refusal("AppendTokens", request)
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_ERROR")
@@ -238,7 +238,7 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     await client.append(session, PROMPT * 3)
     tokens = (await client.generate(session, 40)).token_ids
     await calls.until(lambda: proposer.roles.load_numbers().draft_stream_count == 1)
-    monkeypatch.setattr("node.sessions.session_desk.REST_SECONDS", 0.0)
+    monkeypatch.setattr("kakeya_fleet.node.roles.verifier.session_desk.REST_SECONDS", 0.0)
     verifier.roles._services.desk.sweep()
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
     again = await client.generate(session, 40)
@@ -300,7 +300,7 @@ async def test_a_fork_that_finds_a_broken_promise_is_counted(client, verifier, m
     def broken(*_arguments):
         raise InvariantViolated("the cache grew", invariant="bounded_kv_memory")
 
-    monkeypatch.setattr("engine.invariants.check_memory", broken)
+    monkeypatch.setattr("kakeya_fleet.engine.invariants.check_memory", broken)
     refusal = await client.refusal(
         "ForkSession", runtime_pb2.ForkSessionRequest(session_id=session)
     )

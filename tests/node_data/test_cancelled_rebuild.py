@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from node.archive import archive_ways
-from node.archive.archive_ways import ArchiveWays, OpenedArchive
-from node.archive.opening import Opening
-from node.archive.session_restorer import RestorerChoice, SessionRestorer
-from node.archive.session_restorers import Restorers, RestorerSettings
-from node.metrics import NodeMetrics
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.archive import archive_ways
+from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays, OpenedArchive
+from kakeya_fleet.node.roles.archive.opening import Opening
+from kakeya_fleet.node.roles.archive.session_restorer import RestorerChoice, SessionRestorer
+from kakeya_fleet.node.roles.archive.session_restorers import Restorers, RestorerSettings
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 

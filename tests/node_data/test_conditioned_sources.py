@@ -11,26 +11,26 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from engine.errors import DraftFailed, DraftFaultKind
-from engine.feature_encoder import ContextEncoder, EncoderWeights
-from engine.feature_window import FeatureWindow
-from engine.history import History
-from engine.proposers.contract import Draft
-from engine.proposers.info import ProposerInfo
-from engine.proposers.local_source import LocalDraftSource
-from fleet.card import ModelKind, ModelOffer, Role
 from kakeya.v1 import proposer_pb2, proposer_pb2_grpc, tensor_pb2_grpc
-from node.drafting.proposer_loading import proposer_offer
-from node.drafting.proposer_service import ProposerServicer
-from node.drafting.remote_draft import RemoteDraftSource
-from node.drafting.served_proposer import ServedProposer
-from node.links.encoder_fetch import ProposerAddress
-from node.links.feature_sender import FeatureSender
-from node.links.link_table import LinkTable
-from node.links.tensor_service import ConditionedProposer, TensorServicer
-from node.links.wire_tensor import BFLOAT16, FLOAT32
-from node.metrics import NodeMetrics
-from node.rpc.error_interceptor import ErrorInterceptor
+from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.sessions.feature_window import FeatureWindow
+from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.node.links.encoder_fetch import ProposerAddress
+from kakeya_fleet.node.links.feature_sender import FeatureSender
+from kakeya_fleet.node.links.link_table import LinkTable
+from kakeya_fleet.node.links.tensor_service import ConditionedProposer, TensorServicer
+from kakeya_fleet.node.links.wire_tensor import BFLOAT16, FLOAT32
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.proposer.proposer_loading import proposer_offer
+from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
+from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
+from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
+from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,18 +7,18 @@ import threading
 
 import pytest
 
-from engine.errors import BadParameters
-from engine.proposers.contract import Draft
-from engine.proposers.local_source import LocalDraftSource
-from engine.proposers.ngram import NgramProposer
-from fleet.card import ModelKind, ModelOffer, Role
 from kakeya.v1 import proposer_pb2
-from node.drafting.draft_session import MAX_WAITING, DraftSession, propose_once
-from node.drafting.proposer_service import ProposerServicer
-from node.drafting.served_proposer import ServedProposer, run_in_thread
-from node.metrics import NodeMetrics
-from node.rpc.refusals import TokenizerDiffers
-from node.sessions.worker import ModelWorker
+from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.proposer.draft_session import MAX_WAITING, DraftSession, propose_once
+from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
+from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer, run_in_thread
+from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
 
 OPENING = proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=[1, 2, 3] * 4)
 

@@ -10,12 +10,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from engine.errors import DraftFailed, DraftFaultKind
-from engine.history import History
-from engine.proposers.local_source import LocalDraftSource
-from engine.proposers.ngram import NgramProposer
 from kakeya.v1 import proposer_pb2, proposer_pb2_grpc
-from node.drafting.remote_draft import RemoteDraftSource
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -391,7 +391,7 @@ async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stu
 
 
 async def test_a_stream_that_never_opens_is_ended(stub, calls, proposer, monkeypatch):
-    monkeypatch.setattr("node.drafting.proposer_service.OPENING_SECONDS", 0.2)
+    monkeypatch.setattr("kakeya_fleet.node.roles.proposer.proposer_service.OPENING_SECONDS", 0.2)
     call = stub.Draft(timeout=10)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call.read()

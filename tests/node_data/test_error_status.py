@@ -6,18 +6,18 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
-from engine.errors import (
+from kakeya_fleet.engine.errors import (
     EngineError,
     GroupLost,
     HistoryLengthMismatch,
     ModelUnusable,
     OutOfKvMemory,
 )
-from fleet.errors import FleetError
-from node.errors import BadConfig
-from node.rpc.error_reasons import REASONS
-from node.rpc.error_status import error_status, status_code
-from node.rpc.refusals import Draining, ForkBeyondHistory, Refusal
+from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.node.errors import BadConfig
+from kakeya_fleet.node.rpc.error_reasons import REASONS
+from kakeya_fleet.node.rpc.error_status import error_status, status_code
+from kakeya_fleet.node.rpc.refusals import Draining, ForkBeyondHistory, Refusal
 
 
 def descendants(kind):

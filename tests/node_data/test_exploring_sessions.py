@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.speculation.contest import FIRST_TRIAL_AT
-from fleet.plan import Placement, Trial
+from kakeya_fleet.engine.speculation.contest import FIRST_TRIAL_AT
+from kakeya_fleet.fleet.placement.plan import Placement, Trial
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from engine.speculation.breaker import BAD_BLOCKS_TO_OPEN
-from fleet.liveness import Liveness
-from fleet.plan import Placement, Trial
 from kakeya.v1 import runtime_pb2
-from node.links.feature_sender import FeatureStream
-from node.links.tensor_chunks import fill_chunk
+from kakeya_fleet.engine.speculation.breaker import BAD_BLOCKS_TO_OPEN
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.placement.plan import Placement, Trial
+from kakeya_fleet.node.links.feature_sender import FeatureStream
+from kakeya_fleet.node.links.tensor_chunks import fill_chunk
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -219,7 +219,7 @@ async def test_corrupt_vectors_are_sent_again_and_cost_nothing(
         sent += 1
         chunk.crc32c ^= sent % 3 == 2
 
-    monkeypatch.setattr("node.links.tensor_sender.fill_chunk", spoilt)
+    monkeypatch.setattr("kakeya_fleet.node.links.tensor_sender.fill_chunk", spoilt)
     before = proposer.metric("kakeya_tensors_refused_total", fault="corrupt")
     session = await paired(client)
     stream = await client.generate(session, TOKENS)

@@ -7,11 +7,11 @@ import asyncio
 import numpy as np
 import pytest
 
-from node.links.feature_inbox import FEATURES, FeatureInbox
-from node.links.link_table import LinkTable
-from node.links.refused_tensor import RefusedTensor, TensorFault
-from node.links.wire_tensor import BFLOAT16, WireTensor, from_floats
-from node.rpc.refusals import TooManyLinks
+from kakeya_fleet.node.links.feature_inbox import FEATURES, FeatureInbox
+from kakeya_fleet.node.links.link_table import LinkTable
+from kakeya_fleet.node.links.refused_tensor import RefusedTensor, TensorFault
+from kakeya_fleet.node.links.wire_tensor import BFLOAT16, WireTensor, from_floats
+from kakeya_fleet.node.rpc.refusals import TooManyLinks
 
 WIDTH = 4
 

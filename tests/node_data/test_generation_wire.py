@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from engine.errors import BadParameters
-from engine.generation_report import Committed
-from engine.logit_bias import LogitBias
-from engine.sampling import SamplingParameters
-from engine.verifier import VerifierInfo
 from kakeya.v1 import runtime_pb2
-from node.sessions.report_wire import committed_to_wire
-from node.sessions.runtime_wire import generation_spec_from_wire
+from kakeya_fleet.engine.contracts.verifier import VerifierInfo
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sampling.logit_bias import LogitBias
+from kakeya_fleet.engine.speculation.generation_report import Committed
+from kakeya_fleet.node.roles.verifier.report_wire import committed_to_wire
+from kakeya_fleet.node.roles.verifier.runtime_wire import generation_spec_from_wire
 
 INFO = VerifierInfo(
     model_id="m",

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from engine.group.messages import Message, encode
-from node.groups import group_members, rank_process
-from node.groups.group_errors import GroupNotStarted
-from node.groups.group_members import Gathering
-from node.groups.launching import Launch, Processes
-from node.groups.rank_environment import RankEnvironment
-from node.groups.rank_proof import Purpose
+from kakeya_fleet.engine.group.messages import Message, encode
+from kakeya_fleet.node.roles.groups import group_members, rank_process
+from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
+from kakeya_fleet.node.roles.groups.group_members import Gathering
+from kakeya_fleet.node.roles.groups.launching import Launch, Processes
+from kakeya_fleet.node.roles.groups.rank_environment import RankEnvironment
+from kakeya_fleet.node.roles.groups.rank_proof import Purpose
 
 NONCE = b"n" * 32
 PORTS = Message({"ports": [20_001]})

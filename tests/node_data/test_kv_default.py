@@ -11,11 +11,11 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from engine.errors import RestorerRefused
-from fleet.liveness import Liveness
 from kakeya.v1 import placement_pb2, placement_pb2_grpc, runtime_pb2
-from node.archive.archives import Archives
-from node.archive.session_restorers import RestorerSettings
+from kakeya_fleet.engine.errors import RestorerRefused
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.node.roles.archive.archives import Archives
+from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 SINK_WINDOW = placement_pb2.KV_STRATEGY_SINK_WINDOW

@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.errors import RestorerLost
-from engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
-from engine.restoration.keys_values_source import KvRead
-from engine.restoration.shape import EvictedShape
 from kakeya.v1 import tensor_pb2 as wire
-from node.archive import kv_reads
-from node.archive.kv_read_wire import reads_to_wire, refusal_from_wire
-from node.archive.restorer_fault import RestorerFault
-from node.links.contract import LinkClosed
-from node.links.wire_tensor import WireTensor
-from node.rpc.refusals import ArchiveNotFound
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
+from kakeya_fleet.engine.restoration.keys_values_source import KvRead
+from kakeya_fleet.node.links.contract import LinkClosed
+from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.roles.archive import kv_reads
+from kakeya_fleet.node.roles.archive.kv_read_wire import reads_to_wire, refusal_from_wire
+from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
+from kakeya_fleet.node.rpc.refusals import ArchiveNotFound
 
 SECONDS = 5.0
 

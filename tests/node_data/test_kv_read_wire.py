@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.restoration.keys_values_source import KvRead
 from kakeya.v1 import tensor_pb2 as wire
-from node.archive.kv_read_wire import (
+from kakeya_fleet.engine.restoration.keys_values_source import KvRead
+from kakeya_fleet.node.roles.archive.kv_read_wire import (
     MOST_REFUSAL_BYTES,
     BadRead,
     piece_from_wire,

@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 
 from kakeya.v1 import placement_pb2, runtime_pb2
-from node.links.contract import RoadKind
-from node.links.roads.contract import Road, RoadFailed, RoadPlan, Terms
-from node.links.roads.ring_probe import RingProbe
-from node.links.roads.ring_road import RingRoads
-from node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, RoadPlan, Terms
+from kakeya_fleet.node.links.roads.ring_probe import RingProbe
+from kakeya_fleet.node.links.roads.ring_road import RingRoads
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
 PROMPT = [(7 * index + index // 11) % 96 for index in range(700)]
 MAX_TOKENS = 24

@@ -9,9 +9,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from node.links.delivery import CHUNKS, MOST_CORRUPT_TIMES, MOST_TENSORS, Arrivals, Outbox
-from node.links.wire_tensor import WireTensor
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.delivery import (
+    CHUNKS,
+    MOST_CORRUPT_TIMES,
+    MOST_TENSORS,
+    Arrivals,
+    Outbox,
+)
+from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 BUDGET = 100
 

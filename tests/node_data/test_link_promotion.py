@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.links.contract import RoadKind
-from node.links.link_limits import LARGE_BYTES
-from node.links.link_log import ChangeCause
-from node.links.promotion import (
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.link_limits import LARGE_BYTES
+from kakeya_fleet.node.links.link_log import ChangeCause
+from kakeya_fleet.node.links.promotion import (
     FIRST_PAUSE_SECONDS,
     IDLE_SECONDS,
     IN_A_ROW,
@@ -20,7 +20,7 @@ from node.links.promotion import (
     LinkMode,
     Promotion,
 )
-from node.links.road_trial import SAMPLES, RoadTrial, Verdict
+from kakeya_fleet.node.links.road_trial import SAMPLES, RoadTrial, Verdict
 
 LOCAL, RING, GRPC = RoadKind.LOCAL, RoadKind.RING, RoadKind.GRPC
 LARGE = 1 << 20

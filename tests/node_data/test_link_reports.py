@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from kakeya.v1 import placement_pb2, runtime_pb2
 from kakeya.v1 import tensor_pb2 as wire
-from node.links import used_road
-from node.links.contract import LinkPurpose, RoadKind
-from node.links.link_log import ChangeCause, LinkChange, LinkLog
-from node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links import used_road
+from kakeya_fleet.node.links.contract import LinkPurpose, RoadKind
+from kakeya_fleet.node.links.link_log import ChangeCause, LinkChange, LinkLog
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -121,8 +121,8 @@ async def test_roads_that_fail_under_a_session_cost_no_token(
     pair, alone, checkpoint, drafter, fake_roads, monkeypatch
 ):
     monkeypatch.setattr(used_road, "ROAD_SECONDS", 0.02)
-    monkeypatch.setattr("node.links.promotion.FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr("node.links.promotion.LONGEST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("kakeya_fleet.node.links.promotion.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("kakeya_fleet.node.links.promotion.LONGEST_PAUSE_SECONDS", 0.001)
     fates = itertools.cycle(["whole", "dies", "whole", "corrupt", "lost", "fails", "frozen"])
     shared = fake_roads.Shared(fates=fates)
     await pair.start(

@@ -10,14 +10,14 @@ import pytest
 
 from kakeya.v1 import placement_pb2
 from kakeya.v1 import tensor_pb2 as wire
-from node.links import road_desk, road_talk, used_road
-from node.links.contract import LinkClosed, RoadKind
-from node.links.delivery import Outbox
-from node.links.grpc_streams import CallerStream
-from node.links.link_log import ChangeCause, LinkLog
-from node.links.open_links import LinkUse
-from node.links.promotion import LinkMode
-from node.links.wire_tensor import from_buffer
+from kakeya_fleet.node.links import road_desk, road_talk, used_road
+from kakeya_fleet.node.links.contract import LinkClosed, RoadKind
+from kakeya_fleet.node.links.delivery import Outbox
+from kakeya_fleet.node.links.grpc_streams import CallerStream
+from kakeya_fleet.node.links.link_log import ChangeCause, LinkLog
+from kakeya_fleet.node.links.open_links import LinkUse
+from kakeya_fleet.node.links.promotion import LinkMode
+from kakeya_fleet.node.links.wire_tensor import from_buffer
 
 LARGE = 100_000
 
@@ -25,7 +25,7 @@ LARGE = 100_000
 @pytest.fixture(autouse=True)
 def short_deadlines(monkeypatch):
     monkeypatch.setattr(used_road, "ROAD_SECONDS", 0.3)
-    monkeypatch.setattr("node.links.promotion.FIRST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr("kakeya_fleet.node.links.promotion.FIRST_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(road_talk, "READY_SECONDS", 0.3)
     monkeypatch.setattr(road_talk, "ANSWER_SECONDS", 0.3)
 
@@ -142,8 +142,8 @@ async def test_a_fault_at_any_tensor_loses_and_doubles_none(linked, fate, after)
 
 async def test_roads_that_always_fail_leave_the_link_on_its_stream(linked, monkeypatch):
     fates = itertools.cycle(["whole", "corrupt", "whole", "lost", "whole", "dies", "fails"])
-    monkeypatch.setattr("node.links.promotion.FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr("node.links.promotion.LONGEST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr("kakeya_fleet.node.links.promotion.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("kakeya_fleet.node.links.promotion.LONGEST_PAUSE_SECONDS", 0.002)
     monkeypatch.setattr(used_road, "ROAD_SECONDS", 0.05)
     async with linked(fates=fates) as link:
         for turn in range(12):
@@ -249,7 +249,7 @@ async def test_a_road_is_measured_under_traffic_that_never_pauses(linked, monkey
 
 async def test_a_slower_road_is_measured_and_left_by_both(linked, monkeypatch):
     # However long the trial takes here, no second one begins.
-    monkeypatch.setattr("node.links.promotion.FIRST_PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr("kakeya_fleet.node.links.promotion.FIRST_PAUSE_SECONDS", 60.0)
     async with linked(mode=LinkMode.AUTO, seconds=lambda _count: 0.02) as link:
         await trial(link)
         assert link.caller.state.kind is link.served.state.kind is RoadKind.GRPC
@@ -280,7 +280,7 @@ async def test_an_unwanted_road_is_never_tried(linked):
 async def test_a_host_that_has_the_road_only_later_gets_it_later(linked, who, is_told, monkeypatch):
     """The link opens before the trial of the ring has ended, at either end."""
     pause = 30.0 if is_told else 0.05
-    monkeypatch.setattr("node.links.promotion.FIRST_PAUSE_SECONDS", pause)
+    monkeypatch.setattr("kakeya_fleet.node.links.promotion.FIRST_PAUSE_SECONDS", pause)
     link = linked()
     link.builders[who].available = "it is being tried"
     async with link:
@@ -302,7 +302,7 @@ async def test_a_host_that_has_the_road_only_later_gets_it_later(linked, who, is
         await link.exchange(4, 4)
         assert link.shared.carried >= 8
     # One that never has it is asked ever more rarely, also when nothing travels.
-    monkeypatch.setattr("node.links.promotion.FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("kakeya_fleet.node.links.promotion.FIRST_PAUSE_SECONDS", 0.02)
     link = linked()
     link.builders[who].available = "MLX is not installed"
     async with link:
@@ -331,7 +331,7 @@ async def test_the_first_kind_that_works_is_taken(linked_pairs, fake_roads):
 
 
 async def test_an_idle_road_is_given_back(linked, monkeypatch):
-    monkeypatch.setattr("node.links.promotion.IDLE_SECONDS", 0.2)
+    monkeypatch.setattr("kakeya_fleet.node.links.promotion.IDLE_SECONDS", 0.2)
     monkeypatch.setattr(road_desk, "JUDGING_SECONDS", 0.05)
     slow_down(monkeypatch, 0.01)
     async with linked(mode=LinkMode.AUTO) as link:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.link_table import IDLE_SECONDS, UNCLAIMED_SECONDS, LinkTable
-from node.rpc.refusals import TooManyLinks
+from kakeya_fleet.node.links.link_table import IDLE_SECONDS, UNCLAIMED_SECONDS, LinkTable
+from kakeya_fleet.node.rpc.refusals import TooManyLinks
 
 
 class Clock:

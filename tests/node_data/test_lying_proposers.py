@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from fleet.card import ModelKind, ModelOffer, Role, StepCost
-from fleet.liveness import Liveness
 from kakeya.v1 import runtime_pb2
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
+from kakeya_fleet.fleet.cards.liveness import Liveness
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.backends import installed_backends, load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.model_folder import ModelFolder
-from node.groups.group_settings import GroupLimits, GroupSource
-from node.groups.running_group import RunningGroup
+from kakeya_fleet.engine.backends import installed_backends, load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
+from kakeya_fleet.node.roles.groups.running_group import RunningGroup
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 HISTORY = [(11 * index + index * index // 7) % 96 for index in range(60)]

@@ -5,8 +5,12 @@ import threading
 
 import pytest
 
-from node.drafting.served_proposer import INLINE_STEP_SECONDS, JUDGED_STEPS, ModelSteps
-from node.sessions.worker import ModelWorker
+from kakeya_fleet.node.roles.proposer.served_proposer import (
+    INLINE_STEP_SECONDS,
+    JUDGED_STEPS,
+    ModelSteps,
+)
+from kakeya_fleet.node.roles.verifier.worker import ModelWorker
 
 
 class Clock:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from node.archive.kv_read_wire import piece_to_wire
-from node.archive.piece_memory import PieceMemory
+from kakeya_fleet.node.roles.archive.kv_read_wire import piece_to_wire
+from kakeya_fleet.node.roles.archive.piece_memory import PieceMemory
 
 
 def test_memory_is_used_again_once_the_last_reference_is_gone() -> None:

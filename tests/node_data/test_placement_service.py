@@ -11,10 +11,6 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from engine.errors import DraftFaultKind
-from engine.speculation.breaker import Breaker
-from fleet.card import ArchiveOffer
-from fleet.liveness import Liveness
 from kakeya.v1 import (
     capability_pb2,
     capability_pb2_grpc,
@@ -22,6 +18,10 @@ from kakeya.v1 import (
     placement_pb2_grpc,
     runtime_pb2,
 )
+from kakeya_fleet.engine.errors import DraftFaultKind
+from kakeya_fleet.engine.speculation.breaker import Breaker
+from kakeya_fleet.fleet.cards.card import ArchiveOffer
+from kakeya_fleet.fleet.cards.liveness import Liveness
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

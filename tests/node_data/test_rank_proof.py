@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from node.groups.rank_environment import BadEnvironment, RankEnvironment
-from node.groups.rank_proof import (
+from kakeya_fleet.node.roles.groups.rank_environment import BadEnvironment, RankEnvironment
+from kakeya_fleet.node.roles.groups.rank_proof import (
     CHALLENGE_BYTES,
     DIGEST_BYTES,
     REPLY_BYTES,

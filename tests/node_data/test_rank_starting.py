@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.hostfile import parse_hostfile
-from node.groups.group_errors import BadGroup
-from node.groups.group_settings import GroupSettings
-from node.groups.rank_starting import joining, launches
+from kakeya_fleet.fleet.hostfiles.hostfile import parse_hostfile
+from kakeya_fleet.node.roles.groups.group_errors import BadGroup
+from kakeya_fleet.node.roles.groups.group_settings import GroupSettings
+from kakeya_fleet.node.roles.groups.rank_starting import joining, launches
 
 NONCE = b"n" * 32
 HERE = {"ssh": "localhost", "ips": ["127.0.0.1"]}
@@ -35,7 +35,7 @@ def started(found):
 def test_ranks_of_this_host_are_started_directly():
     found = settings("gloo", HERE, HERE)
     zero, one = started(found)
-    assert zero.command == [sys.executable, "-m", "node.groups.rank_process"]
+    assert zero.command == [sys.executable, "-m", "kakeya_fleet.node.roles.groups.rank_process"]
     assert [each.variables["KAKEYA_GROUP_RANK"] for each in (zero, one)] == ["0", "1"]
     assert one.variables["KAKEYA_GROUP_LEADER"] == "127.0.0.1:7000"
     assert one.variables["KAKEYA_GROUP_PARENT"] == str(os.getpid())
@@ -93,7 +93,7 @@ def test_mlx_launch_starts_what_only_it_can():
     assert [host.ssh for host in hostfile.hosts] == ["127.0.0.1", "me@mini-2"]
     assert Path(launch.command[0]).name == "mlx.launch"
     assert launch.command[1:5] == ["--hostfile", str(path), "--backend", "ring"]
-    assert launch.command[-2:] == ["-m", "node.groups.rank_process"]
+    assert launch.command[-2:] == ["-m", "kakeya_fleet.node.roles.groups.rank_process"]
     told = joining(found, [[20001], [20002]], 1)
     assert (told["environment"], told["ring"]) == ({}, [])
     jaccl = settings(

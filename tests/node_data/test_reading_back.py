@@ -12,28 +12,33 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.errors import RestorerLost
-from engine.kv_layout import AttentionLayer, LayerGroup
-from engine.positions import CHUNK_KEYS
-from engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
-from engine.restoration.keys_values_source import KvRead
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
 from kakeya.v1 import tensor_pb2 as wire
-from node.archive.attend import AttendAt
-from node.archive.kv_fetch_links import KvFetchLinks
-from node.archive.kv_read_wire import MOST_READS, BadRead, reads_from_wire, reads_to_wire
-from node.archive.kv_reads import MOST_UNDER_WAY_BYTES, link_limits
-from node.archive.session_restorer import RestorerChoice, SessionRestorer
-from node.archive.session_restorers import Restorers, RestorerSettings
-from node.links.contract import LinkClosed, LinkPurpose, RoadKind
-from node.links.link_log import ChangeCause, LinkChange, LinkLog
-from node.links.link_table import LinkTable
-from node.metrics import NodeMetrics
-from node.sessions.open_session import OpenSession
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
+from kakeya_fleet.engine.restoration.keys_values_source import KvRead
+from kakeya_fleet.node.links.contract import LinkClosed, LinkPurpose, RoadKind
+from kakeya_fleet.node.links.link_log import ChangeCause, LinkChange, LinkLog
+from kakeya_fleet.node.links.link_table import LinkTable
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.archive.attend import AttendAt
+from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
+from kakeya_fleet.node.roles.archive.kv_read_wire import (
+    MOST_READS,
+    BadRead,
+    reads_from_wire,
+    reads_to_wire,
+)
+from kakeya_fleet.node.roles.archive.kv_reads import MOST_UNDER_WAY_BYTES, link_limits
+from kakeya_fleet.node.roles.archive.session_restorer import RestorerChoice, SessionRestorer
+from kakeya_fleet.node.roles.archive.session_restorers import Restorers, RestorerSettings
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 

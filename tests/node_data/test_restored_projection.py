@@ -17,16 +17,16 @@ import pytest
 import pytest_asyncio
 import torch
 
-from engine.backends import load_encoder
-from engine.backends.torch_backend.projection import (
+from kakeya.v1 import placement_pb2, runtime_pb2
+from kakeya_fleet.engine.backends import load_encoder
+from kakeya_fleet.engine.backends.torch_backend.projection import (
     Projection,
     ProjectionConfig,
     RestoredLayer,
     Source,
     save_projection,
 )
-from engine.digests import weights_digest
-from kakeya.v1 import placement_pb2, runtime_pb2
+from kakeya_fleet.engine.models.digests import weights_digest
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 PROJECTION = placement_pb2.RESTORER_KIND_PROJECTION

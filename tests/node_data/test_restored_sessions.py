@@ -13,11 +13,11 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from engine.errors import RestorerRefused
-from fleet.liveness import Liveness
 from kakeya.v1 import placement_pb2, runtime_pb2
-from node.archive.archives import Archive, Archives
-from node.archive.session_restorers import RestorerSettings
+from kakeya_fleet.engine.errors import RestorerRefused
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.node.roles.archive.archives import Archive, Archives
+from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 FULL = placement_pb2.KV_STRATEGY_FULL

@@ -16,12 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.ring_protocol import proof
-from node.links.roads.contract import RoadFailed
-from node.links.roads.meeting import Meeting, host_digest
-from node.links.roads.ring_road import RingRoads
-from node.links.roads.segment import anonymous_file
-from node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.engine.backends.mlx_ring.protocol import proof
+from kakeya_fleet.node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.meeting import Meeting, host_digest
+from kakeya_fleet.node.links.roads.ring_road import RingRoads
+from kakeya_fleet.node.links.roads.segment import anonymous_file
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
 MIB = 1 << 20
 HERE = "127.0.0.1"
@@ -407,8 +407,8 @@ async def test_a_killed_agents_socket_is_swept(tmp_path):
 
 AGENT = """
 import asyncio, secrets, sys
-from node.links.roads.ring_road import RingRoads
-from node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links.roads.ring_road import RingRoads
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
 async def built(builder):
     nonce = secrets.token_bytes(32)

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from node.links.roads.contract import RoadFailed
-from node.links.roads.meeting import host_digest
-from node.links.roads.segment import SegmentBudget, make_segment
-from node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.meeting import host_digest
+from kakeya_fleet.node.links.roads.segment import SegmentBudget, make_segment
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="seals are Linux's")

@@ -9,11 +9,16 @@ import threading
 
 import pytest
 
-from engine.errors import ModelNotFound
-from fleet.card import ModelKind, Role
-from node.metrics import NodeMetrics
-from node.role_spec import BadRoleSpec, RoleSpec, parse_role_spec, parse_role_specs
-from node.roles import Roles, RoleSettings
+from kakeya_fleet.engine.errors import ModelNotFound
+from kakeya_fleet.fleet.cards.card import ModelKind, Role
+from kakeya_fleet.node.app.roles import Roles, RoleSettings
+from kakeya_fleet.node.config.role_spec import (
+    BadRoleSpec,
+    RoleSpec,
+    parse_role_spec,
+    parse_role_specs,
+)
+from kakeya_fleet.node.metrics import NodeMetrics
 
 
 def test_specs_name_role_and_model():
@@ -73,8 +78,8 @@ def test_a_node_that_serves_ngram_alone_imports_no_tensor_library():
     program = """
 import asyncio, sys, grpc
 from types import SimpleNamespace
-from node.metrics import NodeMetrics
-from node.roles import Roles, RoleSettings
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.app.roles import Roles, RoleSettings
 
 async def main():
     roles = Roles(RoleSettings(), NodeMetrics())

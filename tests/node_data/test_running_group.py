@@ -17,12 +17,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import ArchitectureUnsupported, GroupLost, WeightsMismatch
-from node.groups import group_members, running_group
-from node.groups.group_errors import GroupNotStarted
-from node.groups.group_settings import GroupLimits, GroupSource
-from node.groups.running_group import RunningGroup
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, GroupLost, WeightsMismatch
+from kakeya_fleet.node.roles.groups import group_members, running_group
+from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
+from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
+from kakeya_fleet.node.roles.groups.running_group import RunningGroup
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 SILENCE = 1.5
@@ -48,7 +48,9 @@ class Started:
 @pytest.fixture
 def start(groups, tmp_path, monkeypatch):
     """Starts groups of hash ranks; nothing of them may be left afterwards."""
-    monkeypatch.setattr("node.groups.rank_starting.rank_command", groups.hash_rank_command)
+    monkeypatch.setattr(
+        "kakeya_fleet.node.roles.groups.rank_starting.rank_command", groups.hash_rank_command
+    )
     started = []
 
     def run(model="hash", count=2, **options):
@@ -236,7 +238,9 @@ def test_a_group_can_be_closed_while_it_starts(start, groups):
 
 
 def test_a_program_that_is_not_there_is_named(start, monkeypatch):
-    monkeypatch.setattr("node.groups.rank_starting.rank_command", lambda: ["/no/such/python"])
+    monkeypatch.setattr(
+        "kakeya_fleet.node.roles.groups.rank_starting.rank_command", lambda: ["/no/such/python"]
+    )
     with pytest.raises(GroupNotStarted, match="rank 0 cannot be started"):
         start().group.ready.result(30)
 
@@ -269,7 +273,7 @@ def test_strangers_on_the_port_are_neither_members_nor_in_the_way(start, groups,
 
 def test_a_rank_without_a_leader_says_so():
     ran = subprocess.run(
-        [sys.executable, "-m", "node.groups.rank_process"],
+        [sys.executable, "-m", "kakeya_fleet.node.roles.groups.rank_process"],
         capture_output=True,
         text=True,
         check=False,

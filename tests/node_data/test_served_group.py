@@ -12,16 +12,16 @@ import grpc
 import grpc.aio
 import pytest
 
-from engine.session_store import EndReason
-from fleet.card import Role
-from fleet.hostfile import HostfileError
 from kakeya.v1 import placement_pb2, runtime_pb2
-from node.groups.group_errors import BadGroup, GroupNotStarted
-from node.groups.group_settings import GroupLimits, GroupSource
-from node.metrics import NodeMetrics
-from node.role_spec import BadRoleSpec
-from node.roles import Roles, RoleSettings
-from node.sessions import group_serving
+from kakeya_fleet.engine.sessions.session_store import EndReason
+from kakeya_fleet.fleet.cards.card import Role
+from kakeya_fleet.fleet.hostfiles.hostfile import HostfileError
+from kakeya_fleet.node.app.roles import Roles, RoleSettings
+from kakeya_fleet.node.config.role_spec import BadRoleSpec
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.groups.group_errors import BadGroup, GroupNotStarted
+from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
+from kakeya_fleet.node.roles.verifier import group_serving
 
 LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0)
 PROMPT = [(7 * index + index * index) % 48 for index in range(60)]
@@ -30,7 +30,9 @@ PROMPT = [(7 * index + index * index) % 48 for index in range(60)]
 @pytest.fixture(autouse=True)
 def hash_ranks(groups, monkeypatch):
     """Ranks without weights, that come back soon; none may be left."""
-    monkeypatch.setattr("node.groups.rank_starting.rank_command", groups.hash_rank_command)
+    monkeypatch.setattr(
+        "kakeya_fleet.node.roles.groups.rank_starting.rank_command", groups.hash_rank_command
+    )
     monkeypatch.setattr(group_serving, "FIRST_PAUSE_SECONDS", 0.05)
     yield
     assert groups.ranks_of() == []
@@ -118,7 +120,7 @@ async def test_a_group_that_does_not_come_back_is_tried_again(
                 raise RuntimeError("a fault that nobody thought of")
             return ["/no/such/python"] if len(tries) < 4 else groups.hash_rank_command()
 
-        monkeypatch.setattr("node.groups.rank_starting.rank_command", command)
+        monkeypatch.setattr("kakeya_fleet.node.roles.groups.rank_starting.rank_command", command)
         groups.ranks_of()[0].kill()
         await calls.until(lambda: not node.roles.offers(), seconds=10)
         await calls.until(node.roles.offers, seconds=30)

@@ -13,10 +13,10 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from engine.positions import CHUNK_KEYS
-from fleet.liveness import Liveness
 from kakeya.v1 import placement_pb2, runtime_pb2
-from node.archive.session_restorers import RestorerSettings
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 FULL = placement_pb2.KV_STRATEGY_FULL
@@ -285,7 +285,7 @@ async def test_another_arithmetic_is_not_gone_on_with(
     await appended(caller, session_id, tokens(2000))
     around.directory.set_liveness("own", Liveness.DEAD)
     await node.roles.close()
-    from engine.backends.torch_backend.archive_stores import TorchArchiveStores  # noqa: PLC0415
+    from kakeya_fleet.engine.backends.torch_backend.archive_stores import TorchArchiveStores  # noqa: PLC0415
 
     monkeypatch.setattr(TorchArchiveStores, "arithmetic", "of another machine")
     with pytest.raises(grpc.aio.AioRpcError) as caught:

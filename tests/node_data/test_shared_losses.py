@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.errors import RestorerLost
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from node.archive import archives as archives_module
-from node.archive.next_range import NextRange, RangePart
-from node.archive.remote_store import RemoteEvictedStore
-from node.archive.restorer_fault import RestorerFault
-from node.archive.shared_store import SharedEvictedStore, Sharing
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.node.roles.archive import archives as archives_module
+from kakeya_fleet.node.roles.archive.next_range import NextRange, RangePart
+from kakeya_fleet.node.roles.archive.remote_store import RemoteEvictedStore
+from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
+from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 CHUNK = 1024

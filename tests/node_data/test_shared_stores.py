@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import torch_pool
-from engine.errors import OutOfKvMemory, RestorerRefused
-from engine.restoration.contract import EvictedKeysValues, EvictedStore
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
-from node.archive import archives as archives_module
-from node.archive import remote_store
-from node.archive.next_range import RangePart
-from node.archive.shared_store import HeldRange, SharedEvictedStore, Sharing
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedKeysValues, EvictedStore
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused
+from kakeya_fleet.node.roles.archive import archives as archives_module
+from kakeya_fleet.node.roles.archive import remote_store
+from kakeya_fleet.node.roles.archive.next_range import RangePart
+from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore, Sharing
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 CHUNK = 1024

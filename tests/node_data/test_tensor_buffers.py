@@ -7,7 +7,7 @@ import importlib
 import numpy as np
 import pytest
 
-from node.links.wire_tensor import DTYPES, from_buffer, to_buffer
+from kakeya_fleet.node.links.wire_tensor import DTYPES, from_buffer, to_buffer
 
 LIBRARIES = {"torch": "torch", "mlx": "mlx.core"}
 SHAPES = [(), (0,), (7,), (2, 0, 3), (3, 5, 16), (600, 1024)]
@@ -19,7 +19,9 @@ class Library:
     def __init__(self, name):
         self.name = name
         self.core = pytest.importorskip(LIBRARIES[name])
-        self.buffers = importlib.import_module(f"engine.backends.{name}_backend.tensor_buffers")
+        self.buffers = importlib.import_module(
+            f"kakeya_fleet.engine.backends.{name}_backend.tensor_buffers"
+        )
 
     def make(self, dtype, shape, seed=0):
         values = np.random.default_rng(seed).standard_normal(shape).astype(np.float32) * 40

@@ -10,12 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.bfloat16 import from_bfloat16, to_bfloat16
-from node.links.crc32c import crc32c
-from node.links.refused_tensor import RefusedTensor, TensorFault
-from node.links.tensor_chunks import CHUNK_BYTES, TensorAssembler, chunks_of
-from node.links.wire_tensor import BFLOAT16, FLOAT32, WireTensor, from_floats, to_floats
-from node.rpc.refusals import TensorOutOfOrder
+from kakeya_fleet.node.links.bfloat16 import from_bfloat16, to_bfloat16
+from kakeya_fleet.node.links.crc32c import crc32c
+from kakeya_fleet.node.links.refused_tensor import RefusedTensor, TensorFault
+from kakeya_fleet.node.links.tensor_chunks import CHUNK_BYTES, TensorAssembler, chunks_of
+from kakeya_fleet.node.links.wire_tensor import (
+    BFLOAT16,
+    FLOAT32,
+    WireTensor,
+    from_floats,
+    to_floats,
+)
+from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 LINK = "link"
 
@@ -82,7 +88,7 @@ def test_what_is_put_together_is_what_was_taken_apart(counts, dtype, chunk):
     random = np.random.default_rng(sum(counts))
     assembler = TensorAssembler(LINK, 1 << 20)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("node.links.tensor_chunks.CHUNK_BYTES", chunk)
+        patch.setattr("kakeya_fleet.node.links.tensor_chunks.CHUNK_BYTES", chunk)
         for tensor_id, count in enumerate(counts, start=1):
             values = random.standard_normal((count, 3)).astype(np.float32)
             if dtype == BFLOAT16:

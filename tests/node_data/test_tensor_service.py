@@ -9,25 +9,29 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from engine.feature_encoder import ContextEncoder, EncoderWeights
-from engine.features import FeatureSpec
-from fleet.card import ModelKind, ModelOffer, Role
 from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
-from node.links.encoder_fetch import (
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.features import FeatureSpec
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.node.links.encoder_fetch import (
     EncoderShelf,
     EncoderUnavailable,
     ProposerAddress,
     fetch_encoder,
 )
-from node.links.feature_inbox import FEATURES
-from node.links.link_table import LinkTable
-from node.links.open_links import OpenLinks
-from node.links.tensor_chunks import chunks_of
-from node.links.tensor_service import ConditionedProposer, TensorServicer, weights_tensor
-from node.links.wire_tensor import from_floats, to_floats
-from node.metrics import NodeMetrics
-from node.rpc.error_interceptor import ErrorInterceptor
+from kakeya_fleet.node.links.feature_inbox import FEATURES
+from kakeya_fleet.node.links.link_table import LinkTable
+from kakeya_fleet.node.links.open_links import OpenLinks
+from kakeya_fleet.node.links.tensor_chunks import chunks_of
+from kakeya_fleet.node.links.tensor_service import (
+    ConditionedProposer,
+    TensorServicer,
+    weights_tensor,
+)
+from kakeya_fleet.node.links.wire_tensor import from_floats, to_floats
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,13 +8,13 @@ import numpy as np
 import psutil
 import pytest
 
-from engine.backends import load_verifier
-from engine.cache import CacheKind, CacheSpec
-from engine.exactness import settle
-from engine.model_folder import ModelFolder
-from engine.verifier import Feed
-from node.groups.group_settings import GroupLimits, GroupSource
-from node.groups.running_group import RunningGroup
+from kakeya_fleet.engine.backends import load_verifier
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Feed
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.verifiers.exactness import settle
+from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
+from kakeya_fleet.node.roles.groups.running_group import RunningGroup
 
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=200)
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from kakeya.v1 import placement_pb2, runtime_pb2
-from node.watching.event_log import EventKind, Severity
+from kakeya_fleet.node.watch.event_log import EventKind, Severity
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,9 +8,9 @@ import pytest
 import structlog
 import torch
 
-from engine.backends.torch_backend.threads import TorchThreads
-from node.sessions import verifier_loading
-from node.sessions.verifier_loading import StoreSettings, load_served_verifier
+from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads
+from kakeya_fleet.node.roles.verifier import verifier_loading
+from kakeya_fleet.node.roles.verifier.verifier_loading import StoreSettings, load_served_verifier
 
 
 @dataclass

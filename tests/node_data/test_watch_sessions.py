@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from kakeya.v1 import runtime_pb2 as wire
-from node.sessions.session_watch import SESSION_QUEUE
+from kakeya_fleet.node.roles.verifier.session_watch import SESSION_QUEUE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -97,7 +97,7 @@ async def test_a_generation_is_told_block_by_block(client, proposer):
 async def test_what_is_over_is_told_idle_although_its_end_was_told_within_its_turn(
     client, monkeypatch
 ):
-    monkeypatch.setattr("node.sessions.session_watch.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("kakeya_fleet.node.roles.verifier.session_watch.LEAST_SECONDS", 0.0)
 
     def rests_at(length):
         return lambda body: (

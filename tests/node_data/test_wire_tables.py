@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node.planning import plan_wire
-from node.sessions import report_wire
+from kakeya_fleet.node.planning import plan_wire
+from kakeya_fleet.node.roles.verifier import report_wire
 
 TABLES = {
     "rejections": plan_wire._REJECTION_REASONS,

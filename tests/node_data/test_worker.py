@@ -10,16 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.cache import CacheKind, CacheSpec
-from engine.errors import SessionNotFound
-from engine.gathering import Gathering
-from engine.generation import prefill
-from engine.proposers.local_source import LocalDraftSource
-from engine.proposers.ngram import NgramProposer
-from engine.sampling import GREEDY, SamplingParameters
-from engine.session import Session
-from engine.turns import Block, PrefillTurn, VerifyTurn
-from node.sessions.worker import ModelWorker, WorkerClosed
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import SessionNotFound
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.gathering import Gathering
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
+from kakeya_fleet.engine.speculation.generation import prefill
+from kakeya_fleet.node.roles.verifier.worker import ModelWorker, WorkerClosed
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ class Patient(Gathering):
 
 async def test_closing_refuses_what_came_while_it_waited_for_more(hashing, monkeypatch):
     gathering = Patient()
-    monkeypatch.setattr("node.sessions.worker.Gathering", lambda: gathering)
+    monkeypatch.setattr("kakeya_fleet.node.roles.verifier.worker.Gathering", lambda: gathering)
     worker = ModelWorker("closing")
     turns = [PrefillTurn(opened(hashing.HashVerifier())) for _ in range(4)]
     tasks = [asyncio.create_task(worker.run(turns[0]))]
@@ -274,7 +274,9 @@ async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
     worker, hashing, monkeypatch
 ):
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("node.sessions.worker.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(
+        "kakeya_fleet.node.roles.verifier.worker.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
     session = opened(hashing.HashVerifier())
     await worker.run(PrefillTurn(session))
     holding, gate, (asked,) = await while_busy(worker, PrefillTurn(session))
@@ -332,7 +334,7 @@ async def test_sessions_that_generate_at_once_are_those_sessions_alone(
 
 
 async def test_nobody_waits_for_anothers_whole_prompt(worker, hashing, streams):
-    """The bound is in batches: see `engine.turn_queue`."""
+    """The bound is in batches: see `engine.sessions.turn_queue`."""
     verifier = hashing.HashVerifier()
     long = CacheSpec(CacheKind.CONTIGUOUS, capacity=4096)
     prompt = [(5 * index + index * index // 9) % 48 for index in range(4000)]

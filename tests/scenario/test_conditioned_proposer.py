@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.model_folder import resolve
 from kakeya import AsyncClient, Completion, ModelKind, Speculation
-from node.agent_process import AgentProcess, LocalFleet
+from kakeya_fleet.engine.models.model_folder import resolve
+from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.positions import CHUNK_KEYS
 from kakeya import AsyncClient, AsyncSession, Liveness
-from node.agent_process import AgentProcess, LocalFleet
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
 
 WINDOW_TOKENS = 512
 MAX_TOKENS = 60

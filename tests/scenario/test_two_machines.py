@@ -12,18 +12,17 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from scripts.bench.network_namespaces import what_is_missing
 
-from scripts.network_namespaces import what_is_missing  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 MACHINES = """
 import asyncio, json, os, shlex, subprocess, sys
 from kakeya import AsyncClient
-from node.cli.advice_text import advice_lines
-from scripts.network_namespaces import NEAR, TwoNamespaces
+from kakeya_fleet.node.cli.join.advice_text import advice_lines
+from scripts.bench.network_namespaces import NEAR, TwoNamespaces
 
-FLEET = [sys.executable, "-m", "node.cli"]
+FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
 home = sys.argv[1]
 
 def environment(machine):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from node.agent_process import LocalFleet
+from kakeya_fleet.node.agent_process import LocalFleet
 
 # The client's own deadline for a silent stream is 30 s; a dead transport is known earlier.
 STATED_DEADLINE_SECONDS = 30
@@ -18,7 +18,15 @@ def test_a_lost_verifier_is_a_sentence_in_time(fleet: LocalFleet, number: signal
     verifier = fleet.start("verifier", serve=("verifier=tiny",))
     words = ["generate", "--node", verifier.address, "--verifier", "tiny", "--no-stop-at-eos"]
     command = subprocess.Popen(
-        [sys.executable, "-m", "node.cli", *words, "--max-tokens", "1900", "def main():"],
+        [
+            sys.executable,
+            "-m",
+            "kakeya_fleet.node.cli",
+            *words,
+            "--max-tokens",
+            "1900",
+            "def main():",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

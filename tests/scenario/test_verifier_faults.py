@@ -12,7 +12,7 @@ from kakeya import (
     StopReason,
     Timeouts,
 )
-from node.agent_process import LocalFleet
+from kakeya_fleet.node.agent_process import LocalFleet
 
 MAX_TOKENS = 600
 

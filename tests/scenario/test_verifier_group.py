@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from kakeya import AsyncClient, Completion, FleetSnapshot, GroupLost, NodeChanged, Role
-from node.agent_process import LocalFleet
+from kakeya_fleet.node.agent_process import LocalFleet
 
 MAX_TOKENS = 120
 SILENCE_SECONDS = "4"
@@ -22,7 +22,7 @@ def ranks_of(pid: int) -> list[psutil.Process]:
     found = [
         child
         for child in psutil.Process(pid).children(recursive=True)
-        if "node.groups.rank_process" in child.cmdline()
+        if "kakeya_fleet.node.roles.groups.rank_process" in child.cmdline()
     ]
     return sorted(found, key=lambda child: int(child.environ()["KAKEYA_GROUP_RANK"]))
 

@@ -1,30 +1,26 @@
 """The archive's benchmark: what its counted store counts, its verdicts, and a short run."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-sys.path.insert(0, str(ROOT))
-
-import bench_archive  # noqa: E402
-from archive_figures import FAST_SIDE, Turn, Turns, merged, over_full, verdict  # noqa: E402
-from archive_sides import Memory, Place, Side  # noqa: E402
-
-from engine.kv_layout import AttentionLayer, LayerGroup  # noqa: E402
-from engine.restoration.contract import (  # noqa: E402
+import scripts.bench.archive as bench_archive
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import (
     EvictedKeysValues,
     EvictedQueries,
     PartialAttention,
 )
-from engine.restoration.shape import EvictedShape  # noqa: E402
-from scripts.counted_store import BLOCK, CountedStore  # noqa: E402
-from scripts.plot_archive import draw  # noqa: E402
-from scripts.plot_looks import begin  # noqa: E402
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
+from scripts.bench.archive_figures import FAST_SIDE, Turn, Turns, merged, over_full, verdict
+from scripts.bench.archive_sides import Memory, Place, Side
+from scripts.bench.counted_store import BLOCK, CountedStore
+from scripts.plot.archive import draw
+from scripts.plot.looks import begin
+
+ROOT = Path(__file__).resolve().parents[2]
 
 LATER = ("--in-turn", "--add")
 

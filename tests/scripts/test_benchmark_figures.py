@@ -3,42 +3,28 @@
 import itertools
 import json
 import random
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from scripts.bench.decode import Cell, merged, ratios, read_rates, schedule
+from scripts.bench.decode_bandwidth import Bandwidth
+from scripts.bench.decode_models import COMMON, SHAPES, head_bytes, kv_geometry, weight_bytes
+from scripts.bench.decode_profile import ModuleClock, part_of, split
+from scripts.bench.decode_timer import WARM_STEPS, StepTimer
+from scripts.bench.generation import comparison
+from scripts.bench.machine import decile_ratio, machine, percentile, step_summary, write_report
+from scripts.bench.process_memory import allocation_peak
+from scripts.bench.session_load import Endurance, Reading
+from scripts.bench.sessions import summary, tenths
+from scripts.plot.decode import draw as draw_decode
+from scripts.plot.generation import draw as draw_generation
+from scripts.plot.looks import begin
+from scripts.plot.sessions import draw as draw_sessions
 
-from scripts.bench_decode import Cell, merged, ratios, read_rates, schedule  # noqa: E402
-from scripts.bench_generation import comparison  # noqa: E402
-from scripts.bench_machine import (  # noqa: E402
-    decile_ratio,
-    machine,
-    percentile,
-    step_summary,
-    write_report,
-)
-from scripts.bench_sessions import summary, tenths  # noqa: E402
-from scripts.decode_bandwidth import Bandwidth  # noqa: E402
-from scripts.decode_models import (  # noqa: E402
-    COMMON,
-    SHAPES,
-    head_bytes,
-    kv_geometry,
-    weight_bytes,
-)
-from scripts.decode_profile import ModuleClock, part_of, split  # noqa: E402
-from scripts.decode_timer import WARM_STEPS, StepTimer  # noqa: E402
-from scripts.plot_decode import draw as draw_decode  # noqa: E402
-from scripts.plot_generation import draw as draw_generation  # noqa: E402
-from scripts.plot_looks import begin  # noqa: E402
-from scripts.plot_sessions import draw as draw_sessions  # noqa: E402
-from scripts.process_memory import allocation_peak  # noqa: E402
-from scripts.session_load import Endurance, Reading  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 PUBLISHED_PARAMETERS = {"Qwen3-0.6B": 596_049_920, "Llama-3.2-1B": 1_235_814_400}
 

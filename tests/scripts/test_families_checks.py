@@ -1,22 +1,15 @@
 """The checks behind the table of families: each holds for an exact verifier and finds its fault."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from scripts.eval.families_checks import CHECKS, PROMPT_TOKENS, greedy_equals, history
+from scripts.eval.families_table import COLUMNS, Row, check, markdown
 
-from engine.cache import CacheKind, CacheSpec  # noqa: E402
-from engine.sampling import GREEDY  # noqa: E402
-from scripts.families_checks import (  # noqa: E402
-    CHECKS,
-    PROMPT_TOKENS,
-    greedy_equals,
-    history,
-)
-from scripts.families_table import COLUMNS, Row, check, markdown  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

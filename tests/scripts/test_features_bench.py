@@ -1,21 +1,13 @@
 """The benchmark of feature links: what it counts of a link, and a short run in real agents."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from scripts.bench.features import IN_PROCESS, Answer, Measured, main, over_in_process
 
-from scripts.bench_features import (  # noqa: E402
-    IN_PROCESS,
-    Answer,
-    Measured,
-    main,
-    over_in_process,
-)
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def measured(*seconds, kind="ring"):

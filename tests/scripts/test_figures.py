@@ -2,16 +2,12 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from scripts.figures import DECLARED, faults  # noqa: E402
-from scripts.figures_register import (  # noqa: E402
+from scripts.write.figures import DECLARED, faults
+from scripts.write.figures_register import (
     FIGURES,
     README,
     FigureDiffers,
@@ -20,6 +16,8 @@ from scripts.figures_register import (  # noqa: E402
     report,
     unreported,
 )
+
+ROOT = Path(__file__).resolve().parents[2]
 
 REPORTS = sorted((ROOT / "benchmarks").glob("*.json"))
 

@@ -2,20 +2,18 @@
 
 import json
 import socket
-import sys
 import threading
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from kakeya_fleet.node.links.contract import RoadKind
+from scripts.bench.bare_ring import WHOLE, pieces
+from scripts.bench.link_promotion import NOISE, Chosen, conclusions, goal_met
+from scripts.bench.links import WAYS, cell, main, repeats_of
+from scripts.bench.raw_tcp import HEADER, RawTcp, serve
+from scripts.plot.links import amount, draw
+from scripts.plot.looks import begin
 
-from node.links.contract import RoadKind  # noqa: E402
-from scripts.bare_ring import WHOLE, pieces  # noqa: E402
-from scripts.bench_links import WAYS, cell, main, repeats_of  # noqa: E402
-from scripts.link_promotion import NOISE, Chosen, conclusions, goal_met  # noqa: E402
-from scripts.plot_links import amount, draw  # noqa: E402
-from scripts.plot_looks import begin  # noqa: E402
-from scripts.raw_tcp import HEADER, RawTcp, serve  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 SOME = ["raw TCP", "bare ring, pieces", "shared-memory road", "ring road", "link over gRPC"]
 """Each process and connection that the others take, too."""

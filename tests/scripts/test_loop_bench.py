@@ -2,29 +2,27 @@
 
 import asyncio
 import json
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from engine.generation_report import BlockTiming  # noqa: E402
-from scripts.bench_loop import main  # noqa: E402
-from scripts.delay_relay import DelayRelay  # noqa: E402
-from scripts.intervals import median_interval, summary  # noqa: E402
-from scripts.loop_efficiency import (  # noqa: E402
+from kakeya_fleet.engine.speculation.generation_report import BlockTiming
+from scripts.bench.delay_relay import DelayRelay
+from scripts.bench.intervals import median_interval, summary
+from scripts.bench.loop import main
+from scripts.bench.loop_efficiency import (
     Delays,
     exposed_seconds,
     hidden_seconds,
     ideal_seconds,
     waits,
 )
-from scripts.plot_looks import begin  # noqa: E402
-from scripts.plot_loop import draw  # noqa: E402
-from scripts.replaying import ReplayingProposer, guesses  # noqa: E402
+from scripts.bench.replaying import ReplayingProposer, guesses
+from scripts.plot.looks import begin
+from scripts.plot.loop import draw
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def block(drafted, *, ahead=False, wait=0.0):

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from scripts.bench.network_namespaces import internet_checksum, what_is_missing
+from scripts.bench.slow_wire import ETHERNET_BYTES, Direction, Line, ethernet_bytes
 
-from scripts.network_namespaces import internet_checksum, what_is_missing  # noqa: E402
-from scripts.slow_wire import ETHERNET_BYTES, Direction, Line, ethernet_bytes  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 WIRED = pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 
@@ -64,9 +63,9 @@ def test_the_checksum_is_that_of_the_standard():
 SCRIPT = """
 import signal
 import sys
-from scripts.network_namespaces import FAR, SLOW, TwoNamespaces, device_bytes
-from scripts.raw_tcp import RawTcpPeer
-from scripts.slow_wire import Line
+from scripts.bench.network_namespaces import FAR, SLOW, TwoNamespaces, device_bytes
+from scripts.bench.raw_tcp import RawTcpPeer
+from scripts.bench.slow_wire import Line
 
 # What runs in the background of a shell without job control inherits that it is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,7 +1,6 @@
 """Training of drafter and f_theta end to end at toy size; what is trained is what serves."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,27 +9,25 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
+import scripts.train.pair as train_pair
+import scripts.train.python_corpus as python_corpus
+import scripts.train.rows as train_rows
+from kakeya_fleet.engine.backends import load_encoder, load_verifier
+from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
+from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
+from kakeya_fleet.engine.backends.torch_backend.projection import load_projection
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.models.digests import weights_digest
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.restoration.learned_map import read_map
+from scripts.train.checkpoint import CHECKPOINT_NAME
+from scripts.train.pair_export import load_drafter
+from scripts.train.restored_forward import Eviction, restore, run_verifier
+
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "engine" / "shipped" / "tiny"
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import python_corpus  # noqa: E402
-import train_pair  # noqa: E402
-import train_rows  # noqa: E402
-from pair_export import load_drafter  # noqa: E402
-from restored_forward import Eviction, restore, run_verifier  # noqa: E402
-from train_checkpoint import CHECKPOINT_NAME  # noqa: E402
-
-from engine.backends import load_encoder, load_verifier  # noqa: E402
-from engine.backends.torch_backend.dflash import load_dflash  # noqa: E402
-from engine.backends.torch_backend.group_store import torch_pool  # noqa: E402
-from engine.backends.torch_backend.projecting import projecting_store  # noqa: E402
-from engine.backends.torch_backend.projection import load_projection  # noqa: E402
-from engine.cache import CacheKind, CacheSpec  # noqa: E402
-from engine.digests import weights_digest  # noqa: E402
-from engine.model_folder import ModelFolder  # noqa: E402
-from engine.restoration.learned_map import read_map  # noqa: E402
-from engine.verifier import Feed, Verifier  # noqa: E402
 
 SOURCE = python_corpus.standard_library() / "json"
 LENGTH = 96

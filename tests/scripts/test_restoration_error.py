@@ -1,17 +1,14 @@
 """The distances from full attention, against what they are by definition."""
 
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-sys.path.insert(0, str(ROOT))
+from scripts.eval.restoration_error import attention_overlap, logit_gap, relative_error
 
-from restoration_error import attention_overlap, logit_gap, relative_error  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 RNG = np.random.default_rng(0)
 HEADS, KV_HEADS, LENGTH, SIZE, COUNT = 4, 2, 40, 8, 5

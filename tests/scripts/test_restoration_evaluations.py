@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,33 +10,30 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = ROOT / "engine" / "shipped" / "tiny"
-sys.path.insert(0, str(ROOT / "scripts"))
-sys.path.insert(0, str(ROOT))
-
-import bench_restored  # noqa: E402
-import eval_needle  # noqa: E402
-import eval_perplexity  # noqa: E402
-from needle_cases import Score, Tally, is_evicted  # noqa: E402
-from recall_task import RecallCase  # noqa: E402
-from restoration_error import LogitGap  # noqa: E402
-from restored_memory import slope  # noqa: E402
-from restored_steps import crossing  # noqa: E402
-
-from engine.backends import load_encoder  # noqa: E402
-from engine.backends.torch_backend.projection import (  # noqa: E402
+import scripts.bench.restored as bench_restored
+import scripts.eval.needle as eval_needle
+import scripts.eval.perplexity as eval_perplexity
+from kakeya_fleet.engine.backends import load_encoder
+from kakeya_fleet.engine.backends.torch_backend.projection import (
     Projection,
     ProjectionConfig,
     RestoredLayer,
     Source,
     save_projection,
 )
-from engine.digests import weights_digest  # noqa: E402
-from scripts.plot_looks import begin  # noqa: E402
-from scripts.plot_needle import draw as draw_needle  # noqa: E402
-from scripts.plot_restored import draw as draw_restored  # noqa: E402
-from scripts.tiny_dflash import write_random_dflash  # noqa: E402
+from kakeya_fleet.engine.models.digests import weights_digest
+from scripts.bench.restored_memory import slope
+from scripts.bench.restored_steps import crossing
+from scripts.eval.needle_cases import Score, Tally, is_evicted
+from scripts.eval.recall_task import RecallCase
+from scripts.eval.restoration_error import LogitGap
+from scripts.plot.looks import begin
+from scripts.plot.needle import draw as draw_needle
+from scripts.plot.restored import draw as draw_restored
+from scripts.train.tiny_dflash import write_random_dflash
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "engine" / "shipped" / "tiny"
 
 
 @pytest.fixture(scope="module")

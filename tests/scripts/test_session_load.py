@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.sessions.session_store import EndReason, SessionStore
+from scripts.bench.generation import Measured as MeasuredGeneration
+from scripts.bench.generation import answer, measure_memory
+from scripts.bench.session_load import Reading, TurnLoad, TurnShape
 
-from engine.cache import CacheKind, CacheSpec  # noqa: E402
-from engine.session_store import EndReason, SessionStore  # noqa: E402
-from scripts.bench_generation import Measured as MeasuredGeneration  # noqa: E402
-from scripts.bench_generation import answer, measure_memory  # noqa: E402
-from scripts.session_load import Reading, TurnLoad, TurnShape  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 SHAPE = TurnShape(appended=3, generated=4)
 

@@ -1,17 +1,15 @@
 """The soak: what its buckets and sittings sum to, what a drifted probe is, and a short sitting."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from scripts.bench import soak_sessions
+from scripts.bench.soak_agent import KINDS, PLANS, differing
+from scripts.bench.soak_tally import Tally, totals
 
-from scripts import soak_sessions  # noqa: E402
-from scripts.soak_agent import KINDS, PLANS, differing  # noqa: E402
-from scripts.soak_tally import Tally, totals  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def bucket(turns, seconds=600.0, *, failures=None, differed=(), whole=True):

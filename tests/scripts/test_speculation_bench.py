@@ -2,32 +2,22 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
+import scripts.bench.speculation as bench_speculation
+from scripts.bench.fleet_answers import Measured
+from scripts.bench.package_code import package_files, package_versions
+from scripts.bench.prompt_kinds import KINDS, prompts
+from scripts.bench.speculation_sides import Cell, Side, fastest_plain, repeated_share, sides
+from scripts.plot.looks import begin
+from scripts.plot.speculation import draw
+from scripts.train.python_corpus import SourceFile
+
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "engine" / "shipped" / "tiny"
-sys.path.insert(0, str(ROOT / "scripts"))
-sys.path.insert(0, str(ROOT))
-
-import bench_speculation  # noqa: E402
-from package_code import package_files, package_versions  # noqa: E402
-from prompt_kinds import KINDS, prompts  # noqa: E402
-from python_corpus import SourceFile  # noqa: E402
-
-from scripts.fleet_answers import Measured  # noqa: E402
-from scripts.plot_looks import begin  # noqa: E402
-from scripts.plot_speculation import draw  # noqa: E402
-from scripts.speculation_sides import (  # noqa: E402
-    Cell,
-    Side,
-    fastest_plain,
-    repeated_share,
-    sides,
-)
 
 WORDS = " ".join(f"word{index}" for index in range(60))
 FILES = [

@@ -1,11 +1,8 @@
 """How far a training is: rate and remaining time, on terminals and without."""
 
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-from train_bar import TrainingBar, rate_text
+from scripts.train.bar import TrainingBar, rate_text
 
 
 def test_without_a_terminal_lines_come_now_and_then(capsys):

@@ -1,7 +1,6 @@
 """The training script end to end at toy size, and the shipped verifier that it made."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,15 +9,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = ROOT / "engine" / "shipped" / "tiny"
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import python_corpus  # noqa: E402
-import train_verifier  # noqa: E402
-from eval_recall import Rung  # noqa: E402
-from recall_measure import Budget, attention_mask, greedy_hits, wilson_interval  # noqa: E402
-from recall_task import (  # noqa: E402
+import scripts.train.python_corpus as python_corpus
+import scripts.train.verifier as train_verifier
+from scripts.eval.recall import Rung
+from scripts.eval.recall_measure import Budget, attention_mask, greedy_hits, wilson_interval
+from scripts.eval.recall_task import (
     ANSWER,
     IGNORED,
     REPEATED,
@@ -30,9 +25,12 @@ from recall_task import (  # noqa: E402
     repeated_row,
     training_row,
 )
-from train_checkpoint import CHECKPOINT_NAME  # noqa: E402
-from train_export import file_sha256  # noqa: E402
-from train_presets import PRESETS, TINY  # noqa: E402
+from scripts.train.checkpoint import CHECKPOINT_NAME
+from scripts.train.export import file_sha256
+from scripts.train.presets import PRESETS, TINY
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "engine" / "shipped" / "tiny"
 
 NOT_COMPILED = ("--compile-up-to", "0")
 SOURCE = python_corpus.standard_library() / "json"

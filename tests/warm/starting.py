@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from node.agent_process import start_process
+from kakeya_fleet.node.agent_process import start_process
 
 # Importing on a busy machine.
 PATIENCE_SECONDS = 120.0
@@ -31,7 +31,7 @@ READ_AT_IMPORT = (
 INTERPRETERS = "PYTHON"
 # What `fleet join` sets itself before it imports anything.
 AGENTS_OWN = {"OMP_WAIT_POLICY": "PASSIVE"}
-FLEET = [sys.executable, "-m", "node.cli"]
+FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
 
 
 class WarmProcess:

@@ -56,10 +56,9 @@ def preload() -> None:
     """Imports what an agent and a small verifier need, and starts no thread by that."""
     import transformers.models.qwen3.modeling_qwen3  # noqa: F401, PLC0415
 
-    import node.cli.join  # noqa: F401, PLC0415
-    from engine.backends import import_archives, import_backend, import_dflash  # noqa: PLC0415
-    from node import agent  # noqa: F401, PLC0415
-    from node.cli import agent_view, dispatch  # noqa: F401, PLC0415
+    from kakeya_fleet.engine.backends import import_archives, import_backend, import_dflash  # noqa: PLC0415
+    from kakeya_fleet.node.app import agent  # noqa: F401, PLC0415
+    from kakeya_fleet.node.cli.shell import dispatch  # noqa: F401, PLC0415
 
     import_backend("torch")
     import_dflash("torch")
@@ -127,7 +126,7 @@ def run(descriptor: int) -> None:
     if copy is None:
         return
     copy.become()
-    from node.cli.main import main  # noqa: PLC0415
+    from kakeya_fleet.node.cli.main import main  # noqa: PLC0415
 
     main()
 

@@ -12,7 +12,7 @@ from typing import cast
 from huggingface_hub.errors import StrictDataclassError
 from transformers import Qwen3Config
 
-from engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
 
 ARCHITECTURE = "DFlashDraftModel"
 ARCHITECTURE_NAME = f"{ARCHITECTURE} v1"

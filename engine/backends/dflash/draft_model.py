@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from engine.backends.dflash.config import DFlashConfig
-from engine.features import ContextVectors
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
+from kakeya_fleet.engine.contracts.features import ContextVectors
 
 
 class DraftContext(Protocol):

@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from engine.backends.dflash.draft_model import DraftContext, DraftModel
-from engine.errors import DraftFailed, DraftFaultKind
-from engine.features import ContextVectors
-from engine.proposers.contract import Draft
+from kakeya_fleet.engine.backends.dflash.draft_model import DraftContext, DraftModel
+from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.contracts.features import ContextVectors
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 
 Context = TypeVar("Context", bound=DraftContext)
 

@@ -9,15 +9,15 @@ from typing import Any, Generic, TypeVar
 
 import psutil
 
-from engine.backends.dflash.config import ARCHITECTURE_NAME, DFlashConfig
-from engine.backends.dflash.draft_model import DraftModel
-from engine.backends.dflash.draft_state import DFlashDraftState
-from engine.backends.dflash.tensors import expected_shapes
-from engine.digests import tokenizer_digest, weights_digest
-from engine.errors import OutOfMemory
-from engine.feature_encoder import ContextEncoder
-from engine.model_folder import ModelFolder
-from engine.proposers.info import DFLASH, ProposerInfo
+from kakeya_fleet.engine.backends.dflash.config import ARCHITECTURE_NAME, DFlashConfig
+from kakeya_fleet.engine.backends.dflash.draft_model import DraftModel
+from kakeya_fleet.engine.backends.dflash.draft_state import DFlashDraftState
+from kakeya_fleet.engine.backends.dflash.tensors import expected_shapes
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+from kakeya_fleet.engine.contracts.proposer_info import DFLASH, ProposerInfo
+from kakeya_fleet.engine.errors import OutOfMemory
+from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 # Any: each back end has a context of its own.
 Model = TypeVar("Model", bound=DraftModel[Any])

@@ -13,8 +13,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.backends.dflash.config import ARCHITECTURE, DFlashConfig
-from engine.errors import ArchitectureUnsupported, ModelUnusable
+from kakeya_fleet.engine.backends.dflash.config import ARCHITECTURE, DFlashConfig
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
 
 Frequencies = NDArray[np.float32]
 

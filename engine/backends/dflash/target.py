@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from transformers import PretrainedConfig
 
-from engine.backends.dflash.config import DFlashConfig
-from engine.errors import TrainedForAnother
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
+from kakeya_fleet.engine.errors import TrainedForAnother
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"

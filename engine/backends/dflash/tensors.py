@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.backends.dflash.config import DFlashConfig
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
 
 ENCODER = "fc.weight"
 ENCODER_NORM = "hidden_norm.weight"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.backends.dflash.config import DraftLayerRule
+from kakeya_fleet.engine.backends.dflash.config import DraftLayerRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import cast
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 
-from engine.backends.mlx_backend.families import FAMILIES, FULL, SLIDING, Family
-from engine.backends.mlx_backend.quantization import Quantization, read_quantization
-from engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.backends.mlx_backend.families import FAMILIES, FULL, SLIDING, Family
+from kakeya_fleet.engine.backends.mlx_backend.quantization import Quantization, read_quantization
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
 
 POSITION_FREE_ROPE = ("default", "linear", "llama3", "yarn", "proportional")
 """RoPE kinds whose angles depend on the position alone.

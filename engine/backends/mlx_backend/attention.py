@@ -4,7 +4,7 @@ What fixes the bits of a query's output, whatever block it came in:
 
 - A product is one of queries [groups * n, head_dim] with one segment of fixed
   keys. A row of it depends neither on the other rows nor on n, for the n that
-  `engine.exactness` found to agree.
+  `engine.verifiers.exactness` found to agree.
 - Segments lie at fixed slots. The maximum is exact in any order. A masked key's
   weight is exactly 0, and so is what it adds: the number of trailing segments
   does not matter. Segments are added in ascending order, one at a time.
@@ -30,7 +30,12 @@ from operator import add
 import mlx.core as mx
 import numpy as np
 
-from engine.restoration.contract import NOTHING_SEEN, EvictedQueries, EvictedStore, Floats
+from kakeya_fleet.engine.contracts.evicted_store import (
+    NOTHING_SEEN,
+    EvictedQueries,
+    EvictedStore,
+    Floats,
+)
 
 Partial = tuple[mx.array, mx.array, mx.array]
 """Sums of weights [kv_heads, rows, 1], weighted values [kv_heads, rows, head_dim] and maxima

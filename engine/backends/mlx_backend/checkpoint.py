@@ -12,12 +12,12 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from safetensors import SafetensorError, safe_open
 
-from engine.backends.mlx_backend.architectures import Architecture
-from engine.backends.mlx_backend.library import model_module
-from engine.backends.mlx_backend.model_arguments import model_arguments
-from engine.digests import weight_files
-from engine.errors import ModelUnusable, OutOfMemory, WeightsMismatch
-from engine.weight_reading import weights_read
+from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture
+from kakeya_fleet.engine.backends.mlx_backend.library import model_module
+from kakeya_fleet.engine.backends.mlx_backend.model_arguments import model_arguments
+from kakeya_fleet.engine.errors import ModelUnusable, OutOfMemory, WeightsMismatch
+from kakeya_fleet.engine.models.digests import weight_files
+from kakeya_fleet.engine.models.weight_reading import weights_read
 
 EMBEDDING = "model.embed_tokens"
 HEAD = "lm_head"

@@ -13,14 +13,12 @@ from collections import deque
 import mlx.core as mx
 import numpy as np
 
-from engine.backends.mlx_backend.attention import FeedMasks, partial_attention
-from engine.backends.mlx_backend.dtypes import from_raw, mlx_dtype
-from engine.backends.mlx_backend.group_store import GroupStore, MlxPool
-from engine.backends.mlx_backend.masks import bias_of
-from engine.errors import RestorerLost, RestorerRefused
-from engine.features import FeatureEncoder
-from engine.positions import ContiguousPlacement, contiguous_placement
-from engine.restoration.contract import (
+from kakeya_fleet.engine.backends.mlx_backend.attention import FeedMasks, partial_attention
+from kakeya_fleet.engine.backends.mlx_backend.dtypes import from_raw, mlx_dtype
+from kakeya_fleet.engine.backends.mlx_backend.group_store import GroupStore, MlxPool
+from kakeya_fleet.engine.backends.mlx_backend.masks import bias_of
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import (
     NOTHING_SEEN,
     Evicted,
     EvictedKeysValues,
@@ -28,16 +26,18 @@ from engine.restoration.contract import (
     Floats,
     PartialAttention,
 )
-from engine.restoration.evicted_slots import evicted_slots
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerSpec
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.positions import ContiguousPlacement, contiguous_placement
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from kakeya_fleet.engine.errors import RestorerLost, RestorerRefused
+from kakeya_fleet.engine.restoration.evicted_slots import evicted_slots
 
 QUERIES = 16
 """Queries of a head in every product, real ones or not: one shape, one kernel."""
 
 
 class MlxEvictedStore:
-    """What one session has evicted; see `engine.restoration.contract.EvictedStore`."""
+    """What one session has evicted; see `engine.contracts.evicted_store.EvictedStore`."""
 
     def __init__(self, shape: EvictedShape, spec: RestorerSpec, pool: MlxPool) -> None:
         """An empty store."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from engine.backends.mlx_backend.attention import FeedMasks, FeedSegments
-from engine.backends.mlx_backend.kv_cache import MlxKvCache
-from engine.backends.mlx_backend.recurrent import RecurrentFeed
-from engine.kv_layout import KvLayout, LayerGroup, RecurrentLayer, SharedLayer
-from engine.slot_writes import Write
+from kakeya_fleet.engine.backends.mlx_backend.attention import FeedMasks, FeedSegments
+from kakeya_fleet.engine.backends.mlx_backend.kv_cache import MlxKvCache
+from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentFeed
+from kakeya_fleet.engine.contracts.kv_layout import (
+    KvLayout,
+    LayerGroup,
+    RecurrentLayer,
+    SharedLayer,
+)
+from kakeya_fleet.engine.kv.slot_writes import Write
 
 
 class AttentionFeed:

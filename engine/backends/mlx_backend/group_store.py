@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from engine.backends.mlx_backend.attention import FeedMasks, FeedSegments
-from engine.backends.mlx_backend.dtypes import raw
-from engine.backends.mlx_backend.masks import chunks
-from engine.backends.mlx_backend.recurrent import RecurrentState
-from engine.backends.mlx_backend.vector_ring import Vectors
-from engine.kv_layout import LayerGroup
-from engine.positions import Placement
-from engine.restoration.contract import Raw
-from engine.slab_pool import Slab, SlabPool
-from engine.slot_writes import Write, final_segments, writes
+from kakeya_fleet.engine.backends.mlx_backend.attention import FeedMasks, FeedSegments
+from kakeya_fleet.engine.backends.mlx_backend.dtypes import raw
+from kakeya_fleet.engine.backends.mlx_backend.masks import chunks
+from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.mlx_backend.vector_ring import Vectors
+from kakeya_fleet.engine.contracts.evicted_store import Raw
+from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
+from kakeya_fleet.engine.contracts.positions import Placement
+from kakeya_fleet.engine.kv.slot_writes import Write, final_segments, writes
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
 
 @dataclass(slots=True)

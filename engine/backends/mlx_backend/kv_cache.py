@@ -9,22 +9,27 @@ from dataclasses import replace
 import mlx.core as mx
 import numpy as np
 
-from engine.backends.mlx_backend.attention import EvictedRead, FeedMasks, FeedSegments
-from engine.backends.mlx_backend.dtypes import raw
-from engine.backends.mlx_backend.group_store import GroupStore, MlxPool, Payload, States
-from engine.backends.mlx_backend.masks import biases
-from engine.backends.mlx_backend.recurrent import RecurrentRule, RecurrentState
-from engine.backends.mlx_backend.vector_ring import VectorRing
-from engine.cache import CacheSpec, KvViews
-from engine.features import FeatureEncoder
-from engine.kv_layout import KvLayout, LayerGroup
-from engine.restoration.contract import Evicted, EvictedKeysValues, EvictedStore
-from engine.restoration.matching import matching_encoder
-from engine.slab_cache import SlabCache
-from engine.slab_pool import Slab
-from engine.slot_views import seen_runs
-from engine.slot_writes import Write
-from engine.verifier import Features
+from kakeya_fleet.engine.backends.mlx_backend.attention import EvictedRead, FeedMasks, FeedSegments
+from kakeya_fleet.engine.backends.mlx_backend.dtypes import raw
+from kakeya_fleet.engine.backends.mlx_backend.group_store import (
+    GroupStore,
+    MlxPool,
+    Payload,
+    States,
+)
+from kakeya_fleet.engine.backends.mlx_backend.masks import biases
+from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentRule, RecurrentState
+from kakeya_fleet.engine.backends.mlx_backend.vector_ring import VectorRing
+from kakeya_fleet.engine.contracts.cache import CacheSpec, KvViews
+from kakeya_fleet.engine.contracts.evicted_store import Evicted, EvictedKeysValues, EvictedStore
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
+from kakeya_fleet.engine.contracts.verifier import Features
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
+from kakeya_fleet.engine.kv.slot_views import seen_runs
+from kakeya_fleet.engine.kv.slot_writes import Write
+from kakeya_fleet.engine.memory.slab_pool import Slab
+from kakeya_fleet.engine.restoration.matching import matching_encoder
 
 FILL_POSITIONS = 1024
 """Random positions that are deposited at once."""

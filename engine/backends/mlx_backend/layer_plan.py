@@ -5,10 +5,16 @@ from __future__ import annotations
 import mlx.core as mx
 import transformers
 
-from engine.backends.mlx_backend.architectures import Architecture
-from engine.backends.mlx_backend.families import RECURRENT, SLIDING
-from engine.backends.mlx_backend.recurrent import RecurrentShape
-from engine.kv_layout import AttentionLayer, KvLayout, Layer, RecurrentLayer, SharedLayer
+from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture
+from kakeya_fleet.engine.backends.mlx_backend.families import RECURRENT, SLIDING
+from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentShape
+from kakeya_fleet.engine.contracts.kv_layout import (
+    AttentionLayer,
+    KvLayout,
+    Layer,
+    RecurrentLayer,
+    SharedLayer,
+)
 
 
 def kv_layout(architecture: Architecture, dtype: mx.Dtype, *, ranks: int = 1) -> KvLayout:

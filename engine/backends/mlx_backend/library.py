@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from engine.backends.mlx_backend.attention import FeedSegments, segment_attention
-from engine.backends.mlx_backend.recurrent import RecurrentFeed
-from engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.backends.mlx_backend.attention import FeedSegments, segment_attention
+from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentFeed
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
 
 PACKAGE = "mlx_lm"
 ATTENTION = "scaled_dot_product_attention"

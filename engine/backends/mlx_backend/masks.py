@@ -1,7 +1,7 @@
 """Which key slots the queries of one forward attend to.
 
 A mask is an additive bias [groups * queries, keys] (float32) of one key
-segment, 0 where `engine.positions.attends` and minus infinity elsewhere; None
+segment, 0 where `engine.contracts.positions.attends` and minus infinity elsewhere; None
 where every query attends to every key. Row g * queries + i is query i, for
 every head g of a group.
 """
@@ -11,8 +11,8 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 
-from engine.positions import CHUNK_KEYS, Placement
-from engine.slot_views import Queries, Seen, seen_slots
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, Placement
+from kakeya_fleet.engine.kv.slot_views import Queries, Seen, seen_slots
 
 
 def chunks(segments: tuple[int, ...]) -> tuple[range, ...]:

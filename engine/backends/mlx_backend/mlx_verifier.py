@@ -10,28 +10,28 @@ import mlx.nn as nn
 import numpy as np
 import psutil
 
-from engine.backends.mlx_backend.architectures import Architecture, read_architecture
-from engine.backends.mlx_backend.checkpoint import load_model
-from engine.backends.mlx_backend.dtypes import mlx_dtype
-from engine.backends.mlx_backend.evicted_store import MlxEvictedStore
-from engine.backends.mlx_backend.forward_step import layer_feeds
-from engine.backends.mlx_backend.group_store import MlxPool, mlx_pool
-from engine.backends.mlx_backend.kv_cache import MlxKvCache
-from engine.backends.mlx_backend.layer_plan import kv_layout
-from engine.backends.mlx_backend.tapped import TappedLayers
-from engine.backends.mlx_backend.text_model import TextModel
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.digests import tokenizer_digest, weights_digest
-from engine.errors import BadParameters, TokenOutOfVocabulary
-from engine.kv_layout import KvLayout
-from engine.model_folder import ModelFolder
-from engine.positions import WIDTH
-from engine.restoration.contract import EvictedStore
-from engine.restoration.matching import check_encoder, evicted_shape
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind
-from engine.tokenizer_check import check_tokenizer
-from engine.verifier import Features, Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture, read_architecture
+from kakeya_fleet.engine.backends.mlx_backend.checkpoint import load_model
+from kakeya_fleet.engine.backends.mlx_backend.dtypes import mlx_dtype
+from kakeya_fleet.engine.backends.mlx_backend.evicted_store import MlxEvictedStore
+from kakeya_fleet.engine.backends.mlx_backend.forward_step import layer_feeds
+from kakeya_fleet.engine.backends.mlx_backend.group_store import MlxPool, mlx_pool
+from kakeya_fleet.engine.backends.mlx_backend.kv_cache import MlxKvCache
+from kakeya_fleet.engine.backends.mlx_backend.layer_plan import kv_layout
+from kakeya_fleet.engine.backends.mlx_backend.tapped import TappedLayers
+from kakeya_fleet.engine.backends.mlx_backend.text_model import TextModel
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
+from kakeya_fleet.engine.contracts.positions import WIDTH
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
+from kakeya_fleet.engine.contracts.verifier import Features, Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.errors import BadParameters, TokenOutOfVocabulary
+from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
+from kakeya_fleet.engine.restoration.matching import check_encoder, evicted_shape
 
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 """On the CPU all rows agree, one row among them, and a forward takes time for each row."""
@@ -93,7 +93,7 @@ class MlxVerifier:
         return MlxVerifier(self._model.prefix(depth), info, self._layout.prefix(depth))
 
     def allocate(self, spec: CacheSpec, evicted: EvictedStore | None = None) -> MlxKvCache:
-        """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""
+        """A new, empty cache; see `engine.contracts.verifier.Verifier.allocate` for errors."""
         self._layout.check(spec)
         restorer = spec.restorer if spec.kind is CacheKind.RESTORED else None
         if evicted is None and restorer is not None and restorer.kind is RestorerKind.IDENTITY:

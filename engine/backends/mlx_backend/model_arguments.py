@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from engine.backends.mlx_backend.architectures import Architecture, rope_parameters
-from engine.backends.mlx_backend.families import FULL, SLIDING
-from engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture, rope_parameters
+from kakeya_fleet.engine.backends.mlx_backend.families import FULL, SLIDING
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
 
 Arguments = dict[str, object]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engine.backends.mlx_backend.dtypes import mlx_dtype
-from engine.backends.mlx_backend.group_store import MlxPool, mlx_pool
-from engine.backends.mlx_backend.kv_cache import MlxKvCache
-from engine.cache import CacheSpec
-from engine.kv_layout import KvLayout
-from engine.restoration.contract import EvictedStore
+from kakeya_fleet.engine.backends.mlx_backend.dtypes import mlx_dtype
+from kakeya_fleet.engine.backends.mlx_backend.group_store import MlxPool, mlx_pool
+from kakeya_fleet.engine.backends.mlx_backend.kv_cache import MlxKvCache
+from kakeya_fleet.engine.contracts.cache import CacheSpec
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 
 
 def new_cache(
@@ -23,7 +23,7 @@ def new_cache(
     One of kind `restored` takes over `evicted`.
 
     From a model's config: `engine.backends.mlx_backend.layer_plan.kv_layout`.
-    Raises what `engine.verifier.Verifier.allocate` raises.
+    Raises what `engine.contracts.verifier.Verifier.allocate` raises.
     """
     own_pool = pool if pool is not None else mlx_pool()
     return MlxKvCache.allocate(layout, spec, mlx_dtype(dtype), own_pool, {}, evicted)

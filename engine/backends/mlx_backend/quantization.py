@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
 
 AFFINE = "affine"
 """The mode served: a scale and a bias for each group of weights."""

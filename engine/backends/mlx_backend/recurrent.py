@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from engine.positions import WIDE_BLOCK
+from kakeya_fleet.engine.contracts.positions import WIDE_BLOCK
 
 JOURNAL_TOKENS = WIDE_BLOCK
 """The most tokens of one forward: what a state can be rolled back by."""

@@ -22,15 +22,19 @@ import mlx.nn as nn
 import numpy as np
 import psutil
 
-from engine.backends.mlx_backend.architectures import Architecture, read_architecture
-from engine.backends.mlx_backend.checkpoint import load_model
-from engine.backends.mlx_backend.dtypes import mlx_dtype
-from engine.backends.mlx_backend.families import RECURRENT
-from engine.backends.mlx_backend.library import model_module
-from engine.backends.mlx_backend.mlx_verifier import MlxVerifier, prepare_process, verifier_of
-from engine.errors import ArchitectureUnsupported, ModelUnusable
-from engine.model_folder import ModelFolder
-from engine.tokenizer_check import check_tokenizer
+from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture, read_architecture
+from kakeya_fleet.engine.backends.mlx_backend.checkpoint import load_model
+from kakeya_fleet.engine.backends.mlx_backend.dtypes import mlx_dtype
+from kakeya_fleet.engine.backends.mlx_backend.families import RECURRENT
+from kakeya_fleet.engine.backends.mlx_backend.library import model_module
+from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import (
+    MlxVerifier,
+    prepare_process,
+    verifier_of,
+)
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 
 RING, JACCL = "ring", "jaccl"
 JACCL_MARK = "MLX_JACCL_COORDINATOR"

@@ -8,9 +8,9 @@ from typing import cast
 
 import mlx.core as mx
 
-from engine.backends.stored_tensors import StoredTensor, listed
-from engine.errors import WeightsMismatch
-from engine.weight_reading import weights_read
+from kakeya_fleet.engine.backends.stored_tensors import StoredTensor, listed
+from kakeya_fleet.engine.errors import WeightsMismatch
+from kakeya_fleet.engine.models.weight_reading import weights_read
 
 
 def read_tensors(

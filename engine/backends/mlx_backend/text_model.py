@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import mlx.core as mx
 import mlx.nn as nn
 
-from engine.backends.mlx_backend.architectures import Architecture
-from engine.backends.mlx_backend.families import RECURRENT
-from engine.backends.mlx_backend.forward_step import LayerFeed
-from engine.backends.mlx_backend.layer_plan import recurrent_shape
-from engine.backends.mlx_backend.library import (
+from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture
+from kakeya_fleet.engine.backends.mlx_backend.families import RECURRENT
+from kakeya_fleet.engine.backends.mlx_backend.forward_step import LayerFeed
+from kakeya_fleet.engine.backends.mlx_backend.layer_plan import recurrent_shape
+from kakeya_fleet.engine.backends.mlx_backend.library import (
     RECURRENCE,
     let_in_segments,
     let_in_states,
     model_module,
 )
-from engine.backends.mlx_backend.recurrent import RecurrentRule
+from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentRule
 
 
 class TextModel:

@@ -9,11 +9,11 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.features import ContextVectors, FeatureEncoder
-from engine.kv_layout import VECTOR_BYTES
-from engine.positions import Placement
-from engine.slab_pool import Slab, SlabPool
-from engine.verifier import Features
+from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
+from kakeya_fleet.engine.contracts.kv_layout import VECTOR_BYTES
+from kakeya_fleet.engine.contracts.positions import Placement
+from kakeya_fleet.engine.contracts.verifier import Features
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class VectorRing:
     """One vector a slot, at the slots of the keys that it stands for.
 
     So a vector is there for as long as the cache's keys are: see
-    `engine.slab_cache.SlabCache.evict`.
+    `engine.kv.slab_cache.SlabCache.evict`.
     """
 
     def __init__(

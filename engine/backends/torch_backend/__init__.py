@@ -4,6 +4,6 @@
 stores and `new_cache`, imports nothing of transformers, which takes seconds.
 """
 
-from engine.backends.torch_backend.new_cache import new_cache
+from kakeya_fleet.engine.backends.torch_backend.new_cache import new_cache
 
 __all__ = ["new_cache"]

@@ -12,8 +12,14 @@ from typing import cast
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 
-from engine.backends.torch_backend.families import FAMILIES, FULL, RECURRENT, SLIDING, Family
-from engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.backends.torch_backend.families import (
+    FAMILIES,
+    FULL,
+    RECURRENT,
+    SLIDING,
+    Family,
+)
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
 
 POSITION_FREE_ROPE = ("default", "linear", "llama3", "yarn", "proportional")
 """RoPE kinds whose angles depend on the position alone.

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
-from engine.backends.torch_backend.projecting import projecting_store
-from engine.backends.torch_backend.projection import Projection, load_projection
-from engine.errors import ModelNotFound
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
+from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
+from kakeya_fleet.engine.backends.torch_backend.projection import Projection, load_projection
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import ModelNotFound
 
 ARITHMETIC_VERSION = 1
 """Of the stores' own products and sums: raised with any change of what they compute, by one bit."""

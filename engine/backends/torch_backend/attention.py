@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import AttentionInterface
 
-from engine.backends.torch_backend.ring_products import ring_attention
-from engine.backends.torch_backend.segment_products import (
+from kakeya_fleet.engine.backends.torch_backend.ring_products import ring_attention
+from kakeya_fleet.engine.backends.torch_backend.segment_products import (
     EvictedRead,
     FeedSegments,
     Partial,
     merged,
     partial_attention,
 )
-from engine.restoration.contract import NOTHING_SEEN, EvictedQueries
+from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, EvictedQueries
 
 ATTENTION_NAME = "kakeya_segments"
 

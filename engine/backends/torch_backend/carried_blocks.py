@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.evicted_blocks import (
+from kakeya_fleet.engine.backends.torch_backend.evicted_blocks import (
     BlockPartial,
     block_partial,
     joined_blocks,
     nothing_seen,
 )
-from engine.backends.torch_backend.segment_products import Partial, merged
-from engine.restoration.contract import NOTHING_SEEN, Floats, PartialAttention
+from kakeya_fleet.engine.backends.torch_backend.segment_products import Partial, merged
+from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, Floats, PartialAttention
 
 
 @dataclass(frozen=True, slots=True)

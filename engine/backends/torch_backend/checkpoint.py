@@ -10,21 +10,26 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from engine.backends.torch_backend.activation import fix_activations
-from engine.backends.torch_backend.architectures import Architecture
-from engine.backends.torch_backend.attention import ATTENTION_NAME
-from engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
-from engine.backends.torch_backend.plain_decoder import simplify
-from engine.backends.torch_backend.plain_families import JOINT, is_plain
-from engine.backends.torch_backend.recurrent_mixing import fix_recurrent
-from engine.backends.torch_backend.sharding_plan import ModelShard
-from engine.backends.torch_backend.stored_tensors import (
+from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
+from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture
+from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
+from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify
+from kakeya_fleet.engine.backends.torch_backend.plain_families import JOINT, is_plain
+from kakeya_fleet.engine.backends.torch_backend.recurrent_mixing import fix_recurrent
+from kakeya_fleet.engine.backends.torch_backend.sharding_plan import ModelShard
+from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
     check_tensors,
     listed,
     read_tensors,
     stored_tensors,
 )
-from engine.errors import ArchitectureUnsupported, ModelUnusable, OutOfMemory, WeightsMismatch
+from kakeya_fleet.engine.errors import (
+    ArchitectureUnsupported,
+    ModelUnusable,
+    OutOfMemory,
+    WeightsMismatch,
+)
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from engine.backends.torch_backend.activation import PiecewiseActivation
-from engine.backends.torch_backend.recurrent_shape import RecurrentShape
+from kakeya_fleet.engine.backends.torch_backend.activation import PiecewiseActivation
+from kakeya_fleet.engine.backends.torch_backend.recurrent_shape import RecurrentShape
 
 if TYPE_CHECKING:
     from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.errors import BadParameters
-from engine.restoration.contract import Raw
+from kakeya_fleet.engine.contracts.evicted_store import Raw
+from kakeya_fleet.engine.errors import BadParameters
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -9,13 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.masks import bias_of, chunks, cut
-from engine.backends.torch_backend.product_rows import MOST_QUERIES
-from engine.backends.torch_backend.segment_products import Masks, Partial
-from engine.positions import CHUNK_KEYS, ContiguousPlacement
-from engine.restoration.contract import NOTHING_SEEN, EvictedQueries, Floats, PartialAttention
-from engine.restoration.evicted_slots import evicted_slots
-from engine.restoration.shape import EvictedShape
+from kakeya_fleet.engine.backends.torch_backend.masks import bias_of, chunks, cut
+from kakeya_fleet.engine.backends.torch_backend.product_rows import MOST_QUERIES
+from kakeya_fleet.engine.backends.torch_backend.segment_products import Masks, Partial
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import (
+    NOTHING_SEEN,
+    EvictedQueries,
+    Floats,
+    PartialAttention,
+)
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, ContiguousPlacement
+from kakeya_fleet.engine.restoration.evicted_slots import evicted_slots
 
 REMEMBERED_MASKS = 8
 """Products of one forward whose masks its layers share."""

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.carried_blocks import CarriedBlock, CarriedQueries
-from engine.backends.torch_backend.dtypes import from_raw, raw, torch_dtype
-from engine.backends.torch_backend.evicted_blocks import (
+from kakeya_fleet.engine.backends.torch_backend.carried_blocks import CarriedBlock, CarriedQueries
+from kakeya_fleet.engine.backends.torch_backend.dtypes import from_raw, raw, torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.evicted_blocks import (
     BlockMasks,
     BlockPartial,
     block_partial,
@@ -29,26 +29,26 @@ from engine.backends.torch_backend.evicted_blocks import (
     nothing_seen,
     padded_rows,
 )
-from engine.backends.torch_backend.group_store import GroupStore, TorchPool
-from engine.backends.torch_backend.product_rows import query_counts
-from engine.backends.torch_backend.segment_products import (
+from kakeya_fleet.engine.backends.torch_backend.group_store import GroupStore, TorchPool
+from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
+from kakeya_fleet.engine.backends.torch_backend.segment_products import (
     FeedSegments,
     chunk_partials,
     partial_attention,
 )
-from engine.errors import RestorerLost, RestorerRefused
-from engine.features import FeatureEncoder
-from engine.positions import CHUNK_KEYS, contiguous_placement
-from engine.restoration.contract import (
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
     EvictedKeysValues,
     EvictedQueries,
     PartialAttention,
     Raw,
 )
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerSpec
-from engine.slot_writes import writes
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, contiguous_placement
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from kakeya_fleet.engine.errors import RestorerLost, RestorerRefused
+from kakeya_fleet.engine.kv.slot_writes import writes
 
 MOST_CARRIED_BYTES = 1 << 30
 """Of one question to a later range: what each chunk found waits for what is carried there."""
@@ -60,7 +60,7 @@ deposited of positions from the first argument on. Raises `RestorerRefused`.
 
 
 class TorchEvictedStore:
-    """What one session has evicted; see `engine.restoration.contract.EvictedStore`."""
+    """What one session has evicted; see `engine.contracts.evicted_store.EvictedStore`."""
 
     def __init__(
         self,

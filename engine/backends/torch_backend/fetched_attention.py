@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.dtypes import raw, torch_dtype
-from engine.backends.torch_backend.evicted_blocks import (
+from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.evicted_blocks import (
     BlockMasks,
     block_partial,
     blocks,
@@ -21,19 +21,19 @@ from engine.backends.torch_backend.evicted_blocks import (
     nothing_seen,
     padded_rows,
 )
-from engine.backends.torch_backend.masks import Run, chunks
-from engine.backends.torch_backend.product_rows import query_counts
-from engine.backends.torch_backend.segment_products import (
+from kakeya_fleet.engine.backends.torch_backend.masks import Run, chunks
+from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
+from kakeya_fleet.engine.backends.torch_backend.segment_products import (
     FeedSegments,
     Masks,
     Partial,
     merged,
     partial_attention,
 )
-from engine.kv_layout import AttentionLayer
-from engine.positions import contiguous_placement
-from engine.restoration.contract import EvictedQueries, PartialAttention, Raw
-from engine.restoration.shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention, Raw
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
+from kakeya_fleet.engine.contracts.positions import contiguous_placement
 
 
 @dataclass(slots=True)

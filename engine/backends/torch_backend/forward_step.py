@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine.backends.torch_backend.attention import LayerSegments
-from engine.backends.torch_backend.kv_cache import TorchKvCache
-from engine.backends.torch_backend.recurrent import RecurrentState
-from engine.backends.torch_backend.segment_products import Masks
-from engine.kv_layout import LayerGroup
-from engine.slot_writes import Write
+from kakeya_fleet.engine.backends.torch_backend.attention import LayerSegments
+from kakeya_fleet.engine.backends.torch_backend.kv_cache import TorchKvCache
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.torch_backend.segment_products import Masks
+from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
+from kakeya_fleet.engine.kv.slot_writes import Write
 
 LEAST_PRODUCT_ROWS = 4
 """Products of fewer rows take other kernels, and with them another rounding."""

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.masks import chunks
-from engine.backends.torch_backend.recurrent import RecurrentState
-from engine.backends.torch_backend.segment_products import FeedSegments, Masks
-from engine.kv_layout import LayerGroup
-from engine.positions import Placement
-from engine.slab_pool import Slab, SlabPool
-from engine.slot_writes import Write, final_segments, writes
+from kakeya_fleet.engine.backends.torch_backend.masks import chunks
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.torch_backend.segment_products import FeedSegments, Masks
+from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
+from kakeya_fleet.engine.contracts.positions import Placement
+from kakeya_fleet.engine.kv.slot_writes import Write, final_segments, writes
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
 Payload = Tensor | dict[int, RecurrentState]
 """A segment's tensor [layers, 2, kv_heads, keys, head_dim], or the recurrent layers' states."""

@@ -10,7 +10,7 @@ than the largest by more than 2 ** 31. This is checked for each weight.
 On a 2-core AVX512 machine the products of 4 rows of a model of 15 MB take 0.44
 ms instead of 1.06 ms, those of 16 rows 1.33 instead of 1.82. A row's bits depend neither on
 what the other rows hold nor on the threads, but on processors without AVX512 on the
-row's place where few rows are left over: `engine.exactness` finds which row counts agree.
+row's place where few rows are left over: `engine.verifiers.exactness` finds which row counts agree.
 """
 
 from __future__ import annotations

@@ -10,22 +10,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.dtypes import raw
-from engine.backends.torch_backend.group_store import GroupStore, Payload, TorchPool
-from engine.backends.torch_backend.masks import biases, cut, stacked
-from engine.backends.torch_backend.recurrent import RecurrentState
-from engine.backends.torch_backend.segment_products import EvictedRead, FeedSegments, Masks
-from engine.backends.torch_backend.vector_ring import VectorRing
-from engine.cache import CacheSpec, KvViews
-from engine.features import FeatureEncoder
-from engine.kv_layout import KvLayout, LayerGroup
-from engine.restoration.contract import Evicted, EvictedKeysValues, EvictedStore
-from engine.restoration.matching import matching_encoder
-from engine.slab_cache import SlabCache
-from engine.slab_pool import Slab
-from engine.slot_views import seen_runs
-from engine.slot_writes import Write, writes
-from engine.verifier import Features
+from kakeya_fleet.engine.backends.torch_backend.dtypes import raw
+from kakeya_fleet.engine.backends.torch_backend.group_store import GroupStore, Payload, TorchPool
+from kakeya_fleet.engine.backends.torch_backend.masks import biases, cut, stacked
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.torch_backend.segment_products import (
+    EvictedRead,
+    FeedSegments,
+    Masks,
+)
+from kakeya_fleet.engine.backends.torch_backend.vector_ring import VectorRing
+from kakeya_fleet.engine.contracts.cache import CacheSpec, KvViews
+from kakeya_fleet.engine.contracts.evicted_store import Evicted, EvictedKeysValues, EvictedStore
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
+from kakeya_fleet.engine.contracts.verifier import Features
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
+from kakeya_fleet.engine.kv.slot_views import seen_runs
+from kakeya_fleet.engine.kv.slot_writes import Write, writes
+from kakeya_fleet.engine.memory.slab_pool import Slab
+from kakeya_fleet.engine.restoration.matching import matching_encoder
 
 FILL_POSITIONS = 1024
 """Random positions that are deposited at once."""

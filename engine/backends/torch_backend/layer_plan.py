@@ -5,12 +5,18 @@ from __future__ import annotations
 import torch
 import transformers
 
-from engine.backends.torch_backend.architectures import Architecture
-from engine.backends.torch_backend.families import RECURRENT, SLIDING
-from engine.backends.torch_backend.recurrent import RecurrentState
-from engine.backends.torch_backend.recurrent_shape import RecurrentShape
-from engine.backends.torch_backend.text_model import TextModel
-from engine.kv_layout import AttentionLayer, KvLayout, Layer, RecurrentLayer, SharedLayer
+from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture
+from kakeya_fleet.engine.backends.torch_backend.families import RECURRENT, SLIDING
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.torch_backend.recurrent_shape import RecurrentShape
+from kakeya_fleet.engine.backends.torch_backend.text_model import TextModel
+from kakeya_fleet.engine.contracts.kv_layout import (
+    AttentionLayer,
+    KvLayout,
+    Layer,
+    RecurrentLayer,
+    SharedLayer,
+)
 
 
 def kv_layout(architecture: Architecture, dtype: torch.dtype) -> KvLayout:

@@ -1,7 +1,7 @@
 """Which key slots the queries of one forward attend to.
 
 A mask is an additive bias [queries, keys] (float32) of one key segment, 0 where
-`engine.positions.attends` and minus infinity elsewhere; None where every query
+`engine.contracts.positions.attends` and minus infinity elsewhere; None where every query
 attends to every key.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.positions import CHUNK_KEYS, Placement, RingPlacement
-from engine.slot_views import Queries, Seen, seen_slots
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, Placement, RingPlacement
+from kakeya_fleet.engine.kv.slot_views import Queries, Seen, seen_slots
 
 
 @dataclass(frozen=True, slots=True)

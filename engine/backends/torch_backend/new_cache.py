@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engine.backends.torch_backend.dtypes import torch_dtype
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
-from engine.backends.torch_backend.kv_cache import TorchKvCache
-from engine.cache import CacheSpec
-from engine.kv_layout import KvLayout
-from engine.restoration.contract import EvictedStore
+from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
+from kakeya_fleet.engine.backends.torch_backend.kv_cache import TorchKvCache
+from kakeya_fleet.engine.contracts.cache import CacheSpec
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 
 
 def new_cache(
@@ -23,7 +23,7 @@ def new_cache(
     One of kind `restored` takes over `evicted`.
 
     From a model's config: `engine.backends.torch_backend.layer_plan.kv_layout`.
-    Raises what `engine.verifier.Verifier.allocate` raises.
+    Raises what `engine.contracts.verifier.Verifier.allocate` raises.
     """
     own_pool = pool if pool is not None else torch_pool()
     return TorchKvCache.allocate(layout, spec, torch_dtype(dtype), own_pool, dict, evicted)

@@ -13,7 +13,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from engine.backends.torch_backend.half_linear import HalfLinear, can_halve, lossless_exponent
+from kakeya_fleet.engine.backends.torch_backend.half_linear import (
+    HalfLinear,
+    can_halve,
+    lossless_exponent,
+)
 
 # The operators have no public names; the distribution pins torch to a minor version.
 _MKLDNN = torch.ops.mkldnn

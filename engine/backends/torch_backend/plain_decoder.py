@@ -18,18 +18,18 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.activations import SiLUActivation
 
-from engine.backends.torch_backend.activation import PiecewiseActivation, gated
-from engine.backends.torch_backend.attention import LayerSegments, segment_attention
-from engine.backends.torch_backend.half_linear import HalfLinear
-from engine.backends.torch_backend.packed_linear import joint
-from engine.backends.torch_backend.plain_families import (
+from kakeya_fleet.engine.backends.torch_backend.activation import PiecewiseActivation, gated
+from kakeya_fleet.engine.backends.torch_backend.attention import LayerSegments, segment_attention
+from kakeya_fleet.engine.backends.torch_backend.half_linear import HalfLinear
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import joint
+from kakeya_fleet.engine.backends.torch_backend.plain_families import (
     JOINT,
     LibraryAttention,
     LibraryLayer,
     LibraryNorm,
 )
-from engine.backends.torch_backend.rms_norm import RmsNorm
-from engine.backends.torch_backend.rotary import Angles, Rotary
+from kakeya_fleet.engine.backends.torch_backend.rms_norm import RmsNorm
+from kakeya_fleet.engine.backends.torch_backend.rotary import Angles, Rotary
 
 
 class AttentionStep(Protocol):

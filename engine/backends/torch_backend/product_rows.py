@@ -2,7 +2,7 @@
 
 A row's rounding is that of the kernel which the product's shape selects, and how
 many threads share it. So one random input of each shape tells two kernels apart: a
-row has thousands of roundings, and all must agree. See `engine.exactness`, which does
+row has thousands of roundings, and all must agree. See `engine.verifiers.exactness`, which does
 the same for whole models. What all must agree with is computed in one thread, so that
 stores that attend in different numbers of threads find the same bits.
 """
@@ -14,12 +14,16 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.masks import chunks
-from engine.backends.torch_backend.segment_products import FeedSegments, Masks, partial_attention
-from engine.backends.torch_backend.threads import one_thread
-from engine.errors import RestorerRefused
-from engine.kv_layout import AttentionLayer
-from engine.positions import COARSE_SEGMENT, FINE_SEGMENT
+from kakeya_fleet.engine.backends.torch_backend.masks import chunks
+from kakeya_fleet.engine.backends.torch_backend.segment_products import (
+    FeedSegments,
+    Masks,
+    partial_attention,
+)
+from kakeya_fleet.engine.backends.torch_backend.threads import one_thread
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
+from kakeya_fleet.engine.contracts.positions import COARSE_SEGMENT, FINE_SEGMENT
+from kakeya_fleet.engine.errors import RestorerRefused
 
 MOST_QUERIES = 16
 """Queries of a head in the widest product: a forward of 64 takes four."""

@@ -13,16 +13,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.dtypes import torch_dtype
-from engine.backends.torch_backend.evicted_store import Restoring, TorchEvictedStore
-from engine.backends.torch_backend.group_store import TorchPool
-from engine.backends.torch_backend.projection import Projection
-from engine.backends.torch_backend.threads import one_thread
-from engine.errors import RestorerRefused, TrainedForAnother
-from engine.features import FeatureEncoder
-from engine.restoration.contract import Evicted, EvictedKeysValues
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerSpec
+from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import Restoring, TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool
+from kakeya_fleet.engine.backends.torch_backend.projection import Projection
+from kakeya_fleet.engine.backends.torch_backend.threads import one_thread
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import Evicted, EvictedKeysValues
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from kakeya_fleet.engine.errors import RestorerRefused, TrainedForAnother
 
 ROWS = 16
 """Rows of each call of the map; position p is always in row p % ROWS.

@@ -24,8 +24,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.digests import weights_digest
-from engine.errors import ArchitectureUnsupported, ModelNotFound, WeightsMismatch
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelNotFound, WeightsMismatch
+from kakeya_fleet.engine.models.digests import weights_digest
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

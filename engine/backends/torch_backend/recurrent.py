@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.recurrent_shape import JOURNAL_TOKENS
+from kakeya_fleet.engine.backends.torch_backend.recurrent_shape import JOURNAL_TOKENS
 
 if TYPE_CHECKING:
-    from engine.backends.torch_backend.delta_rule import DeltaRule
+    from kakeya_fleet.engine.backends.torch_backend.delta_rule import DeltaRule
 
 
 class RecurrentState:

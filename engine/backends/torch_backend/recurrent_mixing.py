@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, nn
 
-from engine.backends.torch_backend.activation import PiecewiseGates
-from engine.backends.torch_backend.delta_rule import DeltaRule
-from engine.backends.torch_backend.recurrent import RecurrentState
-from engine.backends.torch_backend.recurrent_shape import RecurrentShape
+from kakeya_fleet.engine.backends.torch_backend.activation import PiecewiseGates
+from kakeya_fleet.engine.backends.torch_backend.delta_rule import DeltaRule
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
+from kakeya_fleet.engine.backends.torch_backend.recurrent_shape import RecurrentShape
 
 if TYPE_CHECKING:
     from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5GatedDeltaNet

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.positions import WIDE_BLOCK
+from kakeya_fleet.engine.contracts.positions import WIDE_BLOCK
 
 if TYPE_CHECKING:
     import transformers

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.segment_products import FeedSegments, Partial
+from kakeya_fleet.engine.backends.torch_backend.segment_products import FeedSegments, Partial
 
 
 @dataclass(frozen=True, slots=True)

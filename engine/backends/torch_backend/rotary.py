@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.activation import piecewise
+from kakeya_fleet.engine.backends.torch_backend.activation import piecewise
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ What fixes the bits of a query's output, whatever block it came in:
 
 - A product is one of queries [groups * n, head_dim] with one segment of fixed
   keys. A row of it depends neither on the other rows nor on n, for the n that
-  `engine.exactness` found to agree.
+  `engine.verifiers.exactness` found to agree.
 - Segments lie at fixed slots. The maximum is exact in any order. A masked key's
   weight is exactly 0, and so is what it adds: the number of trailing segments
   does not matter. Segments are added in ascending order, one at a time.
@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.masks import Run
-from engine.restoration.contract import NOTHING_SEEN, EvictedStore
+from kakeya_fleet.engine.backends.torch_backend.masks import Run
+from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, EvictedStore
 
 Partial = tuple[Tensor, Tensor, Tensor]
 """Sums of weights [heads, rows, 1], weighted values [heads, rows, head_dim] and maxima

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import psutil
 
-from engine.backends.torch_backend.architectures import read_architecture
-from engine.backends.torch_backend.checkpoint import load_model
-from engine.backends.torch_backend.dtypes import torch_dtype
-from engine.backends.torch_backend.layer_plan import kv_layout
-from engine.backends.torch_backend.sharding_group import GlooRanks
-from engine.backends.torch_backend.sharding_plan import ModelShard, RankSum
-from engine.backends.torch_backend.torch_verifier import TorchVerifier, verifier_of
-from engine.kv_layout import AttentionLayer, KvLayout
-from engine.model_folder import ModelFolder
-from engine.positions import WIDTH
-from engine.tokenizer_check import check_tokenizer
+from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
+from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
+from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout
+from kakeya_fleet.engine.backends.torch_backend.sharding_group import GlooRanks
+from kakeya_fleet.engine.backends.torch_backend.sharding_plan import ModelShard, RankSum
+from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier, verifier_of
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, KvLayout
+from kakeya_fleet.engine.contracts.positions import WIDTH
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
 
 
 def load_shard(folder: ModelFolder, *, dtype: str, rank: int, size: int) -> TorchVerifier:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported without saying so
 
-from engine.errors import ModelUnusable
+from kakeya_fleet.engine.errors import ModelUnusable
 
 JOIN_SECONDS = 60.0
 EXCHANGE_SECONDS = 600.0

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from engine.backends.torch_backend.architectures import Architecture
-from engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
 
 BASE = "model."
 """What the plan's names are under, in a model with a head."""

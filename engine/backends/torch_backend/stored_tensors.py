@@ -9,9 +9,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engine.backends.stored_tensors import StoredTensor, check_tensors, listed, stored_tensors
-from engine.errors import OutOfMemory, WeightsMismatch
-from engine.weight_reading import weights_read
+from kakeya_fleet.engine.backends.stored_tensors import (
+    StoredTensor,
+    check_tensors,
+    listed,
+    stored_tensors,
+)
+from kakeya_fleet.engine.errors import OutOfMemory, WeightsMismatch
+from kakeya_fleet.engine.models.weight_reading import weights_read
 
 __all__ = ["StoredTensor", "check_tensors", "listed", "read_tensors", "stored_tensors"]
 

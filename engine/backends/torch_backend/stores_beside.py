@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.backends.torch_backend.archive_stores import TorchArchiveStores
-from engine.backends.torch_backend.torch_verifier import TorchVerifier
-from engine.verifier import Verifier
+from kakeya_fleet.engine.backends.torch_backend.archive_stores import TorchArchiveStores
+from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier
+from kakeya_fleet.engine.contracts.verifier import Verifier
 
 
 def stores_beside(verifier: Verifier) -> TorchArchiveStores | None:

@@ -8,11 +8,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from engine.backends.torch_backend.activation import PiecewiseActivation
-from engine.backends.torch_backend.architectures import Architecture
-from engine.backends.torch_backend.delta_rule import DeltaRule
-from engine.backends.torch_backend.plain_decoder import AttentionStep, PlainDecoder, PlainLayer
-from engine.backends.torch_backend.recurrent_mixing import RecurrentMixing
+from kakeya_fleet.engine.backends.torch_backend.activation import PiecewiseActivation
+from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture
+from kakeya_fleet.engine.backends.torch_backend.delta_rule import DeltaRule
+from kakeya_fleet.engine.backends.torch_backend.plain_decoder import (
+    AttentionStep,
+    PlainDecoder,
+    PlainLayer,
+)
+from kakeya_fleet.engine.backends.torch_backend.recurrent_mixing import RecurrentMixing
 
 NO_MASKS = {"full_attention": None, "sliding_attention": None, "linear_attention": None}
 """Masks come with the cache's segments: given these, the library builds none."""

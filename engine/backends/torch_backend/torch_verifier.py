@@ -11,29 +11,29 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.backends.torch_backend.architectures import Architecture, read_architecture
-from engine.backends.torch_backend.checkpoint import load_model
-from engine.backends.torch_backend.dtypes import torch_dtype
-from engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from engine.backends.torch_backend.forward_step import ForwardStep
-from engine.backends.torch_backend.group_store import TorchPool, torch_pool
-from engine.backends.torch_backend.kv_cache import TorchKvCache
-from engine.backends.torch_backend.layer_plan import kv_layout, new_states
-from engine.backends.torch_backend.packed_linear import can_pack
-from engine.backends.torch_backend.tapped import TappedLayers
-from engine.backends.torch_backend.text_model import TextModel
-from engine.cache import CacheKind, CacheSpec, KvCache
-from engine.digests import tokenizer_digest, weights_digest
-from engine.errors import BadParameters, TokenOutOfVocabulary
-from engine.kv_layout import KvLayout
-from engine.model_folder import ModelFolder
-from engine.positions import WIDTH
-from engine.restoration.contract import EvictedStore
-from engine.restoration.matching import check_encoder, evicted_shape
-from engine.restoration.shape import EvictedShape
-from engine.restoration.specification import RestorerKind
-from engine.tokenizer_check import check_tokenizer
-from engine.verifier import Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture, read_architecture
+from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
+from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
+from kakeya_fleet.engine.backends.torch_backend.forward_step import ForwardStep
+from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
+from kakeya_fleet.engine.backends.torch_backend.kv_cache import TorchKvCache
+from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout, new_states
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack
+from kakeya_fleet.engine.backends.torch_backend.tapped import TappedLayers
+from kakeya_fleet.engine.backends.torch_backend.text_model import TextModel
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.kv_layout import KvLayout
+from kakeya_fleet.engine.contracts.positions import WIDTH
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.errors import BadParameters, TokenOutOfVocabulary
+from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
+from kakeya_fleet.engine.restoration.matching import check_encoder, evicted_shape
 
 ROW_COUNTS = (4, 8, 16, 32, 64)
 """Fewer rows are slower: 2 rows read a layer's weights at 20 to 27 GB/s where 4 do at 27 to 48."""
@@ -98,7 +98,7 @@ class TorchVerifier:
         return self._evicted_pool
 
     def allocate(self, spec: CacheSpec, evicted: EvictedStore | None = None) -> TorchKvCache:
-        """A new, empty cache; see `engine.verifier.Verifier.allocate` for errors."""
+        """A new, empty cache; see `engine.contracts.verifier.Verifier.allocate` for errors."""
         self._layout.check(spec)
         restorer = spec.restorer if spec.kind is CacheKind.RESTORED else None
         if evicted is None and restorer is not None and restorer.kind is RestorerKind.IDENTITY:

@@ -6,19 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.group_store import Payload, TorchPool
-from engine.features import ContextVectors, FeatureEncoder
-from engine.kv_layout import VECTOR_BYTES
-from engine.positions import Placement
-from engine.slab_pool import Slab
-from engine.verifier import Features
+from kakeya_fleet.engine.backends.torch_backend.group_store import Payload, TorchPool
+from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
+from kakeya_fleet.engine.contracts.kv_layout import VECTOR_BYTES
+from kakeya_fleet.engine.contracts.positions import Placement
+from kakeya_fleet.engine.contracts.verifier import Features
+from kakeya_fleet.engine.memory.slab_pool import Slab
 
 
 class VectorRing:
     """One vector a slot, at the slots of the keys that it stands for.
 
     So a vector is there for as long as the cache's keys are: see
-    `engine.slab_cache.SlabCache.evict`.
+    `engine.kv.slab_cache.SlabCache.evict`.
     """
 
     def __init__(

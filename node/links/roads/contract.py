@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from node.links.contract import RoadKind
+from kakeya_fleet.node.links.contract import RoadKind
 
 Terms = Mapping[str, str]
 """What one end tells the other of a road: addresses, names, never the nonce itself."""

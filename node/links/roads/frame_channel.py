@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from engine.ring_protocol import Frame, FrameReader
+from kakeya_fleet.engine.backends.mlx_ring.protocol import Frame, FrameReader
 
 
 class FrameChannel(asyncio.Protocol):

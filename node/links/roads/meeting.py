@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.contract import RoadFailed
 
 _PREFIX = "kakeya-road"
 # A stranger who connects and says nothing holds up the meeting for so long.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.contract import RoadFailed
 
 MIN_NONCE_BYTES = 16
 MAX_NONCE_BYTES = 64

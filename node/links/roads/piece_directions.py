@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.ring_protocol import Frame, FrameKind, Pieces
-from node.links.roads.contract import RoadFailed
-from node.links.roads.road_fault import RoadFault
-from node.links.roads.segment import Segment
+from kakeya_fleet.engine.backends.mlx_ring.protocol import Frame, FrameKind, Pieces
+from kakeya_fleet.node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.road_fault import RoadFault
+from kakeya_fleet.node.links.roads.segment import Segment
 
 # A copy of this many bytes takes about 50 us, less than a hop to a thread and back.
 INLINE_BYTES = 1 << 18

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from node.links.contract import RoadKind
-from node.links.roads.piece_directions import PieceReceiver, PieceSender
-from node.links.roads.road_fault import RoadFault
-from node.links.roads.segment import Segment
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.roads.piece_directions import PieceReceiver, PieceSender
+from kakeya_fleet.node.links.roads.road_fault import RoadFault
+from kakeya_fleet.node.links.roads.segment import Segment
 
 # One for each direction.
 COPY_THREADS = 2

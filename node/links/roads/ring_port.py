@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.contract import RoadFailed
 
 
 class RingPort:

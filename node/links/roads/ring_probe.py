@@ -6,8 +6,8 @@ import asyncio
 import importlib.util
 import secrets
 
-from node.links.roads.contract import Road, RoadFailed
-from node.links.roads.ring_road import RingRoads
+from kakeya_fleet.node.links.roads.contract import Road, RoadFailed
+from kakeya_fleet.node.links.roads.ring_road import RingRoads
 
 HOST = "127.0.0.1"
 READY_SECONDS = 15.0

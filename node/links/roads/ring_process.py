@@ -16,12 +16,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import engine
-from engine.ring_protocol import Frame, Pieces, RingStart
-from node.links.roads.contract import RoadFailed
-from node.links.roads.segment import Segment, anonymous_file
+from kakeya_fleet.engine.backends.mlx_ring.protocol import Frame, Pieces, RingStart
+from kakeya_fleet.node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.segment import Segment, anonymous_file
 
-CHILD = "engine.backends.mlx_ring.ring_child"
+CHILD = "kakeya_fleet.engine.backends.mlx_ring.ring_child"
 ERROR_TAIL_BYTES = 2000
 
 

@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from engine.ring_protocol import Frame, FrameKind, Pieces
-from fleet.address import parse_address
-from node.links.contract import RoadKind
-from node.links.roads.contract import Road, RoadFailed, Terms
-from node.links.roads.frame_channel import FrameChannel
-from node.links.roads.nonces import check_nonce
-from node.links.roads.piece_directions import AskingReceiver, PieceSender, Surface
-from node.links.roads.piece_road import PieceRoad, copy_threads
-from node.links.roads.ring_port import RingPort
-from node.links.roads.ring_process import RingProcess, RingSeat, start_message
-from node.links.roads.road_fault import RoadFault
-from node.links.roads.segment import Segment, SegmentBudget, make_segment
+from kakeya_fleet.engine.backends.mlx_ring.protocol import Frame, FrameKind, Pieces
+from kakeya_fleet.fleet.cards.address import parse_address
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, Terms
+from kakeya_fleet.node.links.roads.frame_channel import FrameChannel
+from kakeya_fleet.node.links.roads.nonces import check_nonce
+from kakeya_fleet.node.links.roads.piece_directions import AskingReceiver, PieceSender, Surface
+from kakeya_fleet.node.links.roads.piece_road import PieceRoad, copy_threads
+from kakeya_fleet.node.links.roads.ring_port import RingPort
+from kakeya_fleet.node.links.roads.ring_process import RingProcess, RingSeat, start_message
+from kakeya_fleet.node.links.roads.road_fault import RoadFault
+from kakeya_fleet.node.links.roads.segment import Segment, SegmentBudget, make_segment
 
 # What the ring is fastest with; larger sends fall to a tenth.
 PIECE_BYTES = 4 << 20

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from node.links.roads.contract import RoadBuilder
-from node.links.roads.ring_probe import RingProbe
-from node.links.roads.ring_road import RingRoads
-from node.links.roads.shared_memory_road import SharedMemoryRoads
+from kakeya_fleet.node.links.roads.contract import RoadBuilder
+from kakeya_fleet.node.links.roads.ring_probe import RingProbe
+from kakeya_fleet.node.links.roads.ring_road import RingRoads
+from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 
 
 def wants_ring(links: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.contract import RoadFailed
 
 
 class RoadFault:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from node.links.roads.contract import RoadFailed
+from kakeya_fleet.node.links.roads.contract import RoadFailed
 
 _ZEROS = bytes(1 << 20)
 

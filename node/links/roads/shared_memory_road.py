@@ -18,11 +18,18 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.ring_protocol import PROOF_BYTES, Frame, FrameKind, Pieces, is_proof, proof
-from node.links.contract import RoadKind
-from node.links.roads.contract import Road, RoadFailed, Terms
-from node.links.roads.frame_channel import FrameChannel
-from node.links.roads.meeting import (
+from kakeya_fleet.engine.backends.mlx_ring.protocol import (
+    PROOF_BYTES,
+    Frame,
+    FrameKind,
+    Pieces,
+    is_proof,
+    proof,
+)
+from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, Terms
+from kakeya_fleet.node.links.roads.frame_channel import FrameChannel
+from kakeya_fleet.node.links.roads.meeting import (
     WORD_SECONDS,
     Meeting,
     connected,
@@ -30,11 +37,11 @@ from node.links.roads.meeting import (
     read_descriptor,
     read_exactly,
 )
-from node.links.roads.nonces import check_nonce
-from node.links.roads.piece_directions import PieceReceiver, PieceSender, Surface
-from node.links.roads.piece_road import PieceRoad, copy_threads
-from node.links.roads.road_fault import RoadFault
-from node.links.roads.segment import Segment, SegmentBudget, make_segment
+from kakeya_fleet.node.links.roads.nonces import check_nonce
+from kakeya_fleet.node.links.roads.piece_directions import PieceReceiver, PieceSender, Surface
+from kakeya_fleet.node.links.roads.piece_road import PieceRoad, copy_threads
+from kakeya_fleet.node.links.roads.road_fault import RoadFault
+from kakeya_fleet.node.links.roads.segment import Segment, SegmentBudget, make_segment
 
 # Large, for the sake of few hops between event loop and threads on a busy host.
 PIECE_BYTES = 2 << 20

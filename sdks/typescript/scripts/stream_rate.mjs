@@ -1,6 +1,6 @@
 /**
  * How fast this runtime reads a stream: prints {"seconds", "first_seconds"} for one
- * generation. `stream_rate.mjs HOST:PORT BLOCK_SIZE TOKENS`, by scripts/bench_typescript.py.
+ * generation. `stream_rate.mjs HOST:PORT BLOCK_SIZE TOKENS`, by scripts/bench/typescript.py.
  */
 
 import { Client } from "@kakeya/runtime";

@@ -7,11 +7,16 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from engine.backends.dflash.config import DFlashConfig, read_config
-from engine.backends.dflash.tensors import ENCODER, ENCODER_NORM, expected_shapes, own_tensors
-from engine.backends.mlx_backend.stored_tensors import read_tensors
-from engine.backends.stored_tensors import StoredTensor, check_tensors, stored_tensors
-from engine.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig, read_config
+from kakeya_fleet.engine.backends.dflash.tensors import (
+    ENCODER,
+    ENCODER_NORM,
+    expected_shapes,
+    own_tensors,
+)
+from kakeya_fleet.engine.backends.mlx_backend.stored_tensors import read_tensors
+from kakeya_fleet.engine.backends.stored_tensors import StoredTensor, check_tensors, stored_tensors
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 
 
 def read_weights(folder: Path, config: DFlashConfig, dtype: mx.Dtype) -> dict[str, mx.array]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from engine.backends.dflash.config import DFlashConfig, DraftLayerRule
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig, DraftLayerRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import mlx.core as mx
 import numpy as np
 
-from engine.backends.dflash.config import DFlashConfig
-from engine.backends.dflash.rotary import Angles
-from engine.backends.dflash.tensors import NORM
-from engine.backends.dflash.visible import visible_keys
-from engine.backends.mlx_backend.dflash.context_cache import ContextCache
-from engine.backends.mlx_backend.dflash.layers import (
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
+from kakeya_fleet.engine.backends.dflash.rotary import Angles
+from kakeya_fleet.engine.backends.dflash.tensors import NORM
+from kakeya_fleet.engine.backends.dflash.visible import visible_keys
+from kakeya_fleet.engine.backends.mlx_backend.dflash.context_cache import ContextCache
+from kakeya_fleet.engine.backends.mlx_backend.dflash.layers import (
     ContextProjection,
     DraftLayer,
     draft_layers,
@@ -20,8 +20,8 @@ from engine.backends.mlx_backend.dflash.layers import (
     product,
     turned,
 )
-from engine.backends.mlx_backend.dflash.target import TargetEnds
-from engine.features import ContextVectors
+from kakeya_fleet.engine.backends.mlx_backend.dflash.target import TargetEnds
+from kakeya_fleet.engine.contracts.features import ContextVectors
 
 
 class DFlashModel:

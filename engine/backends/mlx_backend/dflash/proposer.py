@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from engine.backends.dflash.config import read_config
-from engine.backends.dflash.proposer import DFlashProposer, check_memory, drafter_info
-from engine.backends.mlx_backend.dflash.checkpoint import load_encoder, read_weights
-from engine.backends.mlx_backend.dflash.model import DFlashModel
-from engine.backends.mlx_backend.dflash.target import read_target
-from engine.backends.mlx_backend.dtypes import mlx_dtype
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.backends.dflash.config import read_config
+from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer, check_memory, drafter_info
+from kakeya_fleet.engine.backends.mlx_backend.dflash.checkpoint import load_encoder, read_weights
+from kakeya_fleet.engine.backends.mlx_backend.dflash.model import DFlashModel
+from kakeya_fleet.engine.backends.mlx_backend.dflash.target import read_target
+from kakeya_fleet.engine.backends.mlx_backend.dtypes import mlx_dtype
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 
 def load_dflash(

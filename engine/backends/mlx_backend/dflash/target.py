@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from engine.backends.dflash.config import DFlashConfig
-from engine.backends.dflash.target import EMBEDDING, HEAD, check_target
-from engine.backends.mlx_backend.architectures import Architecture, read_architecture
-from engine.backends.mlx_backend.stored_tensors import read_tensors
-from engine.backends.stored_tensors import StoredTensor, check_tensors, stored_tensors
-from engine.errors import ModelUnusable
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
+from kakeya_fleet.engine.backends.dflash.target import EMBEDDING, HEAD, check_target
+from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture, read_architecture
+from kakeya_fleet.engine.backends.mlx_backend.stored_tensors import read_tensors
+from kakeya_fleet.engine.backends.stored_tensors import StoredTensor, check_tensors, stored_tensors
+from kakeya_fleet.engine.errors import ModelUnusable
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 WEIGHT = ".weight"
 GROUP_PARTS = (".scales", ".biases")

@@ -1,5 +1,5 @@
 """The `dflash` proposer: a block-diffusion drafter conditioned on its target's hidden states."""
 
-from engine.backends.torch_backend.dflash.proposer import load_dflash
+from kakeya_fleet.engine.backends.torch_backend.dflash.proposer import load_dflash
 
 __all__ = ["load_dflash"]

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.backends.dflash.config import DFlashConfig
-from engine.backends.dflash.tensors import expected_shapes, own_tensors
-from engine.backends.torch_backend.stored_tensors import (
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
+from kakeya_fleet.engine.backends.dflash.tensors import expected_shapes, own_tensors
+from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
     check_tensors,
     read_tensors,
     stored_tensors,

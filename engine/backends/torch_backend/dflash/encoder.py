@@ -6,14 +6,14 @@ from pathlib import Path
 
 import torch
 
-from engine.backends.dflash.config import read_config
-from engine.backends.dflash.tensors import ENCODER, ENCODER_NORM, expected_shapes
-from engine.backends.torch_backend.stored_tensors import (
+from kakeya_fleet.engine.backends.dflash.config import read_config
+from kakeya_fleet.engine.backends.dflash.tensors import ENCODER, ENCODER_NORM, expected_shapes
+from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
     check_tensors,
     read_tensors,
     stored_tensors,
 )
-from engine.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 
 
 def load_encoder(folder: Path) -> ContextEncoder:

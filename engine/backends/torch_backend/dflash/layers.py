@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from engine.backends.dflash.config import DFlashConfig, DraftLayerRule
-from engine.backends.torch_backend.half_linear import HalfLinear
-from engine.backends.torch_backend.packed_linear import can_pack, packed
-from engine.backends.torch_backend.rms_norm import RmsNorm
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig, DraftLayerRule
+from kakeya_fleet.engine.backends.torch_backend.half_linear import HalfLinear
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, packed
+from kakeya_fleet.engine.backends.torch_backend.rms_norm import RmsNorm
 
 Product = Callable[[Tensor], Tensor]
 Norm = Callable[[Tensor], Tensor]

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from engine.backends.dflash.config import DFlashConfig
-from engine.backends.dflash.tensors import NORM
-from engine.backends.dflash.visible import visible_keys
-from engine.backends.torch_backend.dflash.context_cache import ContextCache
-from engine.backends.torch_backend.dflash.layers import (
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
+from kakeya_fleet.engine.backends.dflash.tensors import NORM
+from kakeya_fleet.engine.backends.dflash.visible import visible_keys
+from kakeya_fleet.engine.backends.torch_backend.dflash.context_cache import ContextCache
+from kakeya_fleet.engine.backends.torch_backend.dflash.layers import (
     ContextProjection,
     DraftLayer,
     Norm,
@@ -21,10 +21,10 @@ from engine.backends.torch_backend.dflash.layers import (
     product,
     turned,
 )
-from engine.backends.torch_backend.dflash.rotary import Rotary
-from engine.backends.torch_backend.dflash.target import TargetEnds
-from engine.backends.torch_backend.rms_norm import RmsNorm
-from engine.features import ContextVectors
+from kakeya_fleet.engine.backends.torch_backend.dflash.rotary import Rotary
+from kakeya_fleet.engine.backends.torch_backend.dflash.target import TargetEnds
+from kakeya_fleet.engine.backends.torch_backend.rms_norm import RmsNorm
+from kakeya_fleet.engine.contracts.features import ContextVectors
 
 
 class DFlashModel:

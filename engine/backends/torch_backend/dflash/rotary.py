@@ -7,8 +7,8 @@ from torch import Tensor
 from transformers import Qwen3Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from engine.backends.dflash.config import ARCHITECTURE, DFlashConfig
-from engine.errors import ArchitectureUnsupported, ModelUnusable
+from kakeya_fleet.engine.backends.dflash.config import ARCHITECTURE, DFlashConfig
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
 
 FIRST_POSITIONS = 1024
 

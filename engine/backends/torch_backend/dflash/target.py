@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.backends.dflash.config import DFlashConfig
-from engine.backends.dflash.target import EMBEDDING, HEAD, check_target
-from engine.backends.torch_backend.architectures import read_architecture
-from engine.backends.torch_backend.stored_tensors import (
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
+from kakeya_fleet.engine.backends.dflash.target import EMBEDDING, HEAD, check_target
+from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
+from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
     check_tensors,
     read_tensors,
     stored_tensors,
 )
-from engine.model_folder import ModelFolder
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """Masked diffusion: bidirectional masked language models as proposers."""
 
-from engine.backends.torch_backend.masked_diffusion.loading import load_masked_diffusion
-from engine.backends.torch_backend.masked_diffusion.proposer import (
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.loading import (
+    load_masked_diffusion,
+)
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.proposer import (
     MaskedDiffusionInfo,
     MaskedDiffusionProposer,
 )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.backends.torch_backend.masked_diffusion.denoising import Predictor
-from engine.errors import DraftFailed, DraftFaultKind
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.denoising import Predictor
+from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from typing import cast
 
 from huggingface_hub.errors import StrictDataclassError
 
-from engine.backends.torch_backend.architectures import POSITION_FREE_ROPE
-from engine.backends.torch_backend.masked_diffusion.blueprint import Blueprint, Entries
-from engine.backends.torch_backend.masked_diffusion.decoders import decoder_blueprint
-from engine.backends.torch_backend.masked_diffusion.encoders import encoder_blueprint
-from engine.backends.torch_backend.masked_diffusion.mask_token import mask_token_id
-from engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
+from kakeya_fleet.engine.backends.torch_backend.architectures import POSITION_FREE_ROPE
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.blueprint import Blueprint, Entries
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.decoders import decoder_blueprint
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.encoders import encoder_blueprint
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.mask_token import mask_token_id
+from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelNotFound, ModelUnusable
 
 SHIFTS = (0, 1)
 

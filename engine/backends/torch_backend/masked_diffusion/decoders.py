@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import transformers
 
-from engine.backends.torch_backend.families import SLIDING
-from engine.backends.torch_backend.masked_diffusion.blueprint import (
+from kakeya_fleet.engine.backends.torch_backend.families import SLIDING
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.blueprint import (
     AS_STORED,
     Blueprint,
     Entries,
@@ -24,8 +24,11 @@ from engine.backends.torch_backend.masked_diffusion.blueprint import (
     named_architecture,
     positive,
 )
-from engine.backends.torch_backend.masked_diffusion.llada import LLADA_NAMES, llama_entries
-from engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.llada import (
+    LLADA_NAMES,
+    llama_entries,
+)
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import transformers
 
-from engine.backends.torch_backend.masked_diffusion.blueprint import (
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.blueprint import (
     Blueprint,
     Entries,
     StoredNames,
     named_architecture,
 )
-from engine.backends.torch_backend.masked_diffusion.decoders import BIDIRECTIONAL, DECLARED
-from engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.decoders import (
+    BIDIRECTIONAL,
+    DECLARED,
+)
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
 
 OFFSET_POSITIONS = frozenset(
     {

@@ -18,8 +18,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.masked_diffusion.context import View, check_ids
-from engine.backends.torch_backend.masked_diffusion.model import KeysValues, MaskedModel, Past
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.context import View, check_ids
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.model import (
+    KeysValues,
+    MaskedModel,
+    Past,
+)
 
 
 class FrozenPredictor:

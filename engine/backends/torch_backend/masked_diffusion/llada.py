@@ -7,12 +7,12 @@ of OLMo. What a config may ask for beyond that is refused by name.
 
 from __future__ import annotations
 
-from engine.backends.torch_backend.masked_diffusion.blueprint import (
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.blueprint import (
     Entries,
     StoredNames,
     positive,
 )
-from engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
 
 _BLOCK = r"^model\.transformer\.blocks\.(\d+)\."
 _LAYER = r"model.layers.\1."

@@ -7,24 +7,27 @@ from collections.abc import Callable
 
 import psutil
 
-from engine.backends.torch_backend.dtypes import torch_dtype
-from engine.backends.torch_backend.masked_diffusion.declaration import (
+from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.declaration import (
     Declaration,
     read_declaration,
 )
-from engine.backends.torch_backend.masked_diffusion.model import MaskedModel
-from engine.backends.torch_backend.masked_diffusion.proposer import (
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.model import MaskedModel
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.proposer import (
     MaskedDiffusionInfo,
     MaskedDiffusionProposer,
 )
-from engine.backends.torch_backend.masked_diffusion.shift_probe import ShiftEvidence, probe_shift
-from engine.backends.torch_backend.masked_diffusion.soundness import check_soundness
-from engine.backends.torch_backend.masked_diffusion.weights import load_masked_model
-from engine.digests import tokenizer_digest, weights_digest
-from engine.errors import BadParameters, ModelUnusable, TrainedForAnother
-from engine.model_folder import ModelFolder
-from engine.proposers.contract import MAX_BLOCK_SIZE
-from engine.proposers.info import MASKED_DIFFUSION
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.shift_probe import (
+    ShiftEvidence,
+    probe_shift,
+)
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.soundness import check_soundness
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.weights import load_masked_model
+from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE
+from kakeya_fleet.engine.contracts.proposer_info import MASKED_DIFFUSION
+from kakeya_fleet.engine.errors import BadParameters, ModelUnusable, TrainedForAnother
+from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
+from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 STEP_COUNT = 1
 """Every step is a pass, and more of them did not pay: for blocks of 16 of a small model that copies

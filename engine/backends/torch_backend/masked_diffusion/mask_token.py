@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from engine.backends.torch_backend.masked_diffusion.blueprint import Entries
-from engine.errors import ModelUnusable
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.blueprint import Entries
+from kakeya_fleet.engine.errors import ModelUnusable
 
 NAMING_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 USUAL_NAMES = ("[MASK]", "<mask>", "<|mask|>", "<|MASK|>", "<|mdm_mask|>")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 from transformers.utils import ModelOutput
 
-from engine.backends.torch_backend.masked_diffusion.declaration import Declaration
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.declaration import Declaration
 
 KeysValues = tuple[Tensor, Tensor]
 """Of one layer, each [1, heads, positions, head size]; keys are rotated."""

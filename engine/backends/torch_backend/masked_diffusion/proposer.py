@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.backends.torch_backend.masked_diffusion.context import Context, WholeContext
-from engine.backends.torch_backend.masked_diffusion.denoising import denoise
-from engine.backends.torch_backend.masked_diffusion.frozen_prefix import FrozenContext
-from engine.backends.torch_backend.masked_diffusion.model import MaskedModel
-from engine.proposers.contract import Draft
-from engine.proposers.info import ProposerInfo
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.context import (
+    Context,
+    WholeContext,
+)
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.denoising import denoise
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.frozen_prefix import FrozenContext
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.model import MaskedModel
+from kakeya_fleet.engine.contracts.draft import Draft
+from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
 
 
 @dataclass(frozen=True, slots=True)

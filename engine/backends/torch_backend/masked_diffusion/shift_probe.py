@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.backends.torch_backend.masked_diffusion.denoising import Predictor
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.denoising import Predictor
 
 LENGTH = 32
 """Positions of a probe."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from engine.backends.torch_backend.masked_diffusion.model import MaskedModel
-from engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.model import MaskedModel
+from kakeya_fleet.engine.errors import ArchitectureUnsupported
 
 SHORT = 8
 """Positions of the texts that are compared; fewer than any model's local attention sees."""

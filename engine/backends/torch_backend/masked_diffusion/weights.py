@@ -9,13 +9,18 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.backends.torch_backend.masked_diffusion.blueprint import Blueprint
-from engine.backends.torch_backend.stored_tensors import (
+from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.blueprint import Blueprint
+from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
     check_tensors,
     read_tensors,
     stored_tensors,
 )
-from engine.errors import ArchitectureUnsupported, ModelUnusable, OutOfMemory, WeightsMismatch
+from kakeya_fleet.engine.errors import (
+    ArchitectureUnsupported,
+    ModelUnusable,
+    OutOfMemory,
+    WeightsMismatch,
+)
 
 ATTENTION = "sdpa"
 

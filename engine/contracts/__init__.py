@@ -1,0 +1,1 @@
+"""What the rooms of the engine promise each other: caches, verifiers, evicted stores, drafts."""

@@ -1,0 +1,189 @@
+"""The contract of key/value caches.
+
+A cache holds the keys and values of the history's first `length` positions,
+as far as its rule keeps them. Positions are absolute. A forward writes its
+tokens' K/V provisionally at `length`, `length + 1`, ...; `truncate` then keeps
+a committed prefix of them. Provisional positions never widen the window: query
+i attends to j exactly when `engine.contracts.positions.attends(i, j, sink, window)`; with
+`restored` also to what was evicted, see `engine.contracts.evicted_store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
+from kakeya_fleet.engine.memory.slab_pool import Slab
+
+if TYPE_CHECKING:
+    from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+
+Array = TypeVar("Array")
+
+
+class CacheKind(StrEnum):
+    """How keys and values are kept."""
+
+    CONTIGUOUS = "contiguous"
+    SINK_WINDOW = "sink_window"
+    RESTORED = "restored"
+    """`SINK_WINDOW`, and a store that attends to what was evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpec:
+    """What cache to allocate.
+
+    `capacity` (tokens) is the longest history of `contiguous`, and ignored by
+    the others; one that `grows` takes its memory as its history does, a segment
+    of keys at a time, any other all of it at once. `sink` and `window` (tokens,
+    sink >= 0, window >= 1) are those of `sink_window` and `restored`, and ignored by
+    `contiguous`. `restorer` is that of `restored`, None for the others.
+    """
+
+    kind: CacheKind
+    capacity: int = 0
+    sink: int = 0
+    window: int = 0
+    restorer: RestorerSpec | None = None
+    grows: bool = False
+
+    def forgotten_count(self, length: int) -> int:
+        """Of the first `length` positions, those that the next query and all later ones miss.
+
+        The query at `length - 1` sees `sink` and `window` positions of a `sink_window`
+        cache; the others lose nothing.
+        """
+        if self.kind is not CacheKind.SINK_WINDOW:
+            return 0
+        return max(0, length - self.sink - self.window)
+
+
+@dataclass(frozen=True, slots=True)
+class KvViews(Generic[Array]):
+    """A layer's valid keys and values, without a copy, in slot order.
+
+    `keys[s]` and `values[s]` are [kv_heads, n, head_dim]; `positions[s]` names
+    the absolute position of each of the n.
+    """
+
+    keys: tuple[Array, ...]
+    values: tuple[Array, ...]
+    positions: tuple[tuple[int, ...], ...]
+
+
+class KvCache(Protocol):
+    """One session's keys and values, all layers. Owned by one thread at a time."""
+
+    @property
+    def spec(self) -> CacheSpec:
+        """What was allocated."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Positions written, provisional ones included: the next one's index."""
+        ...
+
+    @property
+    def resident(self) -> int:
+        """Positions below `length` that the next query can attend to."""
+        ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the tensors that hold this cache, summed over the tensors themselves.
+
+        Those shared with another cache count in both.
+        """
+        ...
+
+    @property
+    def slabs(self) -> Sequence[Slab[Any]]:
+        """What it holds of the pool: what caches free together, they alone may not."""
+        ...
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes that the pool gets back when this cache is released now."""
+        ...
+
+    @property
+    def evicted(self) -> EvictedStore | None:
+        """What keeps the evicted positions of a `restored` cache; None for the others."""
+        ...
+
+    @property
+    def widest(self) -> int:
+        """The most tokens of one forward into this cache; at most `window` of a `restored` one."""
+        ...
+
+    @property
+    def forkable_from(self) -> int:
+        """The shortest prefix whose keys and values are all still there."""
+        ...
+
+    @property
+    def reach(self) -> int:
+        """The positions below this have their memory: the limit, unless the cache `grows`."""
+        ...
+
+    def growth_bytes(self, count: int) -> int:
+        """Bytes that the next `count` positions take from the pool, copies on write aside."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Keeps the first `length` positions.
+
+        Exact for every length from the last forward's start to `self.length`;
+        raises `ValueError` outside that range.
+        """
+        ...
+
+    def fork(self, length: int) -> KvCache:
+        """A cache of the first `length` positions that shares what neither will change.
+
+        What either will write is shared until then. Raises `ValueError` outside
+        `forkable_from` to `self.length`, `OutOfKvMemory` with nothing taken.
+        """
+        ...
+
+    def fork_bytes(self, length: int) -> int:
+        """Bytes that `fork(length)` takes or reserves from the pool."""
+        ...
+
+    def fill(self, count: int, seed: int) -> None:
+        """Makes an empty cache one of `count` positions with random keys and values.
+
+        As if a history had been read, in the time of writing it down: for
+        measuring and checking. Raises `ContextExceeded`, `OutOfKvMemory`, or
+        `ValueError` when it is not empty.
+        """
+        ...
+
+    def release(self) -> None:
+        """Gives the memory back to the pool; the cache must not be used again.
+
+        A second release does nothing.
+        """
+        ...
+
+
+class LayeredCache(KvCache, Protocol[Array]):
+    """What a back end's caches offer below the model: one layer's keys at a time."""
+
+    def update(self, layer: int, keys: Array, values: Array) -> KvViews[Array]:
+        """Writes keys and values [kv_heads, n, head_dim] at positions `length` onwards.
+
+        Returns the layer's valid ones, those included. Positions are counted
+        by `advance`, once a forward. Raises `ContextExceeded` with nothing
+        written when they do not fit.
+        """
+        ...
+
+    def advance(self, count: int) -> None:
+        """Counts `count` positions that every layer has written, provisionally."""
+        ...

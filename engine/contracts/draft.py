@@ -1,0 +1,122 @@
+"""The contract of proposers: they guess blocks of tokens and decide none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
+from kakeya_fleet.engine.contracts.proposer_info import ProposerInfo
+
+MAX_BLOCK_SIZE = 64
+
+ProposerKey = tuple[str, str]
+"""Node id and model id of a proposer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A drafted block: `token_ids` may be shorter than asked for, or empty.
+
+    `compute_seconds` is the proposer's own time; `round_trip_seconds` the whole
+    way as the caller saw it, equal to it for a proposer in the same process.
+    """
+
+    token_ids: tuple[int, ...]
+    compute_seconds: float = 0.0
+    round_trip_seconds: float = 0.0
+    diffusion_step_count: int = 0
+    forward_pass_count: int = 0
+
+
+class DraftState(Protocol):
+    """One session's state with a proposer. Owned by one thread at a time."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of the history known here."""
+        ...
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Appends committed tokens to the history."""
+        ...
+
+    def propose(self, assumed: Sequence[int], block_size: int, step_count: int) -> Draft:
+        """Drafts up to `block_size` tokens after history + `assumed`.
+
+        `assumed` is not kept. `step_count` 0 is the model's default.
+        """
+        ...
+
+
+@runtime_checkable
+class ConditionedDraftState(DraftState, Protocol):
+    """A session's state with a proposer that needs context vectors.
+
+    Vectors of every committed position but the last are what `propose` wants:
+    the last has been through no forward yet. Those of older positions may be
+    missing: the draft is then worse.
+    """
+
+    @property
+    def features_end(self) -> int:
+        """The position behind the last vector known here."""
+        ...
+
+    def take_features(self, first: int, vectors: ContextVectors) -> None:
+        """Context vectors [n, width] of positions `first` onwards.
+
+        What is known already is ignored; a gap before `first` forgets what was
+        before it. Raises `DraftFailed` (FEATURES), with nothing taken, for another
+        shape and for numbers that are not finite.
+        """
+        ...
+
+
+class Proposer(Protocol):
+    """A loaded proposer."""
+
+    @property
+    def model_id(self) -> str:
+        """The name that requests use."""
+        ...
+
+    @property
+    def info(self) -> ProposerInfo:
+        """What it is."""
+        ...
+
+    @property
+    def encoder(self) -> FeatureEncoder | None:
+        """What makes its context vectors on the verifier's side; None when it needs none.
+
+        With one, `open` gives a `ConditionedDraftState`.
+        """
+        ...
+
+    def open(self, prefix: Sequence[int]) -> DraftState:
+        """State for one session whose history is `prefix`."""
+        ...
+
+
+class DraftSource(Protocol):
+    """Where the speculative loop gets its drafts: in process, or over a stream.
+
+    The history only grows between calls. Several calls may be in flight; they
+    are answered in order. Raises `engine.errors.DraftFailed`. Cancelling the
+    awaiting task takes the proposal back.
+    """
+
+    @property
+    def drafts_ahead(self) -> bool:
+        """Whether it can draft behind assumed tokens; one that needs their features cannot."""
+        ...
+
+    async def draft(self, history: Sequence[int], assumed: Sequence[int], block_size: int) -> Draft:
+        """A draft that continues `history` + `assumed`."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the source; drafts in flight fail with UNREACHABLE."""
+        ...

@@ -1,0 +1,34 @@
+"""What a loaded proposer is, for its node's card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NGRAM = "ngram"
+DFLASH = "dflash"
+MASKED_DIFFUSION = "masked_diffusion"
+
+
+@dataclass(frozen=True, slots=True)
+class ProposerInfo:
+    """What a loaded proposer is.
+
+    `kind` is one of the constants of this module; `architecture` the resolved
+    one. Digests are those of `engine.models.digests`; `tokenizer_digest` is empty for a
+    proposer of any tokenizer's ids, and `target_weights_digest` that of the one
+    verifier it was made for, else empty. `block_size` is the most tokens of one
+    draft and `context_length` the most positions; 0 means no limit. `backend`
+    and `dtype` are empty for a proposer without tensors.
+    """
+
+    model_id: str
+    kind: str
+    architecture: str = ""
+    weights_digest: str = ""
+    tokenizer_digest: str = ""
+    vocabulary_size: int = 0
+    context_length: int = 0
+    block_size: int = 0
+    target_weights_digest: str = ""
+    dtype: str = ""
+    backend: str = ""

@@ -1,0 +1,1 @@
+"""Which slot holds which position, and what every cache keeps count of."""

@@ -1,0 +1,97 @@
+"""Which key slots the queries of a forward attend to. Pure, in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kakeya_fleet.engine.contracts.positions import ContiguousPlacement, Placement, RingPlacement
+
+Queries = NDArray[np.int64]
+Seen = NDArray[np.bool_]
+
+
+def seen_slots(placement: Placement, queries: Queries, end: int) -> tuple[Seen | None, ...]:
+    """For each segment that holds keys below `end`: which query sees which slot.
+
+    `queries` [n] are positions in ascending order, each below `end`. An entry is
+    [n, keys], or None where every query sees every key. The rule is that of
+    `engine.contracts.positions.attends`, and of a layer's own sliding window.
+    """
+    if isinstance(placement, ContiguousPlacement):
+        return _contiguous(placement, queries, end)
+    if isinstance(placement, RingPlacement):
+        return _ring(placement, queries, end)
+    raise TypeError(f"nothing is known of the slots of a {type(placement).__name__}")
+
+
+def _contiguous(
+    placement: ContiguousPlacement, queries: Queries, end: int
+) -> tuple[Seen | None, ...]:
+    found: list[Seen | None] = []
+    first = 0
+    for keys in placement.segments[: placement.used(end)]:
+        seen_by_all = first + keys <= queries[0] + 1
+        found.append(
+            None if seen_by_all else np.less_equal(np.arange(first, first + keys), queries[:, None])
+        )
+        first += keys
+    return tuple(found)
+
+
+def _ring(placement: RingPlacement, queries: Queries, end: int) -> tuple[Seen | None, ...]:
+    layout = placement.layout
+    sink, window, ring = layout.sink, layout.window, layout.ring
+    keys, used = placement.segments[0], placement.used(end)
+    slots = np.arange(used * keys)
+    # `RingLayout.held` for all slots at once; in the sink a slot is its position.
+    held = end - 1 - (end - 1 - slots) % ring
+    held[:sink] = slots[:sink]
+    query = queries[:, None]
+    seen = (held >= sink) & (held > query - window)
+    seen[:, :sink] = True
+    seen &= held <= query
+    if placement.reach is not None:
+        seen &= held > query - placement.reach
+    parts = (seen[:, first : first + keys] for first in range(0, used * keys, keys))
+    return tuple(None if part.all() else part for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRun:
+    """Consecutive slots `first` to `last` (exclusive) of a segment, and whose keys they hold."""
+
+    segment: int
+    first: int
+    last: int
+    positions: tuple[int, ...]
+
+
+def seen_runs(placement: Placement, start: int, end: int) -> list[SeenRun]:
+    """The slots that any query from `start` to `end` (exclusive) sees, in slot order."""
+    newest = {placement.slot(position): position for position in range(end)}
+    found: list[SeenRun] = []
+    offset = 0
+    for segment, seen in enumerate(seen_slots(placement, np.arange(start, end), end)):
+        keys = placement.segments[segment]
+        by_any = [True] * keys if seen is None else np.logical_or.reduce(seen).tolist()
+        valid = [slot for slot in range(keys) if by_any[slot] and offset + slot in newest]
+        for first, last in _runs(valid):
+            positions = tuple(newest[offset + slot] for slot in range(first, last))
+            found.append(SeenRun(segment, first, last, positions))
+        offset += keys
+    return found
+
+
+def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:
+    """Consecutive numbers as (first, last + 1)."""
+    runs: list[tuple[int, int]] = []
+    for slot in slots:
+        if runs and runs[-1][1] == slot:
+            runs[-1] = (runs[-1][0], slot + 1)
+        else:
+            runs.append((slot, slot + 1))
+    return runs

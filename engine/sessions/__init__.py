@@ -1,0 +1,1 @@
+"""Sessions: histories, their turns, their features, and who is admitted."""

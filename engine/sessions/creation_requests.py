@@ -1,0 +1,68 @@
+"""Creations of sessions that a retry with the same request id finds again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from kakeya_fleet.engine.errors import BadParameters
+
+REQUEST_ID_SECONDS = 600.0
+# A client that opens and closes in a loop cannot fill the memory with ids.
+REMEMBERED_REQUESTS = 4096
+MAX_REQUEST_ID_CHARACTERS = 128
+
+
+def check_request_id(request_id: str) -> None:
+    """Raises `BadParameters` for one that is too long."""
+    if len(request_id) > MAX_REQUEST_ID_CHARACTERS:
+        raise BadParameters(
+            f"the request id has more than {MAX_REQUEST_ID_CHARACTERS} characters",
+            field="request_id",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    session_id: str
+    asked_for: object
+    asked_at: float
+
+
+class CreationRequests:
+    """The latest request ids, for ten minutes. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._requests: OrderedDict[str, _Request] = OrderedDict()
+
+    def remember(self, request_id: str, session_id: str, asked_for: object, now: float) -> None:
+        """`request_id` opened a session; an empty one is not remembered."""
+        if not request_id:
+            return
+        self._requests.pop(request_id, None)
+        self._requests[request_id] = _Request(session_id, asked_for, now)
+        if len(self._requests) > REMEMBERED_REQUESTS:
+            self._requests.popitem(last=False)
+
+    def check(self, request_id: str, asked_for: object, now: float) -> None:
+        """Raises `BadParameters` when `request_id` asked for something else."""
+        self.forget(now)
+        request = self._requests.get(request_id)
+        if request is not None and request.asked_for != asked_for:
+            raise BadParameters(
+                f"request id {request_id!r} opened another kind of session", field="request_id"
+            )
+
+    def found(self, request_id: str, now: float) -> str | None:
+        """The session that `request_id` opened, which may have ended; None for an unknown one."""
+        self.forget(now)
+        request = self._requests.get(request_id)
+        return request.session_id if request is not None else None
+
+    def forget(self, now: float) -> None:
+        """Forgets those that are older than ten minutes."""
+        while self._requests:
+            request_id, oldest = next(iter(self._requests.items()))
+            if now - oldest.asked_at < REQUEST_ID_SECONDS:
+                return
+            del self._requests[request_id]

@@ -1,0 +1,422 @@
+"""One history with its keys and values.
+
+Between operations the cache holds the positions of all tokens but the last,
+as far as prefill has come: the last token is fed together with the drafted
+ones, so that one forward a block decides and verifies.
+
+A forward is asked of a session in two halves, what to feed and what came of
+it, so that a scheduler can run the feeds of several sessions in one forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
+from kakeya_fleet.engine.errors import InvariantViolated, OutOfKvMemory
+from kakeya_fleet.engine.invariants import FINITE_LOGITS, CheckedInvariants, InvariantCount
+from kakeya_fleet.engine.memory.slab_pool import Slab
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sessions.acceptance import accepted_prefix, decide
+from kakeya_fleet.engine.sessions.append_checks import check_append
+from kakeya_fleet.engine.sessions.fed import Fed
+from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.sessions.session_cache import SessionCache
+from kakeya_fleet.engine.sessions.session_checks import check_room, prefix_length
+from kakeya_fleet.engine.sessions.session_features import SessionFeatures
+from kakeya_fleet.engine.sessions.session_memory import SessionMemory
+from kakeya_fleet.engine.sessions.step import Step, until_stop
+
+
+class Session:
+    """A history and its cache on one verifier. Used by one thread at a time.
+
+    Only `end` and the questions that say so may come from any thread.
+
+    An operation that finds one of the promises of `engine.invariants` broken
+    raises `InvariantViolated` and ends the session; every operation on an ended
+    session raises `SessionNotFound`.
+    """
+
+    def __init__(self, verifier: Verifier, cache: KvCache) -> None:
+        """A session with an empty history and an empty cache of `verifier`."""
+        self._verifier = verifier
+        self._spec = cache.spec
+        self._widest = cache.widest
+        self._cache = SessionCache(cache)
+        self._fed: Fed | None = None
+        self._memory = SessionMemory(verifier, cache)
+        self._history = History()
+        self._computed = 0
+        self._forward_count = 0
+        self._features: SessionFeatures | None = None
+        self._invariants = CheckedInvariants()
+
+    @classmethod
+    def allocate(
+        cls, verifier: Verifier, spec: CacheSpec, evicted: EvictedStore | None = None
+    ) -> Session:
+        """A session with a cache over `evicted`, which is released when `Verifier` raises."""
+        try:
+            return cls(verifier, verifier.allocate(spec, evicted))
+        except BaseException:
+            if evicted is not None:
+                evicted.release()
+            raise
+
+    @property
+    def spec(self) -> CacheSpec:
+        """The cache that was allocated."""
+        return self._spec
+
+    @property
+    def verifier(self) -> Verifier:
+        """The model that decides."""
+        return self._verifier
+
+    @property
+    def history(self) -> History:
+        """All tokens; to be read only."""
+        return self._history
+
+    @property
+    def history_limit(self) -> int:
+        """The longest history in tokens: the model's positions, or the cache's."""
+        positions = self._verifier.info.context_length
+        if self._spec.kind is CacheKind.CONTIGUOUS:
+            return min(positions, self._spec.capacity)
+        return positions
+
+    @property
+    def pending(self) -> int:
+        """Tokens whose K/V prefill has still to compute."""
+        return max(0, len(self._history) - 1) - self._computed
+
+    @property
+    def chunk(self) -> int:
+        """The most tokens of one prefill forward."""
+        return min(self._widest, self._verifier.row_counts[-1])
+
+    @property
+    def forward_count(self) -> int:
+        """Forward passes of the verifier since the start, prefill included."""
+        return self._forward_count
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the K/V tensors, shared ones too; 0 once ended. Any thread may ask."""
+        return self._cache.memory_bytes
+
+    @property
+    def resident(self) -> int:
+        """Positions whose K/V are resident; 0 once ended. Any thread may ask."""
+        return self._cache.resident
+
+    @property
+    def forgotten_count(self) -> int:
+        """Positions that no query sees any more, among those computed. Any thread may ask."""
+        return self._spec.forgotten_count(len(self._history) - self.pending)
+
+    @property
+    def invariants(self) -> tuple[InvariantCount, ...]:
+        """How often each promise was checked since the start. Any thread may ask."""
+        return self._invariants.counts
+
+    @property
+    def evicted(self) -> EvictedStore | None:
+        """What keeps evicted positions; None without, and once ended. Any thread may ask."""
+        return self._cache.evicted
+
+    @property
+    def slabs(self) -> tuple[Slab[Any], ...]:
+        """What it holds of the verifier's pool; nothing once ended. Any thread may ask."""
+        return self._cache.slabs
+
+    @property
+    def end_reason(self) -> str:
+        """Why the session ended; empty while it lives."""
+        return self._cache.end_reason
+
+    @property
+    def features(self) -> SessionFeatures | None:
+        """Context vectors of the latest positions; None without an encoder. Any thread may ask."""
+        return self._features
+
+    def use_encoder(self, encoder: FeatureEncoder | None) -> None:
+        """Makes context vectors of what is computed from now on, or none any more.
+
+        Any thread may call: a forward under way keeps the encoder it began with.
+        One that is in use already changes nothing.
+        """
+        features = self._features
+        if encoder is None or features is None or features.spec != encoder.spec:
+            self._features = SessionFeatures(encoder) if encoder is not None else None
+
+    def append(self, token_ids: Sequence[int], expected_length: int | None = None) -> int:
+        """Extends the history, leaves the prefill pending, returns the new length.
+
+        Raises, with nothing appended: `HistoryLengthMismatch` when
+        `expected_length` is given and another, `EmptyAppend`,
+        `TokenOutOfVocabulary`, `ContextExceeded`, and `OutOfKvMemory` when a cache
+        that grows finds no room for all of it. The room is taken by prefill, which
+        raises the same when others were faster, and can be tried again.
+        """
+        self._cache.check_alive()
+        check_append(
+            token_ids,
+            history_length=len(self._history),
+            expected_length=expected_length,
+            vocabulary_size=self._verifier.info.vocabulary_size,
+            history_limit=self.history_limit,
+        )
+        if self._spec.grows:
+            with self._using() as cache:
+                self._memory.make_room(cache, len(self._history) + len(token_ids) - cache.length)
+        self._history.extend(token_ids)
+        return len(self._history)
+
+    def prefill_feed(self, most: int | None = None) -> Feed | None:
+        """The next pending tokens, at most `chunk` and `most`; None when none are pending.
+
+        After a feed comes `prefilled`, or `not_run`, and nothing between. Raises
+        `OutOfKvMemory` when the cache finds no room to grow: the session stays as it is.
+        """
+        if self.pending == 0:
+            self._cache.check_alive()
+            return None
+        count = min(self.pending, self.chunk if most is None else min(most, self.chunk))
+        return self._feed(self._history[self._computed : self._computed + count], want_logits=False)
+
+    def prefilled(self, output: Output) -> bool:
+        """Takes what came of `prefill_feed`; whether more tokens are pending.
+
+        Raises `SessionNotFound` when the session was ended meanwhile.
+        """
+        with self._outcome() as fed:
+            self._computed += len(fed.token_ids)
+            self._check(fed.cache)
+            self._keep_features(fed, output, self._computed - len(fed.token_ids))
+            return self.pending > 0
+
+    def prefill_step(self) -> bool:
+        """Computes the K/V of at most `chunk` pending tokens; whether more are pending."""
+        feed = self.prefill_feed()
+        return self.prefilled(self._run(feed)) if feed is not None else False
+
+    def verify_feed(self, draft: Sequence[int], limit: int) -> Feed:
+        """The last token and what of `draft` a forward and these bounds can use.
+
+        At most `limit` >= 1 tokens are to be committed, none beyond
+        `history_limit`; `draft` has ids inside the vocabulary. After a feed comes
+        `verified`, or `not_run`, and nothing between. Raises `EmptyHistory`,
+        `ContextExceeded` when no token fits, and `OutOfKvMemory` as `prefill_feed` does.
+        """
+        self._cache.check_alive()
+        room = check_room(
+            limit, history_length=len(self._history), history_limit=self.history_limit
+        )
+        if self.pending:
+            raise ValueError(f"{self.pending} tokens still wait for prefill")
+        most = min(room, self._verifier.info.width, self.chunk)
+        return self._feed([self._history[-1], *draft[: most - 1]], want_logits=True)
+
+    def verified(
+        self,
+        output: Output,
+        parameters: SamplingParameters,
+        stop_ids: frozenset[int] = frozenset(),
+    ) -> Step:
+        """Takes what came of `verify_feed`, and commits what it decides.
+
+        Commits nothing behind a stop id. Raises `InvariantViolated`, and
+        `SessionNotFound` when the session was ended meanwhile.
+        """
+        with self._outcome() as fed:
+            draft = fed.token_ids[1:]
+            with self._invariants.checking(FINITE_LOGITS):
+                if output.logits is None or len(output.logits) != len(fed.token_ids):
+                    raise InvariantViolated("a forward returned no logits", invariant=FINITE_LOGITS)
+                choices = decide(output.logits, draft, parameters, self._history)
+            kept, stopped = until_stop(choices, stop_ids)
+            committed = tuple(choice.token_id for choice in kept)
+            self._commit(fed, committed)
+            self._keep_features(fed, output, fed.history_length - 1)
+            return Step(
+                choices=kept,
+                first_index=fed.history_length,
+                verified_count=len(draft),
+                accepted_count=accepted_prefix(draft, committed),
+                stopped=stopped,
+            )
+
+    def verify(
+        self,
+        draft: Sequence[int],
+        parameters: SamplingParameters,
+        *,
+        limit: int,
+        stop_ids: frozenset[int] = frozenset(),
+    ) -> Step:
+        """Runs one forward over the last token and `draft`, and commits what it decides.
+
+        See `verify_feed` and `verified` for bounds and errors.
+        """
+        return self.verified(self._run(self.verify_feed(draft, limit)), parameters, stop_ids)
+
+    def not_run(self) -> None:
+        """Takes back a feed whose forward failed: the session stands where it stood."""
+        fed, self._fed = self._fed, None
+        if fed is None:
+            return
+        try:
+            self._roll_back(fed.cache)
+        finally:
+            self._cache.hand_back()
+
+    def check_prefix(self, history_length: int | None) -> int:
+        """The length of a prefix to fork, None being all; raises `HistoryLengthMismatch`."""
+        return prefix_length(history_length, len(self._history))
+
+    def fork_bytes(self, history_length: int | None = None) -> int:
+        """Bytes that `fork(history_length)` takes or reserves from the verifier's pool."""
+        with self._using() as cache:
+            length = self._forked_length(cache, self.check_prefix(history_length))
+            if length is None:
+                return self._verifier.bytes_needed(self._spec)
+            return cache.fork_bytes(length)
+
+    def fork(self, history_length: int | None = None) -> Session:
+        """A new session with the first `history_length` tokens, all by default.
+
+        The K/V are shared until one of the two writes, as far as the cache still
+        has those of the shorter history; one that has evicted them cannot go
+        back, and the fork computes them anew by prefill. Raises
+        `HistoryLengthMismatch` beyond the history, `OutOfKvMemory`, `RestorerLost`.
+        """
+        with self._using() as cache:
+            length = self.check_prefix(history_length)
+            shared = self._forked_length(cache, length)
+            if shared is None:
+                evicted = cache.evicted.fork(max(0, length - 1)) if cache.evicted else None
+                forked = Session.allocate(self._verifier, self._spec, evicted)
+            else:
+                forked = Session(self._verifier, cache.fork(shared))
+                forked._computed = shared
+            forked._history.extend(self._history[:length])
+            if self._features is not None:
+                # Vectors depend on the history alone: those of a prefix stay true.
+                forked._features = self._features.until(max(0, length - 1))
+            return forked
+
+    def renew(self, evicted: EvictedStore | None = None) -> None:
+        """Begins anew with an empty cache over `evicted`: all of the history is pending.
+
+        After `RestorerLost`: the history makes the same keys and values again, bit
+        for bit, so that the stream goes on. When this raises, `evicted` stays the
+        caller's, and the session has no cache until it is renewed. Raises
+        `SessionNotFound` and what `Verifier.allocate` raises.
+        """
+
+        def anew() -> KvCache:
+            self._computed = 0
+            return self._verifier.allocate(self._spec, evicted)
+
+        self._cache.replace(anew)
+
+    def end(self, reason: str) -> None:
+        """Gives the memory back; `reason` completes the sentence "the session was ...".
+
+        Any thread may call. While a forward is under way the memory is given back
+        by the thread that runs it, once it is done.
+        """
+        self._cache.end(reason)
+
+    @contextmanager
+    def _using(self) -> Iterator[KvCache]:
+        """The cache, its promises checked."""
+        cache = self._cache.borrow()
+        try:
+            self._check(cache)
+            yield cache
+        finally:
+            self._cache.hand_back()
+
+    def _feed(self, token_ids: list[int], *, want_logits: bool) -> Feed:
+        """A forward from now on under way."""
+        cache = self._cache.borrow()
+        try:
+            self._check(cache)
+            self._memory.make_room(cache, len(token_ids))
+        except (InvariantViolated, OutOfKvMemory):
+            self._cache.hand_back()
+            raise
+        self._memory.feeds(cache, len(token_ids))
+        features = self._features
+        self._fed = Fed(cache, token_ids, len(self._history), features)
+        self._forward_count += 1
+        return Feed(cache, token_ids, want_logits, features.spec.taps if features else ())
+
+    @contextmanager
+    def _outcome(self) -> Iterator[Fed]:
+        """The end of a forward that was under way."""
+        fed, self._fed = self._fed, None
+        if fed is None:
+            raise ValueError("no forward of this session is under way")
+        try:
+            self._cache.check_alive()
+            yield fed
+        except InvariantViolated as error:
+            raise self._ended(error) from None
+        except BaseException:
+            self._roll_back(fed.cache)
+            raise
+        finally:
+            self._cache.hand_back()
+
+    def _run(self, feed: Feed) -> Output:
+        """The output of one feed alone."""
+        try:
+            (output,) = self._verifier.forward_batch([feed])
+        except BaseException:
+            self.not_run()
+            raise
+        return output
+
+    def _roll_back(self, cache: KvCache) -> None:
+        """Drops what a forward wrote and nobody decided upon."""
+        if cache.length > self._computed:
+            cache.truncate(self._computed)
+
+    def _forked_length(self, cache: KvCache, length: int) -> int | None:
+        """Positions that a fork of `length` tokens can share; None when it computes all anew."""
+        shared = min(self._computed, max(0, length - 1))
+        return shared if shared >= cache.forkable_from else None
+
+    def _commit(self, fed: Fed, committed: tuple[int, ...]) -> None:
+        self._history.extend(committed)
+        self._invariants.commit(self._history, fed.history_length, committed)
+        self._computed = fed.history_length + len(committed) - 1
+        fed.cache.truncate(self._computed)
+        self._check(fed.cache)
+
+    def _keep_features(self, fed: Fed, output: Output, first: int) -> None:
+        """Context vectors of the positions from `first` on that this forward made final."""
+        if fed.features is not None and output.features is not None:
+            fed.features.add(first, output.features[: self._computed - first])
+
+    def _check(self, cache: KvCache) -> None:
+        try:
+            self._invariants.cache(
+                cache, self._computed, len(self._history), self._memory.bounds(cache)
+            )
+        except InvariantViolated as error:
+            raise self._ended(error) from None
+
+    def _ended(self, error: InvariantViolated) -> InvariantViolated:
+        self.end(f"ended by a broken promise ({error.metadata['invariant']})")
+        return error

@@ -1,0 +1,36 @@
+"""The memory that a session may take."""
+
+from __future__ import annotations
+
+from kakeya_fleet.engine.contracts.cache import KvCache
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.invariants import ByteBounds, grown_bounds
+
+
+class SessionMemory:
+    """Of one session's cache. Used by one thread at a time."""
+
+    def __init__(self, verifier: Verifier, cache: KvCache) -> None:
+        """`cache` is new, or a fork of another's."""
+        self._verifier = verifier
+        self._allocated_bytes = cache.memory_bytes
+        self._reached = cache.length
+
+    def make_room(self, cache: KvCache, count: int) -> None:
+        """Sees to it that the cache can grow by `count` positions.
+
+        What others hold and do not use may be evicted for it. Raises `OutOfKvMemory`.
+        """
+        nbytes = cache.growth_bytes(count)
+        if nbytes:
+            self._verifier.pool.make_room(nbytes)
+
+    def feeds(self, cache: KvCache, count: int) -> None:
+        """`count` positions are about to be computed."""
+        self._reached = max(self._reached, cache.length + count)
+
+    def bounds(self, cache: KvCache) -> ByteBounds:
+        """What the cache's tensors may take."""
+        if cache.spec.grows:
+            return grown_bounds(self._verifier.info, cache.length, self._reached)
+        return ByteBounds(self._allocated_bytes, self._allocated_bytes)

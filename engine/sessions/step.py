@@ -1,0 +1,40 @@
+"""What one verify forward committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kakeya_fleet.engine.sessions.acceptance import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one verify forward committed.
+
+    `choices` are those of 1 or more tokens from `first_index` of the history
+    on, the first `accepted_count` of them drafted, the one after them, if there
+    is one, the verifier's own. `verified_count` drafted tokens went into the forward.
+    `stopped` says that the last committed token is a stop id.
+    """
+
+    choices: tuple[Choice, ...]
+    first_index: int
+    verified_count: int
+    accepted_count: int
+    stopped: bool
+
+    @property
+    def committed(self) -> tuple[int, ...]:
+        """The ids of `choices`."""
+        return tuple(choice.token_id for choice in self.choices)
+
+
+def until_stop(
+    choices: Sequence[Choice], stop_ids: frozenset[int]
+) -> tuple[tuple[Choice, ...], bool]:
+    """The choices up to the first stop id, that one included, and whether there is one."""
+    for index, choice in enumerate(choices):
+        if choice.token_id in stop_ids:
+            return tuple(choices[: index + 1]), True
+    return tuple(choices), False

@@ -1,0 +1,195 @@
+"""A session's turn: one forward that it asks for, and what came of it.
+
+A turn is a step that a `Runner` runs; one that knows turns runs those of several
+sessions in one forward. The K/V and logits of a session do not depend on who
+shares a forward with it (`engine.contracts.verifier`), so neither does its stream.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+from kakeya_fleet.engine.contracts.verifier import Feed, Output
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.step import Step
+
+Result = TypeVar("Result")
+
+
+class Turn(ABC, Generic[Result]):
+    """One forward of a session. Calling it runs it alone, in the calling thread."""
+
+    decodes: ClassVar[bool]
+    """Whether an answer in flight waits for it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def __call__(self) -> Result:
+        """Runs the turn alone."""
+        (ended,) = run_turns([(self, self.rows)])
+        if ended.error is not None:
+            raise ended.error
+        return cast(Result, ended.result)
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """The most rows of a forward that it can use, 1 or more."""
+
+    @property
+    @abstractmethod
+    def least_rows(self) -> int:
+        """The fewest rows that it can be run with."""
+
+    @abstractmethod
+    def feed(self, rows: int) -> Feed | None:
+        """What to run in at most `rows` rows; None when there is nothing to run."""
+
+    @abstractmethod
+    def outcome(self, output: Output | None) -> Result:
+        """The result, from what came of `feed`; `output` is None when that was."""
+
+
+class PrefillTurn(Turn[bool]):
+    """Computes the K/V of some pending tokens; the result says whether more are pending."""
+
+    decodes = False
+
+    @property
+    def rows(self) -> int:
+        """Every pending token, as far as one forward takes them."""
+        return max(1, min(self.session.pending, self.session.chunk))
+
+    @property
+    def least_rows(self) -> int:
+        """A token at a time is progress."""
+        return 1
+
+    def feed(self, rows: int) -> Feed | None:
+        """The next pending tokens."""
+        return self.session.prefill_feed(rows)
+
+    def outcome(self, output: Output | None) -> bool:
+        """Whether more tokens are pending."""
+        return self.session.prefilled(output) if output is not None else False
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What to verify: `draft`, at most `limit` tokens to commit, none behind `stop_ids`."""
+
+    draft: Sequence[int]
+    sampling: SamplingParameters
+    limit: int
+    stop_ids: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A verified block; `seconds` are those of the forward with choosing the tokens."""
+
+    step: Step
+    seconds: float
+
+
+class VerifyTurn(Turn[Verified]):
+    """Verifies a block; the history has tokens and none of them is pending."""
+
+    decodes = True
+
+    def __init__(self, session: Session, block: Block, clock: Callable[[], float]) -> None:
+        """`clock` gives monotonic seconds."""
+        super().__init__(session)
+        self._block = block
+        self._clock = clock
+        self._began = 0.0
+
+    @property
+    def rows(self) -> int:
+        """The last token and the draft, cut to what may be committed."""
+        block = self._block
+        return max(1, min(len(block.draft) + 1, block.limit, self.session.verifier.info.width))
+
+    @property
+    def least_rows(self) -> int:
+        """A block is verified whole."""
+        return self.rows
+
+    def feed(self, rows: int) -> Feed:
+        """The last token and the draft."""
+        self._began = self._clock()
+        return self.session.verify_feed(self._block.draft[: rows - 1], self._block.limit)
+
+    def outcome(self, output: Output | None) -> Verified:
+        """What was committed."""
+        if output is None:
+            raise ValueError("a block is verified by a forward")
+        step = self.session.verified(output, self._block.sampling, self._block.stop_ids)
+        return Verified(step, self._clock() - self._began)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a turn ended: with its result, or with its error."""
+
+    result: object = None
+    error: Exception | None = None
+
+
+def run_turns(picked: Sequence[tuple[Turn[Any], int]]) -> list[Ended]:
+    """Runs turns of different sessions of one verifier, each in at most so many rows.
+
+    The rows together fit `row_counts[-1]`. What one turn raises is its own, the
+    others end as they would without it: when the forward of several raises, each
+    is run alone.
+    """
+    feeds: dict[int, Feed] = {}
+    ends: dict[int, Ended] = {}
+    for index, (turn, rows) in enumerate(picked):
+        try:
+            feed = turn.feed(rows)
+            if feed is None:
+                ends[index] = Ended(turn.outcome(None))
+            else:
+                feeds[index] = feed
+        except Exception as error:  # noqa: BLE001 handed to whoever awaits the turn
+            ends[index] = Ended(error=error)
+    if feeds:
+        running = {index: picked[index] for index in feeds}
+        ends |= zip(running, _forwarded(list(running.values()), list(feeds.values())), strict=True)
+    return [ends[index] for index in range(len(picked))]
+
+
+def _forwarded(running: Sequence[tuple[Turn[Any], int]], feeds: Sequence[Feed]) -> list[Ended]:
+    """Runs one forward and tells each turn what came of it."""
+    verifier = running[0][0].session.verifier
+    try:
+        outputs = verifier.forward_batch(feeds)
+        if len(outputs) != len(feeds):
+            raise ValueError(f"a forward of {len(feeds)} feeds has {len(outputs)} outputs")
+    except Exception as error:  # noqa: BLE001 handed to whoever awaits the turn
+        failed = [_taken_back(turn, error) for turn, _rows in running]
+        if len(running) == 1:
+            return failed
+        return [ended for one in running for ended in run_turns([one])]
+    return [_outcome(turn, output) for (turn, _), output in zip(running, outputs, strict=True)]
+
+
+def _taken_back(turn: Turn[Any], error: Exception) -> Ended:
+    try:
+        turn.session.not_run()
+    except Exception as another:  # noqa: BLE001 handed to whoever awaits the turn
+        return Ended(error=another)
+    return Ended(error=error)
+
+
+def _outcome(turn: Turn[Any], output: Output) -> Ended:
+    try:
+        return Ended(turn.outcome(output))
+    except Exception as error:  # noqa: BLE001 handed to whoever awaits the turn
+        return Ended(error=error)

@@ -1,0 +1,350 @@
+"""The speculative loop: one verify forward a block, tokens as they commit."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from kakeya_fleet.engine.contracts.blocking import Runner
+from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, RestorerLost
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.step import Step
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
+from kakeya_fleet.engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits, taken_back
+from kakeya_fleet.engine.speculation.drafting import Drafting
+from kakeya_fleet.engine.speculation.generation_report import (
+    BlockTiming,
+    Committed,
+    Done,
+    GenerationTimings,
+    StopReason,
+)
+from kakeya_fleet.engine.speculation.roster import Roster
+from kakeya_fleet.engine.speculation.tally import Tally
+
+MAX_TOKENS = 1 << 20
+DEFAULT_DRAFT_DEADLINE_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationParameters:
+    """What a generation is asked for.
+
+    `max_tokens` 1 to 2**20. `deadline_seconds` of the whole generation, 0 for
+    none. `block_size` tokens are drafted at most, 0 for as many as one forward
+    verifies. `draft_deadline_seconds` is the longest wait for one draft.
+    `adaptive` lets the measured pace choose smaller blocks and drop drafting.
+    Raises `BadParameters`.
+    """
+
+    max_tokens: int
+    sampling: SamplingParameters = GREEDY
+    stop_ids: frozenset[int] = frozenset()
+    deadline_seconds: float = 0.0
+    block_size: int = 0
+    draft_deadline_seconds: float = DEFAULT_DRAFT_DEADLINE_SECONDS
+    adaptive: bool = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_tokens <= MAX_TOKENS:
+            raise BadParameters(
+                f"max_tokens {self.max_tokens} is not between 1 and {MAX_TOKENS}",
+                field="max_tokens",
+            )
+        if self.block_size < 0:
+            raise BadParameters(
+                f"block_size {self.block_size} is negative; 0 is automatic", field="block_size"
+            )
+        for field in ("deadline_seconds", "draft_deadline_seconds"):
+            seconds = getattr(self, field)
+            if not (math.isfinite(seconds) and seconds >= 0.0):
+                raise BadParameters(
+                    f"{field} {seconds} is not a finite number of seconds from 0 on", field=field
+                )
+
+
+def _never() -> bool:
+    return False
+
+
+def _ignore(_timing: BlockTiming) -> None:
+    return
+
+
+Recover = Callable[[], Awaitable[None]]
+"""Gives a session that lost its restorer a new cache, or raises `RestorerLost` in the end.
+
+It decides how long it tries, and calls `Session.renew` in the verifier's thread.
+"""
+
+
+async def prefill(session: Session, *, run: Runner, recover: Recover | None = None) -> None:
+    """Computes all pending K/V, one forward a step, so that other sessions take turns.
+
+    When the session's restorer is lost, `recover` is awaited and all is computed
+    again. Raises `RestorerLost` without one.
+    """
+    while session.pending:
+        await _prefill_step(session, run, recover)
+
+
+async def _prefill_step(session: Session, run: Runner, recover: Recover | None) -> None:
+    try:
+        await run(PrefillTurn(session))
+    except RestorerLost:
+        if recover is None:
+            raise
+        await recover()
+
+
+async def generate(
+    session: Session,
+    proposers: Roster | None,
+    parameters: GenerationParameters,
+    *,
+    run: Runner,
+    clock: Callable[[], float],
+    should_stop: Callable[[], bool] = _never,
+    on_block: Callable[[BlockTiming], None] = _ignore,
+    recover: Recover | None = None,
+) -> AsyncGenerator[Committed | Done, None]:
+    """Continues the session's history; yields tokens as they commit, then one `Done`.
+
+    `run` runs the verifier's steps, `clock` gives monotonic seconds.
+    `should_stop` is asked between blocks and ends with DRAINING. `on_block` hears
+    of every block, also of those that `Done` no longer has, or never comes to
+    tell. `proposers` keeps what earlier generations learned; its sources stay
+    open. `recover` is awaited when the session's restorer is lost:
+    its history and the block are then computed again, and the stream goes on as it
+    would have.
+
+    The tokens are the verifier's own choices whatever a source does, and whoever drafts. Leaving
+    the iterator (`aclose`, cancellation) stops the work within one block, leaves
+    no task behind, and keeps what was committed; the session can go on.
+
+    Raises `EmptyHistory`, `BadParameters` when the biases do not fit the
+    vocabulary or leave nothing to choose from, `InvariantViolated`,
+    `SessionNotFound` when the session ends meanwhile, `RestorerLost` when that is
+    for good, and whatever a source raises but `DraftFailed`.
+    """
+    generation = _Generation(session, proposers, parameters, clock, recover)
+    try:
+        stop = await generation.prefill(run, should_stop)
+        while stop is None:
+            try:
+                committed, stop = await generation.block(run)
+            except RestorerLost as lost:
+                stop = await generation.recovered(lost, run, should_stop)
+                continue
+            on_block(generation.last_block)
+            yield committed
+            stop = stop or generation.stop_reason(should_stop)
+        await generation.close()
+        yield generation.done(stop)
+    finally:
+        await generation.close()
+
+
+class _Generation:
+    """One call of `generate`: its clock marks, counts and draft in flight."""
+
+    def __init__(
+        self,
+        session: Session,
+        proposers: Roster | None,
+        parameters: GenerationParameters,
+        clock: Callable[[], float],
+        recover: Recover | None,
+    ) -> None:
+        if not session.history:
+            raise EmptyHistory("a generation continues a history; append tokens first")
+        parameters.sampling.check_vocabulary(session.verifier.info.vocabulary_size)
+        self._session = session
+        self._parameters = parameters
+        self._clock = clock
+        self._proposers = proposers
+        self._recover = recover
+        self._tally = Tally()
+        self._began = clock()
+        self._prefill_seconds = 0.0
+        self._first_token_seconds = 0.0
+        info = session.verifier.info
+        # Besides the last committed token, which every forward begins with.
+        self._widest = min(parameters.block_size or info.width - 1, info.width - 1)
+        self._drafting: Drafting | None = None
+        self._asked: asyncio.Future[BlockDraft] | None = None
+        self._in_hand: BlockDraft | None = None
+        """The draft of a block whose forward lost the restorer."""
+        if proposers is not None and self._widest > 0:
+            limits = DraftingLimits(
+                block_size=self._widest,
+                vocabulary_size=info.vocabulary_size,
+                deadline_seconds=parameters.draft_deadline_seconds,
+                adaptive=parameters.adaptive,
+            )
+            self._drafting = Drafting(proposers, limits, self._tally, clock)
+
+    @property
+    def last_block(self) -> BlockTiming:
+        """Where the seconds of the latest block went."""
+        return self._tally.timeline[-1]
+
+    async def prefill(self, run: Runner, should_stop: Callable[[], bool]) -> StopReason | None:
+        """Computes pending K/V; a reason when there is nothing to generate after it."""
+        began = self._elapsed()
+        stop = self.stop_reason(should_stop)
+        while stop is None and self._session.pending:
+            await _prefill_step(self._session, run, self._recover)
+            stop = self.stop_reason(should_stop)
+        self._prefill_seconds += self._elapsed() - began
+        return stop
+
+    async def recovered(
+        self, lost: RestorerLost, run: Runner, should_stop: Callable[[], bool]
+    ) -> StopReason | None:
+        """Makes the cache anew that a block has lost, and does as `prefill`; else raises `lost`."""
+        if self._recover is None:
+            raise lost
+        await self._recover()
+        return await self.prefill(run, should_stop)
+
+    async def block(self, run: Runner) -> tuple[Committed, StopReason | None]:
+        """Drafts, verifies and commits one block."""
+        session, parameters = self._session, self._parameters
+        started = self._elapsed()
+        limit = self._remaining()
+        draft = self._in_hand
+        if draft is None:
+            draft = self._in_hand = await self._next_draft()
+            if self._drafting is not None:
+                behind = limit - len(draft.token_ids) - 1
+                self._drafting.draft_ahead(session.history, draft.token_ids, behind - 1)
+
+        block = Block(draft.token_ids, parameters.sampling, limit, parameters.stop_ids)
+        verified = await run(VerifyTurn(session, block, self._clock))
+        self._in_hand = None
+        step = verified.step
+        if self._drafting is not None:
+            self._drafting.after_block(draft, step, verified.seconds)
+        if not step.stopped:
+            self._ask(uncounted=len(step.committed))
+            # Two turns of the event loop bring the request on its way before all else.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        self._record(draft, step, verified.seconds, started)
+        return _committed(step), StopReason.STOP_TOKEN if step.stopped else None
+
+    def stop_reason(self, should_stop: Callable[[], bool]) -> StopReason | None:
+        """Why to stop between two blocks; None to go on."""
+        if self._tally.token_count >= self._parameters.max_tokens:
+            return StopReason.MAX_TOKENS
+        if self._remaining() <= 0:
+            return StopReason.CONTEXT_FULL
+        if self._seconds_left() <= 0.0:
+            return StopReason.DEADLINE
+        return StopReason.DRAINING if should_stop() else None
+
+    async def close(self) -> None:
+        """Takes back the drafts in flight."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            await taken_back(asked)
+        if self._drafting is not None:
+            await self._drafting.close()
+
+    def _ask(self, *, uncounted: int = 0) -> None:
+        """Asks for the next draft now, so that its way is hidden behind handing out tokens.
+
+        `uncounted` tokens were committed that the tally has not got yet.
+        """
+        if self._drafting is None:
+            return
+        remaining = self._remaining(uncounted)
+        if remaining > 1:
+            asking = self._drafting.next_draft(
+                self._session.history, remaining - 1, self._seconds_left()
+            )
+            self._asked = asyncio.ensure_future(asking)
+
+    async def _next_draft(self) -> BlockDraft:
+        """The draft for this block, with the seconds that the verifier waits for it."""
+        if self._asked is None:
+            self._ask()
+        asked = self._asked
+        if asked is None:
+            return NO_DRAFT
+        began = self._clock()
+        try:
+            # Cancelling this takes the draft back, and waits for its end.
+            draft = await asked
+        finally:
+            self._asked = None
+        return replace(draft, wait_seconds=self._clock() - began)
+
+    def done(self, stop: StopReason) -> Done:
+        """The report of the end."""
+        sampling = self._parameters.sampling
+        return Done(
+            stop_reason=stop,
+            generated_token_count=self._tally.token_count,
+            history_length=len(self._session.history),
+            timings=GenerationTimings(
+                prefill_seconds=self._prefill_seconds,
+                first_token_seconds=self._first_token_seconds,
+                total_seconds=self._elapsed(),
+            ),
+            speculation=self._tally.statistics(
+                self._proposers.drop_reason
+                if self._proposers is not None and self._drafting is not None
+                else None
+            ),
+            timeline=tuple(self._tally.timeline),
+            seed=0 if sampling.greedy else sampling.seed,
+            forgotten_token_count=self._session.forgotten_count,
+        )
+
+    def _record(self, draft: BlockDraft, step: Step, verify_seconds: float, started: float) -> None:
+        if self._tally.token_count == 0:
+            self._first_token_seconds = self._elapsed()
+        timing = BlockTiming(
+            first_index=step.first_index,
+            drafted_count=step.verified_count,
+            accepted_count=step.accepted_count,
+            draft_seconds=draft.draft_seconds,
+            wire_seconds=draft.wire_seconds,
+            wait_seconds=draft.wait_seconds,
+            verify_seconds=verify_seconds,
+            drafted_ahead=draft.ahead,
+            start_seconds=started,
+            committed_count=len(step.committed),
+            proposer=draft.proposer,
+        )
+        self._tally.add_block(timing, len(step.committed))
+
+    def _elapsed(self) -> float:
+        return self._clock() - self._began
+
+    def _seconds_left(self) -> float:
+        deadline = self._parameters.deadline_seconds
+        return deadline - self._elapsed() if deadline else math.inf
+
+    def _remaining(self, uncounted: int = 0) -> int:
+        """Tokens that may still be committed; `uncounted` were that the tally has not got."""
+        asked = self._parameters.max_tokens - self._tally.token_count - uncounted
+        return min(asked, self._session.history_limit - len(self._session.history))
+
+
+def _committed(step: Step) -> Committed:
+    """As `step` has it; log-probabilities are asked for of all tokens or of none."""
+    choices = step.choices
+    known = [choice.log_probability for choice in choices if choice.log_probability is not None]
+    return Committed(
+        token_ids=step.committed,
+        first_index=step.first_index,
+        drafted_count=step.accepted_count,
+        log_probabilities=tuple(known),
+        alternatives=tuple(choice.alternatives for choice in choices) if known else (),
+    )

@@ -1,0 +1,1 @@
+"""What one node says of itself: its card, its liveness, its addresses, what it signs."""

@@ -1,0 +1,1 @@
+"""Hostfiles: the ranks of a group, and where each of them runs."""

@@ -1,0 +1,328 @@
+"""What this node holds of the fleet: a card and a liveness register a node.
+
+The card register is the maximum over (incarnation, sequence, SHA-256 of the
+signed bytes), the liveness register the maximum over (incarnation, rank) with
+ALIVE < SUSPECT < DEAD < LEFT. A card proves its owner alive at its incarnation,
+and a statement about an incarnation whose card is not held says nothing yet
+(the digest brings both again), so that both registers always stand at the same
+incarnation, which the owner signed: no forged statement outlives a refutation.
+Each register is a maximum over a total order: the map of nodes is a
+join-semilattice, merge is commutative, associative and idempotent.
+
+The owner's own registers are never changed by others. Tombstones (DEAD, LEFT)
+are no part of the root hash, so that fleets agree that differ only in what they
+have not forgotten yet; they are in the digest, so that whoever holds such a node
+alive learns better, and nobody learns of it who never knew it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kakeya_fleet.fleet.cards.card import Card, SignedCard
+from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.cards.rules import MAX_CARD_BYTES, CardRule, check_card
+from kakeya_fleet.fleet.cards.signed_message import Verify, card_message, left_message
+from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
+from kakeya_fleet.fleet.membership.digest import DigestEntry, Version, node_key
+from kakeya_fleet.fleet.membership.events import ReceivedCard
+from kakeya_fleet.fleet.membership.record import Record, version_of
+
+MAX_NODES = 10_000
+
+
+class RumourRule(StrEnum):
+    """Why a rumour was not merged."""
+
+    UNKNOWN_NODE = "UNKNOWN_NODE"
+    AHEAD_OF_CARD = "AHEAD_OF_CARD"
+    BAD_SIGNATURE = "BAD_SIGNATURE"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What became of a batch.
+
+    `merged` are node ids with a new card, `skipped` (index in the batch, rule),
+    `clones` node ids that two processes announce, `own` cards signed by this
+    node's own key that this process did not make and that are not its past.
+    """
+
+    merged: tuple[str, ...]
+    skipped: tuple[tuple[int, str], ...]
+    clones: tuple[str, ...]
+    own: tuple[SignedCard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RumourResult:
+    """What became of rumours.
+
+    `merged` are node ids whose liveness rose, `skipped` (index, rule);
+    `accused` tells that one calls this node's present incarnation not alive.
+    """
+
+    merged: tuple[str, ...]
+    skipped: tuple[tuple[int, str], ...]
+    accused: bool
+
+
+class Registry:
+    """The registers of all known nodes, this one's included; at most `limit`.
+
+    `verify(public_key, message, signature)` is called only for a card that is
+    newer than the one held or betrays a clone, and for a LEFT statement that
+    would be merged. `now` is always seconds on a monotonic clock.
+    """
+
+    def __init__(
+        self, own: SignedCard, verify: Verify, *, now: float, limit: int = MAX_NODES
+    ) -> None:
+        self._verify = verify
+        self._limit = limit
+        self._own_id = own.card.node_id
+        self._records: dict[str, Record] = {}
+        self._ids_by_key: defaultdict[int, set[str]] = defaultdict(set)
+        self._root: bytes | None = None
+        self._digest: tuple[DigestEntry, ...] | None = None
+        self._live_count: int | None = None
+        self._put(own, version_of(own), now)
+
+    @property
+    def own(self) -> SignedCard:
+        """The card of this node itself."""
+        return self._records[self._own_id].signed
+
+    @property
+    def own_id(self) -> str:
+        """The id of this node itself."""
+        return self._own_id
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, node_id: str) -> bool:
+        return node_id in self._records
+
+    def nodes(self) -> Iterator[str]:
+        """Ids of all known nodes, tombstones included."""
+        return iter(self._records)
+
+    def record(self, node_id: str) -> Record:
+        """The node's registers. Raises `NodeNotFound`."""
+        record = self._records.get(node_id)
+        if record is None:
+            raise NodeNotFound(f"no node {node_id!r} is known", node_id=node_id)
+        return record
+
+    def card(self, node_id: str) -> Card:
+        """The node's card. Raises `NodeNotFound`."""
+        return self.record(node_id).signed.card
+
+    def liveness(self, node_id: str) -> Liveness:
+        """The node's liveness. Raises `NodeNotFound`."""
+        return self.record(node_id).liveness
+
+    def live_count(self) -> int:
+        """Nodes that are ALIVE or SUSPECT, this one included."""
+        if self._live_count is None:
+            self._live_count = sum(
+                not record.liveness.is_tombstone for record in self._records.values()
+            )
+        return self._live_count
+
+    def saw(self, node_id: str, now: float) -> None:
+        """Notes a sign of life of the node, when it is known."""
+        if node_id in self._records:
+            self._records[node_id].seen_at = now
+
+    def replace_own(self, signed: SignedCard, now: float) -> bool:
+        """Takes a new card of this node itself; whether it was newer.
+
+        Raises `ValueError` for another node's card.
+        """
+        if signed.card.node_id != self._own_id:
+            raise ValueError(f"the card of {signed.card.node_id} is not this node's own")
+        version = version_of(signed)
+        is_newer = version > self._records[self._own_id].version
+        if is_newer:
+            self._put(signed, version, now)
+        return is_newer
+
+    def leave(self, signature: bytes, now: float) -> None:
+        """Marks this node as LEFT, with its signature of `left_message`."""
+        self._turn(self._records[self._own_id], Liveness.LEFT, signature, now)
+
+    def merge_card(self, signed: SignedCard, *, now: float, now_unix: float) -> bool:
+        """Whether the card was new. Raises `CardRejected` when it breaks a rule."""
+        result = self.merge_cards((signed,), now=now, now_unix=now_unix)
+        for _, rule in result.skipped:
+            raise CardRejected(rule, f"card of {signed.card.node_id[:64]!r} breaks {rule}")
+        return bool(result.merged)
+
+    def merge_cards(
+        self, batch: Sequence[ReceivedCard], *, now: float, now_unix: float
+    ) -> MergeResult:
+        """Merges what follows the rules, and names the rule for the rest."""
+        merged: list[str] = []
+        skipped: list[tuple[int, str]] = []
+        clones: list[str] = []
+        own: list[SignedCard] = []
+        for index, received in enumerate(batch):
+            try:
+                if isinstance(received, CardRejected):
+                    raise received
+                version = self._checked_version(received, now_unix)
+            except CardRejected as rejected:
+                skipped.append((index, rejected.rule))
+                continue
+            if version is None:
+                continue
+            node_id = received.card.node_id
+            if node_id == self._own_id:
+                own.append(received)
+                continue
+            held = self._records.get(node_id)
+            if held is not None and _is_clone(held, received):
+                clones.append(node_id)
+            if held is None or version > held.version:
+                self._put(received, version, now)
+                merged.append(node_id)
+        return MergeResult(tuple(merged), tuple(skipped), tuple(clones), tuple(own))
+
+    def merge_rumour(self, rumour: Rumour, now: float) -> bool:
+        """Whether the rumour changed the node's liveness."""
+        return bool(self.merge_rumours((rumour,), now).merged)
+
+    def merge_rumours(self, batch: Sequence[Rumour], now: float) -> RumourResult:
+        """Merges statements about incarnations whose cards are held."""
+        merged: list[str] = []
+        skipped: list[tuple[int, str]] = []
+        accused = False
+        for index, rumour in enumerate(batch):
+            rule = self._broken_rule(rumour)
+            if rule is not None:
+                skipped.append((index, rule.value))
+            elif self._rises(rumour):
+                if rumour.node_id == self._own_id:
+                    accused = True
+                    continue
+                record = self._records[rumour.node_id]
+                self._turn(record, rumour.liveness, rumour.signature, now)
+                merged.append(rumour.node_id)
+        return RumourResult(tuple(merged), tuple(skipped), accused)
+
+    def forget_tombstones(self, now: float, older_than: float) -> tuple[str, ...]:
+        """Drops nodes that are DEAD or LEFT for `older_than` seconds; their ids."""
+        expired = tuple(
+            node_id
+            for node_id, record in self._records.items()
+            if record.liveness.is_tombstone
+            and now - record.liveness_at >= older_than
+            and node_id != self._own_id
+        )
+        for node_id in expired:
+            del self._records[node_id]
+            self._ids_by_key[node_key(node_id)].discard(node_id)
+        if expired:
+            self._forget_summaries()
+        return expired
+
+    def root_hash(self) -> bytes:
+        """SHA-256 over the registers of ALIVE and SUSPECT nodes, by node id."""
+        if self._root is None:
+            lines = sorted(
+                record.root_line
+                for record in self._records.values()
+                if not record.liveness.is_tombstone
+            )
+            self._root = hashlib.sha256(b"".join(lines)).digest()
+        return self._root
+
+    def digest(self) -> tuple[DigestEntry, ...]:
+        """A line for every known node, tombstones included."""
+        if self._digest is None:
+            self._digest = tuple(record.entry for record in self._records.values())
+        return self._digest
+
+    def records(self) -> Iterator[Record]:
+        """The registers of all known nodes."""
+        return iter(self._records.values())
+
+    def records_under(self, key: int) -> list[Record]:
+        """The registers of the nodes whose ids begin with the key: almost always one."""
+        return [self._records[node_id] for node_id in self._ids_by_key.get(key, ())]
+
+    def _checked_version(self, signed: SignedCard, now_unix: float) -> Version | None:
+        """The version of a card that has to be looked at, None for an old one."""
+        card = signed.card
+        if len(signed.card_bytes) > MAX_CARD_BYTES:
+            size = len(signed.card_bytes)
+            raise CardRejected(CardRule.OVERSIZE, f"{size} bytes are more than {MAX_CARD_BYTES}")
+        version = version_of(signed)
+        held = self._records.get(card.node_id)
+        if held is not None and version == held.version:
+            return None
+        check_card(card, now_unix=now_unix)
+        fleet_name = self.own.card.fleet_name
+        if card.fleet_name != fleet_name:
+            raise CardRejected(
+                CardRule.WRONG_FLEET, f"fleet {card.fleet_name!r} is not {fleet_name!r}"
+            )
+        if held is None and len(self._records) >= self._limit:
+            raise CardRejected(CardRule.REGISTRY_FULL, f"{self._limit} nodes are known already")
+        if held is not None and version <= held.version and not _is_clone(held, signed):
+            return None
+        if not self._verify(card.public_key, card_message(signed.card_bytes), signed.signature):
+            raise CardRejected(
+                CardRule.BAD_SIGNATURE, f"the signature is not that of {card.node_id}"
+            )
+        return version
+
+    def _broken_rule(self, rumour: Rumour) -> RumourRule | None:
+        record = self._records.get(rumour.node_id)
+        if record is None:
+            return RumourRule.UNKNOWN_NODE
+        if rumour.incarnation > record.version.incarnation:
+            return RumourRule.AHEAD_OF_CARD
+        if rumour.liveness is Liveness.LEFT and self._rises(rumour):
+            message = left_message(rumour.node_id, rumour.incarnation)
+            if not self._verify(record.signed.card.public_key, message, rumour.signature):
+                return RumourRule.BAD_SIGNATURE
+        return None
+
+    def _rises(self, rumour: Rumour) -> bool:
+        record = self._records[rumour.node_id]
+        return (rumour.incarnation, rumour.liveness) > (
+            record.version.incarnation,
+            record.liveness,
+        )
+
+    def _put(self, signed: SignedCard, version: Version, now: float) -> None:
+        node_id = signed.card.node_id
+        held = self._records.get(node_id)
+        if held is not None and held.version.incarnation == version.incarnation:
+            held.renew(signed, version, now)
+        else:
+            self._records[node_id] = Record(signed, version, now)
+            self._ids_by_key[node_key(node_id)].add(node_id)
+        self._forget_summaries()
+
+    def _turn(self, record: Record, liveness: Liveness, signature: bytes, now: float) -> None:
+        record.turn(liveness, signature, now)
+        self._forget_summaries()
+
+    def _forget_summaries(self) -> None:
+        self._root = None
+        self._digest = None
+        self._live_count = None
+
+
+def _is_clone(held: Record, signed: SignedCard) -> bool:
+    """Whether two processes announce one incarnation, which each start raises."""
+    mine, other = held.signed.card, signed.card
+    return mine.incarnation == other.incarnation and mine.boot_id != other.boot_id

@@ -1,0 +1,1 @@
+"""Which verifier, proposer and archives serve a session, and why."""

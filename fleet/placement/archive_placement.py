@@ -1,0 +1,144 @@
+"""Where a `restored` session's evicted positions go, and what its steps wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kakeya_fleet.fleet.placement.archive_choice import (
+    LEAST_POSITIONS,
+    ArchiveCandidate,
+    ArchiveChoice,
+    ArchiveWish,
+    choose_archives,
+)
+from kakeya_fleet.fleet.placement.archive_cost import restored_costs
+from kakeya_fleet.fleet.placement.archive_reasons import (
+    NO_ARCHIVE,
+    choice_reason,
+    cost_reason,
+    no_room_reasons,
+    others_reasons,
+    read_back_reason,
+)
+from kakeya_fleet.fleet.placement.archive_shares import ArchiveShare, share_positions, wait_seconds
+from kakeya_fleet.fleet.placement.plan import ArchiveRange, KvStrategy, Placement, PlanRequest
+from kakeya_fleet.fleet.placement.predicted_pair import Server
+from kakeya_fleet.fleet.views.node_view import Measurements, NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePlacement:
+    """The archives of a session on one verifier.
+
+    `verifier` has the steps that it takes with them. `archive` is asked first, None
+    when there is none; `ranges` are all that the planned context needs, in ascending
+    order of positions, empty when they have not the room. `is_measured` tells whether
+    all that a step waits for is counted. `reasons` are sentences: the choice, its cost,
+    then why not the others, the best of them first.
+    """
+
+    verifier: Server
+    archive: Placement | None = None
+    ranges: tuple[ArchiveRange, ...] = ()
+    reasons: tuple[str, ...] = ()
+    is_measured: bool = False
+
+
+def place_archives(
+    request: PlanRequest, verifier: Server, nodes: Sequence[NodeView], measured: Measurements
+) -> ArchivePlacement:
+    """The archives for the planned context; the order of `nodes` plays no part.
+
+    None are placed when the request needs none.
+    """
+    if request.kv_strategy is not KvStrategy.RESTORED or request.without_archive:
+        return ArchivePlacement(verifier)
+    choice = _choice(request, verifier, nodes, measured)
+    if not choice.candidates:
+        return ArchivePlacement(verifier, reasons=(*choice.objections, NO_ARCHIVE))
+    offer = verifier.offer
+    context = planned_tokens(request, verifier)
+    sink = min(request.sink_tokens, context)
+    evicted_end = max(sink, context - request.window_tokens)
+    # A session opens its archive before anything is evicted.
+    end = max(evicted_end, sink + LEAST_POSITIONS)
+    # Keys and values are read back from one archive, never from several.
+    shares = share_positions(
+        choice.candidates, sink, end, offer.kv_bytes_per_token, in_one=request.reads_back
+    )
+    if shares is None:
+        reasons = no_room_reasons(choice.candidates, verifier, end, in_one=request.reads_back)
+        return ArchivePlacement(
+            verifier,
+            archive=_placement(choice.candidates[0]),
+            reasons=(*reasons, *choice.objections),
+        )
+    return _placed(request, verifier, shares, choice, evicted_count=evicted_end - sink)
+
+
+def planned_tokens(request: PlanRequest, verifier: Server) -> int:
+    """The longest history that is planned for; the model's longest when the request gives none."""
+    return request.context_tokens or verifier.offer.context_length
+
+
+def _placed(
+    request: PlanRequest,
+    verifier: Server,
+    shares: Sequence[ArchiveShare],
+    choice: ArchiveChoice,
+    *,
+    evicted_count: int,
+) -> ArchivePlacement:
+    offer, evicts = verifier.offer, evicted_count > 0
+    wait = wait_seconds(shares)
+    reads_back = request.reads_back and evicts
+    cost = (
+        read_back_reason(verifier, evicted_count)
+        if reads_back
+        else cost_reason(verifier, shares, wait, evicts=evicts)
+    )
+    layers = offer.history_layer_count if evicts and not reads_back else 0
+    costs = restored_costs(offer.step_costs, layers, wait or 0.0)
+    ranges = tuple(
+        ArchiveRange(_placement(share.candidate), share.first, share.end) for share in shares
+    )
+    return ArchivePlacement(
+        verifier=Server(verifier.card, replace(offer, step_costs=costs)),
+        archive=ranges[0].archive,
+        ranges=ranges,
+        reasons=(
+            choice_reason(shares, choice.candidates, offer.kv_bytes_per_token),
+            cost,
+            *others_reasons(choice.candidates, shares, verifier, waits=not request.reads_back),
+            *choice.objections,
+        ),
+        is_measured=not evicts or (wait is not None and layers > 0),
+    )
+
+
+def _choice(
+    request: PlanRequest, verifier: Server, nodes: Sequence[NodeView], measured: Measurements
+) -> ArchiveChoice:
+    own_id = verifier.card.node_id
+    addresses = {view.card.node_id: view.card.addresses for view in nodes}
+
+    def wait(node_id: str) -> float | None:
+        way = (own_id, node_id)
+        return measured.archive_waits.get(way, measured.round_trips.get(way))
+
+    return choose_archives(
+        ArchiveWish(
+            self_id=own_id,
+            node_id=request.archive_node_id,
+            needed_bytes=LEAST_POSITIONS * verifier.offer.kv_bytes_per_token,
+        ),
+        nodes,
+        lambda node_id: next(iter(addresses[node_id]), None),
+        wait,
+        measured.archive_free_bytes,
+    )
+
+
+def _placement(candidate: ArchiveCandidate) -> Placement:
+    return Placement(candidate.node_id, candidate.node_name, candidate.address, "")

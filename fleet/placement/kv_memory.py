@@ -1,0 +1,44 @@
+"""Bytes of keys and values that a session holds at most."""
+
+from __future__ import annotations
+
+from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
+
+# Slots for tokens that are not committed yet, of the widest forward.
+PROVISIONAL_TOKENS = 64
+# Caches take memory in segments of at most so many positions, up to a size and above it.
+FINE_TOKENS = 256
+COARSE_TOKENS = 1024
+FINE_LIMIT = 2048
+
+
+def kv_bytes(offer: ModelOffer, request: PlanRequest) -> int:
+    """`kv_bytes_per_token` times the positions that are allocated at most, and what is fixed.
+
+    `full` keeps the whole context (the model's longest, when the request gives
+    none); the others sink + window + 64 provisional, whatever the context, sink
+    and window as far as the model has positions for them. Both are rounded up to
+    whole segments. `kv_fixed_bytes` are those of layers with
+    a sliding window or a recurrent state.
+    """
+    if request.kv_strategy is KvStrategy.FULL:
+        resident = request.context_tokens or offer.context_length
+    else:
+        asked = (request.sink_tokens, request.window_tokens)
+        positions = offer.context_length or max(asked)
+        resident = sum(min(tokens, positions) for tokens in asked) + PROVISIONAL_TOKENS
+    return offer.kv_bytes_per_token * slots(resident) + offer.kv_fixed_bytes
+
+
+def opening_bytes(offer: ModelOffer, request: PlanRequest) -> int:
+    """Bytes that must be free when a session is opened: all, unless its memory grows."""
+    if request.grows and request.kv_strategy is KvStrategy.FULL:
+        return offer.kv_bytes_per_token * FINE_TOKENS + offer.kv_fixed_bytes
+    return kv_bytes(offer, request)
+
+
+def slots(positions: int) -> int:
+    """The positions that are allocated for so many: whole segments."""
+    multiple = FINE_TOKENS if positions <= FINE_LIMIT else COARSE_TOKENS
+    return -(-positions // multiple) * multiple

@@ -1,0 +1,104 @@
+"""The sentences of a plan, with the numbers that decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.fleet.placement.plan import PlanRequest
+from kakeya_fleet.fleet.placement.predicted_pair import PredictedPair, Server
+from kakeya_fleet.fleet.quantities import bytes_text, seconds_text
+from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES
+
+
+def pair_text(pair: PredictedPair) -> str:
+    """The speed of a candidate and what it comes of."""
+    if pair.proposer is None:
+        return (
+            f"{_served(pair.verifier)} alone: {pair.tokens_per_second:.1f} tokens a second, "
+            f"{seconds_text(1.0 / pair.tokens_per_second)} a step."
+        )
+    acceptance = pair.acceptance
+    origin = "measured" if acceptance.is_measured else "assumed, too little was measured"
+    return (
+        f"{_served(pair.verifier)} with {_served(pair.proposer)}: "
+        f"{pair.tokens_per_second:.1f} tokens a second, "
+        f"{pair.block_tokens:.2f} tokens a block in {seconds_text(pair.block_seconds)} "
+        f"(blocks of {pair.block_size}, acceptance {acceptance.rate:.2f} {origin}, "
+        f"{acceptance.low:.2f} to {acceptance.high:.2f} in four of five sessions: "
+        f"{pair.tokens_per_second_low:.1f} to {pair.tokens_per_second_high:.1f}; "
+        f"round trip {seconds_text(pair.round_trip_seconds)})."
+    )
+
+
+def plan_reasons(
+    request: PlanRequest, chosen: PredictedPair, kv_bytes: int, free_bytes: int
+) -> tuple[str, ...]:
+    """How the choice was made, the choice itself first."""
+    reasons = [pair_text(chosen)]
+    alone = chosen.alone_tokens_per_second
+    if chosen.proposer is not None:
+        ratio = chosen.tokens_per_second / alone
+        step = seconds_text(1.0 / alone)
+        reasons.append(
+            f"The verifier alone: {alone:.1f} tokens a second, {step} a step; "
+            f"the pair is {ratio:.2f} times as fast."
+        )
+        if not chosen.is_faster_than_alone:
+            reasons.append(
+                "The request names the proposer: it is used although it is "
+                "predicted to be no faster than the verifier alone."
+            )
+        reasons.append(_proposer_text(chosen.proposer.offer))
+        if not chosen.is_exact:
+            reasons.append(
+                f"{_served(chosen.verifier)} is not exact: drafting can change tokens on that "
+                "machine. The request names the proposer and so accepts that."
+            )
+        if request.block_size is not None and request.block_size > chosen.block_size:
+            reasons.append(
+                f"Blocks of {request.block_size} were asked for; the verifier's widest measured "
+                f"step and the proposer's longest draft hold {chosen.block_size}."
+            )
+    elif request.without_proposer:
+        reasons.append("The request wants the verifier alone.")
+    else:
+        reasons.append("No proposer is predicted to be faster than the verifier alone.")
+    of_free = (
+        ""
+        if free_bytes >= UNLIMITED_BYTES
+        else f" of {bytes_text(free_bytes)} free on {chosen.verifier.card.name}"
+    )
+    reasons.append(f"Keys and values take at most {bytes_text(kv_bytes)}{of_free}.")
+    return tuple(reasons)
+
+
+def trial_reasons(tried: Sequence[PredictedPair]) -> tuple[str, ...]:
+    """Which proposers the session tries on its own stream; nothing when it tries none."""
+    names = [
+        f"{_served(pair.proposer)} (up to {pair.tokens_per_second_high:.1f} tokens a second at "
+        f"acceptance {pair.acceptance.high:.2f})"
+        for pair in tried
+        if pair.proposer is not None
+    ]
+    if not names:
+        return ()
+    return (
+        f"The session tries on its own stream what could be faster: {', '.join(names)}; "
+        "it keeps what is.",
+    )
+
+
+def _proposer_text(offer: ModelOffer) -> str:
+    """What kind of proposer it is, and whether its drafts hide behind verifying."""
+    kind = offer.kind.value.replace("_", "-")
+    if offer.drafts_ahead:
+        return f"{offer.model_id} ({kind}) drafts the next block while this one is verified."
+    return (
+        f"{offer.model_id} ({kind}) drafts from the hidden states of the committed tokens, so that "
+        "its drafts and their round trip are never hidden behind verifying."
+    )
+
+
+def _served(server: Server) -> str:
+    return f"{server.offer.model_id} on {server.card.name}"

@@ -1,0 +1,41 @@
+"""Which proposers a session should try on its own stream: those that could be faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kakeya_fleet.fleet.placement.plan import PlanRequest
+from kakeya_fleet.fleet.placement.predicted_pair import PredictedPair
+
+# A session tries so many at most: each trial that fails costs some tokens' time.
+MOST_TRIALS = 3
+
+
+def worth_trying(
+    request: PlanRequest, chosen: PredictedPair, others: Sequence[PredictedPair]
+) -> tuple[PredictedPair, ...]:
+    """Proposers for the chosen verifier, the most promising first, one a model.
+
+    A proposer could be faster when the upper end of its acceptance predicts more than
+    the lower end of the chosen one's does: a session measures what is between. Where
+    several nodes have the model, the one predicted to be the fastest is tried, since
+    acceptance is the model's. A request that names its proposer, or wants none, tries
+    nothing.
+    """
+    if request.names_proposer or request.without_proposer:
+        return ()
+    tried: list[PredictedPair] = []
+    models = {chosen.proposer.offer.model_id} if chosen.proposer is not None else set()
+    for pair in sorted(others, key=_promise):
+        if pair.proposer is None or pair.verifier.card.node_id != chosen.verifier.card.node_id:
+            continue
+        model_id = pair.proposer.offer.model_id
+        could_win = pair.tokens_per_second_high > chosen.tokens_per_second_low
+        if could_win and model_id not in models:
+            models.add(model_id)
+            tried.append(pair)
+    return tuple(tried[:MOST_TRIALS])
+
+
+def _promise(pair: PredictedPair) -> tuple[float, tuple[float, bool, str, str, str]]:
+    return -pair.tokens_per_second_high, pair.preference

@@ -1,0 +1,57 @@
+"""What placement is given: nodes, and what was measured between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kakeya_fleet.fleet.cards.card import Card
+from kakeya_fleet.fleet.cards.liveness import Liveness
+
+# In `Measurements.free_bytes`: whether memory suffices is decided elsewhere.
+UNLIMITED_BYTES = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as this one knows it."""
+
+    card: Card
+    liveness: Liveness
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredAcceptance:
+    """Share of drafted tokens accepted, given that all before them in the block were.
+
+    `acceptance_rate` is in 0 to 1, the mean over `session_count` sessions, of which
+    four of five lie in `low` to `high`; `drafted_count` tokens are behind it. A session
+    with few tokens counts as a part of one, so that 0 says nothing at all.
+    """
+
+    acceptance_rate: float
+    drafted_count: int
+    low: float
+    high: float
+    session_count: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """What was measured.
+
+    `round_trips`: (verifier node, proposer node) -> seconds. `acceptances`:
+    (verifier model, proposer model) -> share. `free_bytes`: node -> bytes that
+    a session may take, in place of the card's, or `UNLIMITED_BYTES`.
+    `open_breakers`: (verifier node, proposer node) pairs that a circuit breaker
+    holds apart. `archive_waits`: (verifier node, archive node) -> seconds that a
+    layer waits for an archive's answer, in place of the round trip.
+    `archive_free_bytes`: node -> bytes that its archive has free, in place of the card's.
+    """
+
+    round_trips: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
+    free_bytes: Mapping[str, int] = field(default_factory=dict)
+    open_breakers: frozenset[tuple[str, str]] = frozenset()
+    archive_waits: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    archive_free_bytes: Mapping[str, int] = field(default_factory=dict)

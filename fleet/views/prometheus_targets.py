@@ -1,0 +1,54 @@
+"""Where Prometheus finds the fleet's metrics, in the form of its HTTP service discovery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from kakeya_fleet.fleet.cards.card import Card
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.views.node_view import NodeView
+
+# A suspect may only be slow, and a gap in its series would hide by how much.
+_SCRAPED = frozenset({Liveness.ALIVE, Liveness.SUSPECT})
+
+
+class TargetGroup(TypedDict):
+    """One node: its host:port, and the labels that all its series get.
+
+    Labels that begin with "__meta_" are dropped unless a relabelling keeps them.
+    """
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
+def targets(states: Iterable[NodeView]) -> list[TargetGroup]:
+    """The nodes that are alive or suspect and have an HTTP address, by name and id."""
+    scraped = [view for view in states if view.liveness in _SCRAPED and view.card.http_address]
+    scraped.sort(key=lambda view: (view.card.name, view.card.node_id))
+    return [_group(view) for view in scraped]
+
+
+def _group(view: NodeView) -> TargetGroup:
+    card = view.card
+    return {
+        "targets": [card.http_address],
+        "labels": {
+            "node": card.name,
+            "fleet": card.fleet_name,
+            "roles": ",".join(_roles(card)),
+            "__meta_kakeya_node_id": card.node_id,
+            "__meta_kakeya_liveness": view.liveness.name.lower(),
+            "__meta_kakeya_platform": card.platform,
+            "__meta_kakeya_software_version": card.software_version,
+        },
+    }
+
+
+def _roles(card: Card) -> list[str]:
+    """The roles by name; none is "none", since Prometheus drops an empty label."""
+    roles = {offer.role.value for offer in card.models}
+    if card.archive is not None:
+        roles.add("archive")
+    return sorted(roles) or ["none"]

@@ -1,0 +1,1 @@
+"""The node of Kakeya Fleet: `fleet` decides, `engine` computes, `node` runs both."""

@@ -1,0 +1,1 @@
+"""The node as a whole: composed, served, drained."""

@@ -1,0 +1,62 @@
+"""What an agent says of its own life: to its terminal, or as JSON lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.fleet.views.advice import Advice
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEvents:
+    """Makes the events of one node. Addresses are host:port, that of HTTP empty without it."""
+
+    node_id: str
+    name: str
+    fleet_name: str
+    address: str
+    http_address: str
+
+    def joined(self, serve: Sequence[str]) -> Mapping[str, object]:
+        """It is a member of the fleet, and loads what it will serve."""
+        return {"event": "joined", **self._where(), "serve": list(serve)}
+
+    def ready(self, offers: Sequence[ModelOffer], mdns: str, state: Path) -> Mapping[str, object]:
+        """Everything that it serves is loaded. `mdns` is on, off, or what is wrong with it."""
+        return {
+            "event": "ready",
+            **self._where(),
+            "metrics_address": self.http_address,
+            "models": [{"model_id": offer.model_id, "role": offer.role.value} for offer in offers],
+            "mdns": mdns,
+            "pid": os.getpid(),
+            "state": str(state),
+        }
+
+    def advice(self, advice: Advice) -> Mapping[str, object]:
+        """What a person may do next. `lacks` is a role, empty when the fleet has each."""
+        return {
+            "event": "advice",
+            "lacks": advice.lacks.value if advice.lacks else "",
+            "verifier": advice.verifier,
+            "free_name": advice.name,
+            "address": self.address,
+            "fleet_name": self.fleet_name,
+        }
+
+    def draining(self, drain_seconds: float) -> Mapping[str, object]:
+        """It leaves; running answers get so long."""
+        return {"event": "draining", "node_id": self.node_id, "drain_seconds": drain_seconds}
+
+    def _where(self) -> dict[str, object]:
+        return {
+            "node_id": self.node_id,
+            "name": self.name,
+            "address": self.address,
+            "http_address": self.http_address,
+            "fleet_name": self.fleet_name,
+        }

@@ -1,0 +1,212 @@
+"""CapabilityService: membership as other nodes, tools and dashboards see it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import grpc.aio
+
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from kakeya_fleet.fleet.cards.card import PROTOCOL_MAX, PROTOCOL_MIN
+from kakeya_fleet.fleet.errors import FleetMismatch, ProtocolSkew
+from kakeya_fleet.fleet.membership.exchange import ExchangeMessage
+from kakeya_fleet.fleet.membership.reconciliation import (
+    MAX_CARDS_A_MESSAGE,
+    MAX_RUMOURS_A_MESSAGE,
+    MAX_WANTED_KEYS,
+)
+from kakeya_fleet.node.app.node_report import NodeReport
+from kakeya_fleet.node.membership.capability_wire import (
+    change_to_wire,
+    digest_to_wire,
+    is_node_id,
+    rumours_from_wire,
+    rumours_to_wire,
+    snapshot_to_wire,
+)
+from kakeya_fleet.node.membership.card_wire import received_from_wire, signed_to_wire
+from kakeya_fleet.node.membership.fleet_watch import FleetWatch
+from kakeya_fleet.node.membership.gossip import Gossip
+from kakeya_fleet.node.membership.known_fleet import KnownFleet
+from kakeya_fleet.node.membership.network import is_own_address
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.grpc_settings import CONTROL_MESSAGE_BYTES, PROBE_TIMEOUT_SECONDS
+from kakeya_fleet.node.rpc.refusals import MalformedMessage, NotLoopback
+from kakeya_fleet.node.watch.node_sample import KEPT_SECONDS
+from kakeya_fleet.node.watch.node_watch import NodeWatch
+
+if TYPE_CHECKING:
+    from typing import TypeAlias, TypeVar
+
+    Request = TypeVar("Request")
+    Response = TypeVar("Response")
+    Context: TypeAlias = grpc.aio.ServicerContext[Request, Response]
+
+SERVICE_NAME = capability_pb2.DESCRIPTOR.services_by_name["CapabilityService"].full_name
+
+
+class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
+    """Answers other nodes from the gossip, and tools from the known fleet.
+
+    `leave(drain_seconds)` asks the agent to leave and returns at once.
+    """
+
+    def __init__(
+        self,
+        gossip: Gossip,
+        known: KnownFleet,
+        watch: FleetWatch,
+        report: NodeReport,
+        node_watch: NodeWatch,
+        metrics: NodeMetrics,
+        leave: Callable[[float], None],
+    ) -> None:
+        self._gossip = gossip
+        self._known = known
+        self._watch = watch
+        self._report = report
+        self._node_watch = node_watch
+        self._metrics = metrics
+        self._leave = leave
+
+    async def ExchangeCapabilities(  # noqa: N802
+        self,
+        request: capability_pb2.ExchangeCapabilitiesRequest,
+        context: Context[  # noqa: ARG002
+            capability_pb2.ExchangeCapabilitiesRequest, capability_pb2.ExchangeCapabilitiesResponse
+        ],
+    ) -> capability_pb2.ExchangeCapabilitiesResponse:
+        """Raises `MalformedMessage`, `FleetMismatch`, `ProtocolSkew`."""
+        self._check_exchange(request)
+        message = ExchangeMessage(
+            sender_id=request.sender_node_id,
+            root_hash=request.root_hash,
+            cards=(),
+            rumours=(),
+            wanted_node_keys=tuple(request.wanted_node_keys),
+        )
+        answer, skipped = self._gossip.answer(
+            message,
+            [received_from_wire(card) for card in request.cards],
+            rumours_from_wire(request.rumours, self._metrics),
+        )
+        return capability_pb2.ExchangeCapabilitiesResponse(
+            sender_node_id=answer.sender_id,
+            root_hash=answer.root_hash,
+            cards=[signed_to_wire(card) for card in answer.cards],
+            rumours=rumours_to_wire(answer.rumours),
+            digest=digest_to_wire(answer.digest),
+            skipped=[
+                capability_pb2.SkippedCard(index=index, reason=rule) for index, rule in skipped
+            ],
+        )
+
+    async def ProbePeer(  # noqa: N802
+        self,
+        request: capability_pb2.ProbePeerRequest,
+        context: Context[  # noqa: ARG002
+            capability_pb2.ProbePeerRequest, capability_pb2.ProbePeerResponse
+        ],
+    ) -> capability_pb2.ProbePeerResponse:
+        """Raises `MalformedMessage`, `NodeNotFound`."""
+        seconds = request.timeout_seconds
+        if not (math.isfinite(seconds) and 0 < seconds <= PROBE_TIMEOUT_SECONDS):
+            raise MalformedMessage(
+                f"timeout_seconds is {seconds}: give 0 to {PROBE_TIMEOUT_SECONDS:.0f}"
+            )
+        if not is_node_id(request.node_id):
+            raise MalformedMessage("node_id is no SHA-256, hexadecimal in lower case")
+        round_trip = await self._gossip.probe(request.node_id, seconds)
+        return capability_pb2.ProbePeerResponse(
+            reachable=round_trip is not None, round_trip_seconds=round_trip or 0.0
+        )
+
+    async def GetNode(  # noqa: N802
+        self,
+        request: capability_pb2.GetNodeRequest,  # noqa: ARG002
+        context: Context[  # noqa: ARG002
+            capability_pb2.GetNodeRequest, capability_pb2.GetNodeResponse
+        ],
+    ) -> capability_pb2.GetNodeResponse:
+        """The node as it is now."""
+        return self._report.now()
+
+    async def WatchFleet(  # noqa: N802
+        self,
+        request: capability_pb2.WatchFleetRequest,  # noqa: ARG002
+        context: Context[  # noqa: ARG002
+            capability_pb2.WatchFleetRequest, capability_pb2.WatchFleetResponse
+        ],
+    ) -> AsyncIterator[capability_pb2.WatchFleetResponse]:
+        """A snapshot, then every change. Raises `WatcherTooSlow`."""
+        with self._watch.watcher() as watcher:
+            yield snapshot_to_wire(self._known.states(), self._known.fleet_name)
+            while (change := await watcher.next()) is not None:
+                yield change_to_wire(change)
+
+    async def WatchNode(  # noqa: N802
+        self,
+        request: capability_pb2.WatchNodeRequest,
+        context: Context[  # noqa: ARG002
+            capability_pb2.WatchNodeRequest, capability_pb2.WatchNodeResponse
+        ],
+    ) -> AsyncIterator[capability_pb2.WatchNodeResponse]:
+        """What was, then what happens. Raises `MalformedMessage`, `WatcherTooSlow`."""
+        seconds = request.history_seconds
+        if not (math.isfinite(seconds) and 0 <= seconds <= KEPT_SECONDS):
+            raise MalformedMessage(f"history_seconds is {seconds}: give 0 to {KEPT_SECONDS:.0f}")
+        with self._node_watch.watcher() as watcher:
+            yield capability_pb2.WatchNodeResponse(history=self._node_watch.history(seconds))
+            while (message := await watcher.next()) is not None:
+                yield message
+
+    async def Leave(  # noqa: N802
+        self,
+        request: capability_pb2.LeaveRequest,
+        context: Context[capability_pb2.LeaveRequest, capability_pb2.LeaveResponse],
+    ) -> capability_pb2.LeaveResponse:
+        """Starts the drain. Raises `NotLoopback`, `MalformedMessage`."""
+        if not _is_of_this_machine(context.peer()):
+            raise NotLoopback("a node is asked to leave from its own machine only")
+        seconds = request.drain_seconds
+        if not (math.isfinite(seconds) and 0 <= seconds <= 3600):
+            raise MalformedMessage(f"drain_seconds is {seconds}: give 0 to 3600")
+        self._leave(seconds)
+        return capability_pb2.LeaveResponse(node_id=self._known.self_id)
+
+    def _check_exchange(self, request: capability_pb2.ExchangeCapabilitiesRequest) -> None:
+        limits = (
+            (request.ByteSize(), CONTROL_MESSAGE_BYTES, "bytes"),
+            (len(request.cards), MAX_CARDS_A_MESSAGE, "cards"),
+            (len(request.rumours), MAX_RUMOURS_A_MESSAGE, "rumours"),
+            (len(request.wanted_node_keys), MAX_WANTED_KEYS, "wanted_node_keys"),
+        )
+        for given, most, what in limits:
+            if given > most:
+                raise MalformedMessage(f"{given} {what} are more than {most}")
+        if request.sender_node_id and not is_node_id(request.sender_node_id):
+            raise MalformedMessage("sender_node_id is no SHA-256, hexadecimal in lower case")
+        own = self._known.fleet_name
+        if request.fleet_name != own:
+            raise FleetMismatch(
+                f"this node belongs to the fleet {own!r}, not to {request.fleet_name[:64]!r}",
+                fleet_name=own,
+            )
+        if request.protocol_min > PROTOCOL_MAX or request.protocol_max < PROTOCOL_MIN:
+            raise ProtocolSkew(
+                f"this node speaks protocol {PROTOCOL_MIN} to {PROTOCOL_MAX}, "
+                f"the sender {request.protocol_min} to {request.protocol_max}",
+                protocol_min=str(PROTOCOL_MIN),
+                protocol_max=str(PROTOCOL_MAX),
+            )
+
+
+def _is_of_this_machine(peer: str) -> bool:
+    """Whether gRPC's name of a caller, such as "ipv4:127.0.0.1:5000", is of this machine."""
+    family, _, rest = peer.partition(":")
+    if family not in ("ipv4", "ipv6"):
+        return family == "unix"
+    return is_own_address(unquote(rest.rpartition(":")[0]).strip("[]"))

@@ -1,0 +1,106 @@
+"""What this node says of itself on request: card, ways, load, acceptance, seed peers."""
+
+from __future__ import annotations
+
+from kakeya.v1 import capability_pb2
+from kakeya_fleet.node.app.roles import Roles
+from kakeya_fleet.node.config.machine import memory_free_bytes
+from kakeya_fleet.node.membership.card_wire import card_to_wire
+from kakeya_fleet.node.membership.known_fleet import KnownFleet
+from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.watch.node_sample import Levels, Totals
+
+
+class NodeReport:
+    """Makes GetNodeResponse, and what samples are made of.
+
+    `http_address` is host:port, empty without HTTP; `started_at_unix` in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        known: KnownFleet,
+        roles: Roles,
+        seeds: SeedWatch,
+        http_address: str,
+        started_at_unix: float,
+    ) -> None:
+        self._known = known
+        self._roles = roles
+        self._seeds = seeds
+        self._http_address = http_address
+        self._started_at_unix = started_at_unix
+
+    def now(self) -> capability_pb2.GetNodeResponse:
+        """The node as it is now."""
+        own = self._known.state(self._known.self_id)
+        return capability_pb2.GetNodeResponse(
+            card=card_to_wire(own.card) if own.card else None,
+            links=self._links(),
+            load=self._load(),
+            acceptances=self._acceptances(),
+            metrics_address=self._http_address,
+            http_address=self._http_address,
+            draining=self._roles.draining,
+            tensor_links=self._roles.tensor_links(),
+            started_at_unix=self._started_at_unix,
+            seed_faults=self._seeds.to_wire(),
+        )
+
+    def totals(self) -> Totals:
+        """What the node did since its start."""
+        return self._roles.totals()
+
+    def levels(self) -> Levels:
+        """What it holds now."""
+        load = self._roles.load_numbers()
+        return Levels(
+            session_count=load.session_count,
+            generating_count=load.generating_count,
+            draft_stream_count=load.draft_stream_count,
+            kv_bytes=load.kv_bytes,
+            memory_free_bytes=memory_free_bytes(),
+            archive_bytes=load.archive_bytes,
+        )
+
+    def _links(self) -> list[capability_pb2.PeerLink]:
+        shut_out = self._roles.open_breakers()
+        waits = self._roles.archive_waits()
+        return [
+            capability_pb2.PeerLink(
+                node_id=state.node_id,
+                round_trip_seconds=state.round_trip_seconds,
+                breaker_open=state.node_id in shut_out,
+                archive_wait_seconds=waits.get(state.node_id, 0.0),
+            )
+            for state in self._known.states()
+            if not state.is_self and state.round_trip_seconds > 0
+        ]
+
+    def _load(self) -> capability_pb2.NodeLoad:
+        load = self._roles.load_numbers()
+        return capability_pb2.NodeLoad(
+            session_count=load.session_count,
+            generating_count=load.generating_count,
+            draft_stream_count=load.draft_stream_count,
+            kv_bytes=load.kv_bytes,
+            kv_budget_bytes=load.kv_budget_bytes,
+            memory_free_bytes=memory_free_bytes(),
+            archive_count=load.archive_count,
+            archive_bytes=load.archive_bytes,
+            archive_budget_bytes=load.archive_budget_bytes,
+        )
+
+    def _acceptances(self) -> list[capability_pb2.MeasuredAcceptance]:
+        return [
+            capability_pb2.MeasuredAcceptance(
+                verifier_model_id=verifier,
+                proposer_model_id=proposer,
+                acceptance_rate=measured.acceptance_rate,
+                drafted_count=measured.drafted_count,
+                acceptance_rate_low=measured.low,
+                acceptance_rate_high=measured.high,
+                session_count=measured.session_count,
+            )
+            for (verifier, proposer), measured in self._roles.acceptances()
+        ]

@@ -1,0 +1,420 @@
+"""The roles of this node: what it serves, and what serving costs.
+
+Composition, in this order:
+    roles = Roles(settings, metrics)
+    await roles.load(["verifier=tiny", "proposer=ngram"])
+    offers = roles.offers()                    # for the card
+    server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], ...)
+    names = roles.register(server, fleet)      # before server.start()
+    group.create_task(roles.run())             # evicts idle sessions, until cancelled
+    await roles.drain(5.0)                     # before the server stops
+    await roles.close()                        # after the server stopped
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import grpc.aio
+
+from kakeya.v1 import (
+    capability_pb2,
+    placement_pb2_grpc,
+    proposer_pb2_grpc,
+    runtime_pb2_grpc,
+    tensor_pb2,
+    tensor_pb2_grpc,
+)
+from kakeya_fleet.engine.errors import EngineError
+from kakeya_fleet.engine.models.model_folder import model_id_of
+from kakeya_fleet.engine.sessions.session_store import EndReason
+from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer, Role
+from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance
+from kakeya_fleet.node.app.expected_roles import ExpectedRoles
+from kakeya_fleet.node.app.role_settings import RoleLoad, RoleSettings
+from kakeya_fleet.node.app.served_proposers import ServedProposers
+from kakeya_fleet.node.config.role_spec import RoleSpec, archive_bytes
+from kakeya_fleet.node.errors import NodeError
+from kakeya_fleet.node.links.encoder_fetch import EncoderShelf
+from kakeya_fleet.node.links.feature_inbox import FeatureInbox
+from kakeya_fleet.node.links.link_handler import LinkHandler
+from kakeya_fleet.node.links.link_table import LinkTable
+from kakeya_fleet.node.links.open_links import OpenLinks
+from kakeya_fleet.node.links.promotion import LinkMode
+from kakeya_fleet.node.links.roads.contract import RoadBuilder
+from kakeya_fleet.node.links.tensor_service import TensorServicer
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
+from kakeya_fleet.node.planning.fleet_view import FleetView
+from kakeya_fleet.node.planning.placement_service import PlacementServicer
+from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
+from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
+from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
+from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
+from kakeya_fleet.node.roles.archive.session_restorers import Restorers
+from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
+from kakeya_fleet.node.roles.verifier.all_observers import AllObservers
+from kakeya_fleet.node.roles.verifier.breaker_book import BreakerBook
+from kakeya_fleet.node.roles.verifier.generations import Generations
+from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+from kakeya_fleet.node.roles.verifier.runtime_service import RuntimeServicer
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
+from kakeya_fleet.node.roles.verifier.served_verifiers import ServedVerifiers
+from kakeya_fleet.node.roles.verifier.session_desk import Listeners, SessionDesk
+from kakeya_fleet.node.roles.verifier.session_metrics import SessionMetrics
+from kakeya_fleet.node.roles.verifier.session_totals import SessionTotals
+from kakeya_fleet.node.roles.verifier.session_watch import SessionWatch
+from kakeya_fleet.node.roles.verifier.session_words import SessionWords
+from kakeya_fleet.node.roles.verifier.surroundings import Surroundings
+from kakeya_fleet.node.roles.verifier.truncation_watch import TruncationWatch
+from kakeya_fleet.node.watch.doings import Doings
+from kakeya_fleet.node.watch.model_transfer import ModelTransfer
+from kakeya_fleet.node.watch.node_sample import Totals
+
+__all__ = ["RoleLoad", "RoleSettings", "Roles"]
+
+SERVICE_NAMES = (
+    "kakeya.v1.RuntimeService",
+    "kakeya.v1.ProposerService",
+    "kakeya.v1.PlacementService",
+    "kakeya.v1.TensorService",
+)
+# Idle sessions are looked for this often, or ten times in their time to live.
+SWEEP_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Services:
+    """What `register` made: all that needs the fleet."""
+
+    desk: SessionDesk
+    generations: Generations
+    proposer: ProposerServicer
+    tensors: TensorServicer
+
+
+class Roles:
+    """All roles of one node. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        settings: RoleSettings,
+        metrics: NodeMetrics,
+        observers: Sequence[SessionObserver] = (),
+        doings: Doings | None = None,
+    ) -> None:
+        """`observers` hear of every session; events and transfers are noted in `doings`."""
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = time.monotonic
+        self._doings = doings if doings is not None else Doings()
+        self._words = SessionWords(self._doings.events, self._name_of)
+        self._totals = SessionTotals()
+        self.session_watch = SessionWatch(self._words, metrics, self._clock)
+        own = (
+            self._totals,
+            self.session_watch,
+            SessionMetrics(metrics, self._clock),
+            TruncationWatch(self._words, metrics),
+        )
+        self._observer = AllObservers((*own, *observers))
+        self._proposer_role = ServedProposers(settings, self._clock)
+        self._proposers = self._proposer_role.by_model
+        self._ledger = AcceptanceLedger()
+        self._links = OpenLinks(metrics=metrics, mode=LinkMode(settings.links), clock=self._clock)
+        self._links.on_change = self._words.link_changed
+        self._encoders = EncoderShelf(self._links)
+        self._fleet: FleetView | None = None
+        self._breakers = BreakerBook(self._clock, self._boot_of, self._words.breaker_changed)
+        self._services: _Services | None = None
+        self._archive: ArchiveRole | None = None
+        self.expected = ExpectedRoles(backend=settings.backend, is_group=settings.group is not None)
+        self._link_handlers: dict[tensor_pb2.LinkPurpose.ValueType, LinkHandler] = {}
+        self._verifier_role = ServedVerifiers(
+            settings, self._clock, self._session_ended, self._words
+        )
+        self._verifiers = self._verifier_role.by_model
+        self._restorers: Restorers | None = None
+        metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
+        metrics.kv_bytes.set_function(lambda: self._verifier_role.kv_bytes)
+
+    def expect(self, specs: Sequence[str]) -> None:
+        """Says what `load` will load, so that the node can serve before it is there.
+
+        Raises `BadRoleSpec`.
+        """
+        self.expected.say(specs)
+        self._verifier_role.check_count(self.expected.verifier_count)
+
+    async def load(self, specs: Sequence[str]) -> None:
+        """Loads and measures what the specs name, one after the other.
+
+        Raises `BadRoleSpec`, `engine.errors.ModelUnusable`, `BadParameters`.
+        """
+        self.expect(specs)
+        count = self.expected.verifier_count
+        for spec in self.expected.specs:
+            if spec.role is Role.ARCHIVE:
+                await self._start_archive(archive_bytes(spec.model))
+                self._arrived(spec)
+                continue
+            transfer = ModelTransfer(model_id_of(spec.model), self._doings)
+            try:
+                if spec.role is Role.VERIFIER:
+                    await self._verifier_role.load(spec, count, transfer)
+                else:
+                    await self._proposer_role.load(spec, transfer)
+            except (EngineError, FleetError, NodeError) as error:
+                transfer.failed(str(error))
+                raise
+            transfer.loaded()
+            self._arrived(spec)
+
+    async def _start_archive(self, budget_bytes: int) -> None:
+        self._archive = await ArchiveRole.start(
+            budget_bytes,
+            self._proposer_role.folders,
+            self._metrics,
+            self._clock,
+            host=self._settings.host,
+        )
+        self._link_handlers[tensor_pb2.LINK_PURPOSE_KEYS_VALUES] = self._archive.reads
+
+    def _arrived(self, spec: RoleSpec) -> None:
+        self.expected.arrived(spec)
+        self.offers_changed.set()
+
+    def awaited(self) -> frozenset[Role]:
+        """The roles of which something is not loaded yet."""
+        return self.expected.awaited
+
+    @property
+    def verifiers(self) -> Mapping[str, ServedVerifier]:
+        """Those that are served now, by model; always the same mapping."""
+        return self._verifiers
+
+    @property
+    def offers_changed(self) -> asyncio.Event:
+        """Set when `offers` differs from what it was; whoever takes notice clears it."""
+        return self._verifier_role.changed
+
+    def offers(self) -> tuple[ModelOffer, ...]:
+        """What the card says of this node's models, verifiers first."""
+        return (
+            *self._verifier_role.offers,
+            *self._proposer_role.offers,
+        )
+
+    def served(self) -> frozenset[Role]:
+        """The roles that are served now."""
+        roles = frozenset(offer.role for offer in self.offers())
+        return roles if self._archive is None else roles | {Role.ARCHIVE}
+
+    def archive_offer(self) -> ArchiveOffer | None:
+        """What the card says of this node's archive."""
+        return self._archive.offer if self._archive is not None else None
+
+    def load_numbers(self) -> RoleLoad:
+        """For GetNode."""
+        services = self._services
+        return RoleLoad(
+            session_count=self._verifier_role.session_count,
+            generating_count=services.generations.running_count if services else 0,
+            draft_stream_count=services.proposer.stream_count if services else 0,
+            kv_bytes=self._verifier_role.kv_bytes,
+            kv_budget_bytes=self._verifier_role.kv_budget_bytes,
+            archive_count=self._archive.open_count if self._archive else 0,
+            archive_bytes=self._archive.used_bytes if self._archive else 0,
+            archive_budget_bytes=self._archive.budget_bytes if self._archive else 0,
+        )
+
+    def totals(self) -> Totals:
+        """What the roles did since the node's start."""
+        totals, services = self._totals, self._services
+        drafts = services.proposer.draft_count if services else 0
+        return Totals(
+            generated_token_count=totals.generated_token_count,
+            prefilled_token_count=totals.prefilled_token_count,
+            drafted_count=totals.drafted_count,
+            accepted_count=totals.accepted_count,
+            verify_forward_count=totals.verify_forward_count,
+            draft_count=drafts + totals.drafted_here_count,
+            link_bytes=self._links.byte_count,
+        )
+
+    def acceptances(self) -> tuple[tuple[tuple[str, str], MeasuredAcceptance], ...]:
+        """((verifier model, proposer model), what was measured here), for GetNode."""
+        return tuple(self._ledger.rates(self._clock()).items())
+
+    def tensor_links(self) -> list[capability_pb2.TensorLinkStatus]:
+        """The tensor links that are open here, either way, for GetNode."""
+        return self._links.statuses()
+
+    def look_for_roads(self) -> None:
+        """Asks for roads again, which this host may have now: for the links that are open."""
+        self._links.look_again()
+
+    def open_breakers(self) -> frozenset[str]:
+        """Ids of the nodes whose proposers are shut out here."""
+        return self._breakers.shut_out()
+
+    @property
+    def draining(self) -> bool:
+        """Whether new sessions, generations and drafts are refused."""
+        return self._services is not None and self._services.desk.draining
+
+    def register(
+        self, server: grpc.aio.Server, fleet: FleetView, roads: Sequence[RoadBuilder] = ()
+    ) -> tuple[str, ...]:
+        """Adds the four services to the server, and returns their full names.
+
+        The server needs `node.rpc.error_interceptor.ErrorInterceptor`. `roads` are
+        what tensor links may have beside gRPC, best first.
+        """
+        self._fleet = fleet
+        self._links.add_roads(roads)
+        planner = Planner(fleet, self._own_measurements)
+        around = Surroundings(
+            fleet=fleet,
+            planner=planner,
+            proposers=self._proposers,
+            breakers=self._breakers,
+            observe_round_trip=self._metrics.draft_round_trip_seconds.observe,
+            encoders=self._encoders,
+            links=self._links,
+        )
+        self._restorers = Restorers(
+            fleet=fleet,
+            ways=ArchiveWays(self._metrics, deadline_seconds=self._settings.restorers.deadline),
+            reads=KvFetchLinks(
+                self._links, fleet, self._metrics, self._settings.restorers.deadline
+            ),
+            metrics=self._metrics,
+            settings=self._settings.restorers,
+            drafters=self._proposer_role.folders,
+            clock=self._clock,
+        )
+        desk = SessionDesk(
+            self._verifiers,
+            around,
+            self._restorers,
+            self._metrics,
+            self._clock,
+            Listeners(self._observer, self._words, self.expected.is_loading),
+        )
+        generations = Generations(
+            desk,
+            self._ledger,
+            self._clock,
+            observer=self._observer,
+            draft_deadline_seconds=self._settings.draft_deadline_seconds,
+        )
+        links = LinkTable(self._clock, most_links=self._settings.draft_stream_limit)
+        proposer = ProposerServicer(
+            self._proposers,
+            self._metrics,
+            self._settings.draft_stream_limit,
+            partial(_find_inbox, links),
+        )
+        tensors = TensorServicer(
+            self._proposer_role.conditioned,
+            links,
+            self._metrics,
+            self._links,
+            self._link_handlers,
+        )
+        runtime = RuntimeServicer(desk, generations, self.session_watch, self._clock)
+        runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(runtime, server)
+        proposer_pb2_grpc.add_ProposerServiceServicer_to_server(proposer, server)
+        placement_pb2_grpc.add_PlacementServiceServicer_to_server(
+            PlacementServicer(planner), server
+        )
+        tensor_pb2_grpc.add_TensorServiceServicer_to_server(tensors, server)
+        self._services = _Services(desk, generations, proposer, tensors)
+        return SERVICE_NAMES
+
+    async def run(self) -> None:
+        """Evicts idle sessions until cancelled. Owned by the agent's TaskGroup."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sweep())
+            tasks.create_task(self._verifier_role.run())
+
+    async def _sweep(self) -> None:
+        period = min(SWEEP_SECONDS, self._settings.session_ttl_seconds / 10)
+        while True:
+            await asyncio.sleep(period)
+            if self._services is not None:
+                self._services.desk.sweep()
+                self._services.tensors.sweep()
+            if self._archive is not None:
+                self._archive.sweep()
+
+    async def drain(self, seconds: float) -> None:
+        """Refuses new work; ends draft streams; generations end with DRAINING.
+
+        Returns when none runs any more, after `seconds` at the latest.
+        """
+        services = self._services
+        if self._archive is not None:
+            self._archive.drain()
+        if services is None:
+            return
+        services.desk.drain()
+        services.proposer.drain()
+        services.tensors.drain()
+        ended = asyncio.create_task(services.generations.all_ended())
+        await asyncio.wait((ended,), timeout=seconds)
+        ended.cancel()
+
+    async def close(self) -> None:
+        """Closes sessions and their draft sources, then the models' threads."""
+        if self._services is not None:
+            await self._services.desk.close()
+        await self._encoders.close()
+        await self._links.close()
+        await self._proposer_role.close()
+        await self._verifier_role.close()
+        if self._restorers is not None:
+            await self._restorers.close()
+        if self._archive is not None:
+            await self._archive.close()
+
+    def _session_ended(self, session_id: str, reason: EndReason) -> None:
+        if self._services is not None:
+            self._services.desk.ended(session_id, reason)
+
+    def _name_of(self, node_id: str) -> str:
+        """A node's name for people."""
+        if self._fleet is not None:
+            for view in self._fleet.nodes():
+                if view.card.node_id == node_id:
+                    return view.card.name
+        return node_id[:12]
+
+    def _boot_of(self, node_id: str) -> str:
+        return self._fleet.boot_id(node_id) if self._fleet is not None else ""
+
+    def archive_waits(self) -> dict[str, float]:
+        """What the sessions' layers wait for an archive's answer, by its node, in seconds."""
+        restorers = self._restorers
+        return restorers.ways.waits.by_node(restorers.fleet) if restorers is not None else {}
+
+    def _own_measurements(self) -> OwnMeasurements:
+        archive = self.archive_offer()
+        return OwnMeasurements(
+            acceptances=self._ledger.rates(self._clock()),
+            open_breakers=self.open_breakers(),
+            free_kv_bytes=self._verifier_role.free_kv_bytes,
+            free_archive_bytes=archive.free_bytes if archive is not None else None,
+            archive_waits=self.archive_waits(),
+        )
+
+
+def _find_inbox(links: LinkTable, link_id: str) -> FeatureInbox | None:
+    link = links.find(link_id)
+    return link.inbox if link is not None else None

@@ -1,0 +1,1 @@
+"""Commands that generate: `generate`, `verify`, `bench`."""

@@ -1,0 +1,1 @@
+"""From a command to the node, model and prompt that it means."""

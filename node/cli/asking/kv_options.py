@@ -1,0 +1,121 @@
+"""Options that say how the verifier keeps keys and values, and gets back what it evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+
+import click
+
+from kakeya_fleet.node.cli.asking.known_names import complete_nodes
+
+# What a request can say.
+MOST_TOKENS = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KvChoice:
+    """How keys and values are kept; None and empty strings leave it to the node.
+
+    The restorer's fields are those of the strategy `restored`;
+    `restorer_node` is a node's name or the start of its id.
+    """
+
+    strategy: str | None = None
+    sink_tokens: int | None = None
+    window_tokens: int | None = None
+    restorer: str | None = None
+    restorer_model: str = ""
+    restorer_node: str = ""
+    attend: str | None = None
+
+
+_OPTIONS = (
+    click.option(
+        "--kv-strategy",
+        "--kv",
+        "kv_strategy",
+        type=click.Choice(["sink_window", "full", "restored"]),
+        help="Which keys and values stay resident; restored: evicted ones stay within reach. "
+        "Default: restored where a live archive has room and could be replaced, else sink_window.",
+    ),
+    click.option(
+        "--sink",
+        "sink_tokens",
+        type=click.IntRange(min=0, max=MOST_TOKENS),
+        help="First positions that stay resident. Default: the node's (4).",
+    ),
+    click.option(
+        "--window",
+        "window_tokens",
+        type=click.IntRange(min=1, max=MOST_TOKENS),
+        help="Latest positions that stay resident. Default: the node's (1,024).",
+    ),
+    click.option(
+        "--restorer",
+        type=click.Choice(["archive", "projection", "identity"]),
+        help="With --kv restored: who keeps what is evicted. Default: archive, another node, "
+        "exact. identity only checks the plumbing.",
+    ),
+    click.option(
+        "--restorer-model",
+        metavar="MODEL",
+        default="",
+        help="With --restorer projection: the drafter whose learned map is used. Default: the "
+        "one shipped for the verifier.",
+    ),
+    click.option(
+        "--restorer-node",
+        shell_complete=complete_nodes,
+        metavar="NODE",
+        default="",
+        help="Node whose archive is used. Default: the nearest with room.",
+    ),
+    click.option(
+        "--attend",
+        type=click.Choice(["archive", "verifier"]),
+        help="With --kv restored: where queries attend to what is kept. Default: archive; "
+        "verifier reads it back in each step.",
+    ),
+)
+
+
+def _collected(command: Callable[..., int]) -> Callable[..., int]:
+    """The command, given `kv` in place of an argument an option."""
+
+    @wraps(command)
+    def collecting(
+        *args: object,
+        kv_strategy: str | None,
+        sink_tokens: int | None,
+        window_tokens: int | None,
+        restorer: str | None,
+        restorer_model: str,
+        restorer_node: str,
+        attend: str | None,
+        **kwargs: object,
+    ) -> int:
+        if kv_strategy != "restored" and (restorer or restorer_model or restorer_node or attend):
+            option = "--restorer" if restorer or restorer_model or restorer_node else "--attend"
+            raise click.UsageError(f"{option} needs --kv restored")
+        if restorer_model and restorer != "projection":
+            raise click.UsageError("--restorer-model needs --restorer projection")
+        if restorer_node and restorer == "identity":
+            raise click.UsageError("--restorer identity is in the verifier's own process")
+        if attend and restorer == "identity":
+            raise click.UsageError("--restorer identity is attended to where it is: no --attend")
+        kwargs["kv"] = KvChoice(
+            kv_strategy, sink_tokens, window_tokens, restorer, restorer_model, restorer_node, attend
+        )
+        return command(*args, **kwargs)
+
+    return collecting
+
+
+def kv_options(command: Callable[..., int]) -> Callable[..., int]:
+    """`--kv-strategy`, `--window`, `--restorer` and more, as one `KvChoice` named `kv`."""
+    decorated = _collected(command)
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated

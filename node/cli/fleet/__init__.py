@@ -1,0 +1,1 @@
+"""Commands about the fleet: `status`, `plan`, `leave`, `hostfile`, `dashboard`."""

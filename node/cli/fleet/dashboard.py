@@ -1,0 +1,71 @@
+"""`fleet dashboard`: the fleet in a browser, live."""
+
+from __future__ import annotations
+
+import click
+
+from kakeya_fleet.node.cli.asking.options import json_option, node_option
+from kakeya_fleet.node.cli.shell.failure import ExitCode
+
+EXAMPLE = """\b
+Example:
+  fleet dashboard
+  fleet dashboard --node 127.0.0.1:7600 --port 7700 --no-open
+"""
+
+
+@click.command("dashboard", epilog=EXAMPLE)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port on 127.0.0.1 to serve the page on. Default: any free one.",
+)
+@click.option("--no-open", is_flag=True, help="Print the address; open no browser.")
+@node_option
+@json_option
+def command(port: int, node: str | None, *, no_open: bool, as_json: bool) -> int:
+    """Show nodes, sessions, plans, downloads and events in a browser, as they happen.
+
+    Serves the page on this machine, to nobody else, until Ctrl-C. Started before its
+    node, or when that is lost, it waits for one, and says so. The page changes nothing
+    but the sessions of its own playground.
+    """
+    from kakeya_fleet.node.cli.asking.asked_node import named_address
+    from kakeya_fleet.node.cli.asking.local_agents import agents_here
+    from kakeya_fleet.node.cli.fleet.dashboard_process import DashboardProcess, find_program
+    from kakeya_fleet.node.cli.terminal.output import note, say, write_json
+
+    def look() -> None:
+        process.name_nodes([agent.address for agent in agents_here()])
+
+    program = find_program()
+    address = named_address(node) if node else ""
+    with DashboardProcess(program, address, port) as process:
+        url = process.ready()
+        if as_json:
+            write_json({"event": "ready", "url": url, "node": node})
+        else:
+            say(f"the dashboard is at {url}; Ctrl-C ends it")
+        if not no_open and not _opened(url):
+            note("no browser could be opened: open the address by hand")
+        process.follow(look, write_json if as_json else _tell)
+    return ExitCode.OK
+
+
+def _tell(word: dict[str, str]) -> None:
+    """Says through whom the fleet is watched, or what is waited for."""
+    from kakeya_fleet.node.cli.terminal.output import say
+
+    if word["event"] == "watching":
+        say(f"it shows the fleet through {word['node']}")
+    else:
+        say(f"it waits for {word['for']}: start one with `fleet join`")
+
+
+def _opened(url: str) -> bool:
+    """Opens the person's browser, whether there is one or not."""
+    import webbrowser
+
+    return webbrowser.open(url)

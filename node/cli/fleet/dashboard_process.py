@@ -1,0 +1,191 @@
+"""The dashboard's process: Node.js that serves the built page, as a child of the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from types import FrameType, TracebackType
+from typing import Self
+
+from kakeya_fleet.node.cli.shell.failure import CommandFailed
+from kakeya_fleet.node.cli.terminal.interrupt import interrupts_raised
+
+LOWEST_NODE = 20
+VERSION_SECONDS = 10.0
+# What the process takes to close the playground's sessions and its streams.
+GOODBYE_SECONDS = 5.0
+# Between two looks at which nodes run on this machine.
+LOOK_SECONDS = 1.0
+
+# Where the built files are: beside this module in a wheel, in dashboard/ of a checkout.
+BUILT_FILES = (
+    Path(__file__).parent / "dashboard_files",
+    Path(__file__).parents[2] / "dashboard" / "dist",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Node.js, and the file that it runs."""
+
+    node: str
+    script: Path
+
+
+def find_program() -> Program:
+    """Node.js and the built dashboard. Raises CommandFailed for what is missing, with its mend."""
+    script = _built_script()
+    node = shutil.which("node")
+    if node is None:
+        raise CommandFailed(
+            "NODE_JS_MISSING",
+            f"the dashboard runs on Node.js, which is not installed: install Node.js {LOWEST_NODE} "
+            "or newer.",
+        )
+    told = subprocess.run(
+        [node, "--version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=False
+    ).stdout.strip()
+    version = re.match(r"v(\d+)\.", told)
+    if version is None or int(version[1]) < LOWEST_NODE:
+        raise CommandFailed(
+            "NODE_JS_TOO_OLD",
+            f"the dashboard needs Node.js {LOWEST_NODE} or newer, {node} is {told or 'another'}: "
+            "install a newer one.",
+            metadata={"node": node, "version": told},
+        )
+    return Program(node, script)
+
+
+def _built_script() -> Path:
+    for folder in BUILT_FILES:
+        script = folder / "server" / "main.mjs"
+        if script.is_file() and (folder / "page" / "index.html").is_file():
+            return script
+    raise CommandFailed(
+        "DASHBOARD_NOT_BUILT",
+        "the dashboard's files are not built: run `make dashboard` in the checkout.",
+        metadata={"folder": str(BUILT_FILES[-1])},
+    )
+
+
+class DashboardProcess:
+    """The running process. A context manager that ends it.
+
+    The process ends by itself when this one dies, whatever way: its standard input
+    then comes to its end.
+    """
+
+    def __init__(self, program: Program, node: str, port: int) -> None:
+        """`node` is the address to ask first; empty for any node of this machine."""
+        self._child = subprocess.Popen(
+            [
+                program.node,
+                str(program.script),
+                "--end-with-input",
+                *("--node", node),
+                *("--port", str(port)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # Ctrl-C is for this process, which then ends the child in good order.
+            start_new_session=True,
+        )
+        self._told_to_end = False
+        self._named: tuple[str, ...] = ()
+        # What the process says; empty at its end.
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        Thread(target=self._read, daemon=True).start()
+
+    def ready(self) -> str:
+        """The page's address, once it is served. Raises CommandFailed."""
+        line = self._lines.get()
+        if not line:
+            raise self._ended()
+        told = json.loads(line)
+        if told["event"] != "ready":
+            raise CommandFailed(
+                "DASHBOARD_FAILED", f"the dashboard could not start: {told['message']}"
+            )
+        return str(told["url"])
+
+    def name_nodes(self, addresses: Sequence[str]) -> None:
+        """Tells the process which nodes run on this machine, if they are others than before."""
+        if tuple(addresses) == self._named:
+            return
+        self._named = tuple(addresses)
+        assert self._child.stdin is not None
+        line = json.dumps({"nodes": list(addresses)}) + "\n"
+        # A process that has ended says so by the end of its words.
+        with suppress(BrokenPipeError):
+            os.write(self._child.stdin.fileno(), line.encode())
+
+    def follow(self, look: Callable[[], None], heard: Callable[[dict[str, str]], None]) -> None:
+        """Calls `look` each second, and `heard` with what the process says.
+
+        Returns on Ctrl-C or SIGTERM. Raises CommandFailed when the process ends by itself.
+        """
+        before = signal.signal(signal.SIGTERM, self._end_told)
+        try:
+            with interrupts_raised():
+                while not self._told_to_end:
+                    look()
+                    with suppress(queue.Empty):
+                        line = self._lines.get(timeout=LOOK_SECONDS)
+                        if not line:
+                            break
+                        heard(json.loads(line))
+        except KeyboardInterrupt:
+            return
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        if not self._told_to_end:
+            raise self._ended()
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _end_told(self, _number: int, _frame: FrameType | None) -> None:
+        self._told_to_end = True
+        self._close()
+
+    def _ended(self) -> CommandFailed:
+        code = self._child.wait()
+        return CommandFailed(
+            "DASHBOARD_ENDED",
+            f"the dashboard's process ended with code {code}: its words above say why.",
+            metadata={"code": str(code)},
+        )
+
+    def _close(self) -> None:
+        if self._child.stdin is not None and not self._child.stdin.closed:
+            self._child.stdin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._close()
+        try:
+            self._child.wait(GOODBYE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()

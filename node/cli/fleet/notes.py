@@ -1,0 +1,45 @@
+"""What people should know of a fleet besides its table: peers that are missing, names twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kakeya import Liveness, NodeStatus, SeedFault
+from kakeya_fleet.fleet.views.names import free_name, shared_names
+from kakeya_fleet.node.cli.fleet.host_memory import HostMemory
+from kakeya_fleet.node.cli.terminal.quantities import seconds_text
+
+_PRESENT = (Liveness.ALIVE, Liveness.SUSPECT)
+
+
+def note_lines(
+    nodes: Sequence[NodeStatus], faults: Sequence[SeedFault], hosts: Sequence[HostMemory]
+) -> list[str]:
+    """Sentences; `faults` are those of the asked node, `hosts` the machines of the nodes."""
+    lines = [fault_line(fault) for fault in faults]
+    lines += name_lines(nodes)
+    if any(host.used_bytes is None for host in hosts):
+        lines.append("?: no node of that machine told its memory when it was asked.")
+    return lines
+
+
+def fault_line(fault: SeedFault) -> str:
+    """What is wrong with a seed peer, for how long, and what mends it."""
+    times = "once" if fault.attempt_count == 1 else f"{fault.attempt_count} times"
+    tried = f"Tried {times} in {seconds_text(fault.since_seconds)}."
+    return f"{fault.message} {tried} {fault.mend}".rstrip()
+
+
+def name_lines(nodes: Sequence[NodeStatus]) -> list[str]:
+    """One for each name that several nodes of the fleet have."""
+    present = [node for node in nodes if node.liveness in _PRESENT]
+    taken = {node.name for node in present}
+    by_id = {node.node_id: node for node in present}
+    lines = []
+    for name, ids in shared_names((node.node_id, node.name) for node in present).items():
+        where = ", ".join(f"{node_id[:12]} ({by_id[node_id].address})" for node_id in ids)
+        lines.append(
+            f"{len(ids)} nodes are called {name}: {where}. Who asks for that name is refused; "
+            f"join again with another one, such as --name {free_name(name, taken)}."
+        )
+    return lines

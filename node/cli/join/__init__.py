@@ -1,0 +1,1 @@
+"""`fleet join`: an agent, and what it says while it runs."""

@@ -1,0 +1,1 @@
+"""The command group: dispatch, completion, how commands fail."""

@@ -1,0 +1,1 @@
+"""The terminal: streams, widths, tables, keys, screens."""

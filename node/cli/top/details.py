@@ -1,0 +1,196 @@
+"""One node, or one session, on the whole screen of `fleet top`. Pure."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from kakeya_fleet.node.cli.fleet.event_lines import EventLine
+from kakeya_fleet.node.cli.fleet.notes import fault_line
+from kakeya_fleet.node.cli.terminal.quantities import (
+    bytes_text,
+    rate_text,
+    seconds_text,
+    share_of_bytes_text,
+    share_text,
+    speed_text,
+)
+from kakeya_fleet.node.cli.terminal.timeline import draw_timeline
+from kakeya_fleet.node.cli.top.fleet_activity import FleetDoings, NodeDoings, SessionDoings
+from kakeya_fleet.node.cli.top.looks import (
+    DRAFT,
+    VERIFY,
+    WAIT,
+    WIRE,
+    block_cells,
+    fitted,
+    sparkline,
+    split_bar,
+)
+from kakeya_fleet.node.cli.top.rows import event_text, split_of, transfer_line
+from kakeya_fleet.node.cli.top.view import memory_of
+from kakeya_fleet.node.cli.top.work import measure_of, most_text, work_facts
+
+_HEAD = "bold cyan"
+_TITLE_WIDTH = 12
+_TIMELINE_ROWS = 10
+
+
+def node_details(doings: FleetDoings, node: NodeDoings, width: int) -> list[Text]:
+    """A node: what it is and serves, its latest minutes, links, transfers and events."""
+    status, own, latest = node.status, node.node, node.latest
+    used, total = memory_of(node)
+    liveness = status.liveness.value
+    if node.trouble:
+        liveness += f"; its watch broke: {node.trouble}"
+    facts = [
+        ("node", f"{status.name}  {status.node_id[:16]}"),
+        ("state", liveness + (", draining" if own and own.draining else "")),
+        ("address", status.address or "-"),
+    ]
+    card = own.card if own else status.card
+    if card is not None:
+        facts.append(
+            ("machine", f"{card.platform}, {card.accelerator_kind} {card.accelerator_name}")
+        )
+        facts.append(("software", f"{card.software_version}, protocol {card.protocol_max}"))
+    facts += [("cannot join", fault_line(fault)) for fault in (own.seed_faults if own else ())]
+    facts.append(("memory", share_of_bytes_text(used, total) if total else "-"))
+    facts += work_facts(node)
+    drafted, accepted = doings.drafted_by(status.node_id)
+    if drafted:
+        facts.append(("accepted", f"{share_text(accepted, drafted)} of {drafted:,} drafted here"))
+    if latest is not None:
+        facts.append(("tensors", rate_text(latest.link_bytes_per_second)))
+    for model in status.models:
+        kind = model.kind.value.replace("_", " ")
+        digest = f", weights {model.weights_digest[:12]}" if model.weights_digest else ""
+        facts.append((model.role.value, f"{model.model_id} ({kind}){digest}"))
+    lines = [_fact(title, text, width) for title, text in facts]
+    work = [measure_of(node)(sample) for sample in node.samples]
+    if any(work):
+        room = max(10, width - _TITLE_WIDTH - 12)
+        shown = work[-room:]
+        picture = Text("seconds".ljust(_TITLE_WIDTH), "bright_black")
+        picture.append_text(sparkline(shown, room, max(shown))).append(f" {most_text(node, shown)}")
+        lines.append(fitted(picture, width))
+    lines += _links(doings, node, width)
+    for transfer in list(node.transfers.values())[-3:]:
+        lines.append(transfer_line(transfer, status.name, width))
+    lines.append(fitted(Text("EVENTS", _HEAD), width))
+    for event in reversed(node.events):
+        lines += event_text(EventLine(event, [status.node_id]), doings, width)
+    return lines
+
+
+def _links(doings: FleetDoings, node: NodeDoings, width: int) -> list[Text]:
+    own = node.node
+    if own is None:
+        return []
+    lines = [fitted(Text("LINKS", _HEAD), width)]
+    for link in own.tensor_links:
+        text = Text(f"{doings.name_of(link.peer_node_id)} ", "bold")
+        text.append(f"{link.purpose.value.replace('_', ' ')} over {link.transport.value} ")
+        text.append(f"{rate_text(link.bytes_per_second)}, {bytes_text(link.byte_count)}; ")
+        text.append(link.reason, "yellow" if link.demotion_count else "bright_black")
+        lines.append(fitted(text, width))
+    for peer in own.links:
+        state = ", not called: it failed too often" if peer.breaker_open else ""
+        trip = seconds_text(peer.round_trip_seconds)
+        text = Text(f"{doings.name_of(peer.node_id)} ", "bold")
+        lines.append(fitted(text.append(f"round trip {trip}{state}"), width))
+    return lines if len(lines) > 1 else []
+
+
+def session_details(doings: FleetDoings, session: SessionDoings, width: int) -> list[Text]:
+    """A session: where it runs, what it did, its latest blocks in time."""
+    activity = session.activity
+    info = activity.session
+    proposer = info.plan.proposer
+    facts = [
+        ("session", f"{info.session_id[:16]}  {info.client_label}"),
+        ("model", f"{info.model_id} on {doings.name_of(session.node_id)}"),
+        ("drafts", f"{proposer.model_id} on {proposer.node_name}" if proposer else "nobody"),
+        (
+            "history",
+            f"{info.history_length:,} tokens, {info.resident_token_count:,} resident, "
+            f"K/V {bytes_text(info.kv_bytes)} ({info.kv_strategy.value})",
+        ),
+        (
+            "state",
+            f"{info.state.value}, open for {seconds_text(max(0.0, info.age_seconds))}, "
+            f"{speed_text(activity.tokens_per_second)}"
+            + (f", stopped: {activity.stop_reason.value}" if activity.stop_reason else ""),
+        ),
+        (
+            "done",
+            f"{activity.generation_count} answers of {activity.generated_token_count:,} tokens, "
+            f"{activity.prefilled_token_count:,} read in {seconds_text(activity.prefill_seconds)}",
+        ),
+        (
+            "accepted",
+            f"{activity.accepted_count:,} of {activity.drafted_count:,} drafted "
+            f"({share_text(activity.accepted_count, activity.drafted_count)}), acceptance length "
+            f"{session.acceptance_length:.2f}",
+        ),
+    ]
+    if info.drop_reason is not None:
+        facts.append(("alone", f"the proposer was dropped: {info.drop_reason.value}"))
+    if info.forgotten_token_count:
+        facts.append(("forgotten", f"{info.forgotten_token_count:,} tokens: it sees them no more"))
+    if info.restorer is not None:
+        facts.append(
+            (
+                "evicted",
+                f"{info.restorer.evicted_token_count:,} tokens, "
+                f"{bytes_text(info.restorer.evicted_bytes)} by {info.restorer.kind.value} on "
+                f"{info.restorer.node_name or 'its own node'}",
+            )
+        )
+    if info.invariants:
+        checked = sum(each.check_count for each in info.invariants)
+        broken = sum(each.violation_count for each in info.invariants)
+        facts.append(("promises", f"checked {checked:,} times, {broken or 'none'} broken"))
+    lines = [_fact(title, text, width) for title, text in facts]
+    lines.append(_split_line(session, width))
+    cells = Text("blocks".ljust(_TITLE_WIDTH), "bright_black")
+    lines.append(
+        fitted(cells.append_text(block_cells(session.blocks, width - _TITLE_WIDTH)), width)
+    )
+    lines.append(Text(" " * width))
+    lines += _timeline(session, width)
+    for change in activity.link_changes[-4:]:
+        peer = doings.name_of(change.peer_node_id)
+        text = f"{change.purpose.value.replace('_', ' ')} with {peer}: {change.transport.value}"
+        lines.append(_fact("link", f"{text}: {change.reason}", width))
+    return lines
+
+
+def _timeline(session: SessionDoings, width: int) -> list[Text]:
+    """The blocks of the latest generation, in time."""
+    if not session.blocks:
+        return []
+    latest = session.blocks[-1].generation_number
+    blocks = [block for block in session.blocks if block.generation_number == latest]
+    drawn = draw_timeline(blocks, width=max(10, min(120, width - 52)), row_count=_TIMELINE_ROWS)
+    lines = []
+    for row in drawn.splitlines():
+        text = Text(row)
+        for glyph, style in (("▒", DRAFT), ("░", WIRE), ("█", VERIFY)):
+            text.highlight_regex(f"{glyph}+", style)
+        lines.append(fitted(text, width))
+    return lines
+
+
+def _split_line(session: SessionDoings, width: int) -> Text:
+    parts = split_of(session)
+    whole = sum(part for part, _ in parts)
+    names = {DRAFT: "draft", WIRE: "wire", VERIFY: "verify", WAIT: "wait"}
+    text = Text("split".ljust(_TITLE_WIDTH), "bright_black")
+    text.append_text(split_bar(parts, max(10, min(30, width - 50)))).append(" ")
+    for part, style in parts:
+        text.append(f" {names[style]} {share_text(part, whole)}", style)
+    return fitted(text, width)
+
+
+def _fact(title: str, text: str, width: int) -> Text:
+    return fitted(Text(title.ljust(_TITLE_WIDTH), "bright_black").append(text, "default"), width)

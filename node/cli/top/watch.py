@@ -1,0 +1,117 @@
+"""Follows the fleet and each of its nodes, and tells every change."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from kakeya import AsyncClient, FleetSnapshot, KakeyaError, NodeChanged, Timeouts
+from kakeya_fleet.node.cli.top.fleet_activity import FleetDoings
+
+# Two minutes of samples make a full sparkline on a wide screen.
+HISTORY_SECONDS = 180.0
+BLOCK_COUNT = 64
+# A watch that broke is tried again so often while the fleet holds the node alive.
+AGAIN_SECONDS = 1.0
+# A watch may be silent for long: its node has nothing to tell.
+WATCH_SECONDS = 7 * 24 * 3600.0
+ANSWER_SECONDS = 5.0
+
+
+class FleetWatcher:
+    """Keeps `doings` as the fleet is; `changed` is called after each change.
+
+    The node that is asked tells which nodes there are; each live one is asked itself.
+    """
+
+    def __init__(
+        self, client: AsyncClient, doings: FleetDoings, changed: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._doings = doings
+        self._changed = changed
+        self._tasks: dict[str, tuple[str, asyncio.Task[None]]] = {}
+
+    async def run(self) -> None:
+        """Until it is cancelled. Raises `KakeyaError` when the asked node's watch breaks."""
+        try:
+            async with self._client.fleet.watch() as events:
+                async for event in events:
+                    self._doings.take_fleet(event, time.monotonic())
+                    if isinstance(event, FleetSnapshot | NodeChanged):
+                        self._follow_living()
+                    self._changed()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Leaves every watch."""
+        tasks = [task for _, task in self._tasks.values()]
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def has_heard_all(self) -> bool:
+        """Whether each live node told of itself and its sessions, or cannot be asked."""
+        living = [node for node in self._doings.nodes if node.is_alive]
+        return bool(self._doings.nodes) and all(
+            (node.has_told_itself and node.has_told_sessions) or node.trouble for node in living
+        )
+
+    def _follow_living(self) -> None:
+        living = {
+            node.status.node_id: node.status.address
+            for node in self._doings.nodes
+            if node.is_alive and node.status.address
+        }
+        for node_id, (address, task) in list(self._tasks.items()):
+            if living.get(node_id) != address:
+                task.cancel()
+                del self._tasks[node_id]
+        for node_id, address in living.items():
+            if node_id not in self._tasks:
+                self._tasks[node_id] = (
+                    address,
+                    asyncio.create_task(self._follow(node_id, address)),
+                )
+
+    async def _follow(self, node_id: str, address: str) -> None:
+        timeouts = Timeouts(watch=WATCH_SECONDS, unary=ANSWER_SECONDS)
+        async with AsyncClient(address, timeouts=timeouts) as client:
+            while True:
+                reason = await self._until_broken(
+                    lambda: self._follow_node(client, node_id),
+                    lambda: self._follow_sessions(client, node_id),
+                )
+                self._doings.trouble(node_id, reason)
+                self._changed()
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _until_broken(self, *watches: Callable[[], Awaitable[None]]) -> str:
+        """Runs the watches until the first one breaks; why it did."""
+        tasks = [asyncio.ensure_future(watch()) for watch in watches]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except KakeyaError as error:
+            return error.reason
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return "ended"
+
+    async def _follow_node(self, client: AsyncClient, node_id: str) -> None:
+        async with client.fleet.watch_node(history_seconds=HISTORY_SECONDS) as activities:
+            async for activity in activities:
+                self._doings.take_node(node_id, activity)
+                self._changed()
+
+    async def _follow_sessions(self, client: AsyncClient, node_id: str) -> None:
+        async with client.watch_sessions(block_count=BLOCK_COUNT) as events:
+            async for event in events:
+                self._doings.take_sessions(node_id, event)
+                self._changed()

@@ -1,0 +1,118 @@
+"""What the machine is: platform, memory, accelerator; read through psutil."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from kakeya_fleet.engine.backends import installed_backends
+from kakeya_fleet.fleet.cards.card import Accelerator
+
+HOST_ID_CHARACTERS = 32
+# Other programs that digest the same name get another digest.
+_HOST_SALT = b"kakeya host 1\0"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What does not change while a node runs. `platform` is "linux/x86_64".
+
+    `host_id` is that of every node on the same running kernel, thus of all that share its
+    memory, containers too; empty where the kernel does not tell.
+    """
+
+    platform: str
+    accelerator: Accelerator
+    memory_total_bytes: int
+    host_id: str = ""
+
+
+def machine() -> Machine:
+    """What runs this process. Starts a short process on macOS; never imports a tensor library."""
+    return Machine(
+        platform=f"{platform.system().lower()}/{platform.machine().lower()}",
+        accelerator=_accelerator(),
+        memory_total_bytes=memory_total_bytes(),
+        host_id=host_id_of(_boot_name()),
+    )
+
+
+def memory_total_bytes() -> int:
+    """Bytes of the machine's memory."""
+    return int(psutil.virtual_memory().total)
+
+
+def memory_free_bytes() -> int:
+    """Bytes that processes can take now without swapping."""
+    return int(psutil.virtual_memory().available)
+
+
+def process_started_at() -> float:
+    """When this process was created, in seconds since 1970."""
+    return float(psutil.Process().create_time())
+
+
+def host_id_of(boot_name: str) -> str:
+    """What a card calls a boot of a machine: a digest, as the name itself is nobody's business.
+
+    Without a secret salt it can be compared with a known name, and not be read; empty for
+    an empty name.
+    """
+    if not boot_name:
+        return ""
+    return hashlib.sha256(_HOST_SALT + boot_name.encode()).hexdigest()[:HOST_ID_CHARACTERS]
+
+
+def _boot_name() -> str:
+    """What the kernel calls this boot, a UUID; empty when it does not tell."""
+    if platform.system() == "Darwin":
+        return _sysctl("kern.bootsessionuuid")
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def _accelerator() -> Accelerator:
+    """What a back end of this installation computes with, whatever else is built in.
+
+    The torch back end has no way to a device: it computes with the processor. MLX's
+    wheels compute with the GPU on Apple silicon, with the processor elsewhere.
+    """
+    if platform.system() == "Darwin":
+        on_gpu = platform.machine() == "arm64" and "mlx" in installed_backends()
+        return Accelerator("metal" if on_gpu else "cpu", _processor_of_macos())
+    return Accelerator("cpu", _field(Path("/proc/cpuinfo"), "model name") or platform.machine())
+
+
+def _field(path: Path, name: str) -> str:
+    """The value of the first "name : value" line, empty when there is none."""
+    try:
+        lines = path.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        key, separator, value = line.partition(":")
+        if separator and key.strip() == name:
+            return value.strip()
+    return ""
+
+
+def _processor_of_macos() -> str:
+    return _sysctl("machdep.cpu.brand_string") or platform.machine()
+
+
+def _sysctl(name: str) -> str:
+    """A value of macOS's kernel, empty when it cannot be read."""
+    command = ["/usr/sbin/sysctl", "-n", name]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()

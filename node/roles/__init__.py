@@ -1,0 +1,1 @@
+"""What a node serves: verifier, proposer, archive, and groups of ranks."""

@@ -1,0 +1,165 @@
+"""Opens an archive for a session: the best that takes it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from kakeya_fleet.engine.backends import fetched_attention
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
+from kakeya_fleet.fleet.placement.archive_choice import (
+    ArchiveCandidate,
+    ArchiveChoice,
+    ArchiveWish,
+    choose_archives,
+)
+from kakeya_fleet.node.planning.fleet_view import FleetView
+from kakeya_fleet.node.roles.archive.archive_ways import ArchiveRefused, ArchiveWays
+from kakeya_fleet.node.roles.archive.attend import AttendAt
+from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
+from kakeya_fleet.node.roles.archive.opening import Opening
+from kakeya_fleet.node.roles.archive.remote_store import RemoteEvictedStore
+from kakeya_fleet.node.roles.archive.session_restorer import SessionRestorer
+from kakeya_fleet.node.rpc.refusals import ArchiveFull, NoArchive, RestorerMismatch
+
+ATTENDING_HERE = (
+    "The verifier attends to what is kept there itself: its keys and values come back in each step."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeWish:
+    """Positions from `first` on, for `count` of which there must be room.
+
+    Archives of the nodes `ask_last` come behind all others.
+    """
+
+    count: int
+    first: int = 0
+    ask_last: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundArchive:
+    """An archive that took a session.
+
+    `store` is what the session uses: `kept` itself, unless it attends to it here.
+    `objections` are sentences, one for each archive that was not taken.
+    """
+
+    where: ArchiveCandidate
+    arithmetic: str
+    kept: RemoteEvictedStore
+    store: EvictedStore
+    objections: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveOpening:
+    """Opens archives for the sessions of one node. Belongs to the event loop's thread.
+
+    `lease_seconds` without use end an archive.
+    """
+
+    fleet: FleetView
+    ways: ArchiveWays
+    reads: KvFetchLinks
+    lease_seconds: float
+
+    def candidates(self, restorer: SessionRestorer, positions: int) -> ArchiveChoice:
+        """Where a session's archive could be, the best first; asks nobody."""
+        wish = ArchiveWish(
+            self_id=self.fleet.self_id,
+            node_id=restorer.choice.node_id,
+            needed_bytes=positions * restorer.shape.bytes_per_position,
+            arithmetic=restorer.arithmetic,
+        )
+        return choose_archives(wish, self.fleet.nodes(), self.fleet.address, self.fleet.round_trip)
+
+    def capacity_bytes(self, choice: ArchiveChoice) -> int:
+        """What the candidates have together, whoever uses it now."""
+        chosen = {candidate.node_id for candidate in choice.candidates}
+        return sum(
+            view.card.archive.capacity_bytes
+            for view in self.fleet.nodes()
+            if view.card.node_id in chosen and view.card.archive is not None
+        )
+
+    async def open(self, restorer: SessionRestorer, wish: RangeWish) -> FoundArchive:
+        """The first of the candidates that takes the range.
+
+        Raises `NoArchive`, `ArchiveFull` when every archive is, `RestorerMismatch`.
+        """
+        choice = self.candidates(restorer, wish.count)
+        objections = list(choice.objections)
+        refusals: list[ArchiveRefused] = []
+        shape = restorer.shape
+        opening = Opening(
+            restorer=restorer.spec,
+            shape=shape,
+            verifier_digest=restorer.verifier_digest,
+            expected_positions=min(wish.count, shape.context_length - wish.first),
+            lease_seconds=self.lease_seconds,
+            first_position=wish.first,
+        )
+        for where in sorted(choice.candidates, key=lambda one: one.node_id in wish.ask_last):
+            try:
+                opened = await self.ways.open(where.address, opening, restorer.encoder)
+            except ArchiveRefused as refusal:
+                refusals.append(refusal)
+                objections.append(f"{where.node_name} refused: {refusal}")
+                continue
+            if restorer.arithmetic not in ("", opened.arithmetic):
+                opened.store.release()
+                objections.append(f"{where.node_name} computes with {opened.arithmetic}.")
+                continue
+            store: EvictedStore = opened.store
+            if restorer.choice.attend is AttendAt.VERIFIER:
+                try:
+                    store = await self._attending_here(opened.store, where, shape)
+                except RestorerLost as lost:
+                    refusals.append(ArchiveRefused("", str(lost)))
+                    objections.append(f"{where.node_name} cannot be read back: {lost}")
+                    continue
+                objections.insert(0, ATTENDING_HERE)
+            return FoundArchive(where, opened.arithmetic, opened.store, store, tuple(objections))
+        raise _none(objections, refusals)
+
+    async def _attending_here(
+        self, kept: EvictedStore, where: ArchiveCandidate, shape: EvictedShape
+    ) -> EvictedStore:
+        """A store that keeps there and attends here. Raises `RestorerLost`, `kept` released."""
+        parts = FetchedParts(self.reads.opener(where.node_id, shape), fetched_attention)
+        # It imports what computes, and waits for the link.
+        making = asyncio.ensure_future(asyncio.to_thread(FetchedEvictedStore, kept, shape, parts))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_let_go)
+            raise
+
+
+def _let_go(making: asyncio.Future[FetchedEvictedStore]) -> None:
+    """Releases a store whose caller left before it was made."""
+    if not making.cancelled() and making.exception() is None:
+        making.result().release()
+
+
+def _none(
+    objections: list[str], refusals: list[ArchiveRefused]
+) -> NoArchive | ArchiveFull | RestorerMismatch:
+    """The error that says most: what all archives said, or that there is none."""
+    words = " ".join(objections).rstrip(".") or "no node has one"
+    reasons = {refusal.reason for refusal in refusals}
+    if "ARCHIVE_FULL" in reasons:
+        return ArchiveFull(f"every archive is full: {words}", retry_after_seconds="5.0")
+    for reason in ("RESTORER_MISMATCH", "TRAINED_FOR_ANOTHER"):
+        if reason in reasons:
+            return RestorerMismatch(f"no archive has the session's learned map: {words}")
+    return NoArchive(
+        f"no live archive can take the session: {words}; start one with"
+        " `fleet join --serve archive=1GiB`"
+    )

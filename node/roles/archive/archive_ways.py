@@ -1,0 +1,153 @@
+"""Ways from this node's verifiers to archives: one channel an address, opened in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import grpc
+
+from kakeya.v1 import archive_pb2 as wire
+from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost
+from kakeya_fleet.node.config.config import split_address
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.archive.answer_waits import AnswerWaits
+from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
+from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
+from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
+from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, error_info
+from kakeya_fleet.node.rpc.grpc_settings import client_options
+
+# Seconds for opening an archive: a projection's map may have to be loaded there.
+OPEN_SECONDS = 10.0
+
+
+class ArchiveRefused(Exception):
+    """An archive does not take the session; `reason` is the wire's, empty for the network's."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedArchive:
+    """An attached archive, and what computes there."""
+
+    store: RemoteEvictedStore
+    arithmetic: str
+
+
+class ArchiveWays:
+    """Opens archives on other nodes. Belongs to the event loop's thread."""
+
+    def __init__(self, metrics: NodeMetrics, *, deadline_seconds: float) -> None:
+        """`deadline_seconds` is the longest wait for one answer."""
+        self._metrics = metrics
+        self._deadline_seconds = deadline_seconds
+        self._connections = OpenConnections()
+        self._channels: dict[str, grpc.Channel] = {}
+        self.waits = AnswerWaits()
+        """What sessions wait for each archive, by its address."""
+
+    async def open(
+        self, address: str, opening: Opening, encoder: FeatureEncoder | None
+    ) -> OpenedArchive:
+        """An empty archive at host:port. Raises `ArchiveRefused`.
+
+        The memory for all of its expected positions is kept when its range begins
+        behind others.
+        """
+        host, _ = split_address("address", address)
+        way = partial(
+            ArchiveWay,
+            host,
+            deadline_seconds=self._deadline_seconds,
+            connections=self._connections,
+            on_fault=self._count,
+            on_round_trip=partial(self._waited, address),
+        )
+        work = partial(_open, self._stub(address), way, opening, encoder, self._deadline_seconds)
+        opening_it = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(opening_it)
+        except asyncio.CancelledError:
+            opening_it.add_done_callback(_let_go)
+            raise
+
+    async def close(self) -> None:
+        """Ends the channels, and the archives that are still in use."""
+        self._connections.end()
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await asyncio.to_thread(channel.close)
+
+    def _stub(self, address: str) -> ArchiveServiceStub:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = grpc.insecure_channel(address, options=client_options())
+            self._channels[address] = channel
+        return ArchiveServiceStub(channel)
+
+    def _waited(self, address: str, seconds: float) -> None:
+        """In the verifier's thread."""
+        self._metrics.restorer_round_trip_seconds.observe(seconds)
+        self.waits.observe(address, seconds)
+
+    def _count(self, fault: RestorerFault) -> None:
+        self._metrics.restorer_faults.labels(kind=fault.value).inc()
+
+
+def _let_go(opening: asyncio.Future[OpenedArchive]) -> None:
+    """Releases an archive whose caller left before it was open."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().store.release()
+
+
+def _open(
+    stub: ArchiveServiceStub,
+    way: Callable[[int], ArchiveWay],
+    opening: Opening,
+    encoder: FeatureEncoder | None,
+    deadline_seconds: float,
+) -> OpenedArchive:
+    """In a thread of its own."""
+    # A map that is loaded there takes its time; a node that is frozen is not waited for.
+    seconds = OPEN_SECONDS if opening.restorer.width else deadline_seconds
+    try:
+        opened: wire.OpenArchiveResponse = stub.OpenArchive(
+            opening_to_wire(opening), timeout=seconds
+        )
+    except grpc.RpcError as error:
+        info = error_info(error)
+        words = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
+        raise ArchiveRefused(info.reason if info is not None else "", words) from error
+    if opening.first_position and not opened.takes_ranges:
+        raise ArchiveRefused("", "it takes all positions of a session, or none")
+    try:
+        store = RemoteEvictedStore(
+            way(opened.data_port),
+            opened.archive_id,
+            opening.shape,
+            opening.restorer,
+            encoder,
+            opening.first_position,
+        )
+        if opening.first_position:
+            _reserve(store, opening.first_position + opening.expected_positions)
+    except RestorerLost as error:
+        raise ArchiveRefused("", str(error)) from error
+    return OpenedArchive(store, opened.arithmetic)
+
+
+def _reserve(store: RemoteEvictedStore, end: int) -> None:
+    """Raises `ArchiveRefused` with the store released, `RestorerLost`."""
+    try:
+        store.reserve(end)
+    except OutOfKvMemory as error:
+        store.release()
+        raise ArchiveRefused("ARCHIVE_FULL", str(error)) from error

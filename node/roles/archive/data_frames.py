@@ -1,0 +1,224 @@
+"""The frames of a data connection to an archive, version 1.
+
+A data connection is one TCP connection to the port that OpenArchive named. Both
+ends send frames: a header of 28 bytes and a body, all numbers little-endian:
+
+    offset  type     field
+    0       uint32   bytes of the body, at most `MOST_BODY_BYTES`
+    4       uint8    version, 1
+    5       uint8    kind, below
+    6       uint16   0
+    8       uint32   layer
+    12      uint32   count
+    16      float32  number
+    20      uint64   position
+
+    kind              layer  count      number   position      body
+    1 ATTACH          0      0          0        0             the archive's id
+    2 DEPOSIT         0      positions  0        the first     as EvictedDeposit.tensors, in turn
+    3 QUERIES         layer  queries    scaling  the first     as EvictedQueries.queries
+    4 FORK            0      0          0        its length    empty
+    5 RESERVE         0      0          0        the end       empty
+    6 COMPLETE        0      0          0        the end       empty
+    7 CARRY           layer  queries    0        the first     as PARTIAL, or empty
+    65 ATTACHED       0      0          0        length        empty
+    66 PARTIAL        layer  queries    seconds  stored bytes  output, total, maximum in turn
+    67 FORKED         0      0          0        its length    the fork's id
+    68 NOT_FORKED     0      0          0        0             needed and free bytes, uint64
+    69 RESERVED       0      0          0        the end       empty
+    70 NOT_RESERVED   0      0          0        0             needed and free bytes, uint64
+    127 ERROR         0      0          0        0             google.rpc.Status
+
+Their meaning is told in archive.proto, and so are
+the errors: ATTACH comes first and is answered, a deposit is not, the answers
+come in the order of the requests, and an ERROR is the last frame. The archive is
+released when the connection ends. A session has at most one request under way
+that is answered, so that neither end ever waits with unread bytes of the other. An
+archive whose range does not begin at position 0 answers QUERIES behind the CARRY
+that follows; nothing comes between them.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kakeya_fleet.node.roles.archive.vigil import Vigil
+from kakeya_fleet.node.rpc.refusals import MalformedMessage
+
+VERSION = 1
+MOST_BODY_BYTES = 4 << 20
+"""As gRPC's messages: what a position or a query of any model takes is far less."""
+MOST_ID_BYTES = 256
+READ_BYTES = 1 << 16
+"""What is read at once, as far as it is there."""
+BYTE_COUNTS = struct.Struct("<QQ")
+"""The body of NOT_FORKED and NOT_RESERVED."""
+
+_HEADER = struct.Struct("<IBBHIIfQ")
+_KEEPALIVE_SECONDS = 10
+Body = NDArray[np.uint8]
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    ATTACH = 1
+    DEPOSIT = 2
+    QUERIES = 3
+    FORK = 4
+    RESERVE = 5
+    COMPLETE = 6
+    CARRY = 7
+    ATTACHED = 65
+    PARTIAL = 66
+    FORKED = 67
+    NOT_FORKED = 68
+    RESERVED = 69
+    NOT_RESERVED = 70
+    ERROR = 127
+
+
+class Closed(Exception):
+    """The other end closed the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame; `body` is memory of its own."""
+
+    kind: int
+    layer: int
+    count: int
+    number: float
+    position: int
+    body: Body
+
+
+def header(
+    kind: Kind,
+    body_bytes: int = 0,
+    *,
+    layer: int = 0,
+    count: int = 0,
+    number: float = 0.0,
+    position: int = 0,
+) -> bytes:
+    """The header of a frame."""
+    return _HEADER.pack(body_bytes, VERSION, kind, 0, layer, count, number, position)
+
+
+def send_parts(connection: socket.socket, *parts: bytes | memoryview) -> None:
+    """Sends a header and what its body consists of, each contiguous. Raises `OSError`."""
+    sent = connection.sendmsg(parts)
+    if sent < sum(len(part) if isinstance(part, bytes) else part.nbytes for part in parts):
+        rest = memoryview(b"".join(map(bytes, parts)))
+        connection.sendall(rest[sent:])
+
+
+class FrameReader:
+    """Reads the frames of one connection; most come whole with one system call."""
+
+    def __init__(self, connection: socket.socket, *, awake: float = 0.0) -> None:
+        """`awake` is the longest wait without sleep, in seconds; see `Vigil`."""
+        self._connection = connection
+        self._vigil = Vigil(awake)
+        self._ahead = memoryview(bytearray(READ_BYTES))
+        self._first = 0
+        self._end = 0
+
+    def receive(self, most: int = MOST_BODY_BYTES, *, within: float | None = None) -> Frame:
+        """The next frame, of a body of at most `most` bytes, `within` seconds of now if given.
+
+        Raises `TimeoutError`, `Closed`, another `OSError`, and `MalformedMessage`
+        for bytes that are no frame.
+        """
+        deadline = None if within is None else time.monotonic() + within
+        while self._end - self._first < _HEADER.size:
+            self._read_ahead(deadline)
+        size, version, kind, zero, layer, count, number, position = _HEADER.unpack_from(
+            self._ahead, self._first
+        )
+        if version != VERSION or zero:
+            raise MalformedMessage(f"a frame of version {version}; this is {VERSION}")
+        if size > most:
+            raise MalformedMessage(f"a frame of {size} bytes; {most} are the most")
+        first = self._first + _HEADER.size
+        there = min(size, self._end - first)
+        self._first = first + there
+        body = np.empty(size, np.uint8)
+        view = body.data
+        view[:there] = self._ahead[first : first + there]
+        while there < size:
+            there += _received(self._connection, view[there:], deadline)
+        return Frame(kind, layer, count, number, position, body)
+
+    def _read_ahead(self, deadline: float | None) -> None:
+        left = self._end - self._first
+        if self._first:
+            self._ahead[:left] = self._ahead[self._first : self._end]
+            self._first, self._end = 0, left
+        into = self._ahead[left:]
+        count = 0
+        if self._vigil.begin():
+            count = _polled(self._connection, into, self._vigil.seconds)
+            self._vigil.end(came=bool(count))
+        self._end += count or _received(self._connection, into, deadline)
+
+
+def prepare(connection: socket.socket, seconds: float) -> None:
+    """Frames leave at once, a dead peer is found out, and no call takes longer than `seconds`.
+
+    The kernel keeps the time: a socket with Python's own would ask for it with a
+    system call more before each read and write.
+    """
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+            connection.setsockopt(socket.IPPROTO_TCP, option, _KEEPALIVE_SECONDS)
+    limit_waits(connection, reading=seconds, writing=seconds)
+
+
+def limit_waits(connection: socket.socket, *, reading: float, writing: float) -> None:
+    """The longest that one read, and one write, waits, in seconds; 0 for ever."""
+    for option, seconds in ((socket.SO_RCVTIMEO, reading), (socket.SO_SNDTIMEO, writing)):
+        value = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+        connection.setsockopt(socket.SOL_SOCKET, option, value)
+
+
+def _received(connection: socket.socket, into: memoryview, deadline: float | None) -> int:
+    """Reads some bytes. Raises `TimeoutError`, `Closed`, another `OSError`."""
+    # One that sends byte by byte is not waited for longer than one that is silent.
+    if deadline is not None and time.monotonic() >= deadline:
+        raise TimeoutError("too little came in time")
+    try:
+        count = connection.recv_into(into)
+    except BlockingIOError as error:
+        raise TimeoutError("nothing came in time") from error
+    if not count:
+        raise Closed
+    return count
+
+
+def _polled(connection: socket.socket, into: memoryview, seconds: float) -> int:
+    """Bytes that came within `seconds`; 0 when none did. Raises `Closed`, `OSError`."""
+    until = time.perf_counter() + seconds
+    while True:
+        try:
+            count = connection.recv_into(into, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            if time.perf_counter() >= until:
+                return 0
+            continue
+        if not count:
+            raise Closed
+        return count

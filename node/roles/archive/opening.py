@@ -1,0 +1,149 @@
+"""What an archive is opened for: values, and their way over the wire."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kakeya.v1 import archive_pb2 as wire
+from kakeya.v1 import placement_pb2, tensor_pb2
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.errors import RestorerRefused
+
+MAX_LAYERS = 1024
+MAX_HEADS = 4096
+MAX_HEAD_DIM = 4096
+MAX_WIDTH = 65_536
+MAX_POSITIONS = 1 << 31
+MAX_NAME_CHARACTERS = 256
+
+KINDS: dict[RestorerKind, placement_pb2.RestorerKind.ValueType] = {
+    RestorerKind.ARCHIVE: placement_pb2.RESTORER_KIND_ARCHIVE,
+    RestorerKind.PROJECTION: placement_pb2.RESTORER_KIND_PROJECTION,
+    RestorerKind.IDENTITY: placement_pb2.RESTORER_KIND_IDENTITY,
+}
+_DTYPES: dict[str, tensor_pb2.TensorDtype.ValueType] = {
+    "float32": tensor_pb2.TENSOR_DTYPE_FLOAT32,
+    "bfloat16": tensor_pb2.TENSOR_DTYPE_BFLOAT16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """One session's archive as it is asked for.
+
+    `verifier_digest` is that of the verifier's weights; `expected_positions` are
+    evicted ones for which there must be room now, 0 when nobody knows.
+    `lease_seconds` without use end it, 0 for the archive's own choice. It keeps the
+    positions from `first_position` on.
+    """
+
+    restorer: RestorerSpec
+    shape: EvictedShape
+    verifier_digest: str
+    expected_positions: int = 0
+    lease_seconds: float = 0.0
+    first_position: int = 0
+
+
+def opening_to_wire(opening: Opening) -> wire.OpenArchiveRequest:
+    """The request of an opening."""
+    restorer, shape = opening.restorer, opening.shape
+    return wire.OpenArchiveRequest(
+        kind=KINDS[restorer.kind],
+        model_id=restorer.model_id,
+        restorer_digest=restorer.digest,
+        verifier_digest=opening.verifier_digest,
+        groups=[
+            wire.EvictedLayers(
+                layers=group.layers,
+                kv_heads=group.shape.kv_heads,
+                query_heads=group.shape.kv_heads * group.shape.groups,
+                head_dim=group.shape.head_dim,
+            )
+            for group in shape.groups
+        ],
+        dtype=_DTYPES[shape.dtype],
+        sink_tokens=shape.sink,
+        window_tokens=shape.window,
+        context_length=shape.context_length,
+        vector_width=shape.width,
+        expected_positions=opening.expected_positions,
+        lease_seconds=opening.lease_seconds,
+        first_position=opening.first_position,
+    )
+
+
+def opening_from_wire(request: wire.OpenArchiveRequest) -> Opening:
+    """The opening of a request. Raises `RestorerRefused` for sizes that cannot be."""
+    kind = _kind(request.kind)
+    dtype = next((name for name, number in _DTYPES.items() if number == request.dtype), None)
+    _require(dtype is not None, f"keys and values of format {request.dtype}")
+    groups = tuple(_group(message) for message in request.groups)
+    layers = [layer for group in groups for layer in group.layers]
+    _require(0 < len(layers) <= MAX_LAYERS, f"{len(layers)} layers")
+    _require(len(set(layers)) == len(layers), "a layer that is given twice")
+    _require(0 < request.context_length <= MAX_POSITIONS, f"{request.context_length} positions")
+    # A window may be wider than the model has positions: nothing is evicted then.
+    _require(request.window_tokens >= 1, "a window of no position")
+    _require(
+        math.isfinite(request.lease_seconds) and request.lease_seconds >= 0.0,
+        f"a lease of {request.lease_seconds} s",
+    )
+    _require(
+        0 <= request.expected_positions <= request.context_length,
+        f"{request.expected_positions} expected positions",
+    )
+    _require(
+        request.first_position < request.context_length,
+        f"positions from {request.first_position} on",
+    )
+    names = (request.model_id, request.restorer_digest, request.verifier_digest)
+    _require(all(len(name) <= MAX_NAME_CHARACTERS for name in names), "a name that long")
+    width = request.vector_width
+    _require(
+        (0 < width <= MAX_WIDTH) if kind is RestorerKind.PROJECTION else width == 0,
+        f"context vectors of {width} values for {kind.value}",
+    )
+    return Opening(
+        restorer=RestorerSpec(kind, request.model_id, request.restorer_digest, width),
+        shape=EvictedShape(
+            groups=groups,
+            dtype=dtype or "",
+            sink=request.sink_tokens,
+            window=request.window_tokens,
+            context_length=request.context_length,
+            width=width,
+        ),
+        verifier_digest=request.verifier_digest,
+        expected_positions=request.expected_positions,
+        lease_seconds=request.lease_seconds,
+        first_position=request.first_position,
+    )
+
+
+def _kind(number: int) -> RestorerKind:
+    if number in (
+        placement_pb2.RESTORER_KIND_UNSPECIFIED,
+        placement_pb2.RESTORER_KIND_ARCHIVE,
+    ):
+        return RestorerKind.ARCHIVE
+    if number == placement_pb2.RESTORER_KIND_PROJECTION:
+        return RestorerKind.PROJECTION
+    raise RestorerRefused(f"an archive keeps nothing for a restorer of kind {number}")
+
+
+def _group(message: wire.EvictedLayers) -> LayerGroup:
+    kv_heads, heads, head_dim = message.kv_heads, message.query_heads, message.head_dim
+    _require(0 < kv_heads <= heads <= MAX_HEADS and not heads % kv_heads, f"{kv_heads} heads")
+    _require(0 < head_dim <= MAX_HEAD_DIM, f"heads of {head_dim} values")
+    layers = tuple(message.layers)
+    _require(layers and list(layers) == sorted(layers), "layers out of order")
+    return LayerGroup(layers, AttentionLayer(kv_heads, heads // kv_heads, head_dim))
+
+
+def _require(holds: object, what: str) -> None:
+    if not holds:
+        raise RestorerRefused(f"no archive can be opened for {what}")

@@ -1,0 +1,108 @@
+"""One session's restorer: what it asked for, what it is, and where it is now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore
+from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
+from kakeya_fleet.fleet.placement.plan import Placement
+from kakeya_fleet.node.links.link_log import LinkLog
+from kakeya_fleet.node.roles.archive.attend import AttendAt
+from kakeya_fleet.node.roles.archive.kv_fetch_link import KvLinkSource
+from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore
+
+
+@dataclass(frozen=True, slots=True)
+class RestorerChoice:
+    """What a session asked for; empty strings for any."""
+
+    kind: RestorerKind = RestorerKind.ARCHIVE
+    model_id: str = ""
+    node_id: str = ""
+    attend: AttendAt = AttendAt.ARCHIVE
+
+    @property
+    def archive_computes(self) -> bool:
+        """Whether the stream's bits are of the archive's making."""
+        return self.attend is AttendAt.ARCHIVE or self.kind is RestorerKind.PROJECTION
+
+
+@dataclass(slots=True)
+class SessionRestorer:
+    """One session's restorer.
+
+    `where` is its first archive, None in the verifier's own process; `shared` has all
+    of them, None for a session whose queries attend here. `arithmetic` is that of its
+    archives: one that computes with another is never taken in their place.
+    """
+
+    choice: RestorerChoice
+    spec: RestorerSpec
+    shape: EvictedShape
+    verifier_digest: str
+    encoder: FeatureEncoder | None = None
+    where: ArchiveCandidate | None = None
+    shared: SharedEvictedStore | None = None
+    arithmetic: str = ""
+    reasons: tuple[str, ...] = ()
+    rebuild_count: int = 0
+    lost: bool = False
+    failed: frozenset[str] = frozenset()
+    """Nodes whose archives were lost last: they may be frozen, and known to none yet."""
+    link_log: LinkLog = field(default_factory=LinkLog)
+    """What carried the links on which its queries' keys and values come back."""
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where the archive is; None in the verifier's own process, and while it is lost."""
+        if self.where is None or self.lost:
+            return None
+        return placed(self.where, self.spec)
+
+    @property
+    def ranges(self) -> tuple[HeldRange, ...]:
+        """Where the evicted positions are; empty while they are lost, and for `identity`."""
+        if self.lost or self.shared is None:
+            return ()
+        return self.shared.ranges
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of evicted positions in the verifier's own process, instead of an archive."""
+        return 0 if self.lost or self.shared is None else self.shared.own_bytes
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The reasons, and a sentence for each archive that was taken for want of room."""
+        return (
+            *self.reasons,
+            *(
+                f"What is evicted from position {held.first:,} on goes to"
+                f" {held.where.node_name}: there was no room left before."
+                for held in self.ranges[1:]
+                if held.where is not None
+            ),
+        )
+
+    def note_failure(self) -> None:
+        """Notes whose archive was just lost."""
+        if self.shared is not None:
+            self.failed = self.shared.failed_nodes or self.failed
+        elif self.where is not None:
+            self.failed = frozenset({self.where.node_id})
+
+    def use(self, store: EvictedStore | None) -> None:
+        """Notes which store it has from now on."""
+        self.shared = store if isinstance(store, SharedEvictedStore) else None
+        if isinstance(store, FetchedEvictedStore) and isinstance(store.source, KvLinkSource):
+            store.source.news.log = self.link_log
+
+
+def placed(where: ArchiveCandidate, spec: RestorerSpec) -> Placement:
+    """An archive as plans name it."""
+    return Placement(where.node_id, where.node_name, where.address, spec.model_id)

@@ -1,0 +1,157 @@
+"""Deposits, queries and partial attentions as bytes, row-major and little-endian."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape, deposited, is_finite
+from kakeya_fleet.engine.contracts.evicted_store import (
+    Evicted,
+    EvictedKeysValues,
+    EvictedQueries,
+    PartialAttention,
+    Raw,
+)
+from kakeya_fleet.engine.errors import RestorerRefused
+
+MESSAGE_BYTES = 1 << 20
+"""Tensor bytes of one message at most, as far as one position or query allows."""
+QUERY_MULTIPLE = 16
+"""Queries are parted at multiples of it, so that a whole product is not made two."""
+_FLOAT32 = np.dtype("<f4")
+Bytes = bytes | NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class DepositPiece:
+    """The arrays of `count` positions."""
+
+    count: int
+    arrays: list[Raw]
+
+
+def deposit_pieces(shape: EvictedShape, evicted: Evicted) -> Iterator[tuple[int, DepositPiece]]:
+    """A deposit of `shape` in as many pieces as its bytes take, each with where it starts."""
+    arrays = deposited(evicted)
+    axis = 0 if shape.width else 3
+    count = arrays[0].shape[axis]
+    most = max(1, MESSAGE_BYTES // shape.deposited_bytes_per_position)
+    for start in range(0, count, most):
+        end = min(count, start + most)
+        parts = [_along(array, axis, start, end) for array in arrays]
+        yield start, DepositPiece(end - start, parts)
+
+
+def deposit_of(shape: EvictedShape, count: int, body: NDArray[np.uint8]) -> Evicted:
+    """The deposit of `count` positions whose arrays lie in `body` one after the other.
+
+    Raises `RestorerRefused` when its bytes are not its shape's.
+    """
+    arrays = shape.arrays(count)
+    sizes = [math.prod(size) * dtype.itemsize for dtype, size in arrays]
+    if len(body) != sum(sizes):
+        raise RestorerRefused(f"{len(body)} bytes are not those of {count} positions")
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(body[start : start + size])
+        start += size
+    return deposit_of_parts(shape, count, parts)
+
+
+def deposit_of_parts(shape: EvictedShape, count: int, parts: Sequence[Bytes]) -> Evicted:
+    """The same of arrays apart from each other."""
+    arrays = shape.arrays(count)
+    if len(parts) != len(arrays):
+        raise RestorerRefused(f"a deposit has {len(parts)} tensors in place of {len(arrays)}")
+    found: list[Raw] = []
+    for data, (dtype, sizes) in zip(parts, arrays, strict=True):
+        found.append(_array(data, dtype, sizes))
+    return found[0].astype(_FLOAT32, copy=False) if shape.width else EvictedKeysValues(tuple(found))
+
+
+def query_pieces(asked: EvictedQueries) -> list[EvictedQueries]:
+    """Queries in as many contiguous pieces as their bytes take."""
+    values = np.ascontiguousarray(asked.queries, _FLOAT32)
+    count = values.shape[1]
+    if values.nbytes <= MESSAGE_BYTES:
+        if values is asked.queries:
+            return [asked]
+        return [replace(asked, queries=values)]
+    most = MESSAGE_BYTES // (values.nbytes // count) // QUERY_MULTIPLE * QUERY_MULTIPLE
+    most = max(QUERY_MULTIPLE, most)
+    return [
+        EvictedQueries(
+            asked.layer,
+            asked.first + start,
+            asked.scaling,
+            np.ascontiguousarray(values[:, start : start + most]),
+        )
+        for start in range(0, count, most)
+    ]
+
+
+def queries_of(
+    shape: EvictedShape, layer: int, first: int, count: int, scaling: float, data: Bytes
+) -> EvictedQueries:
+    """`count` queries from position `first` on, [heads, count, head_dim] in `data`.
+
+    Raises `RestorerRefused` for a layer or size that cannot be.
+    """
+    group = shape.group_of.get(layer)
+    if group is None:
+        raise RestorerRefused(f"layer {layer} keeps nothing of what was evicted")
+    sizes = (group.shape.kv_heads * group.shape.groups, count, group.shape.head_dim)
+    values = _array(data, _FLOAT32, sizes).astype(_FLOAT32, copy=False)
+    return EvictedQueries(layer, first, scaling, values)
+
+
+def partial_parts(partial: PartialAttention) -> tuple[NDArray[np.float32], ...]:
+    """Output, total and maximum as they are sent."""
+    return tuple(
+        np.ascontiguousarray(array, _FLOAT32)
+        for array in (partial.output, partial.total, partial.maximum)
+    )
+
+
+def partial_of(body: NDArray[np.uint8], sizes: tuple[int, int, int]) -> PartialAttention:
+    """The partial attention of `sizes` [heads, n, head_dim] that lies in `body`.
+
+    Raises `ValueError` for another size, `RestorerRefused` for numbers that cannot be.
+    """
+    heads, count, head_dim = sizes
+    rows = heads * count
+    if len(body) != rows * (head_dim + 2) * _FLOAT32.itemsize:
+        raise ValueError("an archive answered with another number of bytes")
+    numbers = body.view(_FLOAT32)
+    values = rows * head_dim
+    total = numbers[values : values + rows]
+    if not is_finite(numbers) or total.min() < 0.0:
+        raise RestorerRefused("an archive answered with numbers that are not finite")
+    return PartialAttention(
+        output=numbers[:values].reshape(sizes),
+        total=total.reshape(heads, count, 1),
+        maximum=numbers[values + rows :].reshape(heads, count, 1),
+    )
+
+
+def _along(array: Raw, axis: int, start: int, end: int) -> Raw:
+    """A part of `array`, contiguous."""
+    part = array[start:end] if axis == 0 else array[:, :, :, start:end]
+    return cast(Raw, np.ascontiguousarray(part))
+
+
+def _array(data: Bytes, dtype: np.dtype[np.generic], sizes: tuple[int, ...]) -> Raw:
+    count = math.prod(sizes)
+    if not count or len(data) != count * dtype.itemsize:
+        raise RestorerRefused(f"{len(data)} bytes are not those of {dtype.name} {list(sizes)}")
+    # Of its own: torch takes no array that cannot be written.
+    whole = np.frombuffer(bytearray(data), np.uint8) if isinstance(data, bytes) else data
+    if dtype == _FLOAT32:
+        return whole.view(np.float32).reshape(sizes)
+    return whole.view(np.uint16).reshape(sizes)

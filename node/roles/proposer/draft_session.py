@@ -1,0 +1,283 @@
+"""The proposer's side of one draft stream: proposals in, blocks out, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
+
+from kakeya.v1 import proposer_pb2 as wire
+from kakeya_fleet.engine.contracts.draft import (
+    MAX_BLOCK_SIZE,
+    ConditionedDraftState,
+    Draft,
+    DraftState,
+)
+from kakeya_fleet.engine.contracts.features import ContextVectors
+from kakeya_fleet.engine.errors import (
+    BadParameters,
+    DraftFailed,
+    DraftFaultKind,
+    TokenOutOfVocabulary,
+)
+from kakeya_fleet.node.links.feature_inbox import FeatureInbox
+from kakeya_fleet.node.roles.proposer.served_proposer import INLINE_TOKENS, ServedProposer
+from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
+
+# Tokens of one stream's history. Beyond every model's positions, and 64 MB of
+# Python integers at most.
+MAX_HISTORY_TOKENS = 1 << 21
+# Proposals that wait for their blocks; the speculative loop has two at most.
+MAX_WAITING = 64
+# Longest wait for context vectors that are on their way while their proposal is here.
+FEATURE_WAIT_SECONDS = 0.05
+
+FindInbox = Callable[[str], FeatureInbox | None]
+"""The inbox of an open feature link."""
+
+
+def no_inbox(_link_id: str) -> FeatureInbox | None:
+    """No link is open."""
+    return None
+
+
+_Vectors = tuple[int, ContextVectors]
+"""Context vectors, and the position of the first."""
+
+
+class DraftSession:
+    """The history of one stream, and the proposals that wait for a block.
+
+    One task calls `accept` with each message in the order of the stream,
+    another one `next_response`. With a proposer that takes context vectors, those
+    that arrived on the stream's link are handed to it before each draft; one whose
+    vectors are not there in time is answered with FEATURES_MISSING.
+    """
+
+    def __init__(
+        self,
+        served: ServedProposer,
+        opening: wire.DraftOpen,
+        find_inbox: FindInbox = no_inbox,
+        *,
+        feature_wait_seconds: float = FEATURE_WAIT_SECONDS,
+    ) -> None:
+        check_opening(served, opening)
+        self._served = served
+        self._find_inbox = find_inbox
+        self._feature_wait_seconds = feature_wait_seconds
+        self._link_id = opening.feature_link_id
+        self._vocabulary_size = _vocabulary_size(served, opening)
+        self._prefix = list(opening.prefix_token_ids)
+        self._state: DraftState | None = None
+        self._last_block_id = 0
+        self._cancelled_through = 0
+        self._waiting: deque[wire.DraftProposal] = deque()
+        self._changed = asyncio.Event()
+        self._ended = False
+        self._failure: Exception | None = None
+
+    async def open(self) -> None:
+        """Takes in a long prefix; a short one is left to the first proposal."""
+        if len(self._prefix) > INLINE_TOKENS:
+            await self._served.run_long(self._opened)
+
+    def accept(self, request: wire.DraftRequest) -> None:
+        """Takes a proposal or a cancel. Raises `BadParameters`, `TokenOutOfVocabulary`."""
+        kind = request.WhichOneof("kind")
+        if kind == "proposal":
+            self._check(request.proposal)
+            self._last_block_id = request.proposal.block_id
+            self._waiting.append(request.proposal)
+        elif kind == "cancel":
+            through = min(request.cancel.through_block_id, self._last_block_id)
+            self._cancelled_through = max(self._cancelled_through, through)
+        else:
+            raise BadParameters(
+                f"a draft stream takes proposals and cancels after its opening, not {kind}",
+                field="kind",
+            )
+        self._changed.set()
+
+    def end(self) -> None:
+        """No more messages will come; what waits is still answered."""
+        self._ended = True
+        self._changed.set()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the stream with an error, whatever waits."""
+        self._failure = error
+        self._changed.set()
+
+    async def next_response(self) -> wire.DraftResponse | None:
+        """The answer to the oldest proposal that waits; None after the last one.
+
+        Raises what `fail` was given.
+        """
+        while self._failure is None:
+            if self._waiting:
+                proposal = self._waiting.popleft()
+                features = await self._arrived(proposal)
+                run = self._served.runner(
+                    max(
+                        len(proposal.committed_token_ids) + len(proposal.assumed_token_ids),
+                        len(features[1]) if features is not None else 0,
+                    )
+                )
+                return await run(partial(self._answer, proposal, features))
+            if self._ended:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        raise self._failure
+
+    def _check(self, proposal: wire.DraftProposal) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            raise BadParameters(
+                f"{MAX_WAITING} proposals wait for their blocks; read them first", field="proposal"
+            )
+        if proposal.block_id != self._last_block_id + 1:
+            raise BadParameters(
+                f"block_id is {proposal.block_id}; it must rise by one from {self._last_block_id}",
+                field="block_id",
+            )
+        check_block_size(proposal.block_size)
+        check_ids(proposal.committed_token_ids, self._vocabulary_size)
+        check_ids(proposal.assumed_token_ids, self._vocabulary_size)
+        if proposal.base_length > MAX_HISTORY_TOKENS:
+            raise BadParameters(
+                f"base_length is {proposal.base_length}; a stream holds {MAX_HISTORY_TOKENS}",
+                field="base_length",
+            )
+
+    async def _arrived(self, proposal: wire.DraftProposal) -> _Vectors | None:
+        """The context vectors that the proposal needs and the state has not got.
+
+        Waits for those that are on their way; never in the proposer's thread.
+        """
+        if self._served.proposer.encoder is None:
+            return None
+        inbox = self._find_inbox(self._link_id)
+        if inbox is None:
+            return None
+        # The last token has been through no forward of the verifier yet.
+        end = max(0, proposal.base_length - 1)
+        if inbox.end < end and proposal.block_id > self._cancelled_through:
+            await inbox.wait(end, self._feature_wait_seconds)
+        # No step of the state runs now.
+        known = _conditioned(self._state).features_end if self._state is not None else 0
+        return inbox.between(known, end)
+
+    def _answer(
+        self, proposal: wire.DraftProposal, features: _Vectors | None
+    ) -> wire.DraftResponse:
+        """Runs where the proposer's steps run."""
+        state = self._opened()
+        response = wire.DraftResponse(block_id=proposal.block_id)
+        if state.length + len(proposal.committed_token_ids) != proposal.base_length:
+            response.status = wire.DRAFT_STATUS_STALE
+            response.base_length = state.length
+            return response
+        # A cancelled proposal's tokens are committed all the same: the next
+        # proposal carries only what came after them.
+        state.commit(proposal.committed_token_ids)
+        response.base_length = state.length
+        if proposal.block_id <= self._cancelled_through:
+            response.status = wire.DRAFT_STATUS_CANCELLED
+            return response
+        started = time.perf_counter()
+        try:
+            if features is not None:
+                _conditioned(state).take_features(*features)
+            draft = state.propose(
+                tuple(proposal.assumed_token_ids), proposal.block_size, proposal.step_count
+            )
+        except DraftFailed as failed:
+            if failed.kind is not DraftFaultKind.FEATURES:
+                raise
+            response.status = wire.DRAFT_STATUS_FEATURES_MISSING
+            if self._served.proposer.encoder is not None:
+                response.features_end = _conditioned(state).features_end
+            return response
+        response.status = wire.DRAFT_STATUS_DRAFTED
+        response.token_ids.extend(draft.token_ids)
+        response.diffusion_step_count = draft.diffusion_step_count
+        response.forward_pass_count = draft.forward_pass_count
+        response.compute_seconds = time.perf_counter() - started
+        return response
+
+    def _opened(self) -> DraftState:
+        if self._state is None:
+            self._state = self._served.proposer.open(self._prefix)
+            self._prefix = []
+        return self._state
+
+
+def _conditioned(state: DraftState) -> ConditionedDraftState:
+    """The state of a proposer with an encoder; to ask the protocol takes 20 us."""
+    return cast(ConditionedDraftState, state)
+
+
+async def propose_once(
+    served: ServedProposer, committed: Sequence[int], block_size: int, step_count: int
+) -> tuple[Draft, float]:
+    """One block after a whole history, and the seconds that drafting took."""
+
+    def run() -> tuple[Draft, float]:
+        started = time.perf_counter()
+        draft = served.proposer.open(committed).propose((), block_size, step_count)
+        return draft, time.perf_counter() - started
+
+    return await served.runner(len(committed))(run)
+
+
+def check_opening(served: ServedProposer, opening: wire.DraftOpen) -> None:
+    """Raises `BadParameters`, `TokenizerDiffers` or `TokenOutOfVocabulary`."""
+    offer = served.offer
+    if opening.vocabulary_size < 1:
+        raise BadParameters("vocabulary_size is 0; it must be at least 1", field="vocabulary_size")
+    if offer.tokenizer_digest and offer.tokenizer_digest != opening.tokenizer_digest:
+        raise TokenizerDiffers(
+            f"{offer.model_id} drafts ids of another tokenizer than the verifier's",
+            field="tokenizer_digest",
+            proposer_tokenizer_digest=offer.tokenizer_digest,
+        )
+    if len(opening.prefix_token_ids) > MAX_HISTORY_TOKENS:
+        raise BadParameters(
+            f"the prefix has {len(opening.prefix_token_ids)} ids; "
+            f"a stream holds {MAX_HISTORY_TOKENS}",
+            field="prefix_token_ids",
+        )
+    if served.proposer.encoder is not None and not opening.feature_link_id:
+        raise BadParameters(
+            f"{offer.model_id} drafts from context vectors; open a link for them first",
+            field="feature_link_id",
+        )
+    check_ids(opening.prefix_token_ids, _vocabulary_size(served, opening))
+
+
+def _vocabulary_size(served: ServedProposer, opening: wire.DraftOpen) -> int:
+    """Ids that both sides know: some models have more rows than their tokenizer has ids."""
+    return min(opening.vocabulary_size, served.offer.vocabulary_size or opening.vocabulary_size)
+
+
+def check_block_size(block_size: int) -> None:
+    """Raises `BadParameters` outside 1 to 64."""
+    if not 1 <= block_size <= MAX_BLOCK_SIZE:
+        raise BadParameters(
+            f"block_size is {block_size}; it must be 1 to {MAX_BLOCK_SIZE}", field="block_size"
+        )
+
+
+def check_ids(token_ids: Sequence[int], vocabulary_size: int) -> None:
+    """Raises `TokenOutOfVocabulary` for an id at or above `vocabulary_size`."""
+    largest = max(token_ids, default=0)
+    if largest >= vocabulary_size:
+        raise TokenOutOfVocabulary(
+            f"token id {largest} is not below the vocabulary size {vocabulary_size}",
+            token_id=str(largest),
+            vocabulary_size=str(vocabulary_size),
+        )

@@ -1,0 +1,98 @@
+"""Loads a proposer and measures what its drafts cost on this machine."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+
+from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, DraftState, Proposer
+from kakeya_fleet.engine.contracts.features import ContextVectors
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
+
+MEASURED_BLOCK_SIZES = (1, 4, 8, 15)
+_REPEATS = 9
+# No more repeats of a block size once they took so long: some models take seconds a draft.
+_ENOUGH_SECONDS = 1.0
+# A history that repeats itself, so that a lookup finds something to draft.
+_HISTORY_TOKENS = 256
+_PERIOD = 64
+# Tokens between two drafts of a pair that goes well: their vectors are part of the cost.
+_COMMITTED = 4
+
+
+def proposer_offer(proposer: Proposer, clock: Callable[[], float]) -> ModelOffer:
+    """What the card says of a loaded proposer, its drafts measured now.
+
+    `clock` gives monotonic seconds.
+    """
+    info = proposer.info
+    spec = proposer.encoder.spec if proposer.encoder is not None else None
+    return ModelOffer(
+        model_id=info.model_id,
+        role=Role.PROPOSER,
+        kind=ModelKind(info.kind),
+        weights_digest=info.weights_digest,
+        tokenizer_digest=info.tokenizer_digest,
+        dtype=info.dtype,
+        vocabulary_size=info.vocabulary_size,
+        context_length=info.context_length,
+        step_costs=measure_drafts(proposer, clock),
+        backend=info.backend,
+        architecture=info.architecture,
+        target_weights_digest=info.target_weights_digest,
+        feature_width=spec.width if spec is not None else 0,
+        encoder_digest=spec.digest if spec is not None else "",
+        tapped_layers=spec.taps if spec is not None else (),
+        block_size=info.block_size,
+    )
+
+
+def measure_drafts(proposer: Proposer, clock: Callable[[], float]) -> tuple[StepCost, ...]:
+    """Median seconds of one commit and one draft, by drafted tokens, rising.
+
+    A longer block is never said to cost less than a shorter one. A proposer that
+    takes context vectors gets random ones: what it costs does not depend on them.
+    """
+    info = proposer.info
+    most = info.block_size or MEASURED_BLOCK_SIZES[-1]
+    sizes = sorted({min(size, most) for size in MEASURED_BLOCK_SIZES})
+    period = min(_PERIOD, info.vocabulary_size or _PERIOD)
+    # The commits below come on top of it.
+    length = _HISTORY_TOKENS
+    if info.context_length:
+        length = max(1, min(length, info.context_length - _REPEATS * _COMMITTED - most))
+    history = [index % period for index in range(length)]
+    costs: list[StepCost] = []
+    for block_size in sizes:
+        state = proposer.open(history)
+        supplied = _vectors(state, proposer, 0)
+        if supplied is not None and isinstance(state, ConditionedDraftState):
+            state.take_features(0, supplied)
+        state.propose((), block_size, 0)
+        seconds: list[float] = []
+        while len(seconds) < _REPEATS and sum(seconds) < _ENOUGH_SECONDS:
+            committed = [(state.length + index) % period for index in range(_COMMITTED)]
+            vectors = _vectors(state, proposer, len(committed))
+            began = clock()
+            state.commit(committed)
+            if vectors is not None and isinstance(state, ConditionedDraftState):
+                state.take_features(state.features_end, vectors)
+            state.propose((), block_size, 0)
+            seconds.append(clock() - began)
+        least = costs[-1].seconds if costs else 0.0
+        costs.append(StepCost(block_size, max(statistics.median(seconds), least)))
+    return tuple(costs)
+
+
+def _vectors(state: DraftState, proposer: Proposer, coming: int) -> ContextVectors | None:
+    """Random context vectors that `propose` will want when `coming` more tokens are there.
+
+    None for a proposer that takes none.
+    """
+    if proposer.encoder is None or not isinstance(state, ConditionedDraftState):
+        return None
+    count = max(0, state.length + coming - 1 - state.features_end)
+    random = np.random.default_rng(state.features_end)
+    return random.standard_normal((count, proposer.encoder.spec.width), np.float32)

@@ -1,0 +1,110 @@
+"""The circuit breakers of one node: one for each proposer that its sessions use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kakeya_fleet.engine.contracts.draft import ProposerKey
+from kakeya_fleet.engine.speculation.breaker import SOUND, Breaker
+from kakeya_fleet.engine.speculation.pace import Pace
+from kakeya_fleet.engine.speculation.state import SpeculationState
+
+
+def _ignore(_key: ProposerKey, _breaker: Breaker) -> None:
+    """The default of `on_change`."""
+
+
+class BreakerBook:
+    """Breakers by (node, proposer model), shared by all sessions of this node.
+
+    One that has cooled down shuts out no more: the planner may pair again, and
+    the first draft of the pair is the trial. Faults are those of one process: a
+    node that was started anew begins with closed breakers.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        boot_of: Callable[[str], str],
+        on_change: Callable[[ProposerKey, Breaker], None] = _ignore,
+    ) -> None:
+        """`boot_of` gives the boot id of a node's process.
+
+        `on_change` hears of each breaker that opens or closes.
+        """
+        self._on_change = on_change
+        self._clock = clock
+        self._boot_of = boot_of
+        self._breakers: dict[ProposerKey, tuple[str, Breaker]] = {}
+
+    def get(self, key: ProposerKey) -> Breaker:
+        """The breaker of a proposer; a closed one before anything is known."""
+        known = self._breakers.get(key)
+        return known[1] if known is not None and known[0] == self._boot_of(key[0]) else SOUND
+
+    def put(self, key: ProposerKey, breaker: Breaker) -> None:
+        """Stores what a draft made of the breaker."""
+        before = self.get(key)
+        if breaker is SOUND or breaker == SOUND:
+            self._breakers.pop(key, None)
+        else:
+            self._breakers[key] = (self._boot_of(key[0]), breaker)
+        if breaker.closed is not before.closed:
+            self._on_change(key, breaker)
+
+    def shut_out(self) -> frozenset[str]:
+        """Ids of the nodes with a proposer whose breaker is open now."""
+        now = self._clock()
+        return frozenset(
+            node_id
+            for (node_id, _model_id), (boot_id, breaker) in self._breakers.items()
+            if boot_id == self._boot_of(node_id) and not breaker.allows(now)
+        )
+
+
+class SharedSpeculationState(SpeculationState):
+    """A session's pace with a proposer, and the breaker that all sessions share.
+
+    Without `judging` the pace is measured, and never drops the proposer.
+    """
+
+    __slots__ = ("_book", "_detached", "_judging", "_key", "_pace")
+
+    def __init__(
+        self, book: BreakerBook, key: ProposerKey, *, judging: bool, pace: Pace | None = None
+    ) -> None:
+        """`pace` is what is known of the pair before its first block."""
+        self._book = book
+        self._key = key
+        self._judging = judging
+        self._detached = False
+        super().__init__(breaker=book.get(key), pace=pace or Pace())
+
+    @property
+    def breaker(self) -> Breaker:
+        """The breaker of the proposer, as the last draft of any session left it."""
+        return self._book.get(self._key)
+
+    @breaker.setter
+    def breaker(self, breaker: Breaker) -> None:
+        if not self._detached:
+            self._book.put(self._key, breaker)
+
+    def detach(self) -> None:
+        """Tells the other sessions no more: the source is closed from this side.
+
+        The drafts that this takes with it are no fault of the proposer.
+        """
+        self._detached = True
+
+    @property
+    def pace(self) -> Pace:
+        """What was measured of the pair."""
+        return self._pace
+
+    @pace.setter
+    def pace(self, pace: Pace) -> None:
+        if pace.dropped and not self._judging:
+            pace = replace(pace, retry_after_blocks=0)
+        self._pace = pace

@@ -1,0 +1,151 @@
+"""Brings a session the encoder of its proposer's context vectors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.verifier import VerifierInfo
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.fleet.cards.card import ModelOffer, Role
+from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.fleet.placement.plan import Placement
+from kakeya_fleet.node.links.encoder_fetch import EncoderShelf, EncoderUnavailable, ProposerAddress
+from kakeya_fleet.node.planning.fleet_view import FleetView
+from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
+
+# Longest that a prompt or a generation waits for an encoder. What is computed without
+# one has no context vectors, and its drafts are worse.
+ENCODER_SECONDS = 2.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Conditioning:
+    """The encoder of one session, for whichever proposer its plan has.
+
+    Belongs to the event loop's thread. A session whose proposer takes no context
+    vectors has none made.
+    """
+
+    def __init__(
+        self,
+        info: VerifierInfo,
+        fleet: FleetView,
+        proposers: Mapping[str, ServedProposer],
+        encoders: EncoderShelf,
+    ) -> None:
+        """`proposers` are those of this node, by model id."""
+        self._info = info
+        self._fleet = fleet
+        self._proposers = proposers
+        self._encoders = encoders
+        self._session: Session | None = None
+        self._bringing: tuple[str, asyncio.Task[None]] | None = None
+
+    @property
+    def session(self) -> Session | None:
+        """The session that vectors are made of; None before `attach`."""
+        return self._session
+
+    def attach(self, session: Session) -> None:
+        """Says which session it is."""
+        self._session = session
+
+    def offer(self, placement: Placement | None, role: Role = Role.PROPOSER) -> ModelOffer | None:
+        """What the card of the placement's node says of its model."""
+        if placement is None:
+            return None
+        for view in self._fleet.nodes():
+            if view.card.node_id == placement.node_id:
+                for offer in view.card.offers(role):
+                    if offer.model_id == placement.model_id:
+                        return offer
+        return None
+
+    def begin(self, placement: Placement | None) -> None:
+        """Fetches the encoder of a plan's proposer unless the session has it; waits for nothing."""
+        session, offer = self._session, self.offer(placement)
+        if session is None:
+            return
+        if placement is None or offer is None or not offer.feature_width:
+            session.use_encoder(None)
+            return
+        if self._has(session, offer):
+            return
+        bringing = self._bringing
+        if bringing is not None and bringing[0] == offer.encoder_digest:
+            return
+        self._cancel()
+        task = asyncio.create_task(self._bring(session, placement, offer), name="encoder-bring")
+        self._bringing = (offer.encoder_digest, task)
+        task.add_done_callback(self._brought)
+
+    async def ready(self, placement: Placement | None) -> bool:
+        """Whether the session makes what the proposer needs; waits `ENCODER_SECONDS` at most."""
+        self.begin(placement)
+        bringing = self._bringing
+        if bringing is not None:
+            await asyncio.wait((bringing[1],), timeout=ENCODER_SECONDS)
+        session, offer = self._session, self.offer(placement)
+        if offer is None or not offer.feature_width:
+            return True
+        return session is not None and self._has(session, offer)
+
+    def close(self) -> None:
+        """Gives up a fetch under way."""
+        self._cancel()
+
+    def _has(self, session: Session, offer: ModelOffer) -> bool:
+        features = session.features
+        return features is not None and features.spec.digest == offer.encoder_digest
+
+    async def _bring(self, session: Session, placement: Placement, offer: ModelOffer) -> None:
+        try:
+            self._use(session, await self._encoder(placement, offer))
+        except (EncoderUnavailable, FleetError) as error:
+            _log.warning(
+                "encoder_unavailable",
+                proposer=offer.model_id,
+                node=placement.node_name,
+                detail=str(error),
+            )
+
+    async def _encoder(self, placement: Placement, offer: ModelOffer) -> FeatureEncoder | None:
+        if placement.node_id == self._fleet.self_id:
+            return self._proposers[placement.model_id].proposer.encoder
+        channel = self._fleet.channel(placement.node_id)
+        return await self._encoders.get(
+            ProposerAddress(
+                channel,
+                offer,
+                self._fleet.self_id,
+                self._info.weights_digest,
+                placement.node_id,
+            )
+        )
+
+    def _use(self, session: Session, encoder: FeatureEncoder | None) -> None:
+        """Raises `EncoderUnavailable` for one that does not fit the verifier."""
+        info = self._info
+        if encoder is not None and (
+            encoder.spec.hidden_size != info.hidden_size
+            or not all(0 <= layer < info.layer_count for layer in encoder.spec.taps)
+        ):
+            raise EncoderUnavailable(
+                f"it taps layers {encoder.spec.taps} of {encoder.spec.hidden_size} values; "
+                f"{info.model_id} has {info.layer_count} layers of {info.hidden_size}"
+            )
+        session.use_encoder(encoder)
+
+    def _brought(self, task: asyncio.Task[None]) -> None:
+        if self._bringing is not None and self._bringing[1] is task:
+            self._bringing = None
+
+    def _cancel(self) -> None:
+        bringing, self._bringing = self._bringing, None
+        if bringing is not None:
+            bringing[1].cancel()

@@ -1,0 +1,194 @@
+"""The draft sources of one session: one a proposer, each over the channel that is in use now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import grpc.aio
+
+from kakeya_fleet.engine.contracts.draft import DraftSource, ProposerKey
+from kakeya_fleet.engine.contracts.verifier import VerifierInfo
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.sessions.session_features import SessionFeatures
+from kakeya_fleet.engine.speculation.pace import Pace
+from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
+from kakeya_fleet.fleet.cards.card import ModelOffer, Role
+from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.fleet.placement.plan import Placement
+from kakeya_fleet.node.links.encoder_fetch import ProposerAddress
+from kakeya_fleet.node.links.feature_sender import FeatureSender, ReadFeatures
+from kakeya_fleet.node.links.link_log import LinkLog
+from kakeya_fleet.node.roles.proposer.remote_draft import OPEN_TIMEOUT_SECONDS, RemoteDraftSource
+from kakeya_fleet.node.roles.verifier.breaker_book import SharedSpeculationState
+from kakeya_fleet.node.roles.verifier.conditioning import Conditioning
+from kakeya_fleet.node.roles.verifier.surroundings import Surroundings
+
+
+def key_of(placement: Placement) -> ProposerKey:
+    """The proposer that a placement names."""
+    return placement.node_id, placement.model_id
+
+
+@dataclass(slots=True)
+class DraftConnection:
+    """A source, the channel below it (None in process), and what was learned of it.
+
+    `features` are the vectors that the source reads, None when it takes none.
+    """
+
+    placement: Placement
+    source: DraftSource
+    channel: grpc.aio.Channel | None
+    state: SharedSpeculationState
+    features: SessionFeatures | None
+
+
+class DraftConnections:
+    """Opened when they are first asked for; a remote stream opens with its first draft.
+
+    `judging` sessions leave a proposer that is slower than its rivals.
+    """
+
+    def __init__(
+        self,
+        info: VerifierInfo,
+        around: Surroundings,
+        conditioning: Conditioning,
+        link_log: LinkLog,
+        *,
+        judging: bool,
+    ) -> None:
+        self._info = info
+        self._around = around
+        self._conditioning = conditioning
+        self._link_log = link_log
+        self._judging = judging
+        self._open: dict[ProposerKey, DraftConnection] = {}
+
+    def opened(self, key: ProposerKey) -> DraftConnection | None:
+        """The connection as it is; None when there is none."""
+        return self._open.get(key)
+
+    async def get(self, placement: Placement, verifier: Placement) -> DraftConnection | None:
+        """One that stands, made anew if need be; None without an address of the node."""
+        key = key_of(placement)
+        known = self._open.get(key)
+        if known is not None and self._stands(known, placement):
+            return known
+        await self._end(key)
+        made = self._connected(placement, verifier)
+        if made is not None:
+            self._open[key] = made
+        return made
+
+    def rest(self) -> None:
+        """Frees what remote proposers keep for the session while it is idle."""
+        for connection in self._open.values():
+            if isinstance(connection.source, RemoteDraftSource):
+                connection.source.rest()
+
+    async def keep(self, keys: frozenset[ProposerKey]) -> None:
+        """Closes all but those of `keys`."""
+        for key in [key for key in self._open if key not in keys]:
+            await self._end(key)
+
+    async def _end(self, key: ProposerKey) -> None:
+        connection = self._open.pop(key, None)
+        if connection is not None:
+            connection.state.detach()
+            await connection.source.close()
+
+    def _stands(self, connection: DraftConnection, placement: Placement) -> bool:
+        """Whether the connection is the placement's, over the channel that is in use now.
+
+        And reads the vectors that are made now: a proposer that was started anew with
+        other weights has another encoder.
+        """
+        if connection.placement != placement:
+            return False
+        if connection.features is not self._features(connection.placement):
+            return False
+        if connection.channel is None:
+            return True
+        return connection.channel is self._channel(connection.placement.node_id)
+
+    def _connected(self, placement: Placement, verifier: Placement) -> DraftConnection | None:
+        around = self._around
+        features = self._features(placement)
+        state = SharedSpeculationState(
+            around.breakers,
+            key_of(placement),
+            judging=self._judging,
+            pace=self._pace(placement, verifier),
+        )
+        if placement.node_id == around.fleet.self_id:
+            served = around.proposers[placement.model_id]
+            source: DraftSource = LocalDraftSource(
+                served.proposer, served.runner, features=_reader(features)
+            )
+            return DraftConnection(placement, source, None, state, features)
+        channel = self._channel(placement.node_id)
+        if channel is None:
+            return None
+        source = RemoteDraftSource(
+            channel,
+            placement.model_id,
+            self._info.vocabulary_size,
+            self._info.tokenizer_digest,
+            observe=around.observe_round_trip,
+            sender=self._sender(placement, channel, features),
+        )
+        return DraftConnection(placement, source, channel, state, features)
+
+    def _pace(self, placement: Placement, verifier: Placement) -> Pace:
+        """What the cards say of both models' steps."""
+        return Pace(
+            verify_steps=_steps(self._conditioning.offer(verifier, Role.VERIFIER)),
+            draft_steps=_steps(self._conditioning.offer(placement)),
+        )
+
+    def _features(self, placement: Placement) -> SessionFeatures | None:
+        """The session's context vectors; None when the proposer takes none."""
+        offer, session = self._conditioning.offer(placement), self._conditioning.session
+        if offer is None or not offer.feature_width or session is None:
+            return None
+        return session.features
+
+    def _sender(
+        self, placement: Placement, channel: grpc.aio.Channel, features: SessionFeatures | None
+    ) -> FeatureSender | None:
+        offer, read = self._conditioning.offer(placement), _reader(features)
+        if offer is None or read is None:
+            return None
+        address = ProposerAddress(
+            channel,
+            offer,
+            self._around.fleet.self_id,
+            self._info.weights_digest,
+            placement.node_id,
+        )
+        return FeatureSender(
+            address,
+            read,
+            open_timeout=OPEN_TIMEOUT_SECONDS,
+            links=self._around.links,
+            on_change=self._link_log.add,
+        )
+
+    def _channel(self, node_id: str) -> grpc.aio.Channel | None:
+        try:
+            return self._around.fleet.channel(node_id)
+        except FleetError:
+            # No address of the node is known any more.
+            return None
+
+
+def _reader(features: SessionFeatures | None) -> ReadFeatures | None:
+    return features.since if features is not None else None
+
+
+def _steps(offer: ModelOffer | None) -> MeasuredSteps:
+    """What a card says of a model's steps; flat while it says nothing."""
+    if offer is None:
+        return FLAT
+    return MeasuredSteps.of([(cost.token_count, cost.seconds) for cost in offer.step_costs])

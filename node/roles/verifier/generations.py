@@ -1,0 +1,249 @@
+"""Runs generations: one session's turn, its source, the loop, and what was learned."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kakeya_fleet.engine.contracts.blocking import Result, Runner
+from kakeya_fleet.engine.errors import InvariantViolated
+from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.engine.sessions.session_store import Activity
+from kakeya_fleet.engine.sessions.turns import PrefillTurn
+from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.generation_report import (
+    BlockTiming,
+    Committed,
+    Done,
+    GenerationTimings,
+    SpeculationStatistics,
+    StopReason,
+)
+from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
+from kakeya_fleet.node.roles.verifier.finished import Finished
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
+from kakeya_fleet.node.roles.verifier.runtime_wire import GenerationSpec
+from kakeya_fleet.node.roles.verifier.session_desk import SessionDesk
+
+if TYPE_CHECKING:
+    from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+
+# A generation whose time was up while it waited for its turn still has to say so.
+_NO_TIME_SECONDS = 1e-9
+
+
+@asynccontextmanager
+async def _turn_within(turn: asyncio.Lock, seconds: float) -> AsyncIterator[bool]:
+    """Holds the turn, and says whether it came within `seconds`; 0 waits for ever."""
+    try:
+        async with asyncio.timeout(seconds or None):
+            await turn.acquire()
+    except TimeoutError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        turn.release()
+
+
+class Generations:
+    """All generations of a node. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        desk: SessionDesk,
+        ledger: AcceptanceLedger,
+        clock: Callable[[], float],
+        *,
+        observer: SessionObserver,
+        draft_deadline_seconds: float,
+    ) -> None:
+        self._desk = desk
+        self._observer = observer
+        self._ledger = ledger
+        self._clock = clock
+        self._draft_deadline_seconds = draft_deadline_seconds
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def running_count(self) -> int:
+        """Generations that run now, those that wait for their turn not counted."""
+        return self._running
+
+    async def all_ended(self) -> None:
+        """Waits until no generation runs."""
+        await self._idle.wait()
+
+    async def run(
+        self, session: OpenSession, spec: GenerationSpec
+    ) -> AsyncGenerator[Committed | Finished, None]:
+        """Tokens as they commit, then the end.
+
+        Waits for the session's turn, as long as the deadline allows. Leaving
+        the iterator (`aclose`, a cancelled task) stops the work within one
+        block; what was committed stays in the history. Raises `SessionNotFound`, `Draining`,
+        `EmptyHistory`, `RestorerLost`, `InvariantViolated`.
+        """
+        arrived = self._clock()
+        async with _turn_within(session.turn, spec.deadline_seconds) as is_ours:
+            self._desk.refuse_when_draining()
+            queue_seconds = self._clock() - arrived
+            if not is_ours:
+                yield self._too_late(session, spec, queue_seconds)
+                return
+            with self._desk.working(session, Activity.GENERATING) as record:
+                rebuilt = _rebuild_count(session)
+                observer, session_id, finished = self._observer, session.session_id, False
+                self._began()
+                observer.began(session_id)
+                try:
+                    proposers = await session.pairing.connect(record.session.history)
+                    generation = generate(
+                        record.session,
+                        proposers,
+                        self._parameters(session, spec, queue_seconds),
+                        run=self._runner(session),
+                        clock=self._clock,
+                        should_stop=lambda: self._desk.draining,
+                        on_block=partial(self._learn, session, record.session.history),
+                        recover=partial(self._recover, session, spec, arrived),
+                    )
+                    async with aclosing(generation):
+                        async for event in generation:
+                            if isinstance(event, Done):
+                                done = self._finished(
+                                    session,
+                                    event,
+                                    queue_seconds,
+                                    _rebuild_count(session) - rebuilt,
+                                    arrived,
+                                )
+                                finished = True
+                                observer.finished(session_id, done)
+                                yield done
+                            else:
+                                observer.committed(session_id, len(event.token_ids))
+                                yield event
+                except InvariantViolated as error:
+                    self._desk.violated(session.session_id, error)
+                    raise
+                finally:
+                    if not finished:
+                        observer.left(session_id)
+                    self._ended()
+
+    def _runner(self, session: OpenSession) -> Runner:
+        """Runs the session's steps; what prefill it takes is told to the observer."""
+        run = session.served.worker.run
+
+        async def prefilled(step: Callable[[], Result]) -> Result:
+            with self._desk.prefilling(session):
+                return await run(step)
+
+        def steps(step: Callable[[], Result], /) -> Awaitable[Result]:
+            is_prefill = isinstance(step, PrefillTurn)
+            return prefilled(step) if is_prefill else run(step)
+
+        return steps
+
+    async def _recover(self, session: OpenSession, spec: GenerationSpec, arrived: float) -> None:
+        """Makes the session's cache anew; gives up when the generation's time is over.
+
+        It then ends with DEADLINE, and the session's next operation tries again.
+        """
+        deadline = spec.deadline_seconds
+        left = max(0.0, deadline - (self._clock() - arrived)) if deadline else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._desk.recover(session)
+
+    def _parameters(
+        self, session: OpenSession, spec: GenerationSpec, queue_seconds: float
+    ) -> GenerationParameters:
+        deadline = spec.deadline_seconds
+        if deadline:
+            deadline = max(deadline - queue_seconds, _NO_TIME_SECONDS)
+        return GenerationParameters(
+            max_tokens=spec.max_tokens,
+            sampling=spec.sampling,
+            stop_ids=session.spec.stop_token_ids | spec.stop_token_ids,
+            deadline_seconds=deadline,
+            block_size=session.pairing.block_size,
+            draft_deadline_seconds=self._draft_deadline_seconds,
+            adaptive=session.pairing.adaptive,
+        )
+
+    def _too_late(
+        self, session: OpenSession, spec: GenerationSpec, queue_seconds: float
+    ) -> Finished:
+        """The end of a generation whose turn did not come in time; the session is another's."""
+        record = session.served.store.get(session.session_id)
+        done = Done(
+            stop_reason=StopReason.DEADLINE,
+            generated_token_count=0,
+            history_length=len(record.session.history),
+            timings=GenerationTimings(0.0, 0.0, 0.0),
+            speculation=SpeculationStatistics(),
+            timeline=(),
+            seed=0 if spec.sampling.greedy else spec.sampling.seed,
+            forgotten_token_count=record.session.forgotten_count,
+        )
+        return self._finished(session, done, queue_seconds)
+
+    def _learn(self, session: OpenSession, history: History, block: BlockTiming) -> None:
+        """Tells of a block, whether its client stays to the end or not."""
+        self._observer.block(session.session_id, block)
+        end = block.first_index + block.committed_count
+        looped = session.loops.after(history[block.first_index : end])
+        if block.proposer is not None and not looped:
+            _node_id, model_id = block.proposer
+            self._ledger.record(
+                (session.spec.model_id, model_id),
+                session.session_id,
+                drafted_count=block.drafted_count,
+                tried_count=block.tried_count,
+                accepted_count=block.accepted_count,
+                now=self._clock(),
+            )
+
+    def _finished(
+        self,
+        session: OpenSession,
+        done: Done,
+        queue_seconds: float,
+        rebuild_count: int = 0,
+        started_at: float = float("inf"),
+    ) -> Finished:
+        """The end of a generation, with what the node knows of it."""
+        proposer = session.pairing.plan.proposer
+        statistics = done.speculation
+        # A proposer without an address never gave the engine a source to judge.
+        drop_reason = statistics.drop_reason or session.pairing.drop_reason
+        return Finished(
+            done,
+            queue_seconds,
+            proposer,
+            drop_reason,
+            rebuild_count,
+            session.link_changes(),
+            started_at,
+        )
+
+    def _began(self) -> None:
+        self._running += 1
+        self._idle.clear()
+
+    def _ended(self) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
+
+
+def _rebuild_count(session: OpenSession) -> int:
+    return session.restorer.rebuild_count if session.restorer is not None else 0

@@ -1,0 +1,132 @@
+"""Keeps a group's verifier served: started, lost with its sessions, and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, MutableMapping
+from dataclasses import replace
+
+import structlog
+
+from kakeya_fleet.engine.sessions.session_store import EndReason
+from kakeya_fleet.node.roles.groups.group_settings import GroupSource
+from kakeya_fleet.node.roles.groups.running_group import RunningGroup
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
+from kakeya_fleet.node.roles.verifier.session_words import SessionWords
+from kakeya_fleet.node.roles.verifier.verifier_loading import StoreSettings, serve_verifier
+from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+STEADY_SECONDS = 60.0
+"""A group that lived for so long is started again after the first pause."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ServedGroup:
+    """The verifier of one hostfile. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        source: GroupSource,
+        model: str,
+        store: StoreSettings,
+        *,
+        dtype: str,
+        backend: str,
+        verifiers: MutableMapping[str, ServedVerifier],
+        on_change: Callable[[], None],
+        words: SessionWords,
+    ) -> None:
+        """Puts the verifier into `verifiers` while it is served; `on_change` hears of it.
+
+        `model` is as `engine.models.model_folder` names it, on every host. Raises
+        `BadGroup` and `HostfileError`.
+        """
+        self._settings = source.settings(model, dtype=dtype, backend=backend)
+        self._store = store
+        self._verifiers = verifiers
+        self._on_change = on_change
+        self._words = words
+        self._lost = asyncio.Event()
+        self._running: RunningGroup | None = None
+        self._served: ServedVerifier | None = None
+
+    async def start(self) -> str:
+        """Starts the group, measures and serves its verifier; its model id.
+
+        Raises `NodeError`, and what the ranks raise for the model, with nothing
+        left of them.
+        """
+        loop = asyncio.get_running_loop()
+        self._lost = lost = asyncio.Event()
+
+        def on_lost(_reason: str) -> None:
+            loop.call_soon_threadsafe(lost.set)
+
+        running = RunningGroup(self._settings, on_lost)
+        self._running = running
+        worker = ModelWorker(f"group-{self._settings.model}")
+        try:
+            verifier = await asyncio.wrap_future(running.ready)
+            served = await serve_verifier(verifier, worker, self._store)
+        except BaseException:
+            await asyncio.to_thread(running.close)
+            await worker.close()
+            raise
+        count = verifier.rank_count
+        self._served = replace(
+            served,
+            offer=replace(served.offer, rank_count=count),
+            source=self._settings.model,
+        )
+        model_id = served.offer.model_id
+        self._verifiers[model_id] = self._served
+        _log.info("group_serves", model=model_id, ranks=count, exact=served.offer.exact)
+        self._words.group_ready(model_id, count)
+        self._on_change()
+        return model_id
+
+    async def run(self) -> None:
+        """Starts the group again whenever it is lost, until cancelled."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            began = time.monotonic()
+            await self._lost.wait()
+            await self._give_up()
+            if time.monotonic() - began > STEADY_SECONDS:
+                pause = FIRST_PAUSE_SECONDS
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            try:
+                await self.start()
+            except Exception as error:  # noqa: BLE001 a group costs its sessions, never the node
+                reason = getattr(error, "reason", type(error).__name__)
+                _log.warning("group_not_started", reason=reason, cause=str(error), again_in=pause)
+                self._words.group_not_started(self._settings.model, str(error), pause)
+                # So that the next round does not wait for what was never there.
+                self._lost.set()
+
+    async def close(self) -> None:
+        """Ends the group and its verifier's thread."""
+        await self._end()
+
+    async def _give_up(self) -> None:
+        """Ends every session of a lost group, by name, and takes the model off the card."""
+        served = self._served
+        if served is not None:
+            del self._verifiers[served.offer.model_id]
+            self._words.group_lost(served.offer.model_id, len(served.store))
+            served.store.close_all(EndReason.GROUP)
+            self._on_change()
+        await self._end()
+
+    async def _end(self) -> None:
+        running, self._running = self._running, None
+        served, self._served = self._served, None
+        if running is not None:
+            await asyncio.to_thread(running.close)
+        if served is not None:
+            await served.worker.close()

@@ -1,0 +1,185 @@
+"""RuntimeService: token sessions over the wire."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from kakeya.v1 import runtime_pb2 as wire
+from kakeya.v1 import runtime_pb2_grpc
+from kakeya_fleet.engine.errors import GroupLost, SessionNotFound
+from kakeya_fleet.engine.speculation.generation_report import TIMELINE_BLOCKS
+from kakeya_fleet.node.membership.card_wire import offer_to_wire
+from kakeya_fleet.node.planning.plan_wire import kv_strategy_to_wire, plan_to_wire
+from kakeya_fleet.node.roles.verifier.appending import Appends
+from kakeya_fleet.node.roles.verifier.finished import Finished
+from kakeya_fleet.node.roles.verifier.generations import Generations
+from kakeya_fleet.node.roles.verifier.open_session import planned
+from kakeya_fleet.node.roles.verifier.report_wire import committed_to_wire, done_to_wire
+from kakeya_fleet.node.roles.verifier.runtime_wire import (
+    generation_spec_from_wire,
+    page_from_wire,
+    session_spec_from_wire,
+)
+from kakeya_fleet.node.roles.verifier.session_desk import SessionDesk
+from kakeya_fleet.node.roles.verifier.session_opening import SessionOpening
+from kakeya_fleet.node.roles.verifier.session_watch import SessionWatch, session_info
+from kakeya_fleet.node.roles.verifier.tokenizer_files import tokenizer_messages
+from kakeya_fleet.node.rpc.refusals import MalformedMessage
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from google.protobuf.message import Message
+
+    Context: TypeAlias = grpc.aio.ServicerContext[Message, Message]
+
+# Latest blocks of each session that a snapshot has unless it is asked for others.
+DEFAULT_BLOCKS = 64
+
+
+class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
+    """Answers with what the desk and the generations do.
+
+    Each operation on a session waits for its turn; info, list and close do not.
+    """
+
+    def __init__(
+        self,
+        desk: SessionDesk,
+        generations: Generations,
+        watch: SessionWatch,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` gives monotonic seconds."""
+        self._desk = desk
+        self._appends = Appends(desk, clock)
+        self._opening = SessionOpening(desk, self._appends)
+        self._generations = generations
+        self._watch = watch
+        self._clock = clock
+
+    async def CreateSession(  # noqa: N802
+        self, request: wire.CreateSessionRequest, _context: Context
+    ) -> wire.CreateSessionResponse:
+        """Opens a session, with the first tokens of its history."""
+        spec = session_spec_from_wire(request)
+        session = await self._opening.open(spec, list(request.initial_token_ids))
+        _, record = self._desk.get(session.session_id)
+        offer = session.served.offer
+        return wire.CreateSessionResponse(
+            session_id=session.session_id,
+            model=offer_to_wire(offer),
+            vocabulary_size=offer.vocabulary_size,
+            plan=plan_to_wire(planned(session)),
+            kv_strategy=kv_strategy_to_wire(session.spec.kv_strategy),
+            history_length=len(record.session.history),
+            prefill_seconds=session.opening_seconds or 0.0,
+        )
+
+    async def AppendTokens(  # noqa: N802
+        self, request: wire.AppendTokensRequest, _context: Context
+    ) -> wire.AppendTokensResponse:
+        """Appends, and computes keys and values: see `Appends.append`."""
+        session, _record = self._desk.get(request.session_id)
+        expected = (
+            request.expected_history_length if request.HasField("expected_history_length") else None
+        )
+        async with session.turn:
+            appended = await self._appends.append(session, list(request.token_ids), expected)
+        return wire.AppendTokensResponse(
+            history_length=appended.history_length, prefill_seconds=appended.prefill_seconds
+        )
+
+    # grpc.aio takes a coroutine that writes as well as a generator, and a
+    # cancelled coroutine cleans up at once.
+    async def Generate(  # type: ignore[override]  # noqa: N802
+        self, request: wire.GenerateRequest, context: Context
+    ) -> None:
+        """Streams tokens as they commit, then one done."""
+        spec = generation_spec_from_wire(request, os.urandom)
+        session, record = self._desk.get(request.session_id)
+        spec.check_for_model(record.session.verifier.info)
+        async with aclosing(self._generations.run(session, spec)) as events:
+            async for event in events:
+                if isinstance(event, Finished):
+                    done = done_to_wire(
+                        event.done,
+                        queue_seconds=event.queue_seconds,
+                        proposer=event.proposer,
+                        drop_reason=event.drop_reason,
+                        restorer_rebuild_count=event.restorer_rebuild_count,
+                        link_changes=event.link_changes,
+                        started_at=event.started_at,
+                    )
+                    await context.write(done)
+                else:
+                    await context.write(committed_to_wire(event))
+
+    async def GetSessionInfo(  # noqa: N802
+        self, request: wire.GetSessionInfoRequest, _context: Context
+    ) -> wire.GetSessionInfoResponse:
+        """The state of one session."""
+        session, _record = self._desk.get(request.session_id)
+        return wire.GetSessionInfoResponse(session=session_info(session, self._clock()))
+
+    async def ListSessions(  # noqa: N802
+        self, request: wire.ListSessionsRequest, _context: Context
+    ) -> wire.ListSessionsResponse:
+        """A page of sessions, oldest first; their plans without the rejections."""
+        page, following = self._desk.page(*page_from_wire(request))
+        sessions = []
+        for session in page:
+            # One that ended a moment ago is still on the desk.
+            with suppress(SessionNotFound, GroupLost):
+                sessions.append(session_info(session, self._clock(), rejections=False))
+        return wire.ListSessionsResponse(
+            sessions=sessions,
+            next_page_token="" if following is None else str(following),
+        )
+
+    async def CloseSession(  # noqa: N802
+        self, request: wire.CloseSessionRequest, _context: Context
+    ) -> wire.CloseSessionResponse:
+        """Ends a session; what runs in it ends within one block with SESSION_NOT_FOUND."""
+        return wire.CloseSessionResponse(
+            history_length=self._desk.close_session(request.session_id)
+        )
+
+    async def ForkSession(  # noqa: N802
+        self, request: wire.ForkSessionRequest, _context: Context
+    ) -> wire.ForkSessionResponse:
+        """A new session with the first tokens of another one."""
+        origin, _record = self._desk.get(request.session_id)
+        length = request.history_length if request.HasField("history_length") else None
+        async with origin.turn:
+            session = await self._desk.fork(origin, length)
+        record = session.served.store.get(session.session_id)
+        return wire.ForkSessionResponse(
+            session_id=session.session_id, history_length=len(record.session.history)
+        )
+
+    async def GetTokenizer(  # noqa: N802
+        self, request: wire.GetTokenizerRequest, _context: Context
+    ) -> AsyncIterator[wire.GetTokenizerResponse]:
+        """The header, then the bytes of the files."""
+        async for message in tokenizer_messages(self._desk.served(request.model_id)):
+            yield message
+
+    async def WatchSessions(  # noqa: N802
+        self, request: wire.WatchSessionsRequest, _context: Context
+    ) -> AsyncIterator[wire.WatchSessionsResponse]:
+        """A snapshot, then every session that changes. Raises `WatcherTooSlow`."""
+        if request.block_count > TIMELINE_BLOCKS:
+            raise MalformedMessage(
+                f"block_count is {request.block_count}: give 0 to {TIMELINE_BLOCKS}"
+            )
+        blocks = request.block_count or DEFAULT_BLOCKS
+        with self._watch.watcher() as watcher:
+            yield wire.WatchSessionsResponse(snapshot=self._watch.snapshot(blocks))
+            while (message := await watcher.next()) is not None:
+                yield message

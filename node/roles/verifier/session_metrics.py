@@ -1,0 +1,121 @@
+"""Counts what sessions do, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kakeya_fleet.engine.errors import GroupLost, SessionNotFound
+from kakeya_fleet.engine.sessions.history import History
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.verifier.observer import Outcome
+
+if TYPE_CHECKING:
+    from kakeya_fleet.engine.speculation.generation_report import BlockTiming
+    from kakeya_fleet.node.roles.verifier.finished import Finished
+    from kakeya_fleet.node.roles.verifier.open_session import OpenSession
+
+LEFT = "left"
+"""The `end` of a generation that was cancelled by its client, or failed."""
+
+
+class SessionMetrics:
+    """A `SessionObserver`; `clock` gives monotonic seconds."""
+
+    def __init__(self, metrics: NodeMetrics, clock: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._histories: dict[str, History] = {}
+        self._token_times: dict[str, float | None] = {}
+        self._prefills: dict[str, tuple[int, float]] = {}
+        metrics.sessions_active.set_function(lambda: len(self._histories))
+        metrics.sessions_generating.set_function(lambda: len(self._token_times))
+        metrics.history_tokens.set_function(self._history_tokens)
+
+    def opened(self, session: OpenSession) -> None:
+        """Counts a session, and follows its history."""
+        self._metrics.sessions_opened.inc()
+        history = History()
+        # Evicted already, in the verifier's thread; its end is told next.
+        with suppress(SessionNotFound, GroupLost):
+            history = session.served.store.get(session.session_id).session.history
+        self._histories[session.session_id] = history
+
+    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
+        """Counts the tokens and the time."""
+        self._metrics.tokens_prefilled.inc(token_count)
+        self._metrics.prefill_seconds.inc(seconds)
+        tokens, before = self._prefills.get(session_id, (0, 0.0))
+        self._prefills[session_id] = (tokens + token_count, before + seconds)
+
+    def began(self, session_id: str) -> None:
+        """Counts a generation that runs; no token of it has a time yet."""
+        self._token_times[session_id] = None
+        history = self._histories.get(session_id)
+        if history is not None:
+            self._metrics.generation_history_tokens.observe(len(history))
+
+    def committed(self, session_id: str, token_count: int) -> None:
+        """Counts tokens, and their time since the ones before."""
+        self._metrics.tokens_generated.inc(token_count)
+        now = self._clock()
+        before = self._token_times.get(session_id)
+        self._token_times[session_id] = now
+        if before is None:
+            return
+        self._metrics.inter_token_seconds.observe((now - before) / token_count, token_count)
+
+    def block(self, _session_id: str, block: BlockTiming) -> None:
+        """Counts a block's tokens, and where its seconds went."""
+        metrics = self._metrics
+        metrics.verify_seconds.observe(block.verify_seconds)
+        if not block.drafted_count:
+            return
+        metrics.drafts.inc()
+        metrics.draft_tokens.inc(block.drafted_count)
+        metrics.tried_tokens.inc(block.tried_count)
+        metrics.accepted_tokens.inc(block.accepted_count)
+        metrics.draft_seconds.observe(block.draft_seconds)
+        metrics.draft_wire_seconds.observe(block.wire_seconds)
+        metrics.draft_wait_seconds.observe(block.wait_seconds)
+
+    def finished(self, session_id: str, finished: Finished) -> None:
+        """Counts what a generation says of the whole of it."""
+        self._token_times.pop(session_id, None)
+        metrics, done = self._metrics, finished.done
+        metrics.generations.labels(end=done.stop_reason.value).inc()
+        metrics.queue_seconds.observe(finished.queue_seconds)
+        if done.generated_token_count:
+            first = finished.queue_seconds + done.timings.first_token_seconds
+            metrics.time_to_first_token_seconds.observe(first)
+            metrics.acceptance_length.observe(done.speculation.acceptance_length)
+        for fault, count in done.speculation.faults.items():
+            metrics.draft_faults.labels(kind=fault.value).inc(count)
+        if finished.drop_reason is not None:
+            metrics.proposer_drops.labels(reason=finished.drop_reason.value).inc()
+
+    def left(self, session_id: str) -> None:
+        """Counts a generation that nobody heard the end of."""
+        self._token_times.pop(session_id, None)
+        self._metrics.generations.labels(end=LEFT).inc()
+
+    def idle(self, session_id: str) -> None:
+        """Counts what the append or generation computed of its tokens, as one prefill."""
+        prefill = self._prefills.pop(session_id, None)
+        if prefill is not None:
+            self._metrics.prefill_tokens.observe(prefill[0])
+            self._metrics.prefill_duration_seconds.observe(prefill[1])
+
+    def ended(self, session_id: str, outcome: Outcome) -> None:
+        """Counts a session's end and the length of its history."""
+        history = self._histories.pop(session_id, None)
+        if history is None:
+            # Its client left before it heard of it: it was never opened.
+            return
+        self._metrics.sessions.labels(outcome=outcome.value).inc()
+        self._metrics.session_history_tokens.observe(len(history))
+
+    def _history_tokens(self) -> int:
+        # Read from another thread too, where /metrics has one: dict.values() may change.
+        return sum(len(history) for history in tuple(self._histories.values()))

@@ -1,0 +1,253 @@
+"""The doings of a node's sessions, live."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kakeya.v1 import runtime_pb2 as wire
+from kakeya_fleet.engine.errors import GroupLost, SessionNotFound
+from kakeya_fleet.engine.speculation.generation_report import DropReason
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.verifier.observer import Outcome
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession, planned
+from kakeya_fleet.node.roles.verifier.report_wire import (
+    activity_to_wire,
+    ended_to_wire,
+    session_to_wire,
+)
+from kakeya_fleet.node.roles.verifier.session_activity import SessionActivity
+from kakeya_fleet.node.watch.pacer import Pacer
+from kakeya_fleet.node.watch.watchers import Watcher, Watchers
+
+if TYPE_CHECKING:
+    from kakeya_fleet.engine.speculation.generation_report import BlockTiming
+    from kakeya_fleet.node.roles.verifier.finished import Finished
+    from kakeya_fleet.node.roles.verifier.session_words import SessionWords
+
+SESSION_QUEUE = 1024
+LEAST_SECONDS = 0.1
+"""Between two messages about one session."""
+MESSAGES_PER_SECOND = 60.0
+"""To all watchers together, of what goes on by itself: each takes some 0.3 ms of a core.
+
+With more sessions and watchers each session is told of less often; what people wait for is
+told within `LEAST_SECONDS` all the same.
+"""
+SNAPSHOT_BLOCKS = 8192
+"""Of all sessions together: the snapshot is one message."""
+QUIET_SECONDS = 30.0
+"""A proposer that is dropped again and again for the same reason is one event in that time."""
+
+
+def session_info(session: OpenSession, now: float, *, rejections: bool = True) -> wire.SessionInfo:
+    """The state of a session; `now` in monotonic seconds.
+
+    Raises `SessionNotFound` or `GroupLost` when it has ended.
+    """
+    store = session.served.store
+    plan = planned(session)
+    return session_to_wire(
+        store.get(session.session_id),
+        # Rejections of a large fleet would not fit a message about many sessions.
+        plan=plan if rejections else replace(plan, rejections=()),
+        restorer=session.restorer,
+        drop_reason=session.pairing.drop_reason,
+        ttl_seconds=store.ttl_seconds,
+        now=now,
+    )
+
+
+def _ignore() -> None:
+    """The listener before there is one."""
+
+
+class SessionWatch:
+    """A `SessionObserver` that those who watch listen to. Belongs to the event loop's thread."""
+
+    def __init__(
+        self, words: SessionWords, metrics: NodeMetrics, clock: Callable[[], float]
+    ) -> None:
+        """`clock` gives monotonic seconds, those of the event loop."""
+        self._words = words
+        self._clock = clock
+        self._activities: dict[str, SessionActivity] = {}
+        self._dropped_at: dict[str, tuple[DropReason, float]] = {}
+        self._watchers: Watchers[wire.WatchSessionsResponse] = Watchers(metrics, SESSION_QUEUE)
+        self._pacer: Pacer[str] = Pacer()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = math.inf
+        self.on_change: Callable[[], None] = _ignore
+        """Hears of sessions that come and go, and of generations that begin and end."""
+
+    def opened(self, session: OpenSession) -> None:
+        """See `SessionObserver.opened`."""
+        self._activities[session.session_id] = SessionActivity(session)
+        self._tell(session.session_id)
+
+    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
+        """See `SessionObserver.prefilled`."""
+        activity = self._activities.get(session_id)
+        if activity is not None:
+            activity.prefilled(token_count, seconds)
+            self._mark(session_id)
+
+    def began(self, session_id: str) -> None:
+        """See `SessionObserver.began`."""
+        activity = self._activities.get(session_id)
+        if activity is not None:
+            activity.began(self._clock())
+            self._tell(session_id)
+
+    def committed(self, session_id: str, token_count: int) -> None:
+        """See `SessionObserver.committed`."""
+        activity = self._activities.get(session_id)
+        if activity is not None:
+            activity.committed(token_count, self._clock())
+            self._mark(session_id)
+
+    def block(self, session_id: str, block: BlockTiming) -> None:
+        """See `SessionObserver.block`."""
+        activity = self._activities.get(session_id)
+        if activity is not None:
+            activity.block(block)
+            self._note_proposer(activity)
+
+    def finished(self, session_id: str, finished: Finished) -> None:
+        """See `SessionObserver.finished`."""
+        activity = self._activities.get(session_id)
+        if activity is None:
+            return
+        done = finished.done
+        seconds = done.timings.total_seconds - done.timings.prefill_seconds
+        rate = done.generated_token_count / seconds if seconds > 0.0 else 0.0
+        activity.over(done.stop_reason, rate, self._clock())
+        self._note_proposer(activity)
+        self._tell(session_id)
+
+    def left(self, session_id: str) -> None:
+        """See `SessionObserver.left`."""
+        activity = self._activities.get(session_id)
+        if activity is not None:
+            activity.over(None, None, self._clock())
+            self._tell(session_id)
+
+    def idle(self, session_id: str) -> None:
+        """See `SessionObserver.idle`."""
+        activity = self._activities.get(session_id)
+        # Its end may have been told while its turn was not over.
+        if activity is not None and not activity.told_idle:
+            self._mark(session_id, LEAST_SECONDS)
+
+    def ended(self, session_id: str, outcome: Outcome) -> None:
+        """See `SessionObserver.ended`."""
+        if self._activities.pop(session_id, None) is None:
+            return
+        self._pacer.forget(session_id)
+        self._dropped_at.pop(session_id, None)
+        self._publish_end(session_id, outcome)
+        self.on_change()
+
+    def snapshot(self, block_count: int) -> wire.SessionsSnapshot:
+        """All sessions, oldest first, each with at most `block_count` of its latest blocks.
+
+        Ask for it within the context of a new watcher: what was not told to the others
+        yet comes to all.
+        """
+        if len(self._watchers) <= 1:
+            for activity in self._activities.values():
+                activity.new_blocks()
+        now = self._clock()
+        most = max(1, min(block_count, SNAPSHOT_BLOCKS // max(1, len(self._activities))))
+        sessions = []
+        for activity in self._activities.values():
+            # The loop may hear of a session's end only after this.
+            with suppress(SessionNotFound, GroupLost):
+                info = self._told_info(activity, now)
+                sessions.append(activity_to_wire(activity, info, activity.told_blocks(most), now))
+        return wire.SessionsSnapshot(sessions=sessions)
+
+    def watcher(self) -> AbstractContextManager[Watcher[wire.WatchSessionsResponse]]:
+        """A watcher for as long as the context lasts."""
+        return self._watchers.watcher()
+
+    def close(self) -> None:
+        """Ends every watch: the node leaves, and its sessions with it."""
+        for session_id in self._pacer.take(math.inf):
+            self._publish(session_id)
+        for session_id in self._activities:
+            self._publish_end(session_id, Outcome.DRAINED)
+        self._watchers.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _note_proposer(self, activity: SessionActivity) -> None:
+        """Says when the session has lost its proposer, or has one again."""
+        reason = activity.session.pairing.drop_reason
+        before, activity.drop_reason = activity.drop_reason, reason
+        if reason is before:
+            return
+        session_id, now = activity.session.session_id, self._clock()
+        said = self._dropped_at.get(session_id)
+        if reason is None:
+            if before is not DropReason.SLOWER_THAN_ALONE:
+                self._words.proposer_back(activity.session)
+        elif said is None or said[0] is not reason or now - said[1] >= QUIET_SECONDS:
+            self._dropped_at[session_id] = (reason, now)
+            self._words.proposer_dropped(activity.session, reason)
+        self._tell(session_id)
+
+    def _tell(self, session_id: str) -> None:
+        """Something happened that people wait for."""
+        self.on_change()
+        self._mark(session_id, LEAST_SECONDS)
+
+    def _mark(self, session_id: str, interval: float | None = None) -> None:
+        watcher_count = len(self._watchers)
+        if not watcher_count:
+            return
+        if interval is None:
+            share = len(self._activities) * watcher_count / MESSAGES_PER_SECOND
+            interval = max(LEAST_SECONDS, share)
+        self._pacer.mark(session_id, self._clock(), interval)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        due = self._pacer.next_due
+        if due is None or (self._timer is not None and self._timer_due <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        delay = max(0.0, due - self._clock())
+        self._timer = asyncio.get_running_loop().call_later(delay, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        for session_id in self._pacer.take(self._clock()):
+            self._publish(session_id)
+        self._set_timer()
+
+    def _publish(self, session_id: str) -> None:
+        activity, now = self._activities.get(session_id), self._clock()
+        if activity is None or not len(self._watchers):
+            return
+        with suppress(SessionNotFound, GroupLost):
+            info = self._told_info(activity, now)
+            changed = activity_to_wire(activity, info, activity.new_blocks(), now)
+            self._watchers.publish(wire.WatchSessionsResponse(changed=changed))
+
+    @staticmethod
+    def _told_info(activity: SessionActivity, now: float) -> wire.SessionInfo:
+        info = session_info(activity.session, now, rejections=False)
+        activity.told_idle = info.state == wire.SESSION_STATE_IDLE
+        return info
+
+    def _publish_end(self, session_id: str, outcome: Outcome) -> None:
+        if len(self._watchers):
+            ended = ended_to_wire(session_id, outcome)
+            self._watchers.publish(wire.WatchSessionsResponse(ended=ended))

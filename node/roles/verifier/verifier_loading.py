@@ -1,0 +1,133 @@
+"""Loads a verifier into a thread of its own and measures its steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import structlog
+
+from kakeya_fleet.engine.backends import load_verifier, stores_beside, threads_of
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.models.model_folder import Progress, resolve
+from kakeya_fleet.engine.sessions.session_store import EndReason, SessionStore
+from kakeya_fleet.engine.verifiers.calibration import measure_steps
+from kakeya_fleet.engine.verifiers.exactness import settle
+from kakeya_fleet.engine.verifiers.thread_count import settle_threads
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
+from kakeya_fleet.node.roles.verifier.session_desk import new_session_id
+from kakeya_fleet.node.roles.verifier.worker import ModelWorker
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """The session store of one verifier; `on_end` is called from any thread."""
+
+    budget_bytes: int
+    ttl_seconds: float
+    clock: Callable[[], float]
+    on_end: Callable[[str, EndReason], None]
+
+
+async def load_served_verifier(
+    model: str,
+    store: StoreSettings,
+    *,
+    dtype: str,
+    backend: str,
+    progress: Progress | None = None,
+    reading: Progress | None = None,
+) -> ServedVerifier:
+    """The model that `model` names, loaded, measured and checked.
+
+    `progress` hears of a download, `reading` of the weights, both from other threads.
+    Raises a `ModelUnusable` or `BadParameters`; no thread is left then.
+    """
+    folder = await asyncio.to_thread(partial(resolve, model, progress=progress))
+    if reading is not None:
+        # To import the back end takes seconds, and is part of the load.
+        reading(0, 0)
+    worker = ModelWorker(f"verifier-{folder.model_id}")
+    try:
+        load = partial(load_verifier, folder, dtype=dtype, backend=backend, reading=reading)
+        verifier = await worker.run(load)
+        await worker.run(partial(_choose_threads, verifier, store.clock))
+        served = await serve_verifier(verifier, worker, store)
+        stores = await worker.run(partial(stores_beside, verifier))
+        arithmetic = stores.arithmetic if stores is not None else ""
+        offer = replace(served.offer, evicted_arithmetic=arithmetic)
+        return replace(served, offer=offer, stores=stores, source=str(folder.path))
+    except BaseException:
+        await worker.close()
+        raise
+
+
+def _choose_threads(verifier: Verifier, clock: Callable[[], float]) -> None:
+    """Before anything is checked or measured: either holds for one number of threads."""
+    threads = threads_of(verifier)
+    if threads is None or "OMP_NUM_THREADS" in os.environ:
+        # What a person set stays.
+        return
+    most = threads.count
+    chosen = settle_threads(verifier, threads, clock)
+    if chosen < most:
+        _log.info(
+            "fewer_threads",
+            model=verifier.info.model_id,
+            threads=chosen,
+            cores=most,
+            reason="as fast, and the other cores stay free",
+        )
+
+
+async def serve_verifier(
+    verifier: Verifier, worker: ModelWorker, store: StoreSettings
+) -> ServedVerifier:
+    """A verifier that was loaded, measured and checked in the thread of `worker`."""
+    offer = await worker.run(partial(verifier_offer, verifier, store.clock))
+    sessions = SessionStore(
+        verifier,
+        store.budget_bytes,
+        clock=store.clock,
+        ids=new_session_id,
+        ttl_seconds=store.ttl_seconds,
+        on_end=store.on_end,
+    )
+    return ServedVerifier(verifier, offer, worker, sessions)
+
+
+def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer:
+    """What the card says of a loaded verifier, its exactness settled and its steps measured now.
+
+    Both with the threads that the calling thread's forwards take: they must not
+    change any more. `clock` gives monotonic seconds.
+    """
+    info = verifier.info
+    # First of all: it chooses the shapes of the forwards that are measured.
+    exactness = settle(verifier)
+    return ModelOffer(
+        model_id=info.model_id,
+        role=Role.VERIFIER,
+        kind=ModelKind.AUTOREGRESSIVE,
+        weights_digest=info.weights_digest,
+        tokenizer_digest=info.tokenizer_digest,
+        quantization=info.quantization,
+        dtype=info.dtype,
+        vocabulary_size=info.vocabulary_size,
+        context_length=info.context_length,
+        kv_bytes_per_token=info.kv_bytes_per_token,
+        step_costs=tuple(
+            StepCost(count, seconds) for count, seconds in measure_steps(verifier, clock)
+        ),
+        exact=exactness.exact,
+        kv_fixed_bytes=info.kv_fixed_bytes,
+        backend=info.backend,
+        history_layer_count=info.history_layer_count,
+        thread_count=exactness.thread_count,
+    )

@@ -1,0 +1,215 @@
+"""One thread that runs a model's steps, and sessions' turns several at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from kakeya_fleet.engine.sessions.gathering import Gathering
+from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
+from kakeya_fleet.engine.sessions.turns import Ended, Turn, run_turns
+
+Result = TypeVar("Result")
+
+
+class WorkerClosed(RuntimeError):
+    """The worker was closed before the step ran."""
+
+
+class _Step:
+    """A step on its way through the worker's thread."""
+
+    __slots__ = ("_taken", "asked_at", "ended", "finished", "function", "loop")
+
+    def __init__(self, function: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
+        # Not when the thread takes note of it: that may be a whole batch later.
+        self.asked_at = time.monotonic()
+        self.function = function
+        self.loop = loop
+        self._taken = threading.Lock()
+        self.finished: asyncio.Future[object] = loop.create_future()
+        self.ended = False
+        """Whether `finish` was called."""
+
+    @property
+    def taken(self) -> bool:
+        """Whether it was claimed."""
+        return self._taken.locked()
+
+    def take(self) -> bool:
+        """Claims the step, to run or to withdraw it; False when another did before."""
+        return self._taken.acquire(blocking=False)
+
+    def finish(self, result: object, error: BaseException | None) -> None:
+        """Tells the task that awaits the step; on the loop's thread."""
+        self.ended = True
+        if self.finished.done():
+            return
+        if error is not None:
+            self.finished.set_exception(error)
+        else:
+            self.finished.set_result(result)
+
+
+class ModelWorker:
+    """Runs steps in one thread: functions one at a time, turns in batches.
+
+    Functions run in the order of their calls. `engine.sessions.turns.Turn`s, all of one
+    verifier, run as `engine.sessions.turn_queue` chooses among those that wait when the
+    thread is free; `engine.sessions.gathering` bounds how long it waits for more. A
+    waiting function and a batch take turns. Nothing but this thread touches the
+    verifier and the caches that it allocated.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._inbox: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
+        self._functions: deque[_Step] = deque()
+        self._turns = TurnQueue()
+        self._gathering = Gathering()
+        self._turn_steps: dict[Turn[Any], _Step] = {}
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    async def run(self, function: Callable[[], Result]) -> Result:
+        """The result of `function`, run in the worker's thread.
+
+        A cancelled caller takes a waiting step back at once; a step that has
+        begun is waited for, so that nobody touches its session before it ended.
+        Raises what the function raises, and `WorkerClosed`.
+        """
+        if self._closed:
+            raise WorkerClosed("the model's worker was closed")
+        step = _Step(function, asyncio.get_running_loop())
+        self._inbox.put(step)
+        try:
+            # Not shielded, which would be two more turns of the event loop.
+            return cast(Result, await step.finished)
+        except asyncio.CancelledError:
+            if step.take():
+                # So that the thread forgets it.
+                self._inbox.put(step)
+            else:
+                if not step.ended:
+                    # The future was cancelled with its caller; the thread tells this one.
+                    step.finished = step.loop.create_future()
+                await _settled(step.finished)
+            raise
+
+    async def close(self) -> None:
+        """Lets what runs end, refuses what waits, joins the thread."""
+        if not self._closed:
+            self._closed = True
+            self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _work(self) -> None:
+        while True:
+            self._receive()
+            if self._closed:
+                break
+            if self._functions:
+                self._run_function(self._functions.popleft())
+            if self._turns:
+                self._run_turns()
+        # What came before the closing, and was not yet taken note of.
+        while not self._inbox.empty():
+            self._sort(self._inbox.get())
+        for step in (*self._functions, *self._turn_steps.values()):
+            if step.take():
+                _tell([(step, None, WorkerClosed("the model's worker was closed"))])
+
+    def _receive(self) -> None:
+        """Takes in all that came, and waits for something when nothing is there to run."""
+        if not self._functions and not self._turns:
+            self._sort(self._inbox.get())
+        while not self._inbox.empty():
+            self._sort(self._inbox.get())
+        while not self._functions and not self._closed:
+            patience = self._gathering.patience(time.monotonic())
+            if not patience:
+                return
+            try:
+                self._sort(self._inbox.get(timeout=patience))
+            except queue.Empty:
+                return
+
+    def _sort(self, step: _Step | None) -> None:
+        if step is None:
+            return
+        if not isinstance(step.function, Turn):
+            if not step.taken:
+                self._functions.append(step)
+        elif step.taken:
+            self._turns.discard(step.function)
+            self._turn_steps.pop(step.function, None)
+        else:
+            self._gathering.came(id(step.function.session), step.asked_at)
+            self._turns.add(step.function)
+            self._turn_steps[step.function] = step
+
+    def _run_function(self, step: _Step) -> None:
+        if not step.take():
+            return
+        try:
+            result = step.function()
+        except BaseException as error:  # noqa: BLE001 handed to the task that awaits the step
+            _tell([(step, None, error)])
+        else:
+            _tell([(step, result, None)])
+
+    def _run_turns(self) -> None:
+        picked: list[tuple[Turn[Any], int]] = []
+        steps: list[_Step] = []
+        for turn, rows in self._turns.next_batch():
+            step = self._turn_steps.pop(turn)
+            if step.take():
+                picked.append((turn, rows))
+                steps.append(step)
+        began = time.monotonic()
+        try:
+            ends = run_turns(picked)
+        except BaseException as error:  # noqa: BLE001 handed to the tasks that await the turns
+            _tell([(step, None, error) for step in steps])
+        else:
+            _tell([_delivery(step, end) for step, end in zip(steps, ends, strict=True)])
+            sessions = [id(turn.session) for turn, _rows in picked]
+            self._gathering.served(sessions, began, time.monotonic())
+
+
+Delivery = tuple[_Step, object, BaseException | None]
+
+
+def _delivery(step: _Step, end: Ended) -> Delivery:
+    return step, end.result, end.error
+
+
+def _tell(deliveries: Sequence[Delivery]) -> None:
+    """Hands results to the loops that await them, to each at once."""
+    loops = {step.loop: None for step, _result, _error in deliveries}
+    for loop in loops:
+        # A loop that is already closed has nobody left who awaits the step.
+        if not loop.is_closed():
+            own = [delivery for delivery in deliveries if delivery[0].loop is loop]
+            loop.call_soon_threadsafe(_deliver, own)
+
+
+def _deliver(deliveries: Sequence[Delivery]) -> None:
+    for step, result, error in deliveries:
+        step.finish(result, error)
+
+
+async def _settled(future: asyncio.Future[object]) -> None:
+    """Waits until the future is done, however often the waiting task is cancelled."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            continue
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,75 @@
+"""What a watch of a node tells, as it travels."""
+
+from __future__ import annotations
+
+from kakeya.v1 import capability_pb2 as wire
+from kakeya_fleet.node.watch.event_log import NodeEvent, Severity
+from kakeya_fleet.node.watch.node_sample import NodeSample
+from kakeya_fleet.node.watch.transfers import TransferKind, TransferState, TransferStatus
+
+_SEVERITIES: dict[Severity, wire.EventSeverity.ValueType] = {
+    Severity.INFO: wire.EVENT_SEVERITY_INFO,
+    Severity.WARNING: wire.EVENT_SEVERITY_WARNING,
+    Severity.ERROR: wire.EVENT_SEVERITY_ERROR,
+}
+_KINDS: dict[TransferKind, wire.TransferKind.ValueType] = {
+    TransferKind.DOWNLOAD: wire.TRANSFER_KIND_DOWNLOAD,
+    TransferKind.LOAD: wire.TRANSFER_KIND_LOAD,
+}
+_STATES: dict[TransferState, wire.TransferState.ValueType] = {
+    TransferState.RUNNING: wire.TRANSFER_STATE_RUNNING,
+    TransferState.DONE: wire.TRANSFER_STATE_DONE,
+    TransferState.FAILED: wire.TRANSFER_STATE_FAILED,
+}
+MOST_COUNT = (1 << 32) - 1
+
+
+def sample_to_wire(sample: NodeSample) -> wire.NodeSample:
+    """A second."""
+    levels = sample.levels
+    return wire.NodeSample(
+        at_unix=sample.at_unix,
+        tokens_per_second=sample.tokens_per_second,
+        prefill_tokens_per_second=sample.prefill_tokens_per_second,
+        session_count=levels.session_count,
+        generating_count=levels.generating_count,
+        draft_stream_count=levels.draft_stream_count,
+        kv_bytes=levels.kv_bytes,
+        memory_free_bytes=levels.memory_free_bytes,
+        archive_bytes=levels.archive_bytes,
+        drafted_count=min(sample.drafted_count, MOST_COUNT),
+        accepted_count=min(sample.accepted_count, MOST_COUNT),
+        verify_forward_count=min(sample.verify_forward_count, MOST_COUNT),
+        drafts_per_second=sample.drafts_per_second,
+        link_bytes_per_second=sample.link_bytes_per_second,
+    )
+
+
+def event_to_wire(event: NodeEvent) -> wire.NodeEvent:
+    """An event."""
+    return wire.NodeEvent(
+        number=event.number,
+        at_unix=event.at_unix,
+        severity=_SEVERITIES[event.severity],
+        kind=event.kind.value,
+        message=event.message,
+        mend=event.mend,
+        subject_node_id=event.subject_node_id,
+        session_id=event.session_id,
+    )
+
+
+def transfer_to_wire(status: TransferStatus) -> wire.Transfer:
+    """A download or a load."""
+    return wire.Transfer(
+        transfer_id=status.transfer_id,
+        kind=_KINDS[status.kind],
+        model_id=status.model_id,
+        state=_STATES[status.state],
+        done_bytes=status.done_bytes,
+        total_bytes=status.total_bytes,
+        bytes_per_second=status.bytes_per_second,
+        remaining_seconds=status.remaining_seconds,
+        started_at_unix=status.started_at_unix,
+        error=status.error,
+    )

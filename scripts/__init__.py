@@ -1,0 +1,1 @@
+"""Train, measure, draw, write: for developers, imported by no product code."""

@@ -1,0 +1,1 @@
+"""Measurements: each writes a report under benchmarks/."""

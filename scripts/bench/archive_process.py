@@ -1,0 +1,106 @@
+"""An archive in a process of its own, as a node serves it.
+
+    python -m scripts.bench.archive_process 512MiB [--drafter NAME=FOLDER]
+
+Prints its port, and ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from kakeya_fleet.node.config.role_spec import archive_bytes
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
+
+HOST = "127.0.0.1"
+
+
+class ArchiveProcess:
+    """The process from outside; `address` is host:port. Ends with `close`, or the context."""
+
+    def __init__(
+        self,
+        amount: str,
+        drafters: Mapping[str, Path],
+        threads: int = 1,
+        *,
+        host: str = HOST,
+        behind: Callable[[Sequence[str]], list[str]] = list,
+    ) -> None:
+        """Waits until it serves at `host`, with so many threads; `behind` makes its command one
+        that runs elsewhere. Raises `RuntimeError` when it cannot.
+        """
+        words = [sys.executable, "-m", "scripts.bench.archive_process", amount]
+        words += ["--threads", str(threads), "--host", host]
+        for name, folder in drafters.items():
+            words += ["--drafter", f"{name}={folder}"]
+        self._process = subprocess.Popen(
+            behind(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        port = self._process.stdout.readline().strip() if self._process.stdout else ""
+        if not port:
+            self.close()
+            raise RuntimeError("the archive did not start; see what it wrote above")
+        self.address = f"{host}:{port}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def close(self) -> None:
+        """Ends the process, and with it what it keeps."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def serve(amount: str, drafters: Mapping[str, Path], host: str) -> None:
+    """Serves until the standard input ends."""
+    role = await ArchiveRole.start(
+        archive_bytes(amount), drafters, NodeMetrics(), time.monotonic, host=host
+    )
+    print(role.offer.port, flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    await role.close()
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("amount", help="bytes, such as 512MiB")
+    parser.add_argument("--drafter", action="append", default=[], metavar="NAME=FOLDER")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--host", default=HOST)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    named = (entry.partition("=") for entry in arguments.drafter)
+    drafters = {name: Path(folder) for name, _, folder in named}
+    asyncio.run(serve(arguments.amount, drafters, arguments.host))
+
+
+if __name__ == "__main__":
+    main()

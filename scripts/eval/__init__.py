@@ -1,0 +1,1 @@
+"""What models and restorers recall and how exact families are."""

@@ -1,0 +1,1 @@
+"""Pictures of reports and of the product."""

@@ -1,0 +1,119 @@
+"""Pictures of the dashboard over three real agents at work.
+
+    make dashboard && python -m scripts.plot.picture_dashboard docs/pictures
+
+A verifier with two sessions that generate by turns, its drafter with an archive on
+another node, and a third node with prompt lookup; all on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from kakeya import Client, KakeyaError
+from kakeya_fleet.node.agent_process import LocalFleet
+
+ROOT = Path(__file__).parents[1]
+PICTURE = ROOT / "dashboard" / "bench" / "picture.mjs"
+PROMPTS = {
+    "notes": "def parse_header(line):\n",
+    "review": "class Reader:\n    def read(self, size):\n",
+}
+"""What two applications have appended, by their label."""
+
+
+def main() -> None:
+    """Starts the fleet, lets it work, takes the pictures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=100.0, help="of work before the pictures")
+    parser.add_argument("--themes", nargs="+", default=["dark"], choices=("dark", "light"))
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with LocalFleet("desk") as fleet:
+        studio = fleet.start("studio-1", serve=["verifier=tiny"])
+        for name, roles in (
+            ("mini-2", ["proposer=tiny-dflash", "archive=256MiB"]),
+            ("linux-3", ["proposer=ngram"]),
+        ):
+            fleet.start(name, serve=roles, peers=[studio.address]).wait_for("ready")
+        held, over = threading.Event(), threading.Event()
+        sessions: dict[str, str] = {}
+        for label in PROMPTS:
+            threading.Thread(
+                target=work, args=(studio.address, label, held, over, sessions), daemon=True
+            ).start()
+        over.wait(options.seconds)
+        held.set()
+        try:
+            picture(options, studio.address, studio.node_id, sessions)
+        finally:
+            over.set()
+
+
+def work(
+    address: str, label: str, held: threading.Event, over: threading.Event, sessions: dict[str, str]
+) -> None:
+    """One application: turns of 120 tokens in a session whose window is 128."""
+    with Client(address) as client:
+        text = client.text("tiny")
+        restored = label == "review"
+        while not over.is_set():
+            with client.create_session(
+                "tiny",
+                client_label=label,
+                window_tokens=128,
+                kv_strategy="restored" if restored else "sink_window",
+            ) as session:
+                sessions[label] = session.session_id
+                for _turn in range(13):
+                    session.append(text.encode(PROMPTS[label]))
+                    try:
+                        session.generate(max_tokens=120).collect()
+                    except KakeyaError as error:
+                        print(f"{label}: {error}", file=sys.stderr)
+                        return
+                    if over.wait(0.4):
+                        return
+                # A session that is being photographed stays.
+                if held.is_set() and label == "notes":
+                    over.wait()
+
+
+def picture(
+    options: argparse.Namespace, address: str, node_id: str, sessions: dict[str, str]
+) -> None:
+    """Starts `fleet dashboard` and photographs its pages."""
+    fleet = Path(sys.executable).parent / "fleet"
+    board = subprocess.Popen(
+        [fleet, "dashboard", "--json", "--no-open", "--node", address],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url = json.loads(board.stdout.readline())["url"] if board.stdout else ""
+        for theme in options.themes:
+            suffix = "" if theme == "dark" else "-light"
+            views = {
+                f"fleet{suffix}": "",
+                f"session{suffix}": f"session/{node_id}/{sessions['notes']}",
+                f"plan{suffix}": "plan",
+            }
+            words = [f"{name}={view}" for name, view in views.items()]
+            subprocess.run(
+                ["node", PICTURE, url, options.folder, *words, "--theme", theme], check=True
+            )
+    finally:
+        board.terminate()
+        board.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""What a drafter and f_theta are trained on: blocks of the verifier's own text, and its K/V."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from kakeya_fleet.engine.backends.torch_backend.projection import Projection
+from scripts.train.drafter_model import Drafter
+from scripts.train.restored_forward import Eviction, restore, run_verifier
+
+MOST_WRITTEN = 288
+"""Blocks begin within so many of the verifier's tokens: later on greedy text runs in circles."""
+SHORT_CONTEXT_SHARE = 0.15
+"""Rows whose oldest context vectors are missing, as after a drafter was restarted."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Where blocks begin in the rows of a batch."""
+
+    anchors: torch.Tensor
+    """Positions of the last committed tokens, [rows, blocks]."""
+    starts: torch.Tensor
+    """The first position with a context vector, [rows]."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A verifier's full-attention forward over rows that it has written."""
+
+    taps: torch.Tensor
+    """The tapped layers' outputs, concatenated, [rows, n, taps * hidden], bfloat16."""
+    hidden: torch.Tensor
+    """Normed last hidden states [rows, n, hidden], bfloat16."""
+
+
+@torch.no_grad()
+def read_written(model: PreTrainedModel, tokens: torch.Tensor, taps: tuple[int, ...]) -> Written:
+    """`tokens` [rows, n], read by the verifier."""
+    seen = run_verifier(model, tokens, taps)
+    return Written(seen.taps.to(torch.bfloat16), seen.hidden.to(torch.bfloat16))
+
+
+@dataclass(frozen=True)
+class DraftFigures:
+    """What a batch of blocks measured."""
+
+    loss: torch.Tensor
+    """Nats a guess: half against the verifier's token, half against its probabilities."""
+    accepted: float
+    """Tokens a verify forward commits: 1 + the guesses before the first wrong one, mean."""
+    first: float
+    """The share of first guesses that are right."""
+
+
+@dataclass(frozen=True)
+class RestoreFigures:
+    """What a batch of restored rows measured."""
+
+    loss: torch.Tensor
+    key_error: torch.Tensor
+    """Squared error over squared norm of evicted keys, a layer."""
+    value_error: torch.Tensor
+    gap: torch.Tensor
+    """KL divergence of the logits from full attention's in nats, mean over positions."""
+    agreement: float
+    """Share of positions past the window with full attention's likeliest token."""
+    answers: float
+    """The same of the positions that answer a question; NaN where there are none."""
+
+
+def draw_blocks(
+    generator: torch.Generator, prompts: torch.Tensor, length: int, size: int, count: int
+) -> Blocks:
+    """`count` anchors a row among the verifier's own tokens, blocks of `size` whole."""
+    rows = len(prompts)
+    first = (prompts - 1).clamp(min=1)
+    room = (length - size - first).clamp(min=1, max=MOST_WRITTEN)
+    draws = torch.rand(rows, count, generator=generator)
+    anchors = first[:, None] + (draws * room[:, None]).long()
+    cut = torch.rand(rows, generator=generator) < SHORT_CONTEXT_SHARE
+    oldest = anchors.amin(dim=1).float()
+    starts = (torch.rand(rows, generator=generator) * oldest).long()
+    return Blocks(anchors, torch.where(cut, starts, torch.zeros_like(starts)))
+
+
+def draft_loss(
+    model: PreTrainedModel,
+    drafter: Drafter,
+    tokens: torch.Tensor,
+    seen: Written,
+    blocks: Blocks,
+    *,
+    size: int,
+    late_weight: float,
+) -> DraftFigures:
+    """The loss of blocks of `size` in rows [rows, n] that the verifier has written.
+
+    `seen` is the verifier's forward over them. A block's k-th guess weighs
+    exp(-(k - 1) / late_weight): late ones are seldom reached.
+    """
+    shape = drafter.shape
+    index = blocks.anchors[:, :, None] + torch.arange(size, device=tokens.device)
+    rows = torch.arange(len(tokens), device=tokens.device)[:, None, None]
+    labels = tokens[rows, index[:, :, 1:]]
+    fed = torch.full_like(index, shape.mask_token)
+    fed[:, :, 0] = tokens[rows[:, :, 0], blocks.anchors]
+    hidden = drafter(
+        model.model.embed_tokens(fed), drafter.encode(seen.taps), blocks.anchors, blocks.starts
+    )
+    logits = model.lm_head(hidden[:, :, 1:]).float()
+    with torch.no_grad():
+        wanted = model.lm_head(seen.hidden[rows, index[:, :, :-1]]).float().softmax(-1)
+    weights = torch.exp(-torch.arange(size - 1, device=tokens.device) / late_weight)
+    logs = logits.log_softmax(-1)
+    hard = -logs.gather(-1, labels[..., None])[..., 0]
+    soft = -(wanted * logs).sum(-1)
+    loss = ((hard + soft) / 2 * weights).sum(-1).mean() / weights.sum()
+    right = (logits.argmax(-1) == labels).float()
+    first = right[:, :, 0].mean().item()
+    return DraftFigures(loss, 1.0 + right.cumprod(-1).sum(-1).mean().item(), first)
+
+
+def restore_loss(
+    model: PreTrainedModel,
+    drafter: Drafter,
+    projection: Projection,
+    tokens: torch.Tensor,
+    answers: torch.Tensor,
+    *,
+    sink: int,
+    window: int,
+    gap_weight: float,
+) -> RestoreFigures:
+    """Error of restored K/V, and with `gap_weight` > 0 the logit gap on the verifier's own path.
+
+    `answers` [rows, n] marks the positions whose next token answers a question: they weigh as
+    much as all others together. The path is the verifier's own in that the context vectors are of
+    a forward that itself saw restored K/V, as they will be when it serves.
+    """
+    taps = drafter.shape.taps
+    with torch.no_grad():
+        full = run_verifier(model, tokens, taps)
+    source = full.taps
+    if gap_weight:
+        with torch.no_grad():
+            first = restore(projection, drafter.encode(source), drafter)
+            source = run_verifier(model, tokens, taps, Eviction(sink, window, first)).taps
+    restored = restore(projection, drafter.encode(source), drafter)
+    key_error, value_error = errors(restored, full.keys_values)
+    loss = key_error.mean() + value_error.mean()
+    nothing = torch.zeros(())
+    if not gap_weight:
+        return RestoreFigures(loss, key_error.detach(), value_error.detach(), nothing, 0.0, 0.0)
+    own = run_verifier(model, tokens, taps, Eviction(sink, window, restored))
+    late = torch.arange(tokens.shape[1], device=tokens.device) >= sink + window
+    found = model.lm_head(own.hidden[:, late]).float().log_softmax(-1)
+    with torch.no_grad():
+        wanted = model.lm_head(full.hidden[:, late]).float().log_softmax(-1)
+    each = (wanted.exp() * (wanted - found)).sum(-1)
+    asked = answers[:, late]
+    gap = each.mean()
+    answer_gap = each[asked].mean() if asked.any() else nothing
+    same = (found.argmax(-1) == wanted.argmax(-1)).float()
+    return RestoreFigures(
+        loss + gap_weight * (gap + answer_gap),
+        key_error.detach(),
+        value_error.detach(),
+        gap.detach(),
+        same.mean().item(),
+        same[asked].mean().item(),
+    )
+
+
+def errors(
+    restored: list[tuple[torch.Tensor, torch.Tensor]],
+    exact: list[tuple[torch.Tensor, torch.Tensor]],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Squared error over squared norm of keys and of values, [layers] each."""
+    found = []
+    for part in (0, 1):
+        pairs = [
+            (mine[part].float(), its[part].float())
+            for mine, its in zip(restored, exact, strict=True)
+        ]
+        found.append(torch.stack([functional.mse_loss(a, b) / b.square().mean() for a, b in pairs]))
+    return found[0], found[1]

@@ -1,0 +1,1 @@
+"""Files that are written from others: stubs, references, figures, monitoring."""

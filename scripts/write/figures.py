@@ -1,0 +1,76 @@
+"""Holds README.md's and docs/figures.md's numbers to the reports in benchmarks/.
+
+    python -m scripts.write.figures            says what differs, and which numbers have no report
+    python -m scripts.write.figures --write    writes the reports' numbers into the documents
+
+`figures_prose` declares stretches of text with places for numbers, `figures_tables` whole
+tables; each names its report and how its numbers come of it. A number of these documents
+that stands in neither, and is no setting or name of `NO_FIGURES`, has no report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+
+from scripts.write.figures_prose import SAID
+from scripts.write.figures_register import (
+    FIGURES,
+    README,
+    ROOT,
+    Declared,
+    FigureDiffers,
+    unreported,
+)
+from scripts.write.figures_settings import SETTINGS
+from scripts.write.figures_tables import TABLES
+
+DECLARED: Sequence[Declared] = (*SAID, *TABLES)
+
+
+def write(declared: Sequence[Declared]) -> None:
+    """Writes every number into its document."""
+    for document in (README, FIGURES):
+        path = ROOT / document
+        text = path.read_text()
+        for each in declared:
+            if each.document == document:
+                text = each.written(text)
+        path.write_text(text)
+
+
+def faults(declared: Sequence[Declared]) -> Iterator[str]:
+    """What differs, and what has no report."""
+    for document in (README, FIGURES):
+        text = (ROOT / document).read_text()
+        own = [each for each in declared if each.document == document]
+        wrong = []
+        for each in own:
+            try:
+                each.check(text)
+            except FigureDiffers as error:
+                wrong.append(each)
+                yield str(error)
+        kept = [each for each in own if each not in wrong]
+        missing = unreported(document, text, kept, SETTINGS[document])
+        yield from (f"{document}: no report: {words}" for words in missing)
+
+
+def main() -> None:
+    """Checks or writes."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="the reports' numbers")
+    arguments = parser.parse_args()
+    declared = DECLARED
+    if arguments.write:
+        write(declared)
+    found = list(faults(declared))
+    print("\n".join(found) or f"{len(declared)} stretches and tables are what the reports say")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
