@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.support import linked_pairs
+
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_agents() -> Iterator[None]:
@@ -71,24 +73,6 @@ def _load(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def hashing() -> ModuleType:
-    """A verifier without weights and the stream that it must produce."""
-    return _load("hash_verifier")
-
-
-@pytest.fixture(scope="session")
-def sources() -> ModuleType:
-    """Draft sources of every character, and runners of a verifier's steps."""
-    return _load("draft_sources")
-
-
-@pytest.fixture(scope="session")
-def streams() -> ModuleType:
-    """Runs generations and checks the shape of what they yield."""
-    return _load("streams")
-
-
-@pytest.fixture(scope="session")
 def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes the folder of a random DFlash drafter: (target_folder, name, seed=0, **config)."""
     made: dict[str, Path] = {}
@@ -107,37 +91,7 @@ def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
 
 
 @pytest.fixture(scope="session")
-def evicted_stores() -> ModuleType:
-    """A naive evicted store, and deposits and queries for any other."""
-    return _load("evicted_stores")
-
-
-@pytest.fixture(scope="session")
-def fetched_sources() -> ModuleType:
-    """Evicted stores that attend here to what another store of this process keeps."""
-    return _load("fetched_sources")
-
-
-@pytest.fixture(scope="session")
-def caches() -> ModuleType:
-    """Restored caches, and stores that are lost at a chosen call."""
-    return _load("restored_caches")
-
-
-@pytest.fixture(scope="session")
-def road_pairs() -> ModuleType:
-    """Pairs of roads in one process, and what they leave behind."""
-    return _module("road_pairs", Path(__file__).parent / "node_data")
-
-
-@pytest.fixture(scope="session")
-def linked_pairs() -> ModuleType:
-    """Both ends of tensor links in one process, over sockets or queues."""
-    return _module("linked_pairs", Path(__file__).parent)
-
-
-@pytest.fixture(scope="session")
-def linked_pair(linked_pairs: ModuleType) -> Callable[..., object]:
+def linked_pair() -> Callable[..., object]:
     """`async with linked_pair("grpc") as (caller, served)`."""
     made: Callable[..., object] = linked_pairs.linked_pair
     return made

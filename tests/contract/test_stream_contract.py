@@ -18,6 +18,9 @@ from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.speculation.generation import generate
 from kakeya_fleet.engine.speculation.roster import Roster
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
+from tests.support import streams
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(320)]
 """Twenty times the sink and window of the suite's `sink_window`."""
@@ -35,7 +38,7 @@ CASES = [
 
 
 @pytest.fixture(scope="module", params=[*sorted(BACKENDS), "hash"])
-def any_verifier(request, random_checkpoint, hashing):
+def any_verifier(request, random_checkpoint):
     """Each back end with a small random model, and the one made for tests."""
     if request.param == "hash":
         return hashing.HashVerifier()
@@ -90,7 +93,7 @@ def read(any_verifier, spec):
     [("ngram", (4,)), ("perfect", (1, 4, 15)), ("adversarial", (4, 15)), ("chaotic", (1, 15))],
 )
 async def test_no_proposer_and_no_block_size_changes_the_stream(
-    name, block_sizes, any_verifier, read, sampling, alone, sources, streams
+    name, block_sizes, any_verifier, read, sampling, alone
 ):
     text, vocabulary = [*PROMPT, *alone], any_verifier.info.vocabulary_size
     for block_size in block_sizes:
@@ -135,9 +138,7 @@ def test_at_once_is_token_by_token(any_verifier, spec, sampling, alone):
     assert session.verify(alone[:15], sampling, limit=16).committed == tuple(alone[:16])
 
 
-async def test_eight_interleaved_sessions_are_eight_sessions_alone(
-    any_verifier, spec, sampling, sources, streams
-):
+async def test_eight_interleaved_sessions_are_eight_sessions_alone(any_verifier, spec, sampling):
     prompts = [random.Random(seed).choices(range(48), k=40 + 7 * seed) for seed in range(8)]
     runner = sources.ThreadRunner()
 
@@ -154,7 +155,7 @@ async def test_eight_interleaved_sessions_are_eight_sessions_alone(
 
 @pytest.mark.parametrize("ticks", [1, 30, 55, 70])
 async def test_a_cancelled_generation_continues_as_if_it_had_not_been(
-    ticks, any_verifier, spec, sampling, alone, sources, streams
+    ticks, any_verifier, spec, sampling, alone
 ):
     session = opened(any_verifier, spec)
     source = sources.OracleSource([*PROMPT, *alone], any_verifier.info.vocabulary_size)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import scripted_node as scripted
+
 if TYPE_CHECKING:
-    from scripted_node import ScriptedNode
+    from tests.support.scripted_node import ScriptedNode
 
 
 def _module(name: str) -> ModuleType:
@@ -29,14 +31,8 @@ def _module(name: str) -> ModuleType:
     return sys.modules[name]
 
 
-@pytest.fixture(scope="session")
-def scripted() -> ModuleType:
-    """The module of scripted nodes."""
-    return _module("scripted_node")
-
-
 @pytest.fixture
-async def node(scripted: ModuleType) -> AsyncIterator[ScriptedNode]:
+async def node() -> AsyncIterator[ScriptedNode]:
     """A node on the test's own event loop."""
     made = scripted.ScriptedNode()
     await made.start()
@@ -45,7 +41,7 @@ async def node(scripted: ModuleType) -> AsyncIterator[ScriptedNode]:
 
 
 @pytest.fixture
-async def other_node(scripted: ModuleType) -> AsyncIterator[ScriptedNode]:
+async def other_node() -> AsyncIterator[ScriptedNode]:
     """A second node on the test's own event loop."""
     made = scripted.ScriptedNode()
     await made.start()
@@ -54,7 +50,7 @@ async def other_node(scripted: ModuleType) -> AsyncIterator[ScriptedNode]:
 
 
 @pytest.fixture
-def threaded_node(scripted: ModuleType) -> Iterator[ScriptedNode]:
+def threaded_node() -> Iterator[ScriptedNode]:
     """A node on an event loop of its own thread, for tests that block."""
     loop = asyncio.new_event_loop()
     # Loops of one process wake for each other's gRPC events; one of them finds nothing.
@@ -71,6 +67,6 @@ def threaded_node(scripted: ModuleType) -> Iterator[ScriptedNode]:
 
 
 @pytest.fixture
-def token_at(scripted: ModuleType) -> object:
+def token_at() -> object:
     """The scripted model: position to id."""
     return scripted.next_token
