@@ -9,7 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # Where `fleet dashboard` looks for its files in an installed package.
-PLACE = "node/cli/dashboard_files"
+PLACE = "kakeya_fleet/node/cli/fleet/dashboard_files"
 PARTS = ("page", "server")
 LEFT_OUT = "KAKEYA_WHEEL_WITHOUT_DASHBOARD"
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from tests.support import linked_pairs
+from tests.warm.starting import WarmStarts
 
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_agents() -> Iterator[None]:
     """Agents of a `LocalFleet` start as copies of a process that has imported the libraries."""
-    warm = _module("starting", Path(__file__).parent / "warm").WarmStarts()
+    warm = WarmStarts()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kakeya_fleet.node.agent_process.start_process", warm.start)
+        patched.setattr("scripts.support.agent_process.start_process", warm.start)
         yield
     warm.close()
 
@@ -49,27 +47,10 @@ def _save(
     folder: Path, architecture: str, seed: int, shards: bool, config: dict[str, object]
 ) -> Path:
     # Most rooms' tests load no model: what it imports takes seconds.
-    families = _module("tiny_families", Path(__file__).parents[1] / "scripts")
-    families.save_random_checkpoint(folder, architecture, seed=seed, shards=shards, **config)
+    from scripts.train import tiny_families  # noqa: PLC0415
+
+    tiny_families.save_random_checkpoint(folder, architecture, seed=seed, shards=shards, **config)
     return folder
-
-
-def _module(name: str, folder: Path) -> ModuleType:
-    """A module that cannot be imported by name: tests and scripts are no packages."""
-    full_name = f"{folder.name}_room_{name}"
-    if full_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(full_name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full_name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[full_name]
-
-
-def _load(name: str) -> ModuleType:
-    """A module beside the engine's tests."""
-    return _module(name, Path(__file__).parent / "engine")
 
 
 @pytest.fixture(scope="session")
@@ -82,9 +63,10 @@ def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
     ) -> Path:
         key = repr((target_folder, name, seed, sorted(config.items(), key=str)))
         if key not in made:
-            scripts = _module("tiny_dflash", Path(__file__).parents[1] / "scripts")
+            from scripts.train import tiny_dflash  # noqa: PLC0415
+
             folder = tmp_path_factory.mktemp("drafter") / name
-            made[key] = scripts.write_random_dflash(folder, target_folder, seed, **config)
+            made[key] = tiny_dflash.write_random_dflash(folder, target_folder, seed, **config)
         return made[key]
 
     return make

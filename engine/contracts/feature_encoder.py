@@ -13,8 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureSpec
-from kakeya_fleet.engine.contracts.verifier import Features
+from kakeya_fleet.engine.contracts.features import ContextVectors, Features, FeatureSpec
 
 # Rows of every product. The kernel that multiplies depends on the shape, and a row's
 # rounding on the kernel: with one shape a row's bits are its own. A block commits two

@@ -15,7 +15,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.engine.contracts.verifier import Features
+Features = NDArray[np.float32]
+"""[n, taps, hidden size]: hidden states of n positions, as a verifier's forward tapped them."""
 
 ContextVectors = NDArray[np.float32]
 """[n, width], one row a position."""

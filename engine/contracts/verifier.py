@@ -11,20 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.cache import CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.features import Features
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
 
-if TYPE_CHECKING:
-    from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-    from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
-
 Logits = NDArray[np.float32]
-Features = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

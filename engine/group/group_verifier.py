@@ -22,9 +22,8 @@ from kakeya_fleet.engine.group.fields import (
     section,
     sections,
 )
-from kakeya_fleet.engine.group.group_cache import GroupCache
 from kakeya_fleet.engine.group.messages import FloatArray, Message
-from kakeya_fleet.engine.group.mirror import Mirror
+from kakeya_fleet.engine.group.mirror import GroupCache, Mirror
 from kakeya_fleet.engine.group.mirrored_pool import MirroredPool
 from kakeya_fleet.engine.group.values import check_kind, info_from_header, spec_to_header
 

@@ -363,7 +363,7 @@ class SlabCache(ABC, Generic[AnyStore]):
     def _place_of_update(
         self, layer: int, keys: tuple[int, ...], values: tuple[int, ...]
     ) -> tuple[AnyStore, int]:
-        """The place of keys and values of these shapes; see `engine.contracts.cache.LayeredCache.update`."""
+        """The place of these keys and values; see `engine.contracts.cache.LayeredCache.update`."""
         store, index = self._place(layer)
         count = keys[1]
         shape = (store.group.shape.kv_heads, count, store.group.shape.head_dim)

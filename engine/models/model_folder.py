@@ -21,7 +21,7 @@ __all__ = [
     "weights_digest",
 ]
 
-_SHIPPED_FOLDER = Path(__file__).parent / "shipped"
+_SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 SHIPPED = {name: _SHIPPED_FOLDER / name for name in ("tiny", "tiny-dflash")}
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 TOKENIZER_PATTERNS = (

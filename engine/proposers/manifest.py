@@ -15,7 +15,7 @@ MANIFEST = "training.json"
 
 @dataclass(frozen=True, slots=True)
 class TrainedTarget:
-    """The verifier's name, and its digests as `engine.models.digests` makes them, each empty if not said.
+    """The verifier's name, and its digests (`engine.models.digests`), each empty if not said.
 
     `model_id` is what `engine.models.model_folder.resolve` takes.
     """

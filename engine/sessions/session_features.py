@@ -6,8 +6,12 @@ import threading
 
 import numpy as np
 
-from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder, FeatureSpec
-from kakeya_fleet.engine.contracts.verifier import Features
+from kakeya_fleet.engine.contracts.features import (
+    ContextVectors,
+    FeatureEncoder,
+    Features,
+    FeatureSpec,
+)
 from kakeya_fleet.engine.sessions.feature_window import DEFAULT_POSITIONS, FeatureWindow
 
 # Hidden states that wait for a reader at most: together they are encoded at a fraction

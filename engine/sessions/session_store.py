@@ -230,7 +230,7 @@ class SessionStore:
             return record if record is not None and not record.session.end_reason else None
 
     def renew(self, session_id: str, evicted: EvictedStore | None = None) -> None:
-        """Begins a session's cache anew over `evicted`: see `engine.sessions.session.Session.renew`.
+        """Begins a session's cache anew over `evicted`: see `Session.renew`.
 
         Belongs in the verifier's thread. When this raises, `evicted` is released.
         """

@@ -23,7 +23,7 @@ from typing import Any
 
 from scripts.bench.machine import command, machine, write_report
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MEASURE = ROOT / "dashboard" / "bench" / "measure.mjs"
 PATIENCE_SECONDS = 600.0
 GOALS = {

@@ -30,9 +30,9 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import resolve
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.verifiers.recomputing import RecomputingVerifier
 from scripts.bench.machine import command, decile_ratio, machine, step_summary, write_report
 from scripts.bench.process_memory import PEAK_IS, PeakMemory, allocation_peak
+from scripts.support.recomputing import RecomputingVerifier
 
 CACHED, RECOMPUTED = "kv_cache", "no_kv_cache"
 FLAT = 1.1

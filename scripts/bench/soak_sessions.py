@@ -31,10 +31,10 @@ from pathlib import Path
 import psutil
 
 from kakeya import AsyncClient, KakeyaError, NodeSample
-from kakeya_fleet.node.agent_process import LocalFleet
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.soak_agent import PROBE_TOKENS, Application, Habits, differing, probe
 from scripts.bench.soak_tally import Tally, totals
+from scripts.support.agent_process import LocalFleet
 
 SERVED = ["verifier=tiny", "proposer=tiny-dflash", "archive=256MiB"]
 MODEL = "tiny"
@@ -44,7 +44,7 @@ TEXT_OF = argparse
 
 def commit() -> str | None:
     """The software's, with a plus sign when files differ from it; None without git."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     said = subprocess.run(
         ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=12"],
         capture_output=True,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kakeya import AsyncClient
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 READER = ROOT / "sdks" / "typescript" / "scripts" / "stream_rate.mjs"
 BLOCK_SIZES = (1, 4, 16)
 GOAL_TOKENS_PER_SECOND = 5_000

@@ -18,13 +18,14 @@ import click
 from kakeya_fleet.node.cli.join.command import command as join
 from kakeya_fleet.node.config.config import ENVIRONMENT_PREFIX, Config, described
 
-ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "node" / "config.py"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "node" / "config" / "config.py"
 PAGE = ROOT / "docs" / "configuration.md"
 INTRODUCTION = """\
 # Configuration
 
-Every key of a node, made from `node/config/config.py` by `python -m scripts.write.configuration_reference`.
+Every key of a node, made from `node/config/config.py` by
+`python -m scripts.write.configuration_reference`.
 A key is set in the TOML file, by a variable of the environment, or by a flag of `fleet join`; later
 ones win: default, file, variable, flag. The file is `--config FILE`, else `KAKEYA_CONFIG`, else
 `$XDG_CONFIG_HOME/kakeya/config.toml` where there is one. A key that is not known is an error that

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 Report = Mapping[str, Any]
 README, FIGURES = "README.md", "docs/figures.md"
 PLACE = "{}"

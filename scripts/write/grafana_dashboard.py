@@ -14,7 +14,7 @@ from typing import Any
 
 from scripts.write.grafana_panels import ROWS, Panel, Query
 
-FILE = Path(__file__).parents[1] / "monitoring" / "grafana.json"
+FILE = Path(__file__).parents[2] / "monitoring" / "grafana.json"
 SELECTION = '{fleet=~"$fleet", node=~"$node"}'
 LOOK_BACK = "$__rate_interval"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}

@@ -14,7 +14,7 @@ from kakeya import (
 )
 from kakeya_fleet.node.cli.answers.answer import Answer, Question, digest_of
 from kakeya_fleet.node.cli.answers.comparison import Comparison, compare
-from kakeya_fleet.node.cli.remedies import with_remedy
+from kakeya_fleet.node.cli.shell.remedies import with_remedy
 
 NUMBERS = SpeculationStatistics(0, 0, 0, 1, 1.0, 0.0, 0.0, (), None, 0, 0, "", "")
 DONE = GenerationDone(StopReason.MAX_TOKENS, 3, 4, Timings(0, 0, 0, 1), NUMBERS, (), 0)

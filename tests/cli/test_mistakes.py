@@ -275,7 +275,7 @@ def test_ctrl_c_is_answered_at_once_though_nobody_reads_the_pipe():
     """The loop is blocked in a write; only the last resort can answer."""
     program = (
         "import sys, asyncio\n"
-        "from kakeya_fleet.node.cli.asking.connection import run_interruptible\n"
+        "from kakeya_fleet.node.cli.asking.interruption import run_interruptible\n"
         "async def work():\n"
         "    print('begun', file=sys.stderr, flush=True)\n"
         "    while True: sys.stdout.write('x' * 65536)\n"

@@ -1,4 +1,4 @@
-from kakeya_fleet.node.cli.remedies import with_remedy
+from kakeya_fleet.node.cli.shell.remedies import with_remedy
 
 
 def test_a_message_that_says_its_remedy_gets_no_second_one():

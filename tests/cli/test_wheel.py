@@ -36,6 +36,10 @@ def build(root, folder, **environment):
     )
 
 
+def files_of(site):
+    return site / "kakeya_fleet" / "node" / "cli" / "fleet" / "dashboard_files"
+
+
 @built
 def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path):
     done = build(ROOT, tmp_path)
@@ -44,10 +48,14 @@ def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path)
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as files:
         files.extractall(site)
+    landed = {folder.name for folder in site.iterdir() if folder.suffix != ".dist-info"}
+    assert landed == {"kakeya_fleet"}
     for shipped in ("tiny", "tiny-dflash"):
-        assert (site / "engine" / "shipped" / shipped / "model.safetensors").is_file()
+        assert (
+            site / "kakeya_fleet" / "engine" / "shipped" / shipped / "model.safetensors"
+        ).is_file()
     for part in ("page", "server"):
-        licenses = (site / "node" / "cli" / "dashboard_files" / part / "LICENSES.md").read_text()
+        licenses = (files_of(site) / part / "LICENSES.md").read_text()
         assert "Permission is hereby granted" in licenses or "Apache License" in licenses
     process = subprocess.Popen(
         [
@@ -68,7 +76,7 @@ def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path)
     try:
         ready = json.loads(process.stdout.readline())
         (child,) = psutil.Process(process.pid).children()
-        assert str(site / "node" / "cli" / "dashboard_files") in " ".join(child.cmdline())
+        assert str(files_of(site)) in " ".join(child.cmdline())
         with urllib.request.urlopen(ready["url"], timeout=10) as answer:
             assert b"Kakeya" in answer.read()
     finally:
@@ -78,9 +86,8 @@ def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path)
 
 def test_a_wheel_without_the_dashboard_is_refused_unless_it_is_asked_for(tmp_path):
     checkout = tmp_path / "checkout"
-    for package in ("fleet", "node", "engine"):
-        (checkout / package).mkdir(parents=True)
-        (checkout / package / "__init__.py").touch()
+    (checkout / "kakeya_fleet").mkdir(parents=True)
+    (checkout / "kakeya_fleet" / "__init__.py").touch()
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, checkout)
     refused = build(checkout, tmp_path)

@@ -37,7 +37,7 @@ from kakeya_fleet.node.roles.archive.next_range import RangePart
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
-from tests.support import evicted_stores
+from tests.support import evicted_stores, fetched_sources
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 BUDGET_BYTES = 12 << 20
@@ -136,8 +136,7 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
         mlx_pool = groups.mlx_pool(BUDGET_BYTES)
         return lambda shape: module.MlxEvictedStore(shape, ARCHIVE, mlx_pool)
     if request.param == "fetched":
-        stores = request.getfixturevalue("fetched_sources")
-        return stores.FetchedStores(torch_pool(BUDGET_BYTES)).make
+        return fetched_sources.FetchedStores(torch_pool(BUDGET_BYTES)).make
     pool = torch_pool(BUDGET_BYTES)
     return lambda shape: TorchEvictedStore(shape, ARCHIVE, pool)
 

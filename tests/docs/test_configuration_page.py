@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import click
 import pytest
@@ -15,6 +12,7 @@ import pytest
 from kakeya_fleet.node.cli.join.command import command as join
 from kakeya_fleet.node.config.config import Config, build
 from kakeya_fleet.node.errors import BadConfig
+from scripts.write import configuration_reference
 
 ROOT = Path(__file__).parents[2]
 KEYS = [field.name for field in dataclasses.fields(Config)]
@@ -41,32 +39,25 @@ def no_file_of_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    sys.path.insert(0, str(ROOT))
-    try:
-        return import_module("scripts.write.configuration_reference")
-    finally:
-        sys.path.remove(str(ROOT))
-
-
-def test_the_page_is_what_the_code_says(script, docs):
+def test_the_page_is_what_the_code_says(docs):
     page = (docs / "configuration.md").read_text("utf-8")
-    assert page == script.page(), "run python -m scripts.write.configuration_reference"
+    assert page == configuration_reference.page(), (
+        "run python -m scripts.write.configuration_reference"
+    )
 
 
-def test_every_key_is_there_with_its_meaning(script, docs):
+def test_every_key_is_there_with_its_meaning(docs):
     page = (docs / "configuration.md").read_text("utf-8")
-    assert set(script.meanings()) == set(KEYS)
+    assert set(configuration_reference.meanings()) == set(KEYS)
     rows = re.findall(r"^\| `(\w+)` \|.*\| `(KAKEYA_\w+)` \| (.+) \|$", page, re.MULTILINE)
     assert [key for key, _, _ in rows] == KEYS
     assert all(variable == f"KAKEYA_{key.upper()}" for key, variable, _ in rows)
 
 
-def test_every_option_but_two_is_a_key(script):
+def test_every_option_but_two_is_a_key():
     options = {option.name for option in join.params if isinstance(option, click.Option)}
-    with_key = options - script.WITHOUT_KEY
-    assert len(with_key) == len(script.flags()) == len(options) - 2
+    with_key = options - configuration_reference.WITHOUT_KEY
+    assert len(with_key) == len(configuration_reference.flags()) == len(options) - 2
     assert "--config and --json" in str(join.epilog)
 
 

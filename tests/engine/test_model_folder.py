@@ -12,6 +12,7 @@ from threading import Thread
 
 import pytest
 
+from kakeya_fleet import engine
 from kakeya_fleet.engine.errors import ModelNotFound, WeightsMismatch
 from kakeya_fleet.engine.models.digests import weight_files
 from kakeya_fleet.engine.models.model_folder import (
@@ -148,7 +149,7 @@ def test_names_of_nothing(spec: str) -> None:
 
 
 def test_the_shipped_model_is_packaged_with_the_engine() -> None:
-    assert SHIPPED["tiny"].is_relative_to(Path(sys.modules["engine"].__path__[0]))
+    assert SHIPPED["tiny"].is_relative_to(Path(engine.__path__[0]))
 
 
 def test_offline_and_not_cached(tmp_path: Path) -> None:

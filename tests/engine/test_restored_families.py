@@ -16,7 +16,7 @@ from kakeya_fleet.engine.errors import BadParameters, KvStrategyUnsupported
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.verifiers.recomputing import RecomputingVerifier
+from scripts.support.recomputing import RecomputingVerifier
 from tests.support import restored_caches as caches
 
 # Besides Mistral's, where no layer sees all of the history.

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.metrics.tallied_histogram import TalliedHistogram
+from scripts.write import grafana_dashboard
 
 # A metric, and all that a selector in braces behind it says.
 _METRIC = re.compile(r"\b(kakeya_[a-z0-9_]+)(?:\{([^}]*)\})?")
@@ -98,9 +96,4 @@ def mistakes(family_of):
 @pytest.fixture(scope="session")
 def written_dashboard() -> str:
     """The dashboard as its script writes it now."""
-    root = Path(__file__).parents[2]
-    sys.path.insert(0, str(root))
-    try:
-        return importlib.import_module("scripts.write.grafana_dashboard").text()
-    finally:
-        sys.path.remove(str(root))
+    return grafana_dashboard.text()

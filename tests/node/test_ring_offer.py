@@ -6,6 +6,7 @@ import pytest
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.rules import check_card
+from kakeya_fleet.node.app import running_node
 from kakeya_fleet.node.links.roads.ring_probe import RingProbe
 
 
@@ -19,7 +20,7 @@ def trials(monkeypatch):
         return found["reason"]
 
     monkeypatch.setattr(RingProbe, "run", run)
-    monkeypatch.setattr(node.running_node, "PROBE_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(running_node, "PROBE_AFTER_SECONDS", 0.0)
     return found
 
 

@@ -8,44 +8,27 @@ runtime      one verifier node of the module with a stub, and calls on it
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import pytest_asyncio
 
-from tests.support import calls, evicted_stores
+from tests.support import calls, evicted_stores, range_nodes
+from tests.support import checkpoint as random_model
 from tests.support import neighbourhood as nodes
-
-
-def _load(name: str) -> ModuleType:
-    full_name = f"node_data_room_{name}"
-    if full_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            full_name, Path(__file__).with_name(f"{name}.py")
-        )
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full_name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[full_name]
 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in the hub's format: 96 ids, 4,096 positions, random weights."""
-    folder: Path = _load("checkpoint").make(tmp_path_factory.mktemp("models") / "random")
-    return folder
+    return random_model.make(tmp_path_factory.mktemp("models") / "random")
 
 
 @pytest.fixture
 def nodes_of_ranges() -> Iterator[object]:
     """Archives with a small chunk that share sessions; see `range_nodes.Nodes`."""
-    nodes = _load("range_nodes").Nodes(evicted_stores.small_shape(), evicted_stores)
+    nodes = range_nodes.Nodes(evicted_stores.small_shape(), evicted_stores)
     yield nodes
     nodes.close()
 
@@ -53,8 +36,7 @@ def nodes_of_ranges() -> Iterator[object]:
 @pytest.fixture(scope="session")
 def long_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same model with 40,960 positions, 256 bytes of keys and values each."""
-    folder: Path = _load("checkpoint").make(tmp_path_factory.mktemp("models") / "long", 40_960)
-    return folder
+    return random_model.make(tmp_path_factory.mktemp("models") / "long", 40_960)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

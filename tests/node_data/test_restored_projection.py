@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import AsyncIterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +25,7 @@ from kakeya_fleet.engine.backends.torch_backend.projection import (
     save_projection,
 )
 from kakeya_fleet.engine.models.digests import weights_digest
+from scripts.train import tiny_dflash
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 
@@ -35,7 +34,6 @@ PROJECTION = placement_pb2.RESTORER_KIND_PROJECTION
 PROMPT = [(7 * index + index // 11) % 96 for index in range(160)]
 MAX_TOKENS = 40
 WIDTH, KV_HEADS, HEAD_DIM, LAYERS = 32, 1, 16, 2
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -63,13 +61,6 @@ def write_map(drafter: Path, verifier_digest: str, seed: int) -> None:
 @pytest.fixture(scope="module")
 def drafters(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One drafter with its map, one of the same name with another map, one for another verifier."""
-    path = Path(__file__).parents[2] / "scripts" / "tiny_dflash.py"
-    spec = spec_from_file_location("projection_tiny_dflash", path)
-    assert spec is not None
-    assert spec.loader is not None
-    tiny_dflash = module_from_spec(spec)
-    sys.modules[spec.name] = tiny_dflash
-    spec.loader.exec_module(tiny_dflash)
     root = tmp_path_factory.mktemp("drafters")
     digest = weights_digest(checkpoint)
     folders = {}

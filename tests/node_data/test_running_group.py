@@ -165,9 +165,8 @@ class Leader:
     """Another process that leads a group."""
 
     def __init__(self, hostfile: Path) -> None:
-        script = Path(__file__).with_name("group_leader.py")
         self.process = subprocess.Popen(
-            [sys.executable, str(script), str(hostfile), str(SILENCE)],
+            [sys.executable, "-m", "tests.support.group_leader", str(hostfile), str(SILENCE)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

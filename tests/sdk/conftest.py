@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support import scripted_node as scripted
-
-if TYPE_CHECKING:
-    from tests.support.scripted_node import ScriptedNode
-
-
-def _module(name: str) -> ModuleType:
-    """A module of this folder: tests are no packages."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+from tests.support.scripted_node import ScriptedNode
 
 
 @pytest.fixture

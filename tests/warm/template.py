@@ -56,8 +56,13 @@ def preload() -> None:
     """Imports what an agent and a small verifier need, and starts no thread by that."""
     import transformers.models.qwen3.modeling_qwen3  # noqa: F401, PLC0415
 
-    from kakeya_fleet.engine.backends import import_archives, import_backend, import_dflash  # noqa: PLC0415
+    from kakeya_fleet.engine.backends import (  # noqa: PLC0415
+        import_archives,
+        import_backend,
+        import_dflash,
+    )
     from kakeya_fleet.node.app import agent  # noqa: F401, PLC0415
+    from kakeya_fleet.node.cli.join import agent_view, command  # noqa: F401, PLC0415
     from kakeya_fleet.node.cli.shell import dispatch  # noqa: F401, PLC0415
 
     import_backend("torch")

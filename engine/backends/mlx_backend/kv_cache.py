@@ -22,9 +22,8 @@ from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentRule, Re
 from kakeya_fleet.engine.backends.mlx_backend.vector_ring import VectorRing
 from kakeya_fleet.engine.contracts.cache import CacheSpec, KvViews
 from kakeya_fleet.engine.contracts.evicted_store import Evicted, EvictedKeysValues, EvictedStore
-from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.features import FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
-from kakeya_fleet.engine.contracts.verifier import Features
 from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.kv.slot_views import seen_runs
 from kakeya_fleet.engine.kv.slot_writes import Write

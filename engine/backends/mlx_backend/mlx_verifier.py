@@ -23,10 +23,11 @@ from kakeya_fleet.engine.backends.mlx_backend.text_model import TextModel
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.features import Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.positions import WIDTH
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
-from kakeya_fleet.engine.contracts.verifier import Features, Feed, Logits, Output, VerifierInfo
+from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
 from kakeya_fleet.engine.errors import BadParameters, TokenOutOfVocabulary
 from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 from kakeya_fleet.engine.models.model_folder import ModelFolder

@@ -9,10 +9,9 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
+from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.kv_layout import VECTOR_BYTES
 from kakeya_fleet.engine.contracts.positions import Placement
-from kakeya_fleet.engine.contracts.verifier import Features
 from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
 

@@ -1,6 +1,7 @@
-"""One end of a ring of two, in a process that may be killed at any moment.
+r"""One end of a ring of two, in a process that may be killed at any moment.
 
-    python -m kakeya_fleet.engine.backends.mlx_ring.ring_child PARENT OUTGOING INCOMING SEGMENT HOSTFILE
+    python -m kakeya_fleet.engine.backends.mlx_ring.ring_child \
+        PARENT OUTGOING INCOMING SEGMENT HOSTFILE
 
 PARENT is the agent's process id, the others are file descriptors: a socket for each
 direction, the shared segment, MLX's hostfile. The environment has MLX_RANK and

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from kakeya_fleet.engine.contracts.verifier import Features
+from kakeya_fleet.engine.contracts.features import Features
 
 
 class TappedLayers:

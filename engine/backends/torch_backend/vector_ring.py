@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.group_store import Payload, TorchPool
-from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder
+from kakeya_fleet.engine.contracts.features import ContextVectors, FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.kv_layout import VECTOR_BYTES
 from kakeya_fleet.engine.contracts.positions import Placement
-from kakeya_fleet.engine.contracts.verifier import Features
 from kakeya_fleet.engine.memory.slab_pool import Slab
 
 

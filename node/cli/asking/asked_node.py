@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from kakeya import AsyncClient, KakeyaError, Liveness, NodeStatus
-from kakeya_fleet.node.cli.asking.connection import failure_of, run_interruptible
+from kakeya_fleet.node.cli.asking.failures import failure_of
+from kakeya_fleet.node.cli.asking.interruption import run_interruptible
 from kakeya_fleet.node.cli.asking.local_agents import LocalAgent, agents_here, starting_here
 from kakeya_fleet.node.cli.asking.node_names import ambiguous
 from kakeya_fleet.node.cli.shell.failure import CommandFailed

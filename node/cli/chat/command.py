@@ -64,7 +64,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     another that serves the same weights. Without a terminal on stdin, a line is a turn.
     """
     from kakeya_fleet.node.cli.asking.asked_node import asked_address
-    from kakeya_fleet.node.cli.asking.connection import told_as_failures
+    from kakeya_fleet.node.cli.asking.failures import told_as_failures
     from kakeya_fleet.node.cli.chat.loop import ChatOptions, chat
     from kakeya_fleet.node.cli.chat.screen import ChatScreen
     from kakeya_fleet.node.cli.chat.session import AnswerLimits

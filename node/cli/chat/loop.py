@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kakeya import Client, KakeyaError, Session, StopReason, Tokens
 from kakeya.text import TextCodec
-from kakeya_fleet.node.cli.asking.connection import failure_of
+from kakeya_fleet.node.cli.asking.failures import failure_of
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
 from kakeya_fleet.node.cli.asking.models import archive_node_of, verifier_of
 from kakeya_fleet.node.cli.asking.prefill import prefill_line

@@ -30,7 +30,7 @@ LOOK_SECONDS = 1.0
 # Where the built files are: beside this module in a wheel, in dashboard/ of a checkout.
 BUILT_FILES = (
     Path(__file__).parent / "dashboard_files",
-    Path(__file__).parents[2] / "dashboard" / "dist",
+    Path(__file__).parents[4] / "dashboard" / "dist",
 )
 
 

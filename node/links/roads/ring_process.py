@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import kakeya_fleet
 from kakeya_fleet.engine.backends.mlx_ring.protocol import Frame, Pieces, RingStart
 from kakeya_fleet.node.links.roads.contract import RoadFailed
 from kakeya_fleet.node.links.roads.segment import Segment, anonymous_file
@@ -126,7 +127,7 @@ def _filled(content: bytes, stack: ExitStack) -> int:
 
 def _environment(rank: int, hostfile: int) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MLX_")}
-    root = str(Path(engine.__file__).parents[1])
+    root = str(Path(kakeya_fleet.__file__).parents[1])
     paths = [root, *filter(None, [kept.get("PYTHONPATH")])]
     return {
         **kept,

@@ -1,4 +1,6 @@
-"""One rank of a group: `python -m kakeya_fleet.node.roles.groups.rank_process`, started by the group's leader.
+"""One rank of a group, in a process that the group's leader starts.
+
+    python -m kakeya_fleet.node.roles.groups.rank_process
 
 It connects to the leader twice, for commands and for its pulse, loads its part of
 the model, and runs commands until the leader ends the connection. It never

@@ -13,7 +13,7 @@ from kakeya_fleet.node.roles.verifier.worker import ModelWorker
 
 
 class KeptHere:
-    """See `node.roles.archive.session_restorers.KeepingHere`. Belongs to the event loop's thread."""
+    """See `session_restorers.KeepingHere`. Belongs to the event loop's thread."""
 
     def __init__(self, stores: EvictedStores, worker: ModelWorker) -> None:
         """`stores` count in the budget of the verifier whose steps `worker` runs."""
