@@ -21,13 +21,13 @@ from contextlib import suppress
 
 import grpc.aio
 import torch
+from kakeya_fleet.node.links.link_table import LinkTable
+from kakeya_fleet.node.links.promotion import LinkMode
+from kakeya_fleet.node.links.tensor_service import TensorServicer
 
 from kakeya.v1 import tensor_pb2, tensor_pb2_grpc
 from kakeya_fleet.node.config.role_spec import archive_bytes
-from kakeya_fleet.node.links.link_table import LinkTable
-from kakeya_fleet.node.links.open_links import OpenLinks
-from kakeya_fleet.node.links.promotion import LinkMode
-from kakeya_fleet.node.links.tensor_service import TensorServicer
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor

@@ -5,81 +5,74 @@
 """
 
 from kakeya import errors
-from kakeya.activity_values import (
+from kakeya.client import AsyncClient
+from kakeya.credentials import Tls
+from kakeya.errors import *  # noqa: F403 - each of its classes, by its __all__
+from kakeya.fleet_view import AsyncFleet
+from kakeya.generated.values import (
+    ArchiveOffer,
+    ArchiveRange,
+    AttendAt,
+    BlockTiming,
+    Card,
+    DraftFault,
+    DropReason,
     EndedSession,
     EventSeverity,
-    NodeActivity,
+    GenerationDone,
+    InvariantCount,
+    KvStrategy,
+    LinkChange,
+    LinkPurpose,
+    Liveness,
+    MeasuredAcceptance,
+    ModelKind,
+    ModelOffer,
+    Node,
     NodeEvent,
     NodeHistory,
+    NodeLoad,
     NodeSample,
+    PeerLink,
+    Placement,
+    Plan,
+    ProposerStatistics,
+    Rejection,
+    RejectionReason,
+    RestorerInfo,
+    RestorerKind,
+    Role,
+    SeedFault,
     SessionActivity,
+    SessionInfo,
     SessionOutcome,
-    SessionsEvent,
     SessionsSnapshot,
+    SessionState,
+    SpeculationStatistics,
+    StepCost,
+    StopReason,
+    TensorLink,
+    Timings,
     Transfer,
     TransferKind,
     TransferState,
-)
-from kakeya.client import AsyncClient, SpeculationChoice
-from kakeya.credentials import Tls
-from kakeya.errors import *  # noqa: F403 - each of its classes, by its __all__
-from kakeya.fleet_values import (
-    ArchiveOffer,
-    Card,
-    FleetEvent,
-    FleetSnapshot,
-    Liveness,
-    MeasuredAcceptance,
-    Node,
-    NodeChanged,
-    NodeLoad,
-    NodeRemoved,
-    NodeStatus,
-    PeerLink,
-    SeedFault,
-    TensorLink,
-)
-from kakeya.fleet_view import AsyncFleet
-from kakeya.generation import AsyncGeneration
-from kakeya.plan_values import (
-    ArchiveRange,
-    AttendAt,
-    KvStrategy,
-    LinkPurpose,
-    ModelKind,
-    ModelOffer,
-    Placement,
-    Plan,
-    Rejection,
-    RejectionReason,
-    RestorerKind,
-    Role,
-    StepCost,
     Transport,
     Trial,
 )
+from kakeya.generation import AsyncGeneration
+from kakeya.options import GenerateOptions, PlanOptions, SessionOptions, SpeculationChoice
 from kakeya.session import AsyncSession
 from kakeya.sync import Client, Fleet, Generation, Session, Watch
 from kakeya.timeouts import Timeouts
-from kakeya.values import (
-    Alternative,
-    BlockTiming,
-    Completion,
-    DraftFault,
-    DropReason,
-    GenerationDone,
-    InvariantCount,
-    LinkChange,
-    ProposerStatistics,
-    RestorerInfo,
-    Resumption,
-    SessionInfo,
-    SessionState,
-    Speculation,
-    SpeculationStatistics,
-    StopReason,
-    Timings,
-    Tokens,
+from kakeya.values import Alternative, Completion, Resumption, Speculation, Tokens
+from kakeya.watch_values import (
+    FleetEvent,
+    FleetSnapshot,
+    NodeActivity,
+    NodeChanged,
+    NodeRemoved,
+    NodeStatus,
+    SessionsEvent,
 )
 from kakeya.watches import AsyncWatch
 
@@ -104,6 +97,7 @@ __all__ = [
     "Fleet",
     "FleetEvent",
     "FleetSnapshot",
+    "GenerateOptions",
     "Generation",
     "GenerationDone",
     "InvariantCount",
@@ -126,6 +120,7 @@ __all__ = [
     "PeerLink",
     "Placement",
     "Plan",
+    "PlanOptions",
     "ProposerStatistics",
     "Rejection",
     "RejectionReason",
@@ -137,6 +132,7 @@ __all__ = [
     "Session",
     "SessionActivity",
     "SessionInfo",
+    "SessionOptions",
     "SessionOutcome",
     "SessionState",
     "SessionsEvent",
