@@ -16,7 +16,7 @@ def warm_agents() -> Iterator[None]:
     """Agents of a `LocalFleet` start as copies of a process that has imported the libraries."""
     warm = WarmStarts()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kakeya_fleet.node.agent_process.start_process", warm.start)
+        patched.setattr("scripts.support.agent_process.start_process", warm.start)
         yield
     warm.close()
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
@@ -21,8 +20,9 @@ from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from kakeya_fleet.engine.restoration.keys_values_source import KvRead
-from kakeya_fleet.node.links.contract import LinkClosed
-from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor
 from kakeya_fleet.node.roles.archive import kv_reads
 from kakeya_fleet.node.roles.archive.kv_read_wire import reads_to_wire, refusal_from_wire
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
@@ -183,7 +183,7 @@ LIES = {
         tensor, shape=(2, 1, tensor.shape[1] * tensor.shape[2], tensor.shape[3])
     ),
     "another format": lambda tensor: replace(
-        tensor, dtype=wire.TENSOR_DTYPE_INT8, shape=(len(tensor.data),)
+        tensor, dtype=TensorDtype.INT8, shape=(len(tensor.data),)
     ),
     "half": lambda tensor: replace(
         tensor, shape=(1, *tensor.shape[1:]), data=tensor.data[: len(tensor.data) // 2]
@@ -239,8 +239,8 @@ async def test_only_an_archive_in_use_can_be_read(made: Any) -> None:
     waiting = fetching.archives.open(kept.archive.opening)
     for archive_id in ("", "nobody", waiting.archive_id):
         with pytest.raises(ArchiveNotFound):
-            fetching.reads.check(wire.OpenLinkRequest(archive_id=archive_id))
-    fetching.reads.check(wire.OpenLinkRequest(archive_id=kept.archive.archive_id))
+            fetching.reads.open(LinkRequest(LinkPurpose.KEYS_VALUES, archive_id=archive_id))
+    fetching.reads.open(LinkRequest(LinkPurpose.KEYS_VALUES, archive_id=kept.archive.archive_id))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.restoration.keys_values_source import KvRead
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype
 from kakeya_fleet.node.roles.archive.kv_read_wire import (
     MOST_REFUSAL_BYTES,
     BadRead,
@@ -42,7 +42,7 @@ def test_reads_and_pieces_keep_their_layout() -> None:
         replace(tensor, name="reads"),
         replace(tensor, shape=(48,)),
         replace(tensor, shape=(3, 16)),
-        replace(tensor, dtype=wire.TENSOR_DTYPE_FLOAT32),
+        replace(tensor, dtype=TensorDtype.FLOAT32),
     ):
         with pytest.raises(BadRead):
             reads_from_wire(bad)

@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 
 from kakeya.v1 import placement_pb2, runtime_pb2
-from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.protocol.contract import RoadKind
 from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, RoadPlan, Terms
-from kakeya_fleet.node.links.roads.ring_probe import RingProbe
+from kakeya_fleet.node.links.roads.host_roads import RingProbe
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 from tests.support import calls

@@ -12,7 +12,6 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
@@ -23,9 +22,10 @@ from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from kakeya_fleet.engine.restoration.keys_values_source import KvRead
-from kakeya_fleet.node.links.contract import LinkClosed, LinkPurpose, RoadKind
-from kakeya_fleet.node.links.link_log import ChangeCause, LinkChange, LinkLog
-from kakeya_fleet.node.links.link_table import LinkTable
+from kakeya_fleet.node.links.protocol.changes import ChangeCause, LinkChange, LinkLog
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose, RoadKind
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.transport.link_table import ServingSettings
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.attend import AttendAt
 from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
@@ -70,17 +70,15 @@ def test_a_link_takes_what_a_verifier_asks_for_ahead_and_no_more_than_its_wire_n
     assert link_limits(large).budget_bytes == MOST_UNDER_WAY_BYTES
 
 
-async def test_many_sessions_of_a_large_model_read_back_at_once() -> None:
-    table = LinkTable(lambda: 0.0)
-    for _ in range(64):
-        table.open_for(wire.OpenLinkRequest(), None, link_limits(shape_of(8, 128)).budget_bytes)
-    assert len(table) == 64
+def test_many_sessions_of_a_large_model_read_back_at_once() -> None:
+    budget_bytes = link_limits(shape_of(8, 128)).budget_bytes
+    assert 64 * budget_bytes <= ServingSettings().most_bytes
 
 
 async def test_the_servicer_keeps_to_what_the_handler_says(made: Any) -> None:
     ends, _store = made
-    request = wire.OpenLinkRequest(archive_id="0")
-    assert ends.reads.check(request) == link_limits(ends.shape)
+    request = LinkRequest(LinkPurpose.KEYS_VALUES, archive_id="0")
+    assert ends.reads.open(request).limits == link_limits(ends.shape)
 
 
 def test_a_request_of_very_many_reads_is_none() -> None:
@@ -145,7 +143,7 @@ async def test_a_session_hears_of_its_link_and_a_fork_of_its_own(made: Any) -> N
     features.add(change(3.0))
     pairing = SimpleNamespace(link_log=features)
     none = cast(Any, None)
-    session = OpenSession("s", 0, none, none, none, cast(Any, pairing), origin)
+    session = OpenSession(none, none, none, none, cast(Any, pairing), origin)
     assert [each.at for each in session.link_changes()] == [2.0, 3.0]
     assert session.link_changes() == ()
     assert [each.at for each in forked.link_log.news()] == [5.0]

@@ -7,7 +7,7 @@ import importlib
 import numpy as np
 import pytest
 
-from kakeya_fleet.node.links.wire_tensor import DTYPES, from_buffer, to_buffer
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, from_buffer, to_buffer
 
 LIBRARIES = {"torch": "torch", "mlx": "mlx.core"}
 SHAPES = [(), (0,), (7,), (2, 0, 3), (3, 5, 16), (600, 1024)]
@@ -41,9 +41,9 @@ def library(request):
     return Library(request.param)
 
 
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("dtype", sorted(TensorDtype))
 async def test_arrays_come_over_a_link_as_they_are(library, dtype, linked_pair):
-    async with linked_pair("grpc") as (caller, served):
+    async with linked_pair() as (caller, served):
         for seed, shape in enumerate(SHAPES):
             sent = library.make(dtype, shape, seed)
             name, sizes, buffer = library.buffers.buffer_of(sent)
@@ -57,7 +57,7 @@ async def test_arrays_come_over_a_link_as_they_are(library, dtype, linked_pair):
             assert np.array_equal(library.floats(got), library.floats(sent))
 
 
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("dtype", sorted(TensorDtype))
 def test_what_is_not_in_row_major_order_is_put_in_order(library, dtype):
     whole = library.make(dtype, (6, 8, 5))
     turned = whole.swapaxes(0, 2)[1:, ::2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kakeya import AsyncClient, AsyncSession, AttendAt, Liveness, Transport
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 WINDOW_TOKENS = 64
 MAX_TOKENS = 100

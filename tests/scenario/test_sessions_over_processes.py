@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from kakeya import AsyncClient, Completion, Speculation
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 
 async def test_eight_interleaved_sessions_give_what_each_gives_alone(

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
-from kakeya_fleet.node.links.contract import LinkClosed
-from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.protocol.tensor import WireTensor
 from kakeya_fleet.node.roles.archive.archives import Archive, Archives
 from kakeya_fleet.node.roles.archive.kv_fetch_link import FetchWatch, KvLinkSource
 from kakeya_fleet.node.roles.archive.kv_reads import KvReads
@@ -118,12 +118,12 @@ class Fetching:
     async def source(self, archive: Archive) -> KvLinkSource:
         caller, served = self.link()
         self.ends.append((caller, served))
-        request = wire.OpenLinkRequest(archive_id=archive.archive_id)
-        self.reads.check(request)
+        request = LinkRequest(LinkPurpose.KEYS_VALUES, archive_id=archive.archive_id)
+        service = self.reads.open(request)
 
         async def serve() -> None:
             try:
-                await self.reads.serve(served, request)
+                await service.serve(served, False)
             except LinkClosed:
                 return
             finally:

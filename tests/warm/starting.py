@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from kakeya_fleet.node.agent_process import start_process
+from scripts.support.agent_process import start_process
 
 # Importing on a busy machine.
 PATIENCE_SECONDS = 120.0

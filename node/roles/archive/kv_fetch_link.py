@@ -19,9 +19,9 @@ from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import Raw
 from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.engine.restoration.keys_values_source import KvRead
-from kakeya_fleet.node.links.contract import LinkClosed, TensorLink
-from kakeya_fleet.node.links.link_log import LinkChange, LinkLog
-from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.links.protocol.changes import LinkChange, LinkLog
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, TensorLink
+from kakeya_fleet.node.links.protocol.tensor import WireTensor
 from kakeya_fleet.node.roles.archive.kv_read_wire import (
     MOST_READS,
     REFUSED,

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 import grpc.aio
 
-from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.engine.restoration.keys_values_source import KeysValuesSource, OpenSource
 from kakeya_fleet.fleet.errors import NodeNotFound
-from kakeya_fleet.node.links.contract import LinkClosed
-from kakeya_fleet.node.links.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.transport.open_links import LinkUse, OpenLinks
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.kv_fetch_link import FetchWatch, KvLinkSource, LinkNews
@@ -67,10 +67,8 @@ class KvFetchLinks:
             await asyncio.wait(self._carried)
 
     async def _open(self, node_id: str, archive_id: str, shape: EvictedShape) -> KvLinkSource:
-        request = wire.OpenLinkRequest(
-            sender_node_id=self.fleet.self_id,
-            purpose=wire.LINK_PURPOSE_KEYS_VALUES,
-            archive_id=archive_id,
+        request = LinkRequest(
+            LinkPurpose.KEYS_VALUES, sender_node_id=self.fleet.self_id, archive_id=archive_id
         )
         news = LinkNews()
         try:

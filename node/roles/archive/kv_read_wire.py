@@ -11,10 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.contracts.evicted_store import Raw
 from kakeya_fleet.engine.restoration.keys_values_source import KvRead
-from kakeya_fleet.node.links.wire_tensor import BFLOAT16, FLOAT32, WireTensor
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor
 
 READ = "read"
 STORED = "stored"
@@ -27,7 +26,7 @@ MOST_READS = 1024
 _ROW = struct.Struct("<QQQ")
 MOST_READS_BYTES = MOST_READS * _ROW.size
 _STORED = struct.Struct("<Q")
-_FORMAT_NAMES = {FLOAT32: "float32", BFLOAT16: "bfloat16"}
+_FORMATS = (TensorDtype.FLOAT32, TensorDtype.BFLOAT16)
 
 
 def numbers_of(format_name: str, data: bytes | memoryview | NDArray[np.uint8]) -> Raw:
@@ -44,14 +43,14 @@ class BadRead(Exception):
 def reads_to_wire(reads: Sequence[KvRead]) -> WireTensor:
     """The tensor of one or more reads, `MOST_READS` at most."""
     data = b"".join(_ROW.pack(read.layer, read.first, read.end) for read in reads)
-    return WireTensor(READ, wire.TENSOR_DTYPE_INT8, (len(reads), _ROW.size), data)
+    return WireTensor(READ, TensorDtype.INT8, (len(reads), _ROW.size), data)
 
 
 def reads_from_wire(tensor: WireTensor) -> list[KvRead]:
     """The reads of a tensor. Raises `BadRead`."""
     if (
         tensor.name != READ
-        or tensor.dtype != wire.TENSOR_DTYPE_INT8
+        or tensor.dtype != TensorDtype.INT8
         or len(tensor.shape) != 2
         or tensor.shape[1] != _ROW.size
         or tensor.shape[0] > MOST_READS
@@ -62,23 +61,22 @@ def reads_from_wire(tensor: WireTensor) -> list[KvRead]:
 
 def piece_to_wire(layer: int, first: int, numbers: Raw) -> WireTensor:
     """Keys and values [2, kv_heads, n, head_dim] of a layer, contiguous."""
-    dtype = FLOAT32 if numbers.dtype == np.float32 else BFLOAT16
+    dtype = TensorDtype.FLOAT32 if numbers.dtype == np.float32 else TensorDtype.BFLOAT16
     data = numbers.reshape(-1).view(np.uint8).data
     return WireTensor(f"{KEYS_VALUES}.{layer}", dtype, numbers.shape, data, first)
 
 
 def piece_from_wire(tensor: WireTensor, layer: int) -> Raw:
     """The numbers of a piece of a layer, without a copy. Raises `BadRead`."""
-    name = _FORMAT_NAMES.get(tensor.dtype)
-    if tensor.name != f"{KEYS_VALUES}.{layer}" or name is None:
+    if tensor.name != f"{KEYS_VALUES}.{layer}" or tensor.dtype not in _FORMATS:
         raise BadRead(f"{tensor.name[:64]!r} came where keys and values of layer {layer} were due")
-    return numbers_of(name, tensor.data).reshape(tensor.shape)
+    return numbers_of(tensor.dtype.value, tensor.data).reshape(tensor.shape)
 
 
 def stored_to_wire(stored_bytes: int) -> WireTensor:
     """Says how many bytes keep the positions."""
     data = _STORED.pack(stored_bytes)
-    return WireTensor(STORED, wire.TENSOR_DTYPE_INT8, (len(data),), data)
+    return WireTensor(STORED, TensorDtype.INT8, (len(data),), data)
 
 
 def stored_from_wire(tensor: WireTensor) -> int:
@@ -91,7 +89,7 @@ def stored_from_wire(tensor: WireTensor) -> int:
 def refusal_to_wire(words: str) -> WireTensor:
     """Says why a read is not answered; the last tensor of a link."""
     data = words.encode()[:MOST_REFUSAL_BYTES]
-    return WireTensor(REFUSED, wire.TENSOR_DTYPE_INT8, (len(data),), data)
+    return WireTensor(REFUSED, TensorDtype.INT8, (len(data),), data)
 
 
 def refusal_from_wire(tensor: WireTensor) -> str:

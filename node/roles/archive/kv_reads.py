@@ -10,17 +10,19 @@ import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
-from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import Raw
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, FINE_SEGMENT
 from kakeya_fleet.engine.errors import RestorerLost, RestorerRefused
 from kakeya_fleet.engine.restoration.chunk_reads import CHUNKS_UNDER_WAY
 from kakeya_fleet.engine.restoration.keys_values_source import KvRead
-from kakeya_fleet.node.links.contract import LinkClosed, TensorLink
-from kakeya_fleet.node.links.link_limits import LinkLimits
-from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, TensorLink
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.protocol.settings import LinkLimits
+from kakeya_fleet.node.links.protocol.tensor import WireTensor
+from kakeya_fleet.node.links.transport.link_service import LinkService
 from kakeya_fleet.node.roles.archive.archives import Archive, Archives
 from kakeya_fleet.node.roles.archive.kv_read_wire import (
     MOST_READS_BYTES,
@@ -47,7 +49,7 @@ THREADS = 4
 class KvReads:
     """The links for keys and values of one node. Belongs to the event loop's thread.
 
-    Has the shape of `node.links.link_handler.LinkHandler`.
+    Implements `node.links.transport.link_service.LinkHandler`.
     """
 
     def __init__(self, archives: Archives, *, deposit_seconds: float = DEPOSIT_SECONDS) -> None:
@@ -55,14 +57,20 @@ class KvReads:
         self._deposit_seconds = deposit_seconds
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="archive-read")
 
-    def check(self, request: wire.OpenLinkRequest) -> LinkLimits:
-        """What a link to the archive takes. Raises `ArchiveNotFound` unless a session uses it."""
-        return link_limits(self._archives.in_use(request.archive_id).opening.shape)
+    def open(self, request: LinkRequest) -> LinkService:
+        """A link to the archive. Raises `ArchiveNotFound` unless a session uses it."""
+        limits = link_limits(self._archives.in_use(request.archive_id).opening.shape)
+        return LinkService(limits, limits.budget_bytes, partial(self._serve, request.archive_id))
 
-    async def serve(self, link: TensorLink, request: wire.OpenLinkRequest) -> None:
+    async def _serve(
+        self,
+        archive_id: str,
+        link: TensorLink,
+        _want_encoder: bool,  # noqa: FBT001
+    ) -> None:
         """Answers reads until the link or the archive ends."""
         try:
-            archive = self._archives.in_use(request.archive_id)
+            archive = self._archives.in_use(archive_id)
             reading = KvReading(link, archive, self._archives, self._threads, self._deposit_seconds)
             await reading.serve()
         except (RestorerRefused, RestorerLost, ArchiveNotFound, Draining, BadRead) as error:

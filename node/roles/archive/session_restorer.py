@@ -11,7 +11,7 @@ from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSp
 from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore
 from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
 from kakeya_fleet.fleet.placement.plan import Placement
-from kakeya_fleet.node.links.link_log import LinkLog
+from kakeya_fleet.node.links.protocol.changes import LinkLog
 from kakeya_fleet.node.roles.archive.attend import AttendAt
 from kakeya_fleet.node.roles.archive.kv_fetch_link import KvLinkSource
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore

@@ -22,7 +22,7 @@ from kakeya_fleet.engine.errors import ModelUnusable, OutOfKvMemory, RestorerLos
 from kakeya_fleet.engine.restoration.learned_map import find_map
 from kakeya_fleet.engine.restoration.ranges import RangeStore
 from kakeya_fleet.fleet.placement.archive_choice import LEAST_POSITIONS
-from kakeya_fleet.node.links.link_log import LinkLog
+from kakeya_fleet.node.links.protocol.changes import LinkLog
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.archive_opening import ArchiveOpening, RangeWish
