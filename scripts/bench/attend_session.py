@@ -28,7 +28,6 @@ from kakeya_fleet.node.links.promotion import LinkMode
 
 from kakeya_fleet.engine.backends import fetched_attention, load_encoder
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
@@ -40,6 +39,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.model_folder import SHIPPED
 from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from kakeya_fleet.engine.restoration.learned_map import read_map
@@ -126,7 +126,7 @@ class Session:
         fill(kept, evicted, shape.context)
         fetched = FetchedEvictedStore(kept, evicted, FetchedParts(links, fetched_attention))
         own = shape.evicted(1)
-        local = TorchEvictedStore(own, RestorerSpec(RestorerKind.ARCHIVE), torch_pool())
+        local = TorchEvictedStore(own, RestorerSpec(RestorerKind.ARCHIVE), kv_pool())
         fill(local, own, shape.context)
         plain = PlainReads(
             ports, evicted.layer_bytes_per_position(0) * (shape.context - SINK - WINDOW)

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
-from kakeya_fleet.engine.backends.torch_backend.masks import chunks
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, contiguous_placement
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from kakeya_fleet.engine.kv.chunks import chunks
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from tests.support import evicted_stores, fetched_sources
 
 SHAPES = {
@@ -54,7 +54,7 @@ def asked(store, queries: EvictedQueries):
 def both(evicted_stores: ModuleType, stores, shape: EvictedShape, end: int):
     """A fetched store, and one that attends where it keeps, of the same positions."""
     evicted = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
-    made = stores.make(shape), TorchEvictedStore(shape, stores.make(shape).spec, torch_pool())
+    made = stores.make(shape), TorchEvictedStore(shape, stores.make(shape).spec, kv_pool())
     for store in made:
         store.deposit(shape.sink, evicted)
     return made
@@ -324,7 +324,7 @@ def test_a_source_that_does_not_open_leaves_nothing_behind(monkeypatch: pytest.M
 def test_a_fork_without_room_takes_nothing() -> None:
     shape = shape_of("two", "float32")
     segment = 256 * shape.bytes_per_position
-    stores = fetched_sources.FetchedStores(torch_pool(segment))
+    stores = fetched_sources.FetchedStores(kv_pool(segment))
     fetched = stores.make(shape)
     fetched.deposit(3, evicted_stores.random_evicted(shape, 100, seed=1))
     with pytest.raises(OutOfKvMemory):
@@ -344,7 +344,7 @@ def test_chunks_end_at_multiples_of_their_keys() -> None:
 def test_positions_are_read_while_others_are_deposited(dtype: str) -> None:
     """By another thread: also where a segment was shared with a fork and is copied meanwhile."""
     shape = shape_of("two", dtype)
-    store = TorchEvictedStore(shape, evicted_stores.ARCHIVE, torch_pool())
+    store = TorchEvictedStore(shape, evicted_stores.ARCHIVE, kv_pool())
     whole = evicted_stores.random_evicted(shape, 4000, seed=1)
     store.deposit(3, evicted_stores.part(whole, 0, 200))
     expected = [group[:, :, :, :200].tobytes() for group in whole.groups]

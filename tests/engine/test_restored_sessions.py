@@ -11,11 +11,11 @@ import pytest
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, SessionNotFound
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
@@ -43,7 +43,7 @@ def new_store(verifier: Verifier) -> Callable[[int], Any]:
     """A store that is lost after so many calls."""
 
     def make(calls: int = 1 << 30) -> Any:
-        store = TorchEvictedStore(verifier.evicted_shape(SPEC), ARCHIVE, torch_pool())
+        store = TorchEvictedStore(verifier.evicted_shape(SPEC), ARCHIVE, kv_pool())
         return caches.FragileStore(store, calls)
 
     return make

@@ -15,9 +15,9 @@ import pytest_asyncio
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from kakeya_fleet.engine.restoration.keys_values_source import KvRead
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
@@ -43,7 +43,7 @@ async def made() -> AsyncIterator[Callable[..., Any]]:
         kept = fetching.ArchiveStore(ends, ends.archive(evicted_stores.ARCHIVE))
         parts = FetchedParts(ends.open_source, TorchFetchedAttention)
         store = await ends.in_thread(FetchedEvictedStore, kept, shape, parts)
-        there = TorchEvictedStore(shape, evicted_stores.ARCHIVE, torch_pool())
+        there = TorchEvictedStore(shape, evicted_stores.ARCHIVE, kv_pool())
         if end:
             evicted = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
             await ends.in_thread(store.deposit, shape.sink, evicted)

@@ -14,12 +14,12 @@ import pytest_asyncio
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from kakeya_fleet.engine.restoration.keys_values_source import KvRead
 from kakeya_fleet.node.links.protocol.changes import ChangeCause, LinkChange, LinkLog
@@ -166,7 +166,7 @@ async def test_what_attends_here_and_is_kept_here_asks_no_archive_for_a_range() 
         async def make(
             self, shape: EvictedShape, spec: RestorerSpec, _map: Path | None, end: int
         ) -> TorchEvictedStore:
-            store = TorchEvictedStore(shape, spec, torch_pool())
+            store = TorchEvictedStore(shape, spec, kv_pool())
             store.reserve(end)
             return store
 

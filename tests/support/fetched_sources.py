@@ -6,14 +6,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import Any
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.backends.torch_backend.fetched_attention import TorchFetchedAttention
-from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import Raw
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
 from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from kakeya_fleet.engine.restoration.keys_values_source import KvRead
 
@@ -72,7 +74,7 @@ class StoreSource:
 class FetchedStores:
     """Makes fetched stores over torch stores of one pool; `sources` and `attentions` are theirs."""
 
-    pool: TorchPool = field(default_factory=torch_pool)
+    pool: SlabPool[Any] = field(default_factory=kv_pool)
     sizes: Callable[[], Iterator[int]] = field(default=lambda: repeat(1 << 20))
     sources: list[StoreSource] = field(default_factory=list)
     attentions: list[TorchFetchedAttention] = field(default_factory=list)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
 from kakeya_fleet.node.links.protocol.opening import LinkRequest
 from kakeya_fleet.node.links.protocol.tensor import WireTensor
@@ -73,7 +74,7 @@ class TorchStores:
     budget_bytes = 256 << 20
 
     def __init__(self) -> None:
-        self.pool: TorchPool = torch_pool(self.budget_bytes)
+        self.pool: SlabPool[Any] = kv_pool(self.budget_bytes)
 
     @property
     def used_bytes(self) -> int:

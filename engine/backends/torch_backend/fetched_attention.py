@@ -1,7 +1,7 @@
 """Attention to evicted keys and values that come chunk by chunk, on torch.
 
 The products, masks, segments and their order are those of
-`engine.backends.torch_backend.evicted_store.TorchEvictedStore`, and so are the
+`engine.restoration.segment_store.SegmentStore`, and so are the
 bits. In memory are the numbers and the scores of one chunk.
 """
 
@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
-from kakeya_fleet.engine.backends.torch_backend.evicted_blocks import (
+from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
+from kakeya_fleet.engine.backends.torch_backend.segment_products import merged, partial_attention
+from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
+from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention, Raw
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
+from kakeya_fleet.engine.contracts.positions import contiguous_placement
+from kakeya_fleet.engine.kv.chunks import Run, chunks
+from kakeya_fleet.engine.kv.feed import FeedSegments, Masks, Partial
+from kakeya_fleet.engine.restoration.evicted_blocks import (
     BlockMasks,
     block_partial,
     blocks,
@@ -21,28 +29,15 @@ from kakeya_fleet.engine.backends.torch_backend.evicted_blocks import (
     nothing_seen,
     padded_rows,
 )
-from kakeya_fleet.engine.backends.torch_backend.masks import Run, chunks
-from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
-from kakeya_fleet.engine.backends.torch_backend.segment_products import (
-    FeedSegments,
-    Masks,
-    Partial,
-    merged,
-    partial_attention,
-)
-from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention, Raw
-from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
-from kakeya_fleet.engine.contracts.positions import contiguous_placement
 
 
 @dataclass(slots=True)
 class _Block:
     """Some of the queries that ask: rows of one product, and what they found so far."""
 
-    masks: Masks
+    masks: Masks[Tensor]
     rows: Tensor
-    found: Partial | None = None
+    found: Partial[Tensor] | None = None
 
 
 class TorchFetchedAttention:
@@ -51,7 +46,8 @@ class TorchFetchedAttention:
     def __init__(self, shape: EvictedShape) -> None:
         self.shape = shape
         self.dtype = torch_dtype(shape.dtype)
-        self.masks = BlockMasks(shape)
+        self.kernels = TorchKernels(shape.dtype)
+        self.masks = BlockMasks(shape, self.kernels)
         self._segments: dict[tuple[AttentionLayer, int], list[Tensor]] = {}
 
     @property
@@ -61,7 +57,7 @@ class TorchFetchedAttention:
 
     def start(self, asked: EvictedQueries) -> TorchChunkFold:
         """Begins with the queries of a block."""
-        counts = query_counts(self.shape.group_of[asked.layer].shape, self.dtype)
+        counts = self.kernels.query_counts(self.shape.group_of[asked.layer].shape)
         return TorchChunkFold(self, asked, counts)
 
     def rest(self) -> None:
@@ -129,7 +125,9 @@ class TorchChunkFold:
             [
                 nothing_seen(heads, count, head_dim)
                 if block is None or block.found is None
-                else block_partial(block.found, heads, block.masks.queries, count)
+                else block_partial(
+                    self._attention.kernels, block.found, heads, block.masks.queries, count
+                )
                 for block, (_row, count) in zip(self._blocks, self._cuts(), strict=True)
             ]
         )
@@ -139,10 +137,11 @@ class TorchChunkFold:
 
     def _block(self, row: int, count: int, counts: tuple[int, ...]) -> _Block | None:
         attention, asked = self._attention, self._asked
-        masks = attention.masks.of(self._placement, asked.first + row, count, counts)
+        layer = self._layer
+        masks = attention.masks.of(self._placement, layer.groups, asked.first + row, count, counts)
         if masks is None:
             return None
-        rows = padded_rows(asked, row, count, masks.queries, self._layer.kv_heads, attention.dtype)
+        rows = padded_rows(attention.kernels, asked, row, count, masks.queries, layer.kv_heads)
         return _Block(masks, rows)
 
     def _targets(self) -> list[tuple[int, Tensor]]:
@@ -157,7 +156,7 @@ class TorchChunkFold:
         return found
 
 
-def _of_chunk(masks: Masks, index: int) -> Masks:
+def _of_chunk(masks: Masks[Tensor], index: int) -> Masks[Tensor]:
     """The masks of one chunk, as if its segments were the first."""
     chunk = masks.chunks[index]
     first, last = chunk[0].first, chunk[-1].last

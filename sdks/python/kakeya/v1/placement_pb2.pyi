@@ -238,7 +238,7 @@ class Restorer(_message.Message):
     node_id: _builtins.str
     """Node whose archive is used; empty for any."""
     attend: Global___RestorerAttend.ValueType
-    """Where queries attend; not with RESTORER_KIND_IDENTITY."""
+    """Where queries attend; unspecified with RESTORER_KIND_IDENTITY."""
     def __init__(
         self,
         *,
@@ -530,7 +530,9 @@ class Plan(_message.Message):
     session will try.
     """
     kv_strategy: Global___KvStrategy.ValueType
-    """How keys and values will be kept, whether the request said so or not."""
+    """How keys and values will be kept, whether the request said so or not;
+    unspecified from nodes that do not tell.
+    """
     @_builtins.property
     def verifier(self) -> Global___Placement:
         """Where the session will be."""

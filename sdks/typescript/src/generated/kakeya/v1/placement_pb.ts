@@ -41,7 +41,7 @@ export type Restorer = Message<"kakeya.v1.Restorer"> & {
   nodeId: string;
 
   /**
-   * Where queries attend; not with RESTORER_KIND_IDENTITY.
+   * Where queries attend; unspecified with RESTORER_KIND_IDENTITY.
    *
    * @generated from field: kakeya.v1.RestorerAttend attend = 4;
    */
@@ -463,7 +463,8 @@ export type Plan = Message<"kakeya.v1.Plan"> & {
   exploring: boolean;
 
   /**
-   * How keys and values will be kept, whether the request said so or not.
+   * How keys and values will be kept, whether the request said so or not;
+   * unspecified from nodes that do not tell.
    *
    * @generated from field: kakeya.v1.KvStrategy kv_strategy = 21;
    */
