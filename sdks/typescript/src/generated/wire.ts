@@ -10,46 +10,6 @@ import * as runtimePb from "./kakeya/v1/runtime_pb.js";
 import * as tensorPb from "./kakeya/v1/tensor_pb.js";
 import * as values from "./values.js";
 
-/** The `StopReason` that a number of the contract stands for. */
-export function stopReason(number: number): values.StopReason {
-  return enumName(runtimePb.StopReasonSchema, number, values.STOP_REASONS);
-}
-
-/** The `DropReason` that a number of the contract stands for. */
-export function dropReason(number: number): values.DropReason {
-  return enumName(runtimePb.DropReasonSchema, number, values.DROP_REASONS);
-}
-
-/** The `SessionState` that a number of the contract stands for. */
-export function sessionState(number: number): values.SessionState {
-  return enumName(runtimePb.SessionStateSchema, number, values.SESSION_STATES);
-}
-
-/** The `SessionOutcome` that a number of the contract stands for. */
-export function sessionOutcome(number: number): values.SessionOutcome {
-  return enumName(runtimePb.SessionOutcomeSchema, number, values.SESSION_OUTCOMES);
-}
-
-/** The `Liveness` that a number of the contract stands for. */
-export function liveness(number: number): values.Liveness {
-  return enumName(capabilityPb.LivenessSchema, number, values.LIVENESSES);
-}
-
-/** The `EventSeverity` that a number of the contract stands for. */
-export function eventSeverity(number: number): values.EventSeverity {
-  return enumName(capabilityPb.EventSeveritySchema, number, values.EVENT_SEVERITIES);
-}
-
-/** The `TransferKind` that a number of the contract stands for. */
-export function transferKind(number: number): values.TransferKind {
-  return enumName(capabilityPb.TransferKindSchema, number, values.TRANSFER_KINDS);
-}
-
-/** The `TransferState` that a number of the contract stands for. */
-export function transferState(number: number): values.TransferState {
-  return enumName(capabilityPb.TransferStateSchema, number, values.TRANSFER_STATES);
-}
-
 /** The `KvStrategy` that a number of the contract stands for. */
 export function kvStrategy(number: number): values.KvStrategy {
   return enumName(placementPb.KvStrategySchema, number, values.KV_STRATEGIES);
@@ -75,6 +35,11 @@ export function rejectionReason(number: number): values.RejectionReason {
   return enumName(placementPb.RejectionReasonSchema, number, values.REJECTION_REASONS);
 }
 
+/** The `LinkPurpose` that a number of the contract stands for. */
+export function linkPurpose(number: number): values.LinkPurpose {
+  return enumName(tensorPb.LinkPurposeSchema, number, values.LINK_PURPOSES);
+}
+
 /** The `Role` that a number of the contract stands for. */
 export function role(number: number): values.Role {
   return enumName(modelPb.RoleSchema, number, values.ROLES);
@@ -85,9 +50,44 @@ export function modelKind(number: number): values.ModelKind {
   return enumName(modelPb.ModelKindSchema, number, values.MODEL_KINDS);
 }
 
-/** The `LinkPurpose` that a number of the contract stands for. */
-export function linkPurpose(number: number): values.LinkPurpose {
-  return enumName(tensorPb.LinkPurposeSchema, number, values.LINK_PURPOSES);
+/** The `Liveness` that a number of the contract stands for. */
+export function liveness(number: number): values.Liveness {
+  return enumName(capabilityPb.LivenessSchema, number, values.LIVENESSES);
+}
+
+/** The `EventSeverity` that a number of the contract stands for. */
+export function eventSeverity(number: number): values.EventSeverity {
+  return enumName(capabilityPb.EventSeveritySchema, number, values.EVENT_SEVERITIES);
+}
+
+/** The `TransferKind` that a number of the contract stands for. */
+export function transferKind(number: number): values.TransferKind {
+  return enumName(capabilityPb.TransferKindSchema, number, values.TRANSFER_KINDS);
+}
+
+/** The `TransferState` that a number of the contract stands for. */
+export function transferState(number: number): values.TransferState {
+  return enumName(capabilityPb.TransferStateSchema, number, values.TRANSFER_STATES);
+}
+
+/** The `StopReason` that a number of the contract stands for. */
+export function stopReason(number: number): values.StopReason {
+  return enumName(runtimePb.StopReasonSchema, number, values.STOP_REASONS);
+}
+
+/** The `DropReason` that a number of the contract stands for. */
+export function dropReason(number: number): values.DropReason {
+  return enumName(runtimePb.DropReasonSchema, number, values.DROP_REASONS);
+}
+
+/** The `SessionState` that a number of the contract stands for. */
+export function sessionState(number: number): values.SessionState {
+  return enumName(runtimePb.SessionStateSchema, number, values.SESSION_STATES);
+}
+
+/** The `SessionOutcome` that a number of the contract stands for. */
+export function sessionOutcome(number: number): values.SessionOutcome {
+  return enumName(runtimePb.SessionOutcomeSchema, number, values.SESSION_OUTCOMES);
 }
 
 /** The `StepCost` that a message tells of. */
