@@ -72,19 +72,19 @@ class Cell:
 
 
 def cells(networks: Sequence[str]) -> list[Cell]:
-    """All of them; where the archive computes longest, over loopback alone."""
+    """All of them; where a step takes longest, over loopback alone."""
     one = [Place(), Place(busy=True)]
     several = Place(sessions=3)
-    wires = [Place(network) for network in networks]
+    wires = [Place(network, busy) for network in networks for busy in (False, True)]
     found = []
     for shape, context, rows, places in (
         (MODEL, 1024, TOKEN, [*one, several, *wires]),
         (MODEL, 1024, PROMPT, [*one, several, *wires]),
-        (MODEL, 4096, TOKEN, [*one, several, *wires]),
+        (MODEL, 4096, TOKEN, one),
         (MODEL, 4096, PROMPT, one),
-        (MODEL, 32_768, TOKEN, one),
-        (TINY, 1024, TOKEN, [*one, several, *wires]),
-        (TINY, 1024, PROMPT, [*one, several, *wires]),
+        (MODEL, 16_384, TOKEN, one),
+        (TINY, 1024, TOKEN, one),
+        (TINY, 1024, PROMPT, one),
     ):
         found += [Cell(replace(shape, context=context), place, rows) for place in places]
     return found
