@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tests.support import linked_pairs
+from tests.warm.starting import WarmStarts
 
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_agents() -> Iterator[None]:
     """Agents of a `LocalFleet` start as copies of a process that has imported the libraries."""
-    warm = _module("starting", Path(__file__).parent / "warm").WarmStarts()
+    warm = WarmStarts()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("scripts.support.agent_process.start_process", warm.start)
         yield
@@ -53,42 +53,6 @@ def _save(
     return folder
 
 
-def _module(name: str, folder: Path) -> ModuleType:
-    """A module that cannot be imported by name: tests and scripts are no packages."""
-    full_name = f"{folder.name}_room_{name}"
-    if full_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(full_name, folder / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full_name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[full_name]
-
-
-def _load(name: str) -> ModuleType:
-    """A module beside the engine's tests."""
-    return _module(name, Path(__file__).parent / "engine")
-
-
-@pytest.fixture(scope="session")
-def hashing() -> ModuleType:
-    """A verifier without weights and the stream that it must produce."""
-    return _load("hash_verifier")
-
-
-@pytest.fixture(scope="session")
-def sources() -> ModuleType:
-    """Draft sources of every character, and runners of a verifier's steps."""
-    return _load("draft_sources")
-
-
-@pytest.fixture(scope="session")
-def streams() -> ModuleType:
-    """Runs generations and checks the shape of what they yield."""
-    return _load("streams")
-
-
 @pytest.fixture(scope="session")
 def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes the folder of a random DFlash drafter: (target_folder, name, seed=0, **config)."""
@@ -109,37 +73,7 @@ def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
 
 
 @pytest.fixture(scope="session")
-def evicted_stores() -> ModuleType:
-    """A naive evicted store, and deposits and queries for any other."""
-    return _load("evicted_stores")
-
-
-@pytest.fixture(scope="session")
-def fetched_sources() -> ModuleType:
-    """Evicted stores that attend here to what another store of this process keeps."""
-    return _load("fetched_sources")
-
-
-@pytest.fixture(scope="session")
-def caches() -> ModuleType:
-    """Restored caches, and stores that are lost at a chosen call."""
-    return _load("restored_caches")
-
-
-@pytest.fixture(scope="session")
-def road_pairs() -> ModuleType:
-    """Pairs of roads in one process, and what they leave behind."""
-    return _module("road_pairs", Path(__file__).parent / "node_data")
-
-
-@pytest.fixture(scope="session")
-def linked_pairs() -> ModuleType:
-    """Both ends of tensor links in one process, over sockets or queues."""
-    return _module("linked_pairs", Path(__file__).parent)
-
-
-@pytest.fixture(scope="session")
-def linked_pair(linked_pairs: ModuleType) -> Callable[..., object]:
+def linked_pair() -> Callable[..., object]:
     """`async with linked_pair("grpc") as (caller, served)`."""
     made: Callable[..., object] = linked_pairs.linked_pair
     return made

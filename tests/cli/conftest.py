@@ -7,11 +7,11 @@ import sys
 import time
 
 import pytest
-from in_process import Finished
-from pty_screen import Process
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from scripts.support.agent_process import LocalFleet
+from tests.support.in_process import Finished
+from tests.support.pty_screen import Process
 
 FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
 

@@ -6,12 +6,12 @@ import os
 
 import psutil
 import pytest
-from fleet_scene import NGRAM, status
 
 from kakeya import Liveness
 from kakeya_fleet.node.cli.asking.asked_node import address_in, asked_address, chosen_address
 from kakeya_fleet.node.cli.asking.node_names import only_node
 from kakeya_fleet.node.cli.shell.failure import CommandFailed
+from tests.support.fleet_scene import NGRAM, status
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from in_process import run_here
 
 from kakeya import Client
 from scripts.support.agent_process import LocalFleet
+from tests.support.in_process import run_here
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-from fleet_scene import GIB, status
-
 from kakeya import FleetSnapshot, Liveness, SeedFault
 from kakeya_fleet.node.cli.fleet.host_memory import hosts_of, total_text
 from kakeya_fleet.node.cli.fleet.notes import note_lines
 from kakeya_fleet.node.cli.fleet.table import COLUMNS, heading, rows
 from kakeya_fleet.node.cli.terminal.tables import plain_table
+from tests.support.fleet_scene import GIB, status
 
 
 def on(host_id, name, liveness=Liveness.ALIVE):

@@ -9,7 +9,8 @@ import sys
 import time
 
 import pytest
-from in_process import Finished
+
+from tests.support.in_process import Finished
 
 FLEET = (sys.executable, "-m", "kakeya_fleet.node.cli")
 CLIENTS = {

@@ -8,10 +8,10 @@ import signal
 import time
 
 import pytest
-from in_process import run_here
 
 from kakeya import Client
 from kakeya_fleet.fleet.hostfiles.hostfile import GroupBackend, Host, parse_hostfile
+from tests.support.in_process import run_here
 
 PROMPT = "abcabcabcabc"
 

@@ -3,20 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from fleet_scene import (
-    GIB,
-    NGRAM,
-    NOW,
-    TOY,
-    block,
-    busy_fleet,
-    event,
-    node,
-    sample,
-    session,
-    status,
-    transfer,
-)
 
 from kakeya import (
     ArchiveOffer,
@@ -34,6 +20,20 @@ from kakeya_fleet.node.cli.top.looks import ascii_only, block_cells, fitted, spa
 from kakeya_fleet.node.cli.top.picture import draw, shared_rows
 from kakeya_fleet.node.cli.top.rows import NODE_COLUMNS, SESSION_COLUMNS, widths
 from kakeya_fleet.node.cli.top.view import TopView, press
+from tests.support.fleet_scene import (
+    GIB,
+    NGRAM,
+    NOW,
+    TOY,
+    block,
+    busy_fleet,
+    event,
+    node,
+    sample,
+    session,
+    status,
+    transfer,
+)
 
 MINI_1 = "mini-1" * 4
 

@@ -37,6 +37,7 @@ from kakeya_fleet.node.roles.archive.next_range import RangePart
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
+from tests.support import evicted_stores, fetched_sources
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 BUDGET_BYTES = 12 << 20
@@ -121,7 +122,7 @@ def far() -> Iterator[MakeStore]:
 
 
 @pytest.fixture(scope="module", params=["naive", "torch", "mlx", "remote", "fetched", "shared"])
-def make_store(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> MakeStore:
+def make_store(request: pytest.FixtureRequest) -> MakeStore:
     if request.param == "naive":
         return evicted_stores.NaiveEvictedStore
     if request.param == "remote":
@@ -135,8 +136,7 @@ def make_store(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> Ma
         mlx_pool = groups.mlx_pool(BUDGET_BYTES)
         return lambda shape: module.MlxEvictedStore(shape, ARCHIVE, mlx_pool)
     if request.param == "fetched":
-        stores = request.getfixturevalue("fetched_sources")
-        return stores.FetchedStores(torch_pool(BUDGET_BYTES)).make
+        return fetched_sources.FetchedStores(torch_pool(BUDGET_BYTES)).make
     pool = torch_pool(BUDGET_BYTES)
     return lambda shape: TorchEvictedStore(shape, ARCHIVE, pool)
 
@@ -162,9 +162,7 @@ def filled(make: MakeStore, naive: ModuleType, shape: EvictedShape, end: int) ->
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("layer", [0, 2, 3])
-def test_attention_is_that_of_the_rule(
-    make_store: MakeStore, evicted_stores: ModuleType, dtype: str, layer: int
-) -> None:
+def test_attention_is_that_of_the_rule(make_store: MakeStore, dtype: str, layer: int) -> None:
     """Past the first segment, and where some queries of a block see nothing yet."""
     shape = evicted_stores.small_shape(dtype)
     store = filled(make_store, evicted_stores, shape, 320)
@@ -198,12 +196,7 @@ def test_attention_is_that_of_the_rule(
     cut=st.integers(1, 39),
 )
 def test_bits_depend_on_history_and_position_alone(
-    make_store: MakeStore,
-    evicted_stores: ModuleType,
-    cuts: list[int],
-    first: int,
-    count: int,
-    cut: int,
+    make_store: MakeStore, cuts: list[int], first: int, count: int, cut: int
 ) -> None:
     shape = evicted_stores.small_shape()
     end = shape.sink + sum(cuts)
@@ -241,9 +234,7 @@ def test_bits_depend_on_history_and_position_alone(
     piecewise.release()
 
 
-def test_an_empty_store_answers_nothing_seen(
-    make_store: MakeStore, evicted_stores: ModuleType
-) -> None:
+def test_an_empty_store_answers_nothing_seen(make_store: MakeStore) -> None:
     shape = evicted_stores.small_shape()
     store = make_store(shape)
     assert store.length in (0, shape.sink)
@@ -254,9 +245,7 @@ def test_an_empty_store_answers_nothing_seen(
     store.release()
 
 
-def test_what_is_abandoned_is_never_answered(
-    make_store: MakeStore, evicted_stores: ModuleType
-) -> None:
+def test_what_is_abandoned_is_never_answered(make_store: MakeStore) -> None:
     shape = evicted_stores.small_shape()
     store = filled(make_store, evicted_stores, shape, 60)
     wanted = evicted_stores.random_queries(shape, 0, 50, 3, seed=9)
@@ -268,9 +257,7 @@ def test_what_is_abandoned_is_never_answered(
     store.release()
 
 
-def test_a_fork_has_the_shorter_history_and_goes_its_own_way(
-    make_store: MakeStore, evicted_stores: ModuleType
-) -> None:
+def test_a_fork_has_the_shorter_history_and_goes_its_own_way(make_store: MakeStore) -> None:
     shape = evicted_stores.small_shape()
     store = filled(make_store, evicted_stores, shape, 300)
     queries = evicted_stores.random_queries(shape, 0, 250, 4, seed=2)
@@ -292,9 +279,7 @@ def test_a_fork_has_the_shorter_history_and_goes_its_own_way(
 
 
 @pytest.mark.parametrize("bad", ["nan", "infinity", "shape", "groups", "format"])
-def test_bad_deposits_are_refused_and_change_nothing(
-    make_store: MakeStore, evicted_stores: ModuleType, bad: str
-) -> None:
+def test_bad_deposits_are_refused_and_change_nothing(make_store: MakeStore, bad: str) -> None:
     shape = evicted_stores.small_shape()
     store = filled(make_store, evicted_stores, shape, 60)
     queries = evicted_stores.random_queries(shape, 3, 60, 4, seed=4)
@@ -320,9 +305,7 @@ def test_bad_deposits_are_refused_and_change_nothing(
 
 
 @pytest.mark.parametrize("bad", ["nan", "layer", "heads", "position"])
-def test_bad_queries_are_refused(
-    make_store: MakeStore, evicted_stores: ModuleType, bad: str
-) -> None:
+def test_bad_queries_are_refused(make_store: MakeStore, bad: str) -> None:
     shape = evicted_stores.small_shape()
     store = filled(make_store, evicted_stores, shape, 60)
     good = evicted_stores.random_queries(shape, 0, 60, 4, seed=4)
@@ -340,7 +323,7 @@ def test_bad_queries_are_refused(
 
 
 def test_positions_follow_each_other_and_are_there_when_they_are_asked_for(
-    make_store: MakeStore, evicted_stores: ModuleType
+    make_store: MakeStore,
 ) -> None:
     shape = evicted_stores.small_shape()
     store = filled(make_store, evicted_stores, shape, 60)
@@ -353,7 +336,7 @@ def test_positions_follow_each_other_and_are_there_when_they_are_asked_for(
     store.release()
 
 
-def test_a_released_store_is_lost(make_store: MakeStore, evicted_stores: ModuleType) -> None:
+def test_a_released_store_is_lost(make_store: MakeStore) -> None:
     shape = evicted_stores.small_shape()
     store = filled(make_store, evicted_stores, shape, 60)
     queries = evicted_stores.random_queries(shape, 0, 60, 4, seed=4)
@@ -371,9 +354,7 @@ def test_a_released_store_is_lost(make_store: MakeStore, evicted_stores: ModuleT
         store.fork(60)
 
 
-def test_long_histories_and_wide_blocks_travel_in_pieces(
-    make_store: MakeStore, evicted_stores: ModuleType
-) -> None:
+def test_long_histories_and_wide_blocks_travel_in_pieces(make_store: MakeStore) -> None:
     """More than a message of a few MB holds, both ways."""
     shape = evicted_stores.small_shape()
     count = 4000
@@ -386,7 +367,7 @@ def test_long_histories_and_wide_blocks_travel_in_pieces(
     store.release()
 
 
-def test_memory_comes_back(make_store: MakeStore, evicted_stores: ModuleType) -> None:
+def test_memory_comes_back(make_store: MakeStore) -> None:
     """As many full stores after each other as would never fit together."""
     shape = evicted_stores.small_shape()
     each = 4096 * shape.bytes_per_position

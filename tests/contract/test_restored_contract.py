@@ -12,6 +12,8 @@ from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, KvLayout
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import BadParameters, RestorerLost
+from tests.support import evicted_stores
+from tests.support import restored_caches as caches
 
 IDENTITY = RestorerSpec(RestorerKind.IDENTITY)
 RESTORED = CacheSpec(CacheKind.RESTORED, sink=3, window=20, restorer=IDENTITY)
@@ -67,7 +69,7 @@ def test_a_cache_from_sizes_alone_does_not_forget_silently(back_end: str) -> Non
         module.new_cache(layout, RESTORED)
 
 
-def test_what_was_evicted_counts_as_if_it_had_stayed(verifier: Verifier, caches) -> None:
+def test_what_was_evicted_counts_as_if_it_had_stayed(verifier: Verifier) -> None:
     """Whatever the blocks, to the bit; and as the whole history without a window does."""
     tokens = caches.HISTORY[:140]
     before = verifier.pool.used_bytes
@@ -85,7 +87,7 @@ def test_what_was_evicted_counts_as_if_it_had_stayed(verifier: Verifier, caches)
     assert verifier.pool.used_bytes > before
 
 
-def test_a_fork_goes_on_with_what_its_source_had_evicted(verifier: Verifier, caches) -> None:
+def test_a_fork_goes_on_with_what_its_source_had_evicted(verifier: Verifier) -> None:
     tokens = caches.HISTORY[:100]
     straight = caches.run(verifier, verifier.allocate(RESTORED), tokens, [16])
     cache = verifier.allocate(RESTORED)
@@ -96,7 +98,7 @@ def test_a_fork_goes_on_with_what_its_source_had_evicted(verifier: Verifier, cac
     assert caches.run(verifier, forked, tokens[70:], [7]).tobytes() == straight[70:].tobytes()
 
 
-def test_a_store_that_is_lost_leaves_no_feeds_tokens(verifier: Verifier, caches) -> None:
+def test_a_store_that_is_lost_leaves_no_feeds_tokens(verifier: Verifier) -> None:
     """Of two sessions of a forward the one's store is lost: the other goes on where it was."""
     tokens = caches.HISTORY[:100]
     straight = caches.run(verifier, verifier.allocate(RESTORED), tokens, [16])
@@ -112,9 +114,7 @@ def test_a_store_that_is_lost_leaves_no_feeds_tokens(verifier: Verifier, caches)
 
 
 @pytest.mark.parametrize("call", range(2, 9))
-def test_a_store_that_is_lost_at_any_call_leaves_nothing(
-    verifier: Verifier, caches, evicted_stores, call: int
-) -> None:
+def test_a_store_that_is_lost_at_any_call_leaves_nothing(verifier: Verifier, call: int) -> None:
     archive = RestorerSpec(RestorerKind.ARCHIVE)
     spec = CacheSpec(CacheKind.RESTORED, sink=3, window=20, restorer=archive)
     tokens = caches.HISTORY[:80]

@@ -10,6 +10,7 @@ import pytest
 from kakeya_fleet.node.links.roads.contract import RoadFailed
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
+from tests.support import road_pairs
 
 MIB = 1 << 20
 # Nothing, less than a piece, whole pieces, more than one with a rest, more than all slots.
@@ -36,7 +37,7 @@ def builder(request, tmp_path):
 
 
 @pytest.fixture
-async def road(builder, road_pairs, tmp_path):
+async def road(builder, tmp_path):
     """Both ends; the test may close them. Nothing may be left of them."""
     async with road_pairs.leaves_nothing(tmp_path):
         near, far = await road_pairs.pair(builder)
@@ -45,7 +46,7 @@ async def road(builder, road_pairs, tmp_path):
         await far.close()
 
 
-async def test_bytes_arrive_in_order_both_ways_at_once(road, builder, road_pairs):
+async def test_bytes_arrive_in_order_both_ways_at_once(road, builder):
     near, far = road
     assert near.kind is far.kind is builder.kind
 
@@ -71,7 +72,7 @@ async def test_bytes_arrive_in_order_both_ways_at_once(road, builder, road_pairs
     await asyncio.gather(send(near, 1), receive(far, 1), send(far, 101), receive(near, 101))
 
 
-async def test_calls_of_one_end_are_served_in_their_order(road, road_pairs):
+async def test_calls_of_one_end_are_served_in_their_order(road):
     near, far = road
     data = [road_pairs.bytes_of(3 * MIB + number, number) for number in range(4)]
     sending = [asyncio.ensure_future(near.send(each, seconds=20)) for each in data]
@@ -82,7 +83,7 @@ async def test_calls_of_one_end_are_served_in_their_order(road, road_pairs):
 
 
 @pytest.mark.parametrize("closing", [0, 1])
-async def test_close_ends_transfers_of_both_ends(road, road_pairs, closing):
+async def test_close_ends_transfers_of_both_ends(road, closing):
     ends = road
     await road_pairs.carry(*ends, road_pairs.bytes_of(10))
     waiting = [asyncio.ensure_future(end.receive(10, seconds=30)) for end in ends]
@@ -112,7 +113,7 @@ async def test_a_deadline_ends_the_road_for_both_directions(road):
             await far.receive(1, seconds=30)
 
 
-async def test_a_deadline_while_the_slots_are_full(road, road_pairs):
+async def test_a_deadline_while_the_slots_are_full(road):
     near, far = road
     data = road_pairs.bytes_of(64 * MIB)
     with pytest.raises(RoadFailed, match=r"took longer than 0\.3 s"):
@@ -122,7 +123,7 @@ async def test_a_deadline_while_the_slots_are_full(road, road_pairs):
             await far.receive(len(data), seconds=30)
 
 
-async def test_a_transfer_that_is_broken_off_never_leaves_half_of_it(road, road_pairs):
+async def test_a_transfer_that_is_broken_off_never_leaves_half_of_it(road):
     near, far = road
     data = road_pairs.bytes_of(64 * MIB)
     # More than all slots hold, and nobody receives: it is certainly amid.
@@ -138,7 +139,7 @@ async def test_a_transfer_that_is_broken_off_never_leaves_half_of_it(road, road_
             await near.send(road_pairs.bytes_of(1), seconds=30)
 
 
-async def test_the_loop_goes_on_while_64_mib_travel(road, road_pairs):
+async def test_the_loop_goes_on_while_64_mib_travel(road):
     data = road_pairs.bytes_of(64 * MIB)
     await road_pairs.carry(*road, data)
     stalls = []
@@ -154,7 +155,7 @@ async def test_the_loop_goes_on_while_64_mib_travel(road, road_pairs):
     assert min(stalls) <= 0.05, stalls
 
 
-async def test_what_is_not_built_leaves_nothing(builder, road_pairs, tmp_path):
+async def test_what_is_not_built_leaves_nothing(builder, tmp_path):
     async with road_pairs.leaves_nothing(tmp_path):
         caller, other = await road_pairs.plans(builder)
         await caller.abandon()
@@ -162,7 +163,7 @@ async def test_what_is_not_built_leaves_nothing(builder, road_pairs, tmp_path):
         await caller.abandon()
 
 
-async def test_a_build_that_is_cancelled_leaves_nothing(builder, road_pairs, tmp_path):
+async def test_a_build_that_is_cancelled_leaves_nothing(builder, tmp_path):
     for seconds in (0.0, 0.02, 0.25):
         async with road_pairs.leaves_nothing(tmp_path):
             caller, other = await road_pairs.plans(builder)
@@ -180,7 +181,7 @@ async def test_a_nonce_that_is_no_secret_is_refused(builder, nonce):
         await builder.propose(nonce)
 
 
-async def test_terms_never_say_the_nonce(builder, road_pairs):
+async def test_terms_never_say_the_nonce(builder):
     nonce = bytes(range(65, 97))
     caller, other = await road_pairs.plans(builder, nonce=nonce)
     said = str(caller.terms) + str(other.terms)

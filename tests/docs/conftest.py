@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-from scripts.write import contract_reference
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,9 +11,3 @@ ROOT = Path(__file__).parents[2]
 def docs() -> Path:
     """The folder of the pages."""
     return ROOT / "docs"
-
-
-@pytest.fixture(scope="session")
-def contract_script() -> ModuleType:
-    """The script that writes docs/contract.md."""
-    return contract_reference

@@ -2,18 +2,20 @@ import re
 
 import pytest
 
+from scripts.write import contract_reference as contract_script
+
 
 @pytest.fixture(scope="module")
-def files(contract_script):
+def files():
     return contract_script.read()
 
 
-def test_the_page_is_what_the_protos_say(contract_script, files, docs):
+def test_the_page_is_what_the_protos_say(files, docs):
     page = (docs / "contract.md").read_text("utf-8")
     assert page == contract_script.page(files), "run python -m scripts.write.contract_reference"
 
 
-def test_every_element_is_there_with_its_comment(contract_script, files):
+def test_every_element_is_there_with_its_comment(files):
     page = contract_script.page(files)
     for commented in files:
         for service in commented.file.service:
@@ -27,7 +29,7 @@ def test_every_element_is_there_with_its_comment(contract_script, files):
     assert not re.findall(r"^\|.*\| *\|$", page.replace("|  |\n", ""), flags=re.MULTILINE)
 
 
-def test_reasons_lead_to_their_mends(contract_script, files):
+def test_reasons_lead_to_their_mends(files):
     page = contract_script.page(files)
     assert "[SESSION_NOT_FOUND](troubleshooting.md#session_not_found)" in page
     assert "[DRAINING](troubleshooting.md#draining)" in page

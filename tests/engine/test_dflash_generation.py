@@ -12,6 +12,8 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from tests.support import draft_sources as sources
+from tests.support import streams
 
 PROMPT = [(11 * index + index * index // 7) % 96 for index in range(90)]
 COUNT = 60
@@ -80,9 +82,7 @@ def spec(request):
     return SPECS[request.param]
 
 
-async def test_the_stream_is_the_verifiers_own(
-    verifier, proposer, spec, sampling, sources, streams
-):
+async def test_the_stream_is_the_verifiers_own(verifier, proposer, spec, sampling):
     expected, _ = await streams.collect(
         opened(verifier, spec, None),
         None,
@@ -100,9 +100,7 @@ async def test_the_stream_is_the_verifiers_own(
         assert drafted >= 3 * min(block_size, 5), "it must have drafted"
 
 
-async def test_drafts_within_the_loop_are_those_of_the_history_alone(
-    verifier, proposer, spec, sources, streams
-):
+async def test_drafts_within_the_loop_are_those_of_the_history_alone(verifier, proposer, spec):
     """Also where only a part of each block was accepted: nothing of the rest stays behind."""
     expected, _ = await streams.collect(
         opened(verifier, spec, None), None, streams.parameters(COUNT), run=sources.yielding
@@ -127,7 +125,7 @@ async def test_drafts_within_the_loop_are_those_of_the_history_alone(
         assert state.propose((), 5, 0).token_ids[: len(drafted)] == drafted
 
 
-async def test_without_vectors_only_speed_is_lost(verifier, proposer, spec, sources, streams):
+async def test_without_vectors_only_speed_is_lost(verifier, proposer, spec):
     expected, _ = await streams.collect(
         opened(verifier, spec, None), None, streams.parameters(20), run=sources.yielding
     )

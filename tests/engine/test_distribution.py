@@ -24,6 +24,8 @@ from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.roster import Roster
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
 
 VOCABULARY = 6
 DRAWS = 50_000
@@ -157,7 +159,7 @@ def test_two_tokens_together_under_every_parameter_and_a_half_right_proposer():
     check(counts, joint_probabilities(lambda text: TABLE[text[-1]], PROMPT, ALL, VOCABULARY))
 
 
-async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer(hashing, sources):
+async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer():
     """The whole loop: session, forwards, draft source, commits, forks."""
     draws, prompt = 800, [index * 7 % hashing.VOCABULARY for index in range(20)]
     shape = SamplingParameters(

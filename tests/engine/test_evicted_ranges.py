@@ -14,6 +14,7 @@ from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused
+from tests.support import evicted_stores
 
 CHUNK = 1024
 END = 3 * CHUNK + 700
@@ -21,7 +22,7 @@ SHARES = [(), (CHUNK,), (2 * CHUNK,), (CHUNK, 2 * CHUNK), (CHUNK, 3 * CHUNK), (1
 
 
 @pytest.fixture(params=["float32", "bfloat16"])
-def shape(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> EvictedShape:
+def shape(request: pytest.FixtureRequest) -> EvictedShape:
     made: EvictedShape = evicted_stores.small_shape(request.param)
     return made
 
@@ -66,9 +67,7 @@ def bits(found: PartialAttention) -> bytes:
 
 
 @pytest.mark.parametrize("borders", SHARES[1:], ids=str)
-def test_several_find_the_bits_of_one(
-    evicted_stores: ModuleType, shape: EvictedShape, borders: tuple[int, ...]
-) -> None:
+def test_several_find_the_bits_of_one(shape: EvictedShape, borders: tuple[int, ...]) -> None:
     one = shared(evicted_stores, shape, (), END)
     several = shared(evicted_stores, shape, borders, END)
     # Across each border, where some queries see nothing yet, and at the end.
@@ -81,9 +80,7 @@ def test_several_find_the_bits_of_one(
                 assert bits(asked(several, queries)) == bits(asked(one, queries)), (first, count)
 
 
-def test_what_is_carried_matters_and_its_order_too(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_what_is_carried_matters_and_its_order_too(shape: EvictedShape) -> None:
     """Else the test above could not fail."""
     stores = shared(evicted_stores, shape, (CHUNK, 2 * CHUNK), END)
     queries = evicted_stores.random_queries(shape, 2, END, 4, seed=3)
@@ -98,7 +95,7 @@ def test_what_is_carried_matters_and_its_order_too(
     assert bits(stores[1].finish()) != bits(first)
 
 
-def test_the_real_chunk_is_that_of_full_attention(evicted_stores: ModuleType) -> None:
+def test_the_real_chunk_is_that_of_full_attention() -> None:
     shape = replace(evicted_stores.small_shape(), context_length=40_000)
     end = 3 * CHUNK_KEYS + 40
     one = shared(evicted_stores, shape, (), end, chunk=CHUNK_KEYS)
@@ -109,9 +106,7 @@ def test_the_real_chunk_is_that_of_full_attention(evicted_stores: ModuleType) ->
         assert bits(asked(several, queries)) == expected
 
 
-def test_ranges_begin_and_end_between_chunks(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_ranges_begin_and_end_between_chunks(shape: EvictedShape) -> None:
     for origin in (1, CHUNK - 256, CHUNK + 1, -CHUNK, 1 << 20):
         with pytest.raises(RestorerRefused):
             TorchEvictedStore(
@@ -134,9 +129,7 @@ def test_ranges_begin_and_end_between_chunks(
         asked([store, store], late)
 
 
-def test_a_carry_of_other_queries_is_refused(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_a_carry_of_other_queries_is_refused(shape: EvictedShape) -> None:
     first, second = shared(evicted_stores, shape, (CHUNK,), END)
     queries = evicted_stores.random_queries(shape, 0, END, 4, seed=0)
     first.begin(queries)
@@ -151,9 +144,7 @@ def test_a_carry_of_other_queries_is_refused(
             second.finish(wrong)
 
 
-def test_reserved_memory_is_there_when_it_is_needed(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_reserved_memory_is_there_when_it_is_needed(shape: EvictedShape) -> None:
     chunk_bytes = CHUNK * shape.bytes_per_position
     pool = torch_pool(2 * chunk_bytes)
     (store,) = shared(evicted_stores, shape, (), CHUNK - 10, pool=pool)
@@ -173,9 +164,7 @@ def test_reserved_memory_is_there_when_it_is_needed(
     assert pool.used_bytes == 0
 
 
-def test_what_was_reserved_in_vain_comes_back_with_the_end(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_what_was_reserved_in_vain_comes_back_with_the_end(shape: EvictedShape) -> None:
     pool = torch_pool()
     (store,) = shared(evicted_stores, shape, (), CHUNK, pool=pool)
     store.reserve(3 * CHUNK)
@@ -184,9 +173,7 @@ def test_what_was_reserved_in_vain_comes_back_with_the_end(
 
 
 @pytest.mark.parametrize("length", [END, 2 * CHUNK, 2 * CHUNK - 5, CHUNK + 1])
-def test_forks_of_ranges_are_ranges(
-    evicted_stores: ModuleType, shape: EvictedShape, length: int
-) -> None:
+def test_forks_of_ranges_are_ranges(shape: EvictedShape, length: int) -> None:
     pool = torch_pool()
     borders = (CHUNK, 2 * CHUNK)
     stores = shared(evicted_stores, shape, borders, END, pool=pool)
@@ -208,7 +195,7 @@ def test_forks_of_ranges_are_ranges(
 
 
 def test_one_question_does_not_fill_the_memory(
-    shape: EvictedShape, evicted_stores: ModuleType, monkeypatch: pytest.MonkeyPatch
+    shape: EvictedShape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, later = shared(evicted_stores, shape, (CHUNK,), END)
     queries = evicted_stores.random_queries(shape, 0, END, 2, seed=0)

@@ -16,12 +16,13 @@ from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, EvictedQueries
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from tests.support import evicted_stores
 
 LAYERS = (0, 2, 3)
 
 
 @pytest.fixture(params=["float32", "bfloat16"])
-def shape(request: pytest.FixtureRequest, evicted_stores: ModuleType) -> EvictedShape:
+def shape(request: pytest.FixtureRequest) -> EvictedShape:
     made: EvictedShape = evicted_stores.small_shape(request.param)
     return made
 
@@ -50,9 +51,7 @@ def bits(partial) -> bytes:
 
 
 @pytest.mark.parametrize("end", [4, 30, 259, 2051, 3500])
-def test_it_attends_as_a_naive_one(
-    evicted_stores: ModuleType, shape: EvictedShape, end: int
-) -> None:
+def test_it_attends_as_a_naive_one(shape: EvictedShape, end: int) -> None:
     evicted = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
     naive = evicted_stores.NaiveEvictedStore(shape)
     store = new(evicted_stores, shape)
@@ -80,7 +79,7 @@ def test_it_attends_as_a_naive_one(
 
 @pytest.mark.parametrize("cut", [1, 7, 300])
 def test_neither_deposits_nor_queries_are_felt_in_their_sizes(
-    evicted_stores: ModuleType, shape: EvictedShape, cut: int
+    shape: EvictedShape, cut: int
 ) -> None:
     end = 600
     whole, parted = (filled(evicted_stores, shape, end, size) for size in (1 << 20, cut))
@@ -101,9 +100,7 @@ def test_neither_deposits_nor_queries_are_felt_in_their_sizes(
                     ), (layer, start, count)
 
 
-def test_later_deposits_are_not_seen_by_earlier_queries(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_later_deposits_are_not_seen_by_earlier_queries(shape: EvictedShape) -> None:
     store = filled(evicted_stores, shape, 250)
     queries = evicted_stores.random_queries(shape, 2, 240, 9, seed=0)
     before = bits(asked(store, queries))
@@ -114,9 +111,7 @@ def test_later_deposits_are_not_seen_by_earlier_queries(
         assert bits(asked(store, queries)) == before
 
 
-def test_what_is_not_deposited_yet_is_no_answer(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_what_is_not_deposited_yet_is_no_answer(shape: EvictedShape) -> None:
     store = filled(evicted_stores, shape, 30)
     asked(store, evicted_stores.random_queries(shape, 0, 29 + shape.window, 1, seed=0))
     for first in (30 + shape.window, 29 + shape.window):
@@ -129,7 +124,7 @@ def test_what_is_not_deposited_yet_is_no_answer(
 
 
 def test_answers_come_in_the_order_of_questions_and_are_dropped_together(
-    evicted_stores: ModuleType, shape: EvictedShape
+    shape: EvictedShape,
 ) -> None:
     store = filled(evicted_stores, shape, 90)
     questions = [evicted_stores.random_queries(shape, layer, 80, 4, seed=layer) for layer in LAYERS]
@@ -143,9 +138,7 @@ def test_answers_come_in_the_order_of_questions_and_are_dropped_together(
     assert bits(asked(store, questions[2])) == alone[2]
 
 
-def test_bad_deposits_are_refused_and_nothing_is_kept(
-    evicted_stores: ModuleType, shape: EvictedShape
-) -> None:
+def test_bad_deposits_are_refused_and_nothing_is_kept(shape: EvictedShape) -> None:
     store = filled(evicted_stores, shape, 20)
     question = evicted_stores.random_queries(shape, 0, 25, 5, seed=0)
     before, held = bits(asked(store, question)), store.stored_bytes
@@ -167,7 +160,7 @@ def test_bad_deposits_are_refused_and_nothing_is_kept(
         store.begin(EvictedQueries(1, 25, 0.3, question.queries))
 
 
-def test_a_full_store_keeps_what_it_has(evicted_stores: ModuleType, shape: EvictedShape) -> None:
+def test_a_full_store_keeps_what_it_has(shape: EvictedShape) -> None:
     segment = 256 * shape.bytes_per_position
     # The second segment of the first group fits, that of the second does not.
     store = new(evicted_stores, shape, 2 * segment - 1)
@@ -182,7 +175,7 @@ def test_a_full_store_keeps_what_it_has(evicted_stores: ModuleType, shape: Evict
         assert bits(asked(store, question)) == before
 
 
-def test_released_memory_is_lost_by_name(evicted_stores: ModuleType, shape: EvictedShape) -> None:
+def test_released_memory_is_lost_by_name(shape: EvictedShape) -> None:
     pool = torch_pool()
     store = TorchEvictedStore(shape, evicted_stores.ARCHIVE, pool)
     store.deposit(shape.sink, evicted_stores.random_evicted(shape, 300, seed=1))
@@ -213,7 +206,7 @@ STEPS = st.lists(
 
 @settings(deadline=None, max_examples=60)
 @given(steps=STEPS)
-def test_forks_share_memory_and_nothing_else(evicted_stores: ModuleType, steps) -> None:
+def test_forks_share_memory_and_nothing_else(steps) -> None:
     """Each store of a family is at any time as one that was filled alone."""
     shape = evicted_stores.small_shape()
     pool = torch_pool()

@@ -21,6 +21,7 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, contiguous_placement
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from tests.support import evicted_stores, fetched_sources
 
 SHAPES = {
     # Heads of keys, query heads of each, values of a head; a layer has one shape.
@@ -68,9 +69,7 @@ def both(evicted_stores: ModuleType, stores, shape: EvictedShape, end: int):
     ],
 )
 @pytest.mark.parametrize("name", sorted(SHAPES))
-def test_the_bits_are_those_of_attention_where_it_is_kept(
-    evicted_stores: ModuleType, fetched_sources: ModuleType, dtype: str, name: str, end: int
-) -> None:
+def test_the_bits_are_those_of_attention_where_it_is_kept(dtype: str, name: str, end: int) -> None:
     """Past segments of both sizes and into the third chunk, for blocks of every number of products.
 
     Pieces end anywhere: a part of a segment must not be attended to before the rest is there.
@@ -97,14 +96,7 @@ def test_the_bits_are_those_of_attention_where_it_is_kept(
     window=st.integers(1, 40),
 )
 def test_neither_pieces_nor_blocks_nor_the_order_of_layers_are_felt(
-    evicted_stores: ModuleType,
-    fetched_sources: ModuleType,
-    end: int,
-    sizes: list[int],
-    back: int,
-    count: int,
-    layers: list[int],
-    window: int,
+    end: int, sizes: list[int], back: int, count: int, layers: list[int], window: int
 ) -> None:
     shape = shape_of("two", "float32", window)
     stores = fetched_sources.FetchedStores(sizes=lambda: cycle(sizes))
@@ -129,9 +121,7 @@ def forward(evicted_stores: ModuleType, store, shape: EvictedShape, first: int, 
         yield layer, asked(store, queries)
 
 
-def test_each_position_of_each_layer_travels_once_a_forward_and_the_next_layer_ahead(
-    evicted_stores: ModuleType, fetched_sources: ModuleType
-) -> None:
+def test_each_position_of_each_layer_travels_once_a_forward_and_the_next_layer_ahead() -> None:
     shape = shape_of("two", "float32")
     stores = fetched_sources.FetchedStores()
     fetched = stores.make(shape)
@@ -150,9 +140,7 @@ def test_each_position_of_each_layer_travels_once_a_forward_and_the_next_layer_a
     assert source.requests == expected
 
 
-def test_short_histories_of_all_layers_are_requested_at_once(
-    evicted_stores: ModuleType, fetched_sources: ModuleType
-) -> None:
+def test_short_histories_of_all_layers_are_requested_at_once() -> None:
     """A forward then waits for one round trip, not for one a layer."""
     shape = shape_of("two", "float32")
     stores = fetched_sources.FetchedStores()
@@ -162,9 +150,7 @@ def test_short_histories_of_all_layers_are_requested_at_once(
     assert [layer for layer, _first, _end in stores.sources[0].requests] == [0, 1, 2, 3]
 
 
-def test_what_is_in_memory_does_not_grow_with_the_history(
-    evicted_stores: ModuleType, fetched_sources: ModuleType
-) -> None:
+def test_what_is_in_memory_does_not_grow_with_the_history() -> None:
     peaks = []
     for end in (CHUNK_KEYS, 3 * CHUNK_KEYS):
         shape = shape_of("grouped", "float32")
@@ -187,9 +173,7 @@ def test_what_is_in_memory_does_not_grow_with_the_history(
     assert peaks[1] < peaks[0] + (CHUNK_KEYS * shape.bytes_per_position) // 4
 
 
-def test_an_abandoned_forward_leaves_nothing_that_the_next_one_takes_for_its_own(
-    evicted_stores: ModuleType, fetched_sources: ModuleType
-) -> None:
+def test_an_abandoned_forward_leaves_nothing_that_the_next_one_takes_for_its_own() -> None:
     shape = shape_of("two", "float32")
     stores = fetched_sources.FetchedStores(sizes=lambda: repeat(300))
     fetched, there = both(evicted_stores, stores, shape, CHUNK_KEYS + 500)
@@ -207,9 +191,7 @@ def test_an_abandoned_forward_leaves_nothing_that_the_next_one_takes_for_its_own
 
 
 @pytest.mark.parametrize("how", ["abandoned", "another layer"])
-def test_what_nobody_wants_any_more_is_not_requested(
-    evicted_stores: ModuleType, fetched_sources: ModuleType, how: str
-) -> None:
+def test_what_nobody_wants_any_more_is_not_requested(how: str) -> None:
     shape = shape_of("grouped", "float32")
     stores = fetched_sources.FetchedStores()
     fetched = stores.make(shape)
@@ -232,9 +214,7 @@ def test_what_nobody_wants_any_more_is_not_requested(
 
 
 @pytest.mark.parametrize("moment", range(7))
-def test_a_source_that_ends_loses_the_store_for_good(
-    evicted_stores: ModuleType, fetched_sources: ModuleType, moment: int
-) -> None:
+def test_a_source_that_ends_loses_the_store_for_good(moment: int) -> None:
     shape = shape_of("two", "float32")
     stores = fetched_sources.FetchedStores(sizes=lambda: repeat(CHUNK_KEYS // 2))
     fetched = stores.make(shape)
@@ -277,9 +257,7 @@ def _with_nan(numbers):
 
 
 @pytest.mark.parametrize("spoiled", sorted(SPOILED))
-def test_what_was_not_asked_for_is_never_attended_to(
-    evicted_stores: ModuleType, fetched_sources: ModuleType, spoiled: str
-) -> None:
+def test_what_was_not_asked_for_is_never_attended_to(spoiled: str) -> None:
     shape = shape_of("two", "float32")
     stores = fetched_sources.FetchedStores()
     fetched = stores.make(shape)
@@ -291,9 +269,7 @@ def test_what_was_not_asked_for_is_never_attended_to(
         fetched.begin(evicted_stores.random_queries(shape, 0, 300, 4, seed=0))
 
 
-def test_what_is_refused_before_it_is_sent_loses_nothing(
-    evicted_stores: ModuleType, fetched_sources: ModuleType
-) -> None:
+def test_what_is_refused_before_it_is_sent_loses_nothing() -> None:
     shape = shape_of("two", "float32")
     fetched = fetched_sources.FetchedStores().make(shape)
     fetched.deposit(3, evicted_stores.random_evicted(shape, 50, seed=1))
@@ -308,9 +284,7 @@ def test_what_is_refused_before_it_is_sent_loses_nothing(
     assert fetched.finish().total.all()
 
 
-def test_a_fork_reads_over_a_source_of_its_own(
-    evicted_stores: ModuleType, fetched_sources: ModuleType
-) -> None:
+def test_a_fork_reads_over_a_source_of_its_own() -> None:
     shape = shape_of("two", "float32")
     stores = fetched_sources.FetchedStores()
     fetched, there = both(evicted_stores, stores, shape, 600)
@@ -329,9 +303,7 @@ def test_a_fork_reads_over_a_source_of_its_own(
     assert stores.pool.used_bytes == 0
 
 
-def test_a_source_that_does_not_open_leaves_nothing_behind(
-    evicted_stores: ModuleType, fetched_sources: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_that_does_not_open_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = shape_of("two", "float32")
     stores = fetched_sources.FetchedStores()
     fetched = stores.make(shape)
@@ -349,9 +321,7 @@ def test_a_source_that_does_not_open_leaves_nothing_behind(
     assert asked(fetched, evicted_stores.random_queries(shape, 1, 400, 9, seed=0)).total.all()
 
 
-def test_a_fork_without_room_takes_nothing(
-    evicted_stores: ModuleType, fetched_sources: ModuleType
-) -> None:
+def test_a_fork_without_room_takes_nothing() -> None:
     shape = shape_of("two", "float32")
     segment = 256 * shape.bytes_per_position
     stores = fetched_sources.FetchedStores(torch_pool(segment))
@@ -371,9 +341,7 @@ def test_chunks_end_at_multiples_of_their_keys() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_positions_are_read_while_others_are_deposited(
-    evicted_stores: ModuleType, dtype: str
-) -> None:
+def test_positions_are_read_while_others_are_deposited(dtype: str) -> None:
     """By another thread: also where a segment was shared with a fork and is copied meanwhile."""
     shape = shape_of("two", dtype)
     store = TorchEvictedStore(shape, evicted_stores.ARCHIVE, torch_pool())

@@ -17,6 +17,9 @@ from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.speculation.generation import generate
 from kakeya_fleet.engine.speculation.roster import Roster
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
+from tests.support import streams
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(11 * index * index) % 48 for index in range(60)]
@@ -25,7 +28,7 @@ COUNT = 60
 
 
 @pytest.fixture(scope="module")
-def expected(hashing):
+def expected():
     return hashing.expected_stream(PROMPT, SPEC, COUNT, SEEDED)
 
 
@@ -59,9 +62,7 @@ async def cancelled_after(ticks, session, source, asked, run):
     name=st.sampled_from(["none", "ngram", "perfect", "adversarial"]),
 )
 @settings(deadline=None, max_examples=60)
-def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(
-    ticks, name, expected, hashing, sources, streams
-):
+def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(ticks, name, expected):
     text = [*PROMPT, *expected]
     source = {
         "none": lambda: None,
@@ -92,7 +93,7 @@ def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(
     asyncio.run(scenario())
 
 
-async def test_leaving_the_iterator_stops_within_one_block(expected, hashing, sources, streams):
+async def test_leaving_the_iterator_stops_within_one_block(expected):
     session = opened(hashing)
     source = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
     asked = streams.parameters(COUNT, sampling=SEEDED, block_size=4)
@@ -112,9 +113,7 @@ async def test_leaving_the_iterator_stops_within_one_block(expected, hashing, so
     assert [*first.token_ids, *tokens] == expected
 
 
-async def test_cancelled_while_it_waits_for_a_draft_none_is_left_in_flight(
-    hashing, sources, streams
-):
+async def test_cancelled_while_it_waits_for_a_draft_none_is_left_in_flight():
     session = opened(hashing)
     source = sources.SilentSource([], hashing.VOCABULARY)
     received = await cancelled_after(
@@ -127,9 +126,7 @@ async def test_cancelled_while_it_waits_for_a_draft_none_is_left_in_flight(
     assert session.history[:] == PROMPT
 
 
-async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(
-    expected, hashing, sources, streams
-):
+async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(expected):
     """The step blocks in its thread; the generation must not end before it does."""
     session = opened(hashing)
     runner = sources.ThreadRunner()

@@ -15,6 +15,9 @@ from kakeya_fleet.engine.speculation.generation import GenerationParameters, gen
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.roster import Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
+from tests.support import streams
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(7 * index) % 48 for index in range(20)]
@@ -29,7 +32,7 @@ def opened(hashing):
 
 
 @pytest.fixture(scope="module")
-def expected(hashing):
+def expected():
     return hashing.expected_stream(PROMPT, SPEC, COUNT, GREEDY)
 
 
@@ -54,9 +57,7 @@ class StandingClock:
         (DraftFaultKind.FEATURES, 3),
     ],
 )
-async def test_each_kind_is_counted_and_opens_the_breaker(
-    kind, faults, expected, hashing, sources, streams
-):
+async def test_each_kind_is_counted_and_opens_the_breaker(kind, faults, expected):
     source = sources.FaultySource(expected, hashing.VOCABULARY, kind)
     state = SpeculationState()
     # Only drafts that never come wait for it.
@@ -74,9 +75,7 @@ async def test_each_kind_is_counted_and_opens_the_breaker(
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_an_open_breaker_outlives_the_generation_and_closes_on_success(
-    expected, hashing, sources, streams
-):
+async def test_an_open_breaker_outlives_the_generation_and_closes_on_success(expected):
     clock, state, session = StandingClock(), SpeculationState(), opened(hashing)
     dead = sources.FaultySource([], hashing.VOCABULARY, DraftFaultKind.UNREACHABLE)
     good = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
@@ -94,9 +93,7 @@ async def test_an_open_breaker_outlives_the_generation_and_closes_on_success(
     assert session.history[:] == [*PROMPT, *expected[:30]]
 
 
-async def test_a_frozen_proposer_costs_one_deadline_not_one_a_block(
-    expected, hashing, sources, streams
-):
+async def test_a_frozen_proposer_costs_one_deadline_not_one_a_block(expected):
     source = sources.SilentSource([], hashing.VOCABULARY)
     asked = streams.parameters(COUNT, draft_deadline_seconds=0.05)
     tokens, done = await asyncio.wait_for(
@@ -109,7 +106,7 @@ async def test_a_frozen_proposer_costs_one_deadline_not_one_a_block(
     assert source.in_flight == 0
 
 
-async def test_a_proposer_that_freezes_behind_an_ahead_draft(expected, hashing, sources, streams):
+async def test_a_proposer_that_freezes_behind_an_ahead_draft(expected):
     """The first draft is good, the one made ahead never comes."""
 
     class Freezing(sources.OracleSource):
@@ -127,9 +124,7 @@ async def test_a_proposer_that_freezes_behind_an_ahead_draft(expected, hashing, 
     assert done.speculation.drop_reason == DropReason.DEADLINE
 
 
-async def test_a_source_that_cannot_draft_ahead_is_never_asked_to(
-    expected, hashing, sources, streams
-):
+async def test_a_source_that_cannot_draft_ahead_is_never_asked_to(expected):
     asked: list[tuple[int, ...]] = []
 
     class Conditioned(sources.OracleSource):
@@ -149,7 +144,7 @@ async def test_a_source_that_cannot_draft_ahead_is_never_asked_to(
     assert done.speculation.ahead_hit_count == done.speculation.ahead_miss_count == 0
 
 
-async def test_a_source_closed_under_its_draft_is_unreachable(expected, hashing, sources, streams):
+async def test_a_source_closed_under_its_draft_is_unreachable(expected):
     class Closing(sources.OracleSource):
         async def answer(self, right, block_size):
             raise asyncio.CancelledError
@@ -163,9 +158,7 @@ async def test_a_source_closed_under_its_draft_is_unreachable(expected, hashing,
 
 
 @pytest.mark.parametrize("good_calls", [0, 1, 2])
-async def test_a_defect_of_the_source_is_raised_not_swallowed(
-    good_calls, expected, hashing, sources, streams
-):
+async def test_a_defect_of_the_source_is_raised_not_swallowed(good_calls, expected):
     class Failing(sources.BrokenSource):
         async def answer(self, right, block_size):
             if self.call_count <= good_calls:
@@ -186,9 +179,7 @@ async def test_a_defect_of_the_source_is_raised_not_swallowed(
     assert tokens == expected[at:]
 
 
-async def test_a_defect_in_a_draft_that_is_not_needed_any_more_is_raised_too(
-    expected, hashing, sources, streams
-):
+async def test_a_defect_in_a_draft_that_is_not_needed_any_more_is_raised_too(expected):
     """The draft made ahead has failed when the first block's stop id ends it all."""
 
     class Failing(sources.BrokenSource):
@@ -209,7 +200,7 @@ async def test_a_defect_in_a_draft_that_is_not_needed_any_more_is_raised_too(
     assert source.call_count == 2
 
 
-async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected, hashing, sources, streams):
+async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected):
     """Drafts take twice a forward's time and are always wrong."""
     clock = StandingClock()
 
@@ -249,7 +240,7 @@ async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected, hashing,
     assert source.call_count > calls
 
 
-async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected, hashing, sources):
+async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected):
     """The draft made ahead is still in flight when the stop id is generated."""
 
     class SlowAhead(sources.OracleSource):
@@ -277,9 +268,7 @@ async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected, hashin
     assert items[-1].speculation.faults == {}
 
 
-async def test_sessions_that_share_a_breaker_do_not_all_wait_for_the_one_trial(
-    expected, hashing, sources, streams
-):
+async def test_sessions_that_share_a_breaker_do_not_all_wait_for_the_one_trial(expected):
     """Two generations begin when a proposer that answers nothing has cooled down."""
     clock, state = StandingClock(), SpeculationState()
     state.breaker = state.breaker.after_fault(DraftFaultKind.DEADLINE, clock.now)

@@ -12,14 +12,15 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
+from tests.support import streams
 
 COUNT = 50
 
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["loop", "thread"])
-async def test_eight_interleaved_sessions_are_eight_sessions_alone(
-    threaded, hashing, sources, streams
-):
+async def test_eight_interleaved_sessions_are_eight_sessions_alone(threaded):
     verifier = hashing.HashVerifier()
     runner = sources.ThreadRunner() if threaded else sources.yielding
 
@@ -50,7 +51,7 @@ async def test_eight_interleaved_sessions_are_eight_sessions_alone(
         runner.close()
 
 
-async def test_sessions_take_turns_block_by_block(hashing, sources, streams):
+async def test_sessions_take_turns_block_by_block():
     """No session runs two steps while another one waits."""
     verifier = hashing.HashVerifier()
     turns = []

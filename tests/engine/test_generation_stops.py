@@ -15,6 +15,9 @@ from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, prefill
 from kakeya_fleet.engine.speculation.generation_report import StopReason
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
+from tests.support import streams
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(7 * index) % 48 for index in range(50)]
@@ -40,7 +43,7 @@ def opened(hashing, prompt=PROMPT, **options):
 
 
 @pytest.fixture(params=["alone", "perfect"])
-def source(request, hashing, sources):
+def source(request):
     if request.param == "alone":
         return None
     text = [*PROMPT, *hashing.expected_stream(PROMPT, SPEC, 300, GREEDY)]
@@ -48,7 +51,7 @@ def source(request, hashing, sources):
 
 
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 33])
-async def test_max_tokens_is_exact(source, count, hashing, sources, streams):
+async def test_max_tokens_is_exact(source, count):
     _, done = await streams.collect(
         opened(hashing), source, streams.parameters(count), run=sources.yielding
     )
@@ -56,7 +59,7 @@ async def test_max_tokens_is_exact(source, count, hashing, sources, streams):
     assert done.generated_token_count == count
 
 
-async def test_a_stop_id_is_the_last_token(source, hashing, sources, streams):
+async def test_a_stop_id_is_the_last_token(source):
     expected = hashing.expected_stream(PROMPT, SPEC, 40, GREEDY)
     stop = next(token for token in expected[20:] if token not in expected[:20])
     end = expected.index(stop) + 1
@@ -70,7 +73,7 @@ async def test_a_stop_id_is_the_last_token(source, hashing, sources, streams):
     assert done.stop_reason is StopReason.STOP_TOKEN
 
 
-async def test_a_full_context_ends_and_a_second_generation_too(source, hashing, sources, streams):
+async def test_a_full_context_ends_and_a_second_generation_too(source):
     session = opened(hashing, context_length=70)
     asked = streams.parameters(100)
     tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
@@ -83,7 +86,7 @@ async def test_a_full_context_ends_and_a_second_generation_too(source, hashing, 
     assert done.timings.first_token_seconds == 0
 
 
-async def test_the_deadline_ends_between_blocks(source, hashing, sources, streams):
+async def test_the_deadline_ends_between_blocks(source):
     asked = streams.parameters(1000, deadline_seconds=120.0)
     tokens, done = await streams.collect(
         opened(hashing), source, asked, run=sources.yielding, clock=TickingClock()
@@ -93,7 +96,7 @@ async def test_the_deadline_ends_between_blocks(source, hashing, sources, stream
     assert tokens == hashing.expected_stream(PROMPT, SPEC, len(tokens), GREEDY)
 
 
-async def test_a_deadline_within_prefill_keeps_what_was_computed(hashing, sources, streams):
+async def test_a_deadline_within_prefill_keeps_what_was_computed():
     session = opened(hashing)
     asked = streams.parameters(10, deadline_seconds=2.5)
     tokens, done = await streams.collect(
@@ -105,7 +108,7 @@ async def test_a_deadline_within_prefill_keeps_what_was_computed(hashing, source
     assert tokens == hashing.expected_stream(PROMPT, SPEC, 9, GREEDY)
 
 
-async def test_the_generations_deadline_is_no_fault_of_the_proposer(hashing, sources, streams):
+async def test_the_generations_deadline_is_no_fault_of_the_proposer():
     source = sources.SilentSource([], hashing.VOCABULARY)
     asked = streams.parameters(10, deadline_seconds=0.05, draft_deadline_seconds=5.0)
     tokens, done = await streams.collect(opened(hashing), source, asked, run=sources.yielding)
@@ -115,7 +118,7 @@ async def test_the_generations_deadline_is_no_fault_of_the_proposer(hashing, sou
     assert source.in_flight == 0
 
 
-async def test_draining_ends_between_blocks(source, hashing, sources, streams):
+async def test_draining_ends_between_blocks(source):
     session = opened(hashing)
     asked = streams.parameters(1000)
     _, done = await streams.collect(
@@ -129,7 +132,7 @@ async def test_draining_ends_between_blocks(source, hashing, sources, streams):
     assert 100 <= done.history_length < 116
 
 
-async def test_prefill_runs_one_forward_a_step(hashing, sources):
+async def test_prefill_runs_one_forward_a_step():
     session = opened(hashing)
     steps = []
 
@@ -142,14 +145,14 @@ async def test_prefill_runs_one_forward_a_step(hashing, sources):
     assert session.pending == 0
 
 
-async def test_an_empty_history_is_refused(hashing, sources, streams):
+async def test_an_empty_history_is_refused():
     with pytest.raises(EmptyHistory):
         await streams.collect(
             opened(hashing, prompt=[]), None, streams.parameters(1), run=sources.yielding
         )
 
 
-async def test_a_session_closed_meanwhile_ends_the_generation_by_name(hashing, sources, streams):
+async def test_a_session_closed_meanwhile_ends_the_generation_by_name():
     session = opened(hashing)
 
     async def run(step):
@@ -162,7 +165,7 @@ async def test_a_session_closed_meanwhile_ends_the_generation_by_name(hashing, s
         await streams.collect(session, source, streams.parameters(100), run=run)
 
 
-async def test_the_report_adds_up(hashing, sources, streams):
+async def test_the_report_adds_up():
     expected = hashing.expected_stream(PROMPT, SPEC, 600, GREEDY)
     source = sources.AdversarialSource([*PROMPT, *expected], hashing.VOCABULARY)
     sampling = SamplingParameters(seed=5)
@@ -187,7 +190,7 @@ async def test_the_report_adds_up(hashing, sources, streams):
     assert done.seed == 0
 
 
-async def test_the_seed_is_reported_when_it_was_used(hashing, sources, streams):
+async def test_the_seed_is_reported_when_it_was_used():
     asked = streams.parameters(3, sampling=SamplingParameters(1.0, seed=9))
     _, done = await streams.collect(opened(hashing), None, asked, run=sources.yielding)
     assert done.seed == 9

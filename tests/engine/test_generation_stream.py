@@ -11,6 +11,9 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
+from tests.support import streams
 
 SINK, WINDOW = 2, 6
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=SINK, window=WINDOW)
@@ -21,7 +24,7 @@ SEEDED = SamplingParameters(temperature=0.3, top_p=0.95, top_k=20, seed=77)
 
 
 @pytest.fixture(scope="module")
-def prompt(hashing):
+def prompt():
     rng = random.Random(5)
     phrase = [rng.randrange(hashing.VOCABULARY) for _ in range(12)]
     return [
@@ -55,9 +58,7 @@ def opened(hashing, prompt, spec=WINDOWED):
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("block_size", [1, 4, 15])
 @pytest.mark.parametrize("name", ["none", "ngram", "perfect", "adversarial", "chaotic"])
-async def test_the_stream_does_not_depend_on_the_proposer(
-    name, block_size, sampling, spec, prompt, hashing, sources, streams
-):
+async def test_the_stream_does_not_depend_on_the_proposer(name, block_size, sampling, spec, prompt):
     expected = hashing.expected_stream(prompt, spec, COUNT, sampling)
     source = make_source(name, sources, hashing, [*prompt, *expected])
     session = opened(hashing, prompt, spec)
@@ -68,7 +69,7 @@ async def test_the_stream_does_not_depend_on_the_proposer(
 
 
 @pytest.mark.parametrize("name", ["ngram", "perfect", "adversarial", "chaotic"])
-async def test_an_adaptive_pace_changes_nothing_but_speed(name, prompt, hashing, sources, streams):
+async def test_an_adaptive_pace_changes_nothing_but_speed(name, prompt):
     expected = hashing.expected_stream(prompt, WINDOWED, COUNT, SEEDED)
     source = make_source(name, sources, hashing, [*prompt, *expected])
     asked = streams.parameters(COUNT, sampling=SEEDED, adaptive=True)
@@ -77,7 +78,7 @@ async def test_an_adaptive_pace_changes_nothing_but_speed(name, prompt, hashing,
     assert tokens == expected
 
 
-async def test_the_seed_matters_and_the_window_matters(prompt, hashing):
+async def test_the_seed_matters_and_the_window_matters(prompt):
     """Guards the tests above: their expectation is sensitive to both."""
     base = hashing.expected_stream(prompt, WINDOWED, COUNT, SEEDED)
     other = SamplingParameters(temperature=0.3, top_p=0.95, top_k=20, seed=78)
@@ -88,9 +89,7 @@ async def test_the_seed_matters_and_the_window_matters(prompt, hashing):
 
 
 @pytest.mark.parametrize("block_size", [1, 4, 15])
-async def test_a_perfect_proposer_takes_one_forward_a_block(
-    block_size, prompt, hashing, sources, streams
-):
+async def test_a_perfect_proposer_takes_one_forward_a_block(block_size, prompt):
     expected = hashing.expected_stream(prompt, WINDOWED, COUNT, GREEDY)
     source = sources.OracleSource([*prompt, *expected], hashing.VOCABULARY)
     session = opened(hashing, prompt)
@@ -107,7 +106,7 @@ async def test_a_perfect_proposer_takes_one_forward_a_block(
     assert sum(timing.drafted_ahead for timing in done.timeline) == speculation.ahead_hit_count
 
 
-async def test_prompt_lookup_is_accepted_where_text_repeats(prompt, hashing, sources, streams):
+async def test_prompt_lookup_is_accepted_where_text_repeats(prompt):
     session = opened(hashing, prompt)
     source = LocalDraftSource(NgramProposer())
     asked = streams.parameters(COUNT)
@@ -115,7 +114,7 @@ async def test_prompt_lookup_is_accepted_where_text_repeats(prompt, hashing, sou
     assert done.speculation.acceptance_length > 1.5
 
 
-async def test_alone_takes_one_forward_a_token(prompt, hashing, sources, streams):
+async def test_alone_takes_one_forward_a_token(prompt):
     session = opened(hashing, prompt)
     asked = streams.parameters(COUNT)
     _, done = await streams.collect(session, None, asked, run=sources.yielding)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -32,19 +29,8 @@ from kakeya_fleet.engine.group.messages import Message
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session_store import SessionStore
 from kakeya_fleet.engine.verifiers.exactness import settle
-
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-hashing = _load("hash_verifier")
-local = _load("group_ranks")
+from tests.support import group_ranks as local
+from tests.support import hash_verifier as hashing
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 WHOLE = CacheSpec(CacheKind.CONTIGUOUS, capacity=80)

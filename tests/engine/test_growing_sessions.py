@@ -11,6 +11,7 @@ from kakeya_fleet.engine.errors import InvariantViolated, OutOfKvMemory, Session
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session_store import Activity, EndReason, SessionStore
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from tests.support import hash_verifier as hashing
 
 GROWING = CacheSpec(CacheKind.CONTIGUOUS, capacity=4096, grows=True)
 BOUNDED = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
@@ -18,7 +19,7 @@ SLABS = 8
 
 
 @pytest.fixture
-def room(hashing):
+def room():
     """A store of room for eight slabs of eight positions, with a clock that is set by hand."""
 
     class Room:
@@ -85,9 +86,7 @@ def test_an_append_without_room_appends_nothing_and_says_what_mends_it(room):
     assert len(busy.session.history) == 40
 
 
-def test_a_generation_without_room_stops_between_tokens_and_goes_on_when_there_is_some(
-    room, hashing
-):
+def test_a_generation_without_room_stops_between_tokens_and_goes_on_when_there_is_some(room):
     asking, other = room.reads(30), room.reads(32)
     text = asking.session.history[:]
     expected = hashing.expected_stream(text, GROWING, 12, GREEDY)
@@ -109,7 +108,7 @@ def test_a_generation_without_room_stops_between_tokens_and_goes_on_when_there_i
     assert committed == expected
 
 
-def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room, hashing):
+def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room):
     one, other, _third = room.reads(24), room.reads(24), room.reads(8)
     for record in (one, other):
         while len(record.session.history) < 25:
@@ -130,7 +129,7 @@ def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room, ha
     )
 
 
-def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room, hashing):
+def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room):
     origin = room.reads(20)
     fork = room.store.fork(origin.session_id, 10)
     assert fork.session.memory_bytes == 2 * room.slab
@@ -153,7 +152,7 @@ def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room, hashing):
 
 
 @pytest.mark.parametrize("positions", [38, 257], ids=["too few", "too many"])
-def test_bytes_that_no_position_accounts_for_end_the_session(room, monkeypatch, hashing, positions):
+def test_bytes_that_no_position_accounts_for_end_the_session(room, monkeypatch, positions):
     """It holds 39 positions; a segment of a real model has 256."""
     record = room.reads(40)
     claimed = property(lambda _: positions * hashing.SLOT_BYTES)
@@ -164,7 +163,7 @@ def test_bytes_that_no_position_accounts_for_end_the_session(room, monkeypatch, 
         room.store.get(record.session_id)
 
 
-def test_prefill_that_lost_its_room_to_another_goes_on_when_it_has_some(room, hashing):
+def test_prefill_that_lost_its_room_to_another_goes_on_when_it_has_some(room):
     asking, other = room.reads(8), room.reads(8)
     with room.store.hold(asking.session_id, Activity.APPENDING):
         asking.session.append([3] * 40)

@@ -6,6 +6,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.positions import attends
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
+from tests.support import hash_verifier as hashing
 
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
@@ -21,7 +22,7 @@ def counts(session):
     return {each.invariant: each.check_count for each in session.invariants}
 
 
-def test_every_promise_is_counted_where_it_is_checked(hashing):
+def test_every_promise_is_counted_where_it_is_checked():
     session = new_session(hashing)
     assert set(counts(session).values()) == {0}
     session.append(range(20))
@@ -51,7 +52,7 @@ def test_forgotten_is_what_the_rule_of_positions_hides_for_ever(length):
     assert WINDOWED.forgotten_count(length) == len(hidden)
 
 
-def test_a_session_forgets_as_far_as_it_has_computed(hashing):
+def test_a_session_forgets_as_far_as_it_has_computed():
     session = new_session(hashing)
     session.append(range(40))
     assert session.forgotten_count == 0

@@ -52,7 +52,7 @@ async def test_a_history_that_shrinks_is_a_defect():
         await source.draft([1, 2], (), 1)
 
 
-async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes(sources):
+async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes():
     gate = asyncio.Event()
 
     async def gated(step):
@@ -77,7 +77,7 @@ async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes(so
         assert caught.value.kind is DraftFaultKind.UNREACHABLE
 
 
-async def test_the_round_trip_contains_the_wait_for_the_thread(sources):
+async def test_the_round_trip_contains_the_wait_for_the_thread():
     now = [0.0]
 
     async def slow(step):

@@ -21,6 +21,8 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from scripts.train.tiny_masked import DECODERS, MASK, save_masked_checkpoint
+from tests.support import draft_sources as sources
+from tests.support import streams
 
 BLOCK = 10
 CONTEXT = [(13 * index + index * index // 5) % 90 for index in range(30)]
@@ -284,9 +286,7 @@ def opened(verifier):
 
 
 @pytest.mark.parametrize("sampling", sorted(SAMPLINGS))
-async def test_past_the_window_the_stream_is_that_without_a_proposer(
-    sampling, either, verifier, sources, streams
-):
+async def test_past_the_window_the_stream_is_that_without_a_proposer(sampling, either, verifier):
     chosen = SAMPLINGS[sampling]
     alone = opened(verifier)
     while alone.prefill_step():

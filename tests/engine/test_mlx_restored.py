@@ -25,6 +25,7 @@ from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSp
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused, TrainedForAnother
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support import restored_caches as caches
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=200)
@@ -43,7 +44,7 @@ def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_full_attention_and_the_history_alone_decides(
-    random_checkpoint: Callable[..., Path], caches: ModuleType, family: str
+    random_checkpoint: Callable[..., Path], family: str
 ) -> None:
     verifier = loaded(random_checkpoint(family))
     tokens = caches.HISTORY[:LENGTH]
@@ -55,7 +56,7 @@ def test_it_is_full_attention_and_the_history_alone_decides(
 
 
 def test_in_bfloat16_the_bits_are_those_of_the_history(
-    random_checkpoint: Callable[..., Path], caches: ModuleType
+    random_checkpoint: Callable[..., Path],
 ) -> None:
     verifier = loaded(random_checkpoint(), "bfloat16")
     tokens = caches.HISTORY[:LENGTH]
@@ -131,9 +132,7 @@ def failing(read: Callable[..., Any], after: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_course_of_events_gives_the_bits_of_the_history(
-    verifier: Verifier, caches: ModuleType, seed: int
-) -> None:
+def test_any_course_of_events_gives_the_bits_of_the_history(verifier: Verifier, seed: int) -> None:
     tokens = caches.HISTORY[:LENGTH]
     expected = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [1])
     before = verifier.pool.used_bytes
@@ -159,7 +158,7 @@ def done(cache: KvCache) -> bool:
     return True
 
 
-def test_a_store_on_torch_serves_a_verifier_on_mlx(verifier: Verifier, caches: ModuleType) -> None:
+def test_a_store_on_torch_serves_a_verifier_on_mlx(verifier: Verifier) -> None:
     """As an archive on another node does: numbers cross, not tensors."""
     spec, tokens = caches.restored(3, 16, ARCHIVE), caches.HISTORY[:LENGTH]
     found = []
@@ -204,9 +203,7 @@ class VectorStore:
         return
 
 
-def test_the_context_vectors_of_what_leaves_are_deposited_once_each(
-    verifier: Verifier, caches: ModuleType
-) -> None:
+def test_the_context_vectors_of_what_leaves_are_deposited_once_each(verifier: Verifier) -> None:
     rng = np.random.default_rng(2)
     weights = EncoderWeights(
         rng.standard_normal((24, 64), np.float32), np.ones(24, np.float32), 1e-6, (1, 0)
@@ -240,9 +237,7 @@ def test_the_context_vectors_of_what_leaves_are_deposited_once_each(
         verifier.allocate(spec, VectorStore(store._store, restorer, wrong))
 
 
-def test_a_store_that_is_full_refuses_and_leaves_the_cache_as_it_was(
-    verifier: Verifier, caches: ModuleType
-) -> None:
+def test_a_store_that_is_full_refuses_and_leaves_the_cache_as_it_was(verifier: Verifier) -> None:
     tokens = caches.HISTORY[:340]
     straight = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [16])
     cache = verifier.allocate(caches.restored())
@@ -257,7 +252,7 @@ def test_a_store_that_is_full_refuses_and_leaves_the_cache_as_it_was(
 
 
 def test_numbers_that_are_not_finite_are_refused_and_survived(
-    verifier: Verifier, caches: ModuleType, monkeypatch: pytest.MonkeyPatch
+    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = caches.HISTORY[:LENGTH]
     straight = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [8])

@@ -25,6 +25,7 @@ from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSp
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import RestorerLost, RestorerRefused
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support import restored_caches as caches
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 LENGTH = 140
@@ -41,7 +42,7 @@ def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
 
 
 @pytest.fixture(scope="module")
-def expected(verifier: Verifier, caches: ModuleType) -> dict[tuple[int, int], np.ndarray]:
+def expected(verifier: Verifier) -> dict[tuple[int, int], np.ndarray]:
     """The logits of the history for each sink and window: the first `SINGLE` one at a time."""
     rows = {}
     for shape in SHAPES:
@@ -190,7 +191,7 @@ def failing(read: Callable[..., Any], after: int) -> Callable[..., Any]:
 
 
 def test_every_course_of_events_gives_the_bits_of_the_history(
-    verifier: Verifier, caches: ModuleType, expected: dict[tuple[int, int], np.ndarray]
+    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray]
 ) -> None:
     Courses.verifier, Courses.helpers, Courses.expected = verifier, caches, expected
     before = verifier.pool.used_bytes
@@ -203,7 +204,6 @@ def test_every_course_of_events_gives_the_bits_of_the_history(
 @pytest.mark.parametrize("kept", [99, 96, 90])
 def test_a_failed_forward_leaves_nothing_behind(
     verifier: Verifier,
-    caches: ModuleType,
     expected: dict[tuple[int, int], np.ndarray],
     monkeypatch: pytest.MonkeyPatch,
     kept: int,
@@ -230,9 +230,7 @@ def test_a_failed_forward_leaves_nothing_behind(
 
 
 def test_a_deposit_is_final_before_the_forward_that_fails(
-    verifier: Verifier,
-    caches: ModuleType,
-    expected: dict[tuple[int, int], np.ndarray],
+    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray]
 ) -> None:
     """What was handed over cannot be cut off any more, by whoever the forward failed."""
     spec = caches.restored(0, 5)
@@ -254,9 +252,7 @@ def test_a_deposit_is_final_before_the_forward_that_fails(
 
 
 def test_what_a_failed_forward_asked_for_is_dropped(
-    verifier: Verifier,
-    caches: ModuleType,
-    expected: dict[tuple[int, int], np.ndarray],
+    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray]
 ) -> None:
     """One session's store answers while that of the other is lost."""
     spec = caches.restored(3, 16, ARCHIVE)
@@ -300,10 +296,7 @@ class ForgetfulStore(TorchEvictedStore):
 
 @pytest.mark.parametrize("kind", [LateStore, ForgetfulStore])
 def test_a_store_that_is_late_or_forgets_shows(
-    verifier: Verifier,
-    caches: ModuleType,
-    expected: dict[tuple[int, int], np.ndarray],
-    kind: type[TorchEvictedStore],
+    verifier: Verifier, expected: dict[tuple[int, int], np.ndarray], kind: type[TorchEvictedStore]
 ) -> None:
     spec = caches.restored(3, 16, ARCHIVE)
     store = kind(verifier.evicted_shape(spec), ARCHIVE, torch_pool())
@@ -315,7 +308,7 @@ def test_a_store_that_is_late_or_forgets_shows(
 
 
 def test_numbers_that_are_not_finite_are_refused_and_survived(
-    verifier: Verifier, caches: ModuleType, monkeypatch: pytest.MonkeyPatch
+    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = verifier.allocate(caches.restored(3, 16))
     caches.run(verifier, cache, caches.HISTORY[:40], [16])
@@ -357,7 +350,7 @@ class Made(TorchDispatchMode):
 
 @pytest.mark.parametrize("count", [1, 16])
 def test_a_forwards_peak_and_the_caches_bytes_do_not_grow_with_the_context(
-    random_checkpoint: Callable[..., Path], caches: ModuleType, count: int
+    random_checkpoint: Callable[..., Path], count: int
 ) -> None:
     path = random_checkpoint(num_hidden_layers=1, max_position_embeddings=CONTEXT)
     verifier = load_verifier(ModelFolder(path, "long"), backend="torch")

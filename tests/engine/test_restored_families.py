@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from scripts.support.recomputing import RecomputingVerifier
+from tests.support import restored_caches as caches
 
 # Besides Mistral's, where no layer sees all of the history.
 FAMILIES: dict[str, dict[str, object]] = {
@@ -50,16 +50,14 @@ def verifier(family: str, random_checkpoint: Callable[..., Path]) -> Verifier:
 
 
 @pytest.fixture(scope="module")
-def expected(verifier: Verifier, caches: ModuleType) -> np.ndarray:
+def expected(verifier: Verifier) -> np.ndarray:
     """The logits of the history, one token at a time until some time past sink and window."""
     cache = verifier.allocate(caches.restored())
     single = caches.run(verifier, cache, caches.HISTORY[:SINGLE], [1])
     return np.concatenate([single, caches.run(verifier, cache, caches.HISTORY[SINGLE:], [16])])
 
 
-def test_it_is_full_attention(
-    verifier: Verifier, family: str, caches: ModuleType, expected: np.ndarray
-) -> None:
+def test_it_is_full_attention(verifier: Verifier, family: str, expected: np.ndarray) -> None:
     full = caches.run(verifier, verifier.allocate(FULL), caches.HISTORY, [16])
     assert np.abs(full).max() > 1
     assert np.abs(full - expected).max() < TOLERANCE.get(family, 2e-6) * np.abs(expected).max()
@@ -67,7 +65,7 @@ def test_it_is_full_attention(
 
 
 def test_without_what_is_evicted_it_would_be_another(
-    verifier: Verifier, caches: ModuleType, expected: np.ndarray
+    verifier: Verifier, expected: np.ndarray
 ) -> None:
     spec = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=16)
     forgotten = caches.run(verifier, verifier.allocate(spec), caches.HISTORY, [16])
@@ -76,7 +74,7 @@ def test_without_what_is_evicted_it_would_be_another(
 
 @pytest.mark.parametrize("sizes", [(16,), (7,), (1, 16, 3, 7, 11)], ids=str)
 def test_chunks_change_no_bits(
-    verifier: Verifier, caches: ModuleType, expected: np.ndarray, sizes: tuple[int, ...]
+    verifier: Verifier, expected: np.ndarray, sizes: tuple[int, ...]
 ) -> None:
     got = caches.run(verifier, verifier.allocate(caches.restored()), caches.HISTORY, sizes)
     assert got.tobytes() == expected.tobytes()
@@ -84,7 +82,7 @@ def test_chunks_change_no_bits(
 
 @pytest.mark.parametrize(("sink", "window"), [(0, 1), (5, 3), (0, 21)])
 def test_any_window_is_full_attention_and_exact(
-    verifier: Verifier, family: str, caches: ModuleType, sink: int, window: int
+    verifier: Verifier, family: str, sink: int, window: int
 ) -> None:
     spec, tokens = caches.restored(sink, window), caches.HISTORY[:LONG]
     full = caches.run(verifier, verifier.allocate(FULL), tokens, [16])
@@ -97,9 +95,7 @@ def test_any_window_is_full_attention_and_exact(
     assert np.abs(rows[0] - full).max() < TOLERANCE.get(family, 2e-6) * np.abs(full).max()
 
 
-def test_a_verifier_without_caches_agrees(
-    verifier: Verifier, caches: ModuleType, expected: np.ndarray
-) -> None:
+def test_a_verifier_without_caches_agrees(verifier: Verifier, expected: np.ndarray) -> None:
     recomputing = RecomputingVerifier(verifier)
     cache = recomputing.allocate(caches.restored())
     cache.extend(caches.HISTORY[:100])
@@ -108,9 +104,7 @@ def test_a_verifier_without_caches_agrees(
     assert got.tobytes() == expected[100:103].tobytes()
 
 
-def test_rejected_tokens_leave_nothing_behind(
-    verifier: Verifier, caches: ModuleType, expected: np.ndarray
-) -> None:
+def test_rejected_tokens_leave_nothing_behind(verifier: Verifier, expected: np.ndarray) -> None:
     rng = random.Random(0)
     cache = verifier.allocate(caches.restored())
     while cache.length < LONG:
@@ -123,9 +117,7 @@ def test_rejected_tokens_leave_nothing_behind(
         assert got[: len(right)].tobytes() == expected[start : start + len(right)].tobytes(), start
 
 
-def test_a_fork_and_its_source_go_their_own_ways(
-    verifier: Verifier, caches: ModuleType, expected: np.ndarray
-) -> None:
+def test_a_fork_and_its_source_go_their_own_ways(verifier: Verifier, expected: np.ndarray) -> None:
     tokens = caches.HISTORY
     cache = verifier.allocate(caches.restored())
     caches.run(verifier, cache, tokens[:50], [16])
@@ -141,7 +133,7 @@ def test_a_fork_and_its_source_go_their_own_ways(
 
 
 def test_a_fork_forgets_what_its_source_has_evicted_since(
-    verifier: Verifier, caches: ModuleType, expected: np.ndarray
+    verifier: Verifier, expected: np.ndarray
 ) -> None:
     cache = verifier.allocate(caches.restored())
     caches.run(verifier, cache, caches.HISTORY[:50], [16])
@@ -155,7 +147,7 @@ def test_a_fork_forgets_what_its_source_has_evicted_since(
 
 
 def test_sessions_that_share_a_forward_are_as_alone(
-    verifier: Verifier, caches: ModuleType, expected: np.ndarray
+    verifier: Verifier, expected: np.ndarray
 ) -> None:
     tokens = caches.HISTORY
     starts, counts = [0, 33, 70, 17, 64], [5, 1, 7, 4, 2]
@@ -176,9 +168,7 @@ def test_sessions_that_share_a_forward_are_as_alone(
         starts = [start + count for start, count in zip(starts, counts, strict=True)]
 
 
-def test_before_anything_is_evicted_it_is_sink_and_window(
-    verifier: Verifier, caches: ModuleType
-) -> None:
+def test_before_anything_is_evicted_it_is_sink_and_window(verifier: Verifier) -> None:
     # Longer than the layers' own windows, so that these are placed alike.
     sink, window = 3, 30
     tokens = caches.HISTORY[: sink + window]
@@ -188,9 +178,7 @@ def test_before_anything_is_evicted_it_is_sink_and_window(
     assert got.tobytes() == kept.tobytes()
 
 
-def test_its_bytes_do_not_grow_and_are_those_that_were_foretold(
-    verifier: Verifier, caches: ModuleType
-) -> None:
+def test_its_bytes_do_not_grow_and_are_those_that_were_foretold(verifier: Verifier) -> None:
     spec = caches.restored()
     cache = verifier.allocate(spec)
     foretold = verifier.bytes_needed(spec)
@@ -222,9 +210,7 @@ def stream(verifier: Verifier, spec: CacheSpec, prompt: list[int], draft: list[i
     return tokens
 
 
-def test_the_stream_is_that_of_full_attention_whatever_is_drafted(
-    verifier: Verifier, caches: ModuleType
-) -> None:
+def test_the_stream_is_that_of_full_attention_whatever_is_drafted(verifier: Verifier) -> None:
     prompt = caches.HISTORY[:200]
     expected = stream(verifier, FULL, prompt, [])
     assert len(set(expected)) > 4
@@ -233,16 +219,14 @@ def test_the_stream_is_that_of_full_attention_whatever_is_drafted(
         assert stream(verifier, caches.restored(), prompt, draft) == expected
 
 
-def test_what_no_layer_sees_cannot_be_restored(
-    random_checkpoint: Callable[..., Path], caches: ModuleType
-) -> None:
+def test_what_no_layer_sees_cannot_be_restored(random_checkpoint: Callable[..., Path]) -> None:
     path = random_checkpoint("MistralForCausalLM", sliding_window=24)
     sliding = load_verifier(ModelFolder(path, "random"), backend="torch")
     with pytest.raises(KvStrategyUnsupported, match="no layer"):
         sliding.allocate(caches.restored())
 
 
-def test_a_cache_of_another_restorer_takes_no_store(verifier: Verifier, caches: ModuleType) -> None:
+def test_a_cache_of_another_restorer_takes_no_store(verifier: Verifier) -> None:
     made = verifier.allocate(caches.restored())
     archive = caches.RestorerSpec(caches.RestorerKind.ARCHIVE)
     for spec, store in (

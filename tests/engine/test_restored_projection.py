@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -31,6 +30,8 @@ from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSp
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import BadParameters, RestorerRefused, TrainedForAnother
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from tests.support import evicted_stores
+from tests.support import restored_caches as caches
 
 WIDTH, HIDDEN, TAPS = 24, 32, (0, 1)
 RESTORER = RestorerSpec(RestorerKind.PROJECTION, "random", "0" * 64, WIDTH)
@@ -52,7 +53,7 @@ def verifier(
 
 
 @pytest.fixture(scope="module")
-def spec(caches: ModuleType) -> CacheSpec:
+def spec() -> CacheSpec:
     made: CacheSpec = caches.restored(3, 16, RESTORER)
     return made
 
@@ -108,9 +109,7 @@ def allocate(
     return make
 
 
-def test_the_history_alone_decides(
-    verifier: Verifier, caches: ModuleType, allocate: Callable[[], object]
-) -> None:
+def test_the_history_alone_decides(verifier: Verifier, allocate: Callable[[], object]) -> None:
     tokens = caches.HISTORY[:LENGTH]
     expected = caches.run(verifier, allocate(), tokens, [1])
     for sizes in ([16], [7], [1, 3, 16, 5]):
@@ -143,7 +142,7 @@ def test_the_history_alone_decides(
 
 
 def test_its_vectors_are_counted(
-    verifier: Verifier, spec: CacheSpec, caches: ModuleType, allocate: Callable[[], object]
+    verifier: Verifier, spec: CacheSpec, allocate: Callable[[], object]
 ) -> None:
     before = verifier.pool.used_bytes
     cache, plain = allocate(), verifier.allocate(caches.restored(3, 16))
@@ -226,7 +225,7 @@ def test_threads_that_round_the_map_otherwise_are_refused_with_the_mend(
 
 
 def test_what_cannot_be_mapped_is_refused(
-    verifier: Verifier, spec: CacheSpec, projection: Projection, evicted_stores: ModuleType
+    verifier: Verifier, spec: CacheSpec, projection: Projection
 ) -> None:
     shape = verifier.evicted_shape(spec)
     store = projecting_store(shape, RESTORER, torch_pool(), projection)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,6 +22,9 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_store import SessionStore
 from kakeya_fleet.engine.speculation.generation import prefill
 from kakeya_fleet.engine.speculation.generation_report import StopReason
+from tests.support import draft_sources as sources
+from tests.support import restored_caches as caches
+from tests.support import streams
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 SPEC = CacheSpec(CacheKind.RESTORED, sink=3, window=16, restorer=ARCHIVE)
@@ -36,7 +38,7 @@ def verifier(random_checkpoint: Callable[..., Path]) -> Verifier:
 
 
 @pytest.fixture(scope="module")
-def new_store(verifier: Verifier, caches: ModuleType) -> Callable[[int], Any]:
+def new_store(verifier: Verifier) -> Callable[[int], Any]:
     """A store that is lost after so many calls."""
 
     def make(calls: int = 1 << 30) -> Any:
@@ -47,7 +49,7 @@ def new_store(verifier: Verifier, caches: ModuleType) -> Callable[[int], Any]:
 
 
 @pytest.fixture(scope="module")
-def prompt(caches: ModuleType) -> list[int]:
+def prompt() -> list[int]:
     return list(caches.HISTORY[:120])
 
 
@@ -61,8 +63,6 @@ def alone(
     verifier: Verifier,
     new_store: Callable[..., Any],
     prompt: list[int],
-    streams: ModuleType,
-    sources: ModuleType,
     sampling: SamplingParameters,
 ) -> list[int]:
     """The stream of a session that loses nothing."""
@@ -102,8 +102,6 @@ async def test_the_stream_of_a_session_made_anew_is_the_same(
     verifier: Verifier,
     new_store: Callable[..., Any],
     prompt: list[int],
-    streams: ModuleType,
-    sources: ModuleType,
     sampling: SamplingParameters,
     alone: list[int],
     losses: list[int],
@@ -135,8 +133,6 @@ async def test_without_a_store_it_fails_by_name_and_the_session_lives(
     verifier: Verifier,
     new_store: Callable[..., Any],
     prompt: list[int],
-    streams: ModuleType,
-    sources: ModuleType,
     sampling: SamplingParameters,
     alone: list[int],
 ) -> None:
@@ -167,10 +163,7 @@ async def test_without_a_store_it_fails_by_name_and_the_session_lives(
 
 
 async def test_prefill_alone_recovers_too(
-    verifier: Verifier,
-    new_store: Callable[..., Any],
-    prompt: list[int],
-    sources: ModuleType,
+    verifier: Verifier, new_store: Callable[..., Any], prompt: list[int]
 ) -> None:
     session = Session.allocate(verifier, SPEC, new_store(9))
     session.append(prompt)

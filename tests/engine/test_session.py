@@ -25,6 +25,7 @@ from kakeya_fleet.engine.errors import (
 from kakeya_fleet.engine.invariants import INVARIANTS
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from tests.support import hash_verifier as hashing
 
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
@@ -50,7 +51,7 @@ def alone(session, count, sampling=GREEDY):
 
 @given(data=st.data())
 @settings(deadline=None, max_examples=40)
-def test_history_counts_not_how_it_arrived(hashing, data):
+def test_history_counts_not_how_it_arrived(data):
     """Random chunks, prefill begun in between, and generation in the middle."""
     session = new_session(hashing)
     expected = hashing.expected_stream(PROMPT, WINDOWED, 12, SEEDED)
@@ -71,7 +72,7 @@ def test_history_counts_not_how_it_arrived(hashing, data):
     assert session.history[:] == text
 
 
-def test_token_by_token_is_at_once(hashing):
+def test_token_by_token_is_at_once():
     session = new_session(hashing)
     for token in PROMPT:
         session.append([token])
@@ -91,7 +92,7 @@ def test_token_by_token_is_at_once(hashing):
         (FULL, [1] * 62, None, ContextExceeded),
     ],
 )
-def test_a_refused_append_changes_nothing(hashing, spec, token_ids, expected_length, error):
+def test_a_refused_append_changes_nothing(spec, token_ids, expected_length, error):
     session = new_session(hashing, spec, context_length=100)
     session.append([5, 6, 7])
     with pytest.raises(error):
@@ -100,13 +101,13 @@ def test_a_refused_append_changes_nothing(hashing, spec, token_ids, expected_len
     assert alone(session, 3) == hashing.expected_stream([5, 6, 7], spec, 3, GREEDY)
 
 
-def test_an_unknown_token_is_named_with_its_place(hashing):
+def test_an_unknown_token_is_named_with_its_place():
     with pytest.raises(TokenOutOfVocabulary) as caught:
         new_session(hashing).append([1, 2, 60, 70])
     assert caught.value.metadata == {"token_id": "60", "index": "2", "vocabulary_size": "48"}
 
 
-def test_a_prefill_step_is_one_forward_as_wide_as_the_cache_takes(hashing):
+def test_a_prefill_step_is_one_forward_as_wide_as_the_cache_takes():
     session = new_session(hashing)
     session.append(PROMPT[:40])
     assert session.chunk == 17
@@ -121,7 +122,7 @@ def test_a_prefill_step_is_one_forward_as_wide_as_the_cache_takes(hashing):
     assert session.forward_count == 3
 
 
-def test_a_block_is_one_forward(hashing):
+def test_a_block_is_one_forward():
     expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
     session = new_session(hashing)
     session.append(PROMPT)
@@ -132,7 +133,7 @@ def test_a_block_is_one_forward(hashing):
     assert (step.first_index, step.verified_count, step.accepted_count) == (len(PROMPT), 15, 15)
 
 
-def test_nothing_is_committed_behind_a_stop_id(hashing):
+def test_nothing_is_committed_behind_a_stop_id():
     expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
     stop = expected[5]
     first = expected.index(stop)
@@ -147,7 +148,7 @@ def test_nothing_is_committed_behind_a_stop_id(hashing):
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_no_more_than_the_limit_is_committed(hashing, limit):
+def test_no_more_than_the_limit_is_committed(limit):
     expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
     session = new_session(hashing)
     session.append(PROMPT)
@@ -157,7 +158,7 @@ def test_no_more_than_the_limit_is_committed(hashing, limit):
 
 
 @pytest.mark.parametrize("spec", [WINDOWED, FULL])
-def test_the_history_fills_the_context_and_no_more(hashing, spec):
+def test_the_history_fills_the_context_and_no_more(spec):
     session = new_session(hashing, spec, context_length=64)
     assert session.history_limit == 64
     session.append(PROMPT[:60])
@@ -169,7 +170,7 @@ def test_the_history_fills_the_context_and_no_more(hashing, spec):
     assert len(session.history) == 64
 
 
-def test_generation_needs_a_history_and_a_finished_prefill(hashing):
+def test_generation_needs_a_history_and_a_finished_prefill():
     session = new_session(hashing)
     with pytest.raises(EmptyHistory):
         session.verify([], GREEDY, limit=1)
@@ -185,7 +186,7 @@ def test_generation_needs_a_history_and_a_finished_prefill(hashing):
 @example(length=len(PROMPT) + 9, pending=30)
 @example(length=len(PROMPT) + 8, pending=0)
 @settings(deadline=None, max_examples=40)
-def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(hashing, length, pending):
+def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(length, pending):
     expected = hashing.expected_stream(PROMPT, WINDOWED, 9, GREEDY)
     text = [*PROMPT, *expected]
     session = new_session(hashing)
@@ -201,7 +202,7 @@ def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(hashing, length, pendi
     assert session.history[: len(text)] == text
 
 
-def test_a_fork_of_everything_computes_nothing_again(hashing):
+def test_a_fork_of_everything_computes_nothing_again():
     session = new_session(hashing)
     session.append(PROMPT)
     alone(session, 3)
@@ -211,7 +212,7 @@ def test_a_fork_of_everything_computes_nothing_again(hashing):
         session.fork(len(session.history) + 1)
 
 
-def test_kv_bytes_do_not_grow(hashing):
+def test_kv_bytes_do_not_grow():
     session = new_session(hashing)
     session.append(PROMPT[:3])
     before = session.memory_bytes
@@ -255,7 +256,7 @@ class BrokenCache:
         ("truncate", "history_cache_agreement"),
     ],
 )
-def test_a_broken_promise_is_named_and_ends_the_session(hashing, promise, invariant):
+def test_a_broken_promise_is_named_and_ends_the_session(promise, invariant):
     verifier = hashing.HashVerifier()
     cache = BrokenCache(verifier.allocate(WINDOWED), promise)
     session = Session(verifier, cache)
@@ -268,7 +269,7 @@ def test_a_broken_promise_is_named_and_ends_the_session(hashing, promise, invari
     assert_ended(session, invariant)
 
 
-def test_tokens_that_slip_in_between_end_the_session(hashing):
+def test_tokens_that_slip_in_between_end_the_session():
     session = new_session(hashing)
     verifier = session.verifier
     session.append(PROMPT)
@@ -286,7 +287,7 @@ def test_tokens_that_slip_in_between_end_the_session(hashing):
     assert_ended(session, "contiguous_commit")
 
 
-def test_logits_that_mean_nothing_end_the_session(hashing):
+def test_logits_that_mean_nothing_end_the_session():
     session = new_session(hashing)
     session.append([1])
     nothing = Output(np.full((1, 48), np.nan, np.float32))
@@ -313,7 +314,7 @@ def assert_ended(session, invariant):
         assert isinstance(caught.value, EngineError)
 
 
-def test_a_prefill_forward_is_no_wider_than_the_verifier_takes(hashing):
+def test_a_prefill_forward_is_no_wider_than_the_verifier_takes():
     session = new_session(hashing, FULL)
     session.verifier.use_row_counts((16,))
     session.append([7] * 40)
@@ -321,7 +322,7 @@ def test_a_prefill_forward_is_no_wider_than_the_verifier_takes(hashing):
     assert list(session.verifier.batches) == [(16,), (16,), (7,)]
 
 
-def test_a_forward_that_fails_leaves_the_session_as_it_was(hashing):
+def test_a_forward_that_fails_leaves_the_session_as_it_was():
     session = new_session(hashing)
     session.append(PROMPT)
     expected = hashing.expected_stream(PROMPT, WINDOWED, 9, GREEDY)
@@ -341,7 +342,7 @@ def test_a_forward_that_fails_leaves_the_session_as_it_was(hashing):
     assert alone(session, 9) == expected
 
 
-def test_choices_that_fail_leave_the_session_as_it_was(hashing):
+def test_choices_that_fail_leave_the_session_as_it_was():
     """What `decide` refuses is the caller's mistake, and no broken promise."""
     session = new_session(hashing)
     session.append(PROMPT)
@@ -356,7 +357,7 @@ def forwarded(session, draft):
     return session.verifier.forward_batch([session.verify_feed(draft, 9)])[0]
 
 
-def test_one_forward_at_a_time(hashing):
+def test_one_forward_at_a_time():
     session = new_session(hashing)
     session.append(PROMPT[:30])
     session.prefill_feed()
@@ -377,7 +378,7 @@ def new_with_one_token(hashing):
 
 
 @pytest.mark.parametrize("spec", [WINDOWED, FULL])
-def test_a_fork_shares_until_it_diverges_and_gives_all_back(hashing, spec):
+def test_a_fork_shares_until_it_diverges_and_gives_all_back(spec):
     session = new_session(hashing, spec)
     pool, verifier = session.verifier.pool, session.verifier
     session.append(PROMPT[:40])
@@ -404,7 +405,7 @@ def test_a_fork_shares_until_it_diverges_and_gives_all_back(hashing, spec):
 
 
 @pytest.mark.parametrize("length", [1, 2, 17, 40, 41])
-def test_a_shorter_fork_of_everything_kept_computes_nothing_again(hashing, length):
+def test_a_shorter_fork_of_everything_kept_computes_nothing_again(length):
     session = new_session(hashing, FULL)
     session.append(PROMPT[:41])
     prefilled(session)
@@ -416,7 +417,7 @@ def test_a_shorter_fork_of_everything_kept_computes_nothing_again(hashing, lengt
     assert alone(forked, 5) == expected
 
 
-def test_a_fork_that_does_not_fit_takes_nothing(hashing):
+def test_a_fork_that_does_not_fit_takes_nothing():
     session = new_session(hashing)
     session.append(PROMPT)
     prefilled(session)
@@ -429,7 +430,7 @@ def test_a_fork_that_does_not_fit_takes_nothing(hashing):
     assert alone(session, 3) == hashing.expected_stream(PROMPT, WINDOWED, 3, GREEDY)
 
 
-def test_a_session_that_is_ended_within_a_forward_keeps_its_memory_until_then(hashing):
+def test_a_session_that_is_ended_within_a_forward_keeps_its_memory_until_then():
     """A slab given back is the next session's: a forward that still writes would corrupt it."""
     session = new_session(hashing)
     pool, verifier = session.verifier.pool, session.verifier
@@ -457,7 +458,7 @@ def test_a_session_that_is_ended_within_a_forward_keeps_its_memory_until_then(ha
     assert session.end_reason == "closed"
 
 
-def test_an_ended_session_whose_forward_fails_gives_its_memory_back(hashing):
+def test_an_ended_session_whose_forward_fails_gives_its_memory_back():
     session = new_session(hashing)
     session.append(PROMPT)
     session.prefill_feed()
@@ -466,7 +467,7 @@ def test_an_ended_session_whose_forward_fails_gives_its_memory_back(hashing):
     assert session.verifier.pool.used_bytes == 0
 
 
-def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two(hashing):
+def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two():
     """Sessions end at random moments while forwards run and their slabs find new owners."""
     verifier = hashing.HashVerifier()
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=120)
@@ -503,7 +504,7 @@ def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two(hashing):
 
 
 @pytest.mark.parametrize("what", ["memory_bytes", "resident", "slabs"])
-def test_what_a_session_holds_may_be_asked_while_another_thread_ends_it(hashing, what):
+def test_what_a_session_holds_may_be_asked_while_another_thread_ends_it(what):
     asking, asked = threading.Event(), []
 
     class Slow:

@@ -13,6 +13,7 @@ from kakeya_fleet.engine.contracts.verifier import Feed
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_features import MOST_WAITING, SessionFeatures
+from tests.support import hash_verifier as hashing
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [index * 7 % 48 for index in range(45)]
@@ -31,7 +32,7 @@ class Doubling:
 
 
 @pytest.fixture
-def verifier(hashing):
+def verifier():
     return hashing.HashVerifier()
 
 

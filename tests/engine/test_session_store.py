@@ -20,6 +20,7 @@ from kakeya_fleet.engine.sessions.session_store import (
     SessionOptions,
     SessionStore,
 )
+from tests.support import hash_verifier as hashing
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 BYTES = 16 * (2 + 6 + 16)
@@ -45,7 +46,7 @@ class Fixture:
 
 
 @pytest.fixture
-def room(hashing):
+def room():
     return Fixture(hashing)
 
 
@@ -174,7 +175,7 @@ def test_what_never_fits_gets_no_retry_hint(room):
     assert "retry_after_seconds" not in caught.value.metadata
 
 
-def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint(hashing):
+def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint():
     tight = Fixture(hashing, budget=2 * BYTES - 1)
     session = tight.store.create(SPEC).session
     session.append([1] * 40)
@@ -234,7 +235,7 @@ def test_overlong_names_are_refused(room, field):
     assert caught.value.metadata == {"field": field}
 
 
-def test_a_fork_takes_room_too_and_never_evicts_its_origin(room, hashing):
+def test_a_fork_takes_room_too_and_never_evicts_its_origin(room):
     origin = room.store.create(SPEC, SessionOptions("me"))
     origin.session.append([1, 2, 3, 4])
     for _ in range(2):
@@ -251,7 +252,7 @@ def test_a_fork_takes_room_too_and_never_evicts_its_origin(room, hashing):
     assert room.store.kv_bytes == 3 * BYTES
 
 
-def test_pages_are_oldest_first_and_survive_a_close(hashing):
+def test_pages_are_oldest_first_and_survive_a_close():
     room = Fixture(hashing, budget=20 * BYTES)
     for _ in range(7):
         room.store.create(SPEC)
@@ -320,7 +321,7 @@ def prefilled(record):
     return record
 
 
-def test_forks_of_one_history_are_admitted_by_what_they_do_not_share(hashing):
+def test_forks_of_one_history_are_admitted_by_what_they_do_not_share():
     room = Fixture(hashing, budget=(12 + 8 + 8) * SLAB)
     origin = prefilled(room.store.create(FULL))
     assert room.store.kv_bytes == 12 * SLAB
@@ -336,7 +337,7 @@ def test_forks_of_one_history_are_admitted_by_what_they_do_not_share(hashing):
     assert room.store.kv_bytes == (12 + 8) * SLAB
 
 
-def test_sessions_that_share_are_evicted_together_when_one_frees_too_little(hashing):
+def test_sessions_that_share_are_evicted_together_when_one_frees_too_little():
     room = Fixture(hashing, budget=20 * SLAB)
     prefilled(room.store.create(FULL))
     room.store.fork("s1")
@@ -352,7 +353,7 @@ def test_sessions_that_share_are_evicted_together_when_one_frees_too_little(hash
     assert room.store.kv_bytes == 20 * SLAB
 
 
-def test_a_family_that_shares_all_it_needs_goes_as_a_whole(hashing):
+def test_a_family_that_shares_all_it_needs_goes_as_a_whole():
     room = Fixture(hashing, budget=20 * SLAB)
     prefilled(room.store.create(FULL))
     room.store.fork("s1")
@@ -362,7 +363,7 @@ def test_a_family_that_shares_all_it_needs_goes_as_a_whole(hashing):
     assert room.store.kv_bytes == 9 * SLAB
 
 
-def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared(hashing):
+def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared():
     """The oldest frees a little, the next all that is needed: only that one goes."""
     room = Fixture(hashing, budget=20 * SLAB)
     for capacity in (16, 96, 48):
@@ -372,7 +373,7 @@ def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared(hashing):
     assert ids(room.store.page()[0]) == ["s1", "s3", "s4"]
 
 
-def test_what_may_be_evicted_counts_as_available(hashing):
+def test_what_may_be_evicted_counts_as_available():
     room = Fixture(hashing, budget=26 * SLAB)
     prefilled(room.store.create(FULL))
     room.store.fork("s1")

@@ -24,6 +24,7 @@ from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session_store import Activity, SessionStore
 from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from tests.support import hash_verifier as hashing
 
 SPECS = [
     CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=3),
@@ -279,7 +280,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.verifier.pool.used_bytes == 0
 
 
-def test_every_life_of_sessions_is_as_the_model_says(hashing):
+def test_every_life_of_sessions_is_as_the_model_says():
     class Machine(StoreMachine):
         """The machine with this room's verifier."""
 

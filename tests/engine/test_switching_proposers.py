@@ -13,6 +13,9 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
+from tests.support import streams
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(100)]
 COUNT = 160
@@ -31,7 +34,7 @@ class ModelClock:
 
 
 @pytest.fixture
-def timed(hashing):
+def timed():
     """A session over a hash verifier whose forwards take 10 ms of its clock."""
 
     def opened(clock):
@@ -55,9 +58,7 @@ def rival(name, source, hope=8.0):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
-async def test_who_drafts_changes_and_the_stream_does_not(
-    sampling, timed, hashing, sources, streams
-):
+async def test_who_drafts_changes_and_the_stream_does_not(sampling, timed):
     async def stream(roster, clock):
         asked = streams.parameters(COUNT, sampling=sampling, adaptive=True)
         session = timed(clock)
@@ -82,9 +83,7 @@ async def test_who_drafts_changes_and_the_stream_does_not(
 
 
 @pytest.mark.parametrize("kind", [DraftFaultKind.DEADLINE, DraftFaultKind.UNREACHABLE])
-async def test_one_that_never_answers_is_opened_beside_the_stream(
-    kind, timed, hashing, sources, streams
-):
+async def test_one_that_never_answers_is_opened_beside_the_stream(kind, timed):
     """No block waits for it, and the fault is told."""
     clock = ModelClock()
     asked = streams.parameters(COUNT, adaptive=True, draft_deadline_seconds=0.02)
@@ -107,9 +106,7 @@ async def test_one_that_never_answers_is_opened_beside_the_stream(
     assert broken.in_flight == 0
 
 
-async def test_a_verifier_that_begins_alone_tries_what_it_is_given(
-    timed, hashing, sources, streams
-):
+async def test_a_verifier_that_begins_alone_tries_what_it_is_given(timed):
     """A fleet with only a proposer that is predicted to be slower."""
     clock = ModelClock()
     asked = streams.parameters(COUNT, adaptive=True)

@@ -11,6 +11,7 @@ from kakeya_fleet.engine.errors import ContextExceeded, InvariantViolated, Sessi
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from tests.support import hash_verifier as hashing
 
 SPECS = [
     CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6),
@@ -58,7 +59,7 @@ def goes_on(hashing, session, number, count=4):
 
 
 @pytest.mark.parametrize("right", [0, 1, 3])
-def test_sessions_in_one_forward_are_those_sessions_alone(right, hashing):
+def test_sessions_in_one_forward_are_those_sessions_alone(right):
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(6)]
     expected = [
@@ -85,7 +86,7 @@ def test_sessions_in_one_forward_are_those_sessions_alone(right, hashing):
     assert streams == expected
 
 
-def test_a_turn_uses_no_more_rows_than_it_is_given(hashing):
+def test_a_turn_uses_no_more_rows_than_it_is_given():
     session = opened(hashing.HashVerifier(), 0)
     turn = PrefillTurn(session)
     assert (turn.rows, turn.least_rows) == (17, 1)
@@ -98,7 +99,7 @@ def test_a_turn_uses_no_more_rows_than_it_is_given(hashing):
     assert session.verifier.batches[-1] == (3,)
 
 
-def test_the_seconds_are_those_of_the_forward_and_the_choice(hashing):
+def test_the_seconds_are_those_of_the_forward_and_the_choice():
     session = opened(hashing.HashVerifier(), 0)
     prefilled(session)
     ticks = itertools.count()
@@ -106,7 +107,7 @@ def test_the_seconds_are_those_of_the_forward_and_the_choice(hashing):
     assert turn().seconds == 1.0
 
 
-def test_nothing_pending_is_no_forward(hashing):
+def test_nothing_pending_is_no_forward():
     session = opened(hashing.HashVerifier(), 0)
     prefilled(session)
     forwards = session.verifier.forward_count
@@ -126,7 +127,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault, hashing):
+def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault):
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(3)]
     prefilled(*sessions)
@@ -143,7 +144,7 @@ def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault, hashing):
 
 
 @pytest.mark.parametrize("kind", ["prefill", "verify"])
-def test_a_session_ended_within_the_forward_loses_only_itself(kind, hashing):
+def test_a_session_ended_within_the_forward_loses_only_itself(kind):
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(3)]
     if kind == "verify":
@@ -168,7 +169,7 @@ def test_a_session_ended_within_the_forward_loses_only_itself(kind, hashing):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it writes", "after it wrote"])
-def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after, hashing):
+def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after):
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(4)]
     prefilled(*sessions)
@@ -192,7 +193,7 @@ def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after, hashing)
         assert goes_on(hashing, session, number)
 
 
-def test_an_outcome_that_fails_is_its_own_sessions_matter(hashing):
+def test_an_outcome_that_fails_is_its_own_sessions_matter():
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(3)]
     prefilled(*sessions)
@@ -203,7 +204,7 @@ def test_an_outcome_that_fails_is_its_own_sessions_matter(hashing):
         assert goes_on(hashing, session, number)
 
 
-def test_missing_outputs_are_an_error_of_the_forward_and_not_of_a_session(hashing):
+def test_missing_outputs_are_an_error_of_the_forward_and_not_of_a_session():
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(2)]
     prefilled(*sessions)
@@ -215,7 +216,7 @@ def test_missing_outputs_are_an_error_of_the_forward_and_not_of_a_session(hashin
         assert goes_on(hashing, session, number)
 
 
-def test_called_alone_a_turn_raises_what_it_meets(hashing):
+def test_called_alone_a_turn_raises_what_it_meets():
     verifier = hashing.HashVerifier(context_length=90)
     session = Session(verifier, verifier.allocate(SPECS[0]))
     session.append(prompt(0))

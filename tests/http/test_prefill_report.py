@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,19 +11,15 @@ from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answering import End, Work, answer
 from kakeya_fleet.node.http.completion_request import read_completion
 from kakeya_fleet.node.http.usage import fleet_report
+from tests.support.scripted_node import ScriptedNode
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-async def node(monkeypatch):
+async def node():
     """A scripted node, as the SDK's tests have them."""
-    path = ROOT / "tests" / "sdk" / "scripted_node.py"
-    spec = importlib.util.spec_from_file_location("scripted_node_of_http", path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    made = module.ScriptedNode()
+    made = ScriptedNode()
     await made.start()
     yield made
     await made.stop()

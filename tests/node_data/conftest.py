@@ -8,77 +8,27 @@ runtime      one verifier node of the module with a stub, and calls on it
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import pytest_asyncio
 
-
-def _load(name: str) -> ModuleType:
-    full_name = f"node_data_room_{name}"
-    if full_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            full_name, Path(__file__).with_name(f"{name}.py")
-        )
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full_name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[full_name]
-
-
-@pytest.fixture(scope="session")
-def nodes() -> ModuleType:
-    """Nodes without gossip: `Neighbourhood` starts them and knows them all."""
-    return _load("neighbourhood")
-
-
-@pytest.fixture(scope="session")
-def liars() -> ModuleType:
-    """Servicers of ProposerService that break the contract."""
-    return _load("liars")
-
-
-@pytest.fixture(scope="session")
-def fake_roads() -> ModuleType:
-    """Roads that fail when they are told to."""
-    return _load("fake_roads")
-
-
-@pytest.fixture(scope="session")
-def fetching() -> ModuleType:
-    """A verifier's thread that reads back from an archive, both on one loop."""
-    return _load("fetching")
-
-
-@pytest.fixture(scope="session")
-def calls() -> ModuleType:
-    """Sessions over the wire, and errors as clients see them."""
-    return _load("calls")
-
-
-@pytest.fixture(scope="session")
-def groups() -> ModuleType:
-    """Groups of rank processes on this host, and what is left of them."""
-    return _load("rank_groups")
+from tests.support import calls, evicted_stores, range_nodes
+from tests.support import checkpoint as random_model
+from tests.support import neighbourhood as nodes
 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in the hub's format: 96 ids, 4,096 positions, random weights."""
-    folder: Path = _load("checkpoint").make(tmp_path_factory.mktemp("models") / "random")
-    return folder
+    return random_model.make(tmp_path_factory.mktemp("models") / "random")
 
 
 @pytest.fixture
-def nodes_of_ranges(evicted_stores: ModuleType) -> Iterator[object]:
+def nodes_of_ranges() -> Iterator[object]:
     """Archives with a small chunk that share sessions; see `range_nodes.Nodes`."""
-    nodes = _load("range_nodes").Nodes(evicted_stores.small_shape(), evicted_stores)
+    nodes = range_nodes.Nodes(evicted_stores.small_shape(), evicted_stores)
     yield nodes
     nodes.close()
 
@@ -86,12 +36,11 @@ def nodes_of_ranges(evicted_stores: ModuleType) -> Iterator[object]:
 @pytest.fixture(scope="session")
 def long_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same model with 40,960 positions, 256 bytes of keys and values each."""
-    folder: Path = _load("checkpoint").make(tmp_path_factory.mktemp("models") / "long", 40_960)
-    return folder
+    return random_model.make(tmp_path_factory.mktemp("models") / "long", 40_960)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def neighbourhood(nodes: ModuleType) -> AsyncIterator[object]:
+async def neighbourhood() -> AsyncIterator[object]:
     """The module's nodes, closed after it."""
     async with nodes.Neighbourhood() as started:
         yield started
@@ -110,6 +59,6 @@ async def proposer(neighbourhood: object) -> object:
 
 
 @pytest.fixture
-def client(verifier: object, calls: ModuleType) -> object:
+def client(verifier: object) -> object:
     """Calls on the verifier node."""
     return calls.Caller(verifier.channel)  # type: ignore[attr-defined]

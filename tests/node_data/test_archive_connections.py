@@ -23,6 +23,7 @@ from kakeya_fleet.node.roles.archive import data_server
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
+from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 ATTACH, DEPOSIT, QUERIES, FORK, RESERVE, COMPLETE, CARRY = 1, 2, 3, 4, 5, 6, 7
@@ -108,12 +109,12 @@ def reason_in(body: bytes) -> str:
 
 
 @pytest.fixture
-def shape(evicted_stores: ModuleType) -> EvictedShape:
+def shape() -> EvictedShape:
     return evicted_stores.small_shape()
 
 
 @pytest.fixture
-def archives(evicted_stores: ModuleType, shape: EvictedShape) -> Archives:
+def archives(shape: EvictedShape) -> Archives:
     """Room for 1,000 positions."""
     numbers = map(str, itertools.count())
     stores = Stores(evicted_stores, 1000 * shape.bytes_per_position)
@@ -158,7 +159,7 @@ def bytes_of(evicted: Any) -> bytes:
 
 
 def test_frames_are_those_of_the_contract(
-    stub: ArchiveServiceStub, shape: EvictedShape, peers: list[Peer], evicted_stores: ModuleType
+    stub: ArchiveServiceStub, shape: EvictedShape, peers: list[Peer]
 ) -> None:
     kept = evicted_stores.random_evicted(shape, 40, seed=0)
     naive = evicted_stores.NaiveEvictedStore(shape)
@@ -189,11 +190,7 @@ def test_frames_are_those_of_the_contract(
 
 
 def test_bad_frames_end_their_connection_alone_by_name(
-    stub: ArchiveServiceStub,
-    archives: Archives,
-    shape: EvictedShape,
-    peers: list[Peer],
-    evicted_stores: ModuleType,
+    stub: ArchiveServiceStub, archives: Archives, shape: EvictedShape, peers: list[Peer]
 ) -> None:
     good = attached(stub, shape, peers)
     kept = bytes_of(evicted_stores.random_evicted(shape, 20, seed=0))
@@ -244,7 +241,7 @@ def parts_of(body: bytes, heads: int, count: int, head_dim: int) -> list[Any]:
 
 
 def test_ranges_speak_frames_of_their_own(
-    stub: ArchiveServiceStub, shape: EvictedShape, peers: list[Peer], evicted_stores: ModuleType
+    stub: ArchiveServiceStub, shape: EvictedShape, peers: list[Peer]
 ) -> None:
     """An answer is carried from the first range to the second, and is as if of one store."""
     border, end = 256, 300
@@ -281,7 +278,7 @@ def test_ranges_speak_frames_of_their_own(
 
 
 def test_bad_frames_of_ranges_end_their_connection_by_name(
-    stub: ArchiveServiceStub, shape: EvictedShape, peers: list[Peer], evicted_stores: ModuleType
+    stub: ArchiveServiceStub, shape: EvictedShape, peers: list[Peer]
 ) -> None:
     refused, malformed = "RESTORER_REFUSED", "BAD_REQUEST"
     kept = bytes_of(evicted_stores.random_evicted(shape, 20, seed=0))
@@ -372,7 +369,7 @@ def test_who_does_not_attach_is_closed_and_keeps_nobody_out_for_long(
 
 
 def test_an_archive_ends_with_its_connection(
-    stub: ArchiveServiceStub, archives: Archives, shape: EvictedShape, calls: ModuleType
+    stub: ArchiveServiceStub, archives: Archives, shape: EvictedShape
 ) -> None:
     peer = attached(stub, shape, [])
     assert len(archives) == 1

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from kakeya_fleet.node.roles.archive.data_connection import DataConnection, Open
 from kakeya_fleet.node.roles.archive.data_frames import Closed, Frame, FrameReader, Kind, header
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
+from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 DEADLINE_SECONDS = 0.3
@@ -29,7 +29,7 @@ Answer = Callable[[socket.socket, Frame], bool]
 
 
 @pytest.fixture
-def shape(evicted_stores: ModuleType) -> EvictedShape:
+def shape() -> EvictedShape:
     return evicted_stores.small_shape()
 
 
@@ -137,11 +137,7 @@ def drips(connection: socket.socket, asked: Frame) -> bool:
     indirect=["told"],
 )
 def test_a_lying_or_silent_archive_is_lost_for_ever_and_counted(
-    told: Liar,
-    fault: RestorerFault,
-    shape: EvictedShape,
-    faults: list[RestorerFault],
-    evicted_stores: ModuleType,
+    told: Liar, fault: RestorerFault, shape: EvictedShape, faults: list[RestorerFault]
 ) -> None:
     store = RemoteEvictedStore(way_to(told.port, faults), "1", shape, ARCHIVE)
     queries = evicted_stores.random_queries(shape, 0, 4, 3, seed=0)
@@ -159,7 +155,7 @@ def test_a_lying_or_silent_archive_is_lost_for_ever_and_counted(
 
 
 def test_one_who_waits_is_told_when_the_connections_are_ended(
-    shape: EvictedShape, faults: list[RestorerFault], evicted_stores: ModuleType
+    shape: EvictedShape, faults: list[RestorerFault]
 ) -> None:
     """As when the verifier's node leaves: not after the deadline."""
     asked = threading.Event()

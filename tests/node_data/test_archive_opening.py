@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,12 +13,13 @@ from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSp
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.node.config.role_spec import BadRoleSpec, archive_bytes
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_from_wire, opening_to_wire
+from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 
 
 @pytest.fixture
-def shape(evicted_stores: ModuleType) -> EvictedShape:
+def shape() -> EvictedShape:
     return evicted_stores.small_shape()
 
 
@@ -39,7 +39,7 @@ def test_other_amounts_are_refused_with_an_example(amount: str) -> None:
         archive_bytes(amount)
 
 
-def test_an_opening_survives_the_wire(evicted_stores: ModuleType) -> None:
+def test_an_opening_survives_the_wire() -> None:
     for restorer, width in (
         (ARCHIVE, 0),
         (RestorerSpec(RestorerKind.PROJECTION, "tiny-dflash", "d" * 64, 256), 256),

@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from kakeya_fleet.node.roles.archive.data_frames import Closed, FrameReader, Kin
 from kakeya_fleet.node.roles.archive.patience import LEAST_ANSWERS, LEAST_SECONDS, Patience
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
+from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 MOST_SECONDS = 6.0
@@ -91,7 +91,7 @@ def silent() -> Iterator[FallingSilent]:
 
 
 def test_an_archive_that_was_quick_is_lost_sooner_than_one_that_never_answered(
-    silent: FallingSilent, evicted_stores: ModuleType
+    silent: FallingSilent,
 ) -> None:
     faults: list[RestorerFault] = []
     way = ArchiveWay(

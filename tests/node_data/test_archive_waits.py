@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from kakeya.v1 import placement_pb2, placement_pb2_grpc, runtime_pb2
 from kakeya_fleet.node.roles.archive.answer_waits import LEAST_ANSWERS
+from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_plan_counts_what_the_sessions_before_waited(
-    nodes: ModuleType, calls: ModuleType, checkpoint: Path
-) -> None:
+async def test_a_plan_counts_what_the_sessions_before_waited(checkpoint: Path) -> None:
     async with nodes.Neighbourhood() as around:
         verifier = await around.start("verifier", f"verifier={checkpoint}")
         await around.start("archive", "archive=64MiB")

@@ -25,6 +25,7 @@ from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, error_info
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
+from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 
@@ -68,12 +69,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def shape(evicted_stores: ModuleType) -> EvictedShape:
+def shape() -> EvictedShape:
     return evicted_stores.small_shape()
 
 
 @pytest.fixture
-def archives(evicted_stores: ModuleType, shape: EvictedShape, clock: Clock) -> Archives:
+def archives(shape: EvictedShape, clock: Clock) -> Archives:
     """Room for 1,024 positions."""
     numbers = map(str, itertools.count())
     stores = NaiveStores(evicted_stores, 1024 * shape.bytes_per_position)
@@ -172,10 +173,7 @@ def test_a_draining_archive_goes_on_for_those_it_has(
 
 
 def test_a_strangers_id_is_refused_and_disturbs_nobody(
-    served: tuple[ArchiveServiceStub, NodeMetrics],
-    shape: EvictedShape,
-    faults: list[RestorerFault],
-    evicted_stores: ModuleType,
+    served: tuple[ArchiveServiceStub, NodeMetrics], shape: EvictedShape, faults: list[RestorerFault]
 ) -> None:
     stub, metrics = served
     opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
@@ -202,10 +200,7 @@ def test_a_strangers_id_is_refused_and_disturbs_nobody(
 
 
 def test_a_failed_deposit_is_told_by_the_next_answer(
-    served: tuple[ArchiveServiceStub, NodeMetrics],
-    shape: EvictedShape,
-    faults: list[RestorerFault],
-    evicted_stores: ModuleType,
+    served: tuple[ArchiveServiceStub, NodeMetrics], shape: EvictedShape, faults: list[RestorerFault]
 ) -> None:
     stub, _ = served
     opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
@@ -227,7 +222,6 @@ def test_a_failed_deposit_is_told_by_the_next_answer(
 
 
 def test_a_fork_without_room_leaves_the_archive_as_it_was(
-    evicted_stores: ModuleType,
     archives: Archives,
     served: tuple[ArchiveServiceStub, NodeMetrics],
     shape: EvictedShape,

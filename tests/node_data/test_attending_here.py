@@ -18,6 +18,8 @@ from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.node.roles.archive.kv_reads import KvReading, KvReads
 from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
 from kakeya_fleet.node.rpc.refusals import LinkUnsupported
+from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 FULL = placement_pb2.KV_STRATEGY_FULL
@@ -33,13 +35,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def around(nodes: ModuleType) -> AsyncIterator[Any]:
+async def around() -> AsyncIterator[Any]:
     async with nodes.Neighbourhood() as started:
         yield started
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def verifier_node(around: Any, nodes: ModuleType, checkpoint: Path) -> Any:
+async def verifier_node(around: Any, checkpoint: Path) -> Any:
     settings = nodes.RoleSettings(
         kv_budget_bytes=64 << 20,
         restorers=RestorerSettings(deadline=1.0, rebuild=1.0),
@@ -53,7 +55,7 @@ async def archive(around: Any) -> Any:
 
 
 @pytest.fixture
-def caller(verifier_node: Any, archive: Any, calls: ModuleType) -> Any:
+def caller(verifier_node: Any, archive: Any) -> Any:
     return calls.Caller(verifier_node.channel)
 
 
@@ -165,7 +167,7 @@ async def test_a_fork_reads_from_an_archive_of_its_own(caller: Any) -> None:
 
 
 async def test_closed_sessions_leave_neither_archives_nor_links(
-    caller: Any, archive: Any, verifier_node: Any, calls: ModuleType
+    caller: Any, archive: Any, verifier_node: Any
 ) -> None:
     await stream_of(caller)
     page = await caller.stub.ListSessions(runtime_pb2.ListSessionsRequest())
@@ -219,7 +221,7 @@ async def test_a_link_that_ends_at_any_read_costs_no_token(
 
 
 async def test_a_node_that_opens_no_such_link_is_named(
-    caller: Any, around: Any, calls: ModuleType, monkeypatch: pytest.MonkeyPatch, archive: Any
+    caller: Any, around: Any, monkeypatch: pytest.MonkeyPatch, archive: Any
 ) -> None:
     def unsupported(_reads: KvReads, _request: Any) -> None:
         raise LinkUnsupported("links for features alone")
@@ -236,7 +238,7 @@ async def test_a_node_that_opens_no_such_link_is_named(
     await calls.until(lambda: archive.metric("kakeya_archives_open") == 0)
 
 
-async def test_places_that_cannot_be_are_refused(caller: Any, calls: ModuleType) -> None:
+async def test_places_that_cannot_be_are_refused(caller: Any) -> None:
     identity = placement_pb2.RESTORER_KIND_IDENTITY
     for wrong in (
         placement_pb2.Restorer(attend=17),

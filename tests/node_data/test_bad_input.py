@@ -17,6 +17,8 @@ from kakeya.v1 import (
     runtime_pb2,
 )
 from kakeya_fleet.node.rpc.grpc_settings import DATA_MESSAGE_BYTES
+from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -181,9 +183,7 @@ async def test_a_bad_creation_opens_no_session(client, verifier, case):
     assert verifier.roles.load_numbers() == before
 
 
-async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(
-    neighbourhood, nodes, calls, checkpoint
-):
+async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(neighbourhood, checkpoint):
     settings = replace(nodes.SETTINGS, kv_budget_bytes=100_000)
     small = await neighbourhood.start("small", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(small.channel)
@@ -206,7 +206,7 @@ async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(
 
 
 async def test_a_full_session_takes_memory_as_it_grows_and_is_refused_more_by_name(
-    neighbourhood, nodes, calls, checkpoint
+    neighbourhood, checkpoint
 ):
     # Keys and values of 256 positions: one layer with two heads of sixteen values of four bytes.
     segment = 256 * 2 * 2 * 16 * 4
@@ -331,7 +331,7 @@ async def test_a_large_message_within_the_limit_is_refused_by_its_meaning(client
         "/kakeya.v1.TensorService/StreamTensors",
     ],
 )
-async def test_random_bytes_never_reach_the_unknown(client, calls, verifier, path):
+async def test_random_bytes_never_reach_the_unknown(client, verifier, path):
     seed = random.SystemRandom().getrandbits(32)
     rng = random.Random(seed)
     streaming = path.endswith(("Generate", "Draft", "StreamTensors"))
@@ -355,7 +355,7 @@ async def test_random_bytes_never_reach_the_unknown(client, calls, verifier, pat
             assert "Traceback" not in refusal.text
 
 
-async def test_bytes_that_do_not_parse_are_a_bad_request(verifier, calls):
+async def test_bytes_that_do_not_parse_are_a_bad_request(verifier):
     for path in ("RuntimeService/CreateSession", "PlacementService/Plan"):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await verifier.channel.unary_unary(f"/kakeya.v1.{path}")(b"\xff\xff\xff", timeout=10)
@@ -373,7 +373,7 @@ async def test_errors_are_counted_by_reason(client, verifier):
 LONG = "\N{GRINNING FACE}" * 5000
 
 
-async def test_a_long_name_of_no_ascii_is_refused_by_its_reason(client, calls, verifier):
+async def test_a_long_name_of_no_ascii_is_refused_by_its_reason(client, verifier):
     """Percent-encoded and in base64 it would not fit a trailer, and gRPC would drop the error."""
     plan = placement_pb2.PlanRequest(verifier_model=LONG)
     propose = proposer_pb2.ProposeBlockRequest(committed_token_ids=[1], block_size=1, model_id=LONG)

@@ -13,6 +13,8 @@ import pytest
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.errors import InvariantViolated
 from kakeya_fleet.node.roles.verifier.runtime_wire import session_spec_from_wire
+from tests.support import calls, liars
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -108,7 +110,7 @@ async def test_a_cancelled_append_keeps_all_tokens_and_the_next_operation_comput
     assert (await client.generate(session, 20)).token_ids == expected
 
 
-async def test_closing_a_session_ends_its_generation_by_name(client, calls):
+async def test_closing_a_session_ends_its_generation_by_name(client):
     session = await client.open()
     await client.append(session, PROMPT)
     call = started(client, session)
@@ -157,9 +159,7 @@ async def test_an_unexpected_failure_is_internal_without_its_text(client, verifi
     assert verifier.metric("kakeya_rpc_errors_total", reason="INTERNAL_ERROR") == 1
 
 
-async def test_draining_ends_generations_and_refuses_new_ones(
-    neighbourhood, checkpoint, calls, nodes
-):
+async def test_draining_ends_generations_and_refuses_new_ones(neighbourhood, checkpoint):
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}", "proposer=ngram")
     client = calls.Caller(node.channel)
     running = await client.open()
@@ -190,7 +190,7 @@ async def test_draining_ends_generations_and_refuses_new_ones(
     await node.stop()
 
 
-async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint, calls, nodes):
+async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint):
     settings = replace(nodes.SETTINGS, session_ttl_seconds=0.3)
     node = await neighbourhood.start("brief", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(node.channel)
@@ -211,7 +211,7 @@ async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint, calls
     await node.stop()
 
 
-async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkpoint, calls, nodes):
+async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkpoint):
     settings = replace(nodes.SETTINGS, session_ttl_seconds=0.1)
     node = await neighbourhood.start("busy", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(node.channel)
@@ -226,7 +226,7 @@ async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkp
 
 
 async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
-    neighbourhood, checkpoint, calls, monkeypatch
+    neighbourhood, checkpoint, monkeypatch
 ):
     # Nodes of its own: streams and breakers of other tests' sessions are not counted.
     verifier = await neighbourhood.start("restful", f"verifier={checkpoint}")
@@ -278,7 +278,7 @@ async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_li
 
 
 async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_waits_for(
-    client, verifier, neighbourhood, liars, calls
+    client, verifier, neighbourhood
 ):
     await neighbourhood.start_liar("waited-for", liars.hanging())
     session = await client.open(mode=calls.FIXED, proposer="liar", proposer_node="waited-for")
@@ -330,7 +330,7 @@ async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client):
 
 
 async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
-    client, verifier, proposer, neighbourhood, calls, monkeypatch
+    client, verifier, proposer, neighbourhood, monkeypatch
 ):
     """The proposer has a new channel, and the old stream is slow to close."""
     session = await client.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
@@ -359,7 +359,7 @@ async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
 
 
 async def test_what_was_measured_counts_although_the_client_left_before_the_end(
-    neighbourhood, checkpoint, calls
+    neighbourhood, checkpoint
 ):
     node = await neighbourhood.start("left", f"verifier={checkpoint}", "proposer=ngram")
     client = calls.Caller(node.channel)
@@ -383,7 +383,7 @@ async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     await node.stop()
 
 
-async def test_draining_ends_a_long_append_by_name(neighbourhood, checkpoint, calls):
+async def test_draining_ends_a_long_append_by_name(neighbourhood, checkpoint):
     node = await neighbourhood.start("reading", f"verifier={checkpoint}")
     client = calls.Caller(node.channel)
     session = await client.open()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays, OpenedArch
 from kakeya_fleet.node.roles.archive.opening import Opening
 from kakeya_fleet.node.roles.archive.session_restorer import RestorerChoice, SessionRestorer
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers, RestorerSettings
+from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 
@@ -53,7 +53,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Silent:
 
 
 async def test_it_does_not_wait_for_an_archive_that_says_nothing(
-    silent: Silent, evicted_stores: ModuleType, monkeypatch: pytest.MonkeyPatch
+    silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Would it wait, this would never end: the archive answers only behind the end."""
     shape = evicted_stores.small_shape()

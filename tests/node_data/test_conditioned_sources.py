@@ -31,6 +31,7 @@ from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
+from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -312,9 +313,7 @@ async def test_lost_vectors_are_sent_again(server, channel):
     await source.close()
 
 
-async def test_a_stream_without_a_link_is_refused_and_so_is_a_stateless_draft(
-    server, channel, calls
-):
+async def test_a_stream_without_a_link_is_refused_and_so_is_a_stateless_draft(server, channel):
     stub = proposer_pb2_grpc.ProposerServiceStub(channel)
     call = stub.Draft(timeout=10)
     opening = proposer_pb2.DraftOpen(

@@ -16,6 +16,8 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
+from tests.support import calls, liars
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -101,7 +103,7 @@ async def test_a_taken_back_proposal_costs_nothing_later(proposer):
     await source.close()
 
 
-async def test_closing_fails_what_is_in_flight_and_what_comes_later(neighbourhood, liars, calls):
+async def test_closing_fails_what_is_in_flight_and_what_comes_later(neighbourhood):
     await neighbourhood.start_liar("mute", liars.hanging())
     channel = neighbourhood.directory.channels["mute"]
     source = RemoteDraftSource(channel, "liar", 96, "")
@@ -234,7 +236,7 @@ REFUSED_PROPOSALS = {
 
 
 @pytest.mark.parametrize("case", [*REFUSED_STREAMS, *REFUSED_PROPOSALS])
-async def test_a_bad_stream_ends_with_its_reason(stub, calls, proposer, case):
+async def test_a_bad_stream_ends_with_its_reason(stub, proposer, case):
     if case in REFUSED_STREAMS:
         requests, reason = REFUSED_STREAMS[case]
     else:
@@ -270,7 +272,7 @@ async def test_a_bad_stream_ends_with_its_reason(stub, calls, proposer, case):
         ),
     ],
 )
-async def test_a_bad_stateless_proposal_is_refused(stub, calls, fields, reason):
+async def test_a_bad_stateless_proposal_is_refused(stub, fields, reason):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.ProposeBlock(proposer_pb2.ProposeBlockRequest(**fields), timeout=10)
     assert calls.refused(caught.value).reason == reason
@@ -285,7 +287,7 @@ async def test_a_stateless_proposal_drafts(stub):
     assert response.compute_seconds > 0
 
 
-async def test_a_stream_that_is_left_is_freed_within_a_second(stub, proposer, calls):
+async def test_a_stream_that_is_left_is_freed_within_a_second(stub, proposer):
     streams = [await Stream(stub, prefix_token_ids=REPEATING).open() for _ in range(3)]
     for stream in streams:
         await stream.propose(1, len(REPEATING))
@@ -297,7 +299,7 @@ async def test_a_stream_that_is_left_is_freed_within_a_second(stub, proposer, ca
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count, seconds=1.0)
 
 
-async def test_too_many_streams_are_refused_with_a_retry_hint(neighbourhood, nodes, calls):
+async def test_too_many_streams_are_refused_with_a_retry_hint(neighbourhood):
     node = await neighbourhood.start(
         "crowded", "proposer=ngram", settings=nodes.RoleSettings(draft_stream_limit=2)
     )
@@ -321,7 +323,7 @@ async def test_too_many_streams_are_refused_with_a_retry_hint(neighbourhood, nod
     await node.stop()
 
 
-async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(neighbourhood, calls):
+async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(neighbourhood):
     node = await neighbourhood.start("draining", "proposer=ngram")
     stub = proposer_pb2_grpc.ProposerServiceStub(node.channel)
     stream = await Stream(stub, prefix_token_ids=REPEATING).open()
@@ -352,7 +354,7 @@ async def test_the_round_trip_on_loopback_is_well_below_a_millisecond(proposer):
     assert seconds[len(seconds) // 2] < 1e-3, f"p50 {seconds[len(seconds) // 2] * 1e6:.0f} us"
 
 
-async def test_a_source_that_rests_frees_the_proposer_and_opens_again(proposer, calls):
+async def test_a_source_that_rests_frees_the_proposer_and_opens_again(proposer):
     source = source_to(proposer)
     history = History(REPEATING)
     first = await source.draft(history, [], 4)
@@ -390,7 +392,7 @@ async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stu
     stream.call.cancel()
 
 
-async def test_a_stream_that_never_opens_is_ended(stub, calls, proposer, monkeypatch):
+async def test_a_stream_that_never_opens_is_ended(stub, proposer, monkeypatch):
     monkeypatch.setattr("kakeya_fleet.node.roles.proposer.proposer_service.OPENING_SECONDS", 0.2)
     call = stub.Draft(timeout=10)
     with pytest.raises(grpc.aio.AioRpcError) as caught:

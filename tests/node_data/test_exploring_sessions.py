@@ -8,6 +8,7 @@ import pytest
 
 from kakeya_fleet.engine.speculation.contest import FIRST_TRIAL_AT
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
+from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,7 +25,7 @@ async def opened(verifier, caller, *trials: Trial):
 
 
 async def test_a_session_that_began_alone_tries_a_remote_proposer_past_its_window(
-    verifier, proposer, calls, monkeypatch
+    verifier, proposer, monkeypatch
 ):
     """However it ends: the stream is that of the verifier alone, and it is said who drafted."""
     caller = calls.Caller(verifier.channel)
@@ -46,7 +47,7 @@ async def test_a_session_that_began_alone_tries_a_remote_proposer_past_its_windo
     assert counts.drafted_count == statistics.drafted_count
 
 
-async def test_a_plan_says_who_is_on_trial(verifier, proposer, calls, monkeypatch):
+async def test_a_plan_says_who_is_on_trial(verifier, proposer, monkeypatch):
     caller = calls.Caller(verifier.channel)
     there = Placement("proposer", "proposer", proposer.address, "ngram")
     session, pairing = await opened(verifier, caller, Trial(there, 1e9))
@@ -67,7 +68,7 @@ async def test_a_plan_says_who_is_on_trial(verifier, proposer, calls, monkeypatc
 
 
 async def test_one_that_left_before_its_trial_costs_nothing_but_is_told(
-    verifier, proposer, calls, monkeypatch
+    verifier, proposer, monkeypatch
 ):
     caller = calls.Caller(verifier.channel)
     gone = Placement("proposer", "proposer", proposer.address, "no-such-model")

@@ -19,6 +19,7 @@ from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
 from kakeya_fleet.node.links.feature_sender import FeatureStream
 from kakeya_fleet.node.links.tensor_chunks import fill_chunk
+from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -40,7 +41,7 @@ async def proposer(neighbourhood, drafter):
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def alone(verifier, calls):
+async def alone(verifier):
     """The verifier's own stream: (tokens, prompt, **sampling)."""
     client = calls.Caller(verifier.channel)
     known = {}
@@ -91,7 +92,7 @@ async def test_each_vector_travels_once(client, proposer):
     assert (len(PROMPT) - 1) * 64 < sent <= (len(PROMPT) + 60) * 64
 
 
-async def test_a_proposer_in_the_same_process_drafts_too(neighbourhood, checkpoint, drafter, calls):
+async def test_a_proposer_in_the_same_process_drafts_too(neighbourhood, checkpoint, drafter):
     node = await neighbourhood.start("both", f"verifier={checkpoint}", f"proposer={drafter}")
     client = calls.Caller(node.channel)
     wanted = await client.open()
@@ -229,7 +230,7 @@ async def test_corrupt_vectors_are_sent_again_and_cost_nothing(
 
 
 async def test_vectors_that_are_always_bad_open_the_breaker(
-    client, proposer, alone, monkeypatch, verifier, calls
+    client, proposer, alone, monkeypatch, verifier
 ):
     monkeypatch.setattr(FeatureStream, "send", not_finite)
     session = await paired(client)
@@ -324,7 +325,7 @@ async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(client, 
         assert stream.done.speculation.drafted_count > 0
 
 
-async def test_a_closed_session_leaves_no_link(client, proposer, calls):
+async def test_a_closed_session_leaves_no_link(client, proposer):
     session = await paired(client)
     await client.generate(session, 10)
     before = proposer.metric("kakeya_links_active")

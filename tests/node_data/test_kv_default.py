@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -16,6 +15,8 @@ from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
+from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 SINK_WINDOW = placement_pb2.KV_STRATEGY_SINK_WINDOW
@@ -25,13 +26,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def around(nodes: ModuleType) -> AsyncIterator[Any]:
+async def around() -> AsyncIterator[Any]:
     async with nodes.Neighbourhood() as started:
         yield started
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def verifier_node(around: Any, nodes: ModuleType, checkpoint: Path) -> Any:
+async def verifier_node(around: Any, checkpoint: Path) -> Any:
     settings = nodes.RoleSettings(
         kv_budget_bytes=64 << 20, restorers=RestorerSettings(deadline=1.0, rebuild=0.5)
     )
@@ -44,7 +45,7 @@ async def archive(around: Any) -> Any:
 
 
 @pytest.fixture
-def caller(verifier_node: Any, archive: Any, calls: ModuleType) -> Any:
+def caller(verifier_node: Any, archive: Any) -> Any:
     return calls.Caller(verifier_node.channel)
 
 
@@ -116,7 +117,7 @@ async def test_without_an_archive_sink_and_window_are_kept_and_the_same_request_
 
 
 async def test_an_archive_that_is_gone_by_then_costs_no_session_that_did_not_ask_for_it(
-    caller: Any, around: Any, calls: ModuleType
+    caller: Any, around: Any
 ) -> None:
     """Nobody has noticed yet that its node is dead."""
     frozen = await around.start("gone", "archive=64MiB")
@@ -135,7 +136,7 @@ async def test_an_archive_that_is_gone_by_then_costs_no_session_that_did_not_ask
     await caller.close(session.session_id)
 
 
-async def test_a_restorer_wants_its_strategy_by_name(caller: Any, calls: ModuleType) -> None:
+async def test_a_restorer_wants_its_strategy_by_name(caller: Any) -> None:
     refusal = await caller.refusal(
         "CreateSession",
         runtime_pb2.CreateSessionRequest(

@@ -27,14 +27,13 @@ from kakeya_fleet.node.roles.archive import kv_reads
 from kakeya_fleet.node.roles.archive.kv_read_wire import reads_to_wire, refusal_from_wire
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from kakeya_fleet.node.rpc.refusals import ArchiveNotFound
+from tests.support import evicted_stores, fetching
 
 SECONDS = 5.0
 
 
 @pytest_asyncio.fixture
-async def made(
-    evicted_stores: ModuleType, fetching: ModuleType
-) -> AsyncIterator[Callable[..., Any]]:
+async def made() -> AsyncIterator[Callable[..., Any]]:
     """A fetched store over a link, and a store of the same positions that attends where it is."""
     started: list[Any] = []
 
@@ -74,7 +73,7 @@ def forward(evicted_stores: ModuleType, store: Any, first: int, count: int) -> l
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("end", [20, 300, 4000])
 async def test_what_is_read_back_over_a_link_gives_the_bits_of_attention_there(
-    made: Any, evicted_stores: ModuleType, monkeypatch: pytest.MonkeyPatch, dtype: str, end: int
+    made: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, end: int
 ) -> None:
     # Many pieces: a segment of 256 positions in each.
     monkeypatch.setattr(kv_reads, "PIECE_BYTES", 1)
@@ -90,7 +89,7 @@ async def test_what_is_read_back_over_a_link_gives_the_bits_of_attention_there(
     assert not fetching.faults
 
 
-async def test_the_bytes_where_it_lies_are_told(made: Any, evicted_stores: ModuleType) -> None:
+async def test_the_bytes_where_it_lies_are_told(made: Any) -> None:
     fetching, store, there, kept = await made(evicted_stores.small_shape(), 300)
     await fetching.in_thread(forward, evicted_stores, store, 290, 2)
     assert store.stored_bytes == kept.archive.store.stored_bytes == there.stored_bytes
@@ -98,9 +97,7 @@ async def test_the_bytes_where_it_lies_are_told(made: Any, evicted_stores: Modul
     assert [tensor.name for tensor in served.sent].count("stored") == 1
 
 
-async def test_a_read_waits_for_the_deposit_that_is_on_its_way(
-    made: Any, evicted_stores: ModuleType
-) -> None:
+async def test_a_read_waits_for_the_deposit_that_is_on_its_way(made: Any) -> None:
     fetching, store, there, kept = await made(evicted_stores.small_shape(), 300)
     held: list[Callable[[], None]] = []
     kept.deposit_now = held.append
@@ -118,9 +115,7 @@ async def test_a_read_waits_for_the_deposit_that_is_on_its_way(
     assert await waiting == forward(evicted_stores, there, 340, 4)
 
 
-async def test_a_deposit_that_never_comes_loses_the_restorer_in_time(
-    made: Any, evicted_stores: ModuleType
-) -> None:
+async def test_a_deposit_that_never_comes_loses_the_restorer_in_time(made: Any) -> None:
     fetching, store, _there, kept = await made(
         evicted_stores.small_shape(), 300, deposit_seconds=0.05
     )
@@ -137,7 +132,7 @@ async def test_a_deposit_that_never_comes_loses_the_restorer_in_time(
 @pytest.mark.parametrize("moment", [0, 1, 2])
 @pytest.mark.parametrize("how", ["released", "link", "frozen"])
 async def test_an_archive_that_ends_loses_the_restorer_at_any_layer(
-    made: Any, evicted_stores: ModuleType, how: str, moment: int
+    made: Any, how: str, moment: int
 ) -> None:
     fetching, store, _there, kept = await made(
         evicted_stores.small_shape(), 300, deadline_seconds=0.3 if how == "frozen" else SECONDS
@@ -198,7 +193,7 @@ LIES = {
 
 @pytest.mark.parametrize("lie", sorted(LIES))
 async def test_a_lying_archive_loses_its_session_and_no_token_is_made_of_it(
-    made: Any, evicted_stores: ModuleType, lie: str
+    made: Any, lie: str
 ) -> None:
     fetching, store, _there, _kept = await made(evicted_stores.small_shape(), 300)
     _caller, served = fetching.ends[0]
@@ -209,9 +204,7 @@ async def test_a_lying_archive_loses_its_session_and_no_token_is_made_of_it(
         await fetching.in_thread(forward, evicted_stores, store, 300, 4)
 
 
-async def test_an_archive_that_floods_fills_no_memory(
-    made: Any, evicted_stores: ModuleType
-) -> None:
+async def test_an_archive_that_floods_fills_no_memory(made: Any) -> None:
     fetching, store, _there, _kept = await made(evicted_stores.small_shape(), 300)
     caller, served = fetching.ends[0]
     flood = reads_to_wire([KvRead(0, 3, 5)] * 1000)
@@ -225,7 +218,7 @@ async def test_an_archive_that_floods_fills_no_memory(
         await fetching.in_thread(forward, evicted_stores, store, 300, 4)
 
 
-async def test_a_fork_reads_from_its_own_archive(made: Any, evicted_stores: ModuleType) -> None:
+async def test_a_fork_reads_from_its_own_archive(made: Any) -> None:
     fetching, store, there, _kept = await made(evicted_stores.small_shape(), 300)
     fork = await fetching.in_thread(store.fork, 280)
     more = evicted_stores.random_evicted(evicted_stores.small_shape(), 30, seed=8)
@@ -241,7 +234,7 @@ async def test_a_fork_reads_from_its_own_archive(made: Any, evicted_stores: Modu
     assert fetching.stores.used_bytes == 0
 
 
-async def test_only_an_archive_in_use_can_be_read(made: Any, evicted_stores: ModuleType) -> None:
+async def test_only_an_archive_in_use_can_be_read(made: Any) -> None:
     fetching, _store, _there, kept = await made(evicted_stores.small_shape(), 0)
     waiting = fetching.archives.open(kept.archive.opening)
     for archive_id in ("", "nobody", waiting.archive_id):
@@ -262,9 +255,7 @@ async def test_only_an_archive_in_use_can_be_read(made: Any, evicted_stores: Mod
         KvRead(0, 1 << 63, (1 << 63) + 1),
     ],
 )
-async def test_a_read_that_cannot_be_ends_the_link_with_words(
-    made: Any, evicted_stores: ModuleType, read: KvRead
-) -> None:
+async def test_a_read_that_cannot_be_ends_the_link_with_words(made: Any, read: KvRead) -> None:
     fetching, _store, _there, _kept = await made(
         evicted_stores.small_shape(), 300, deposit_seconds=0.05
     )

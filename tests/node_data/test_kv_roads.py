@@ -17,6 +17,8 @@ from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, RoadPlan, T
 from kakeya_fleet.node.links.roads.ring_probe import RingProbe
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
+from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 PROMPT = [(7 * index + index // 11) % 96 for index in range(700)]
 MAX_TOKENS = 24
@@ -118,7 +120,7 @@ async def restored(caller: Any) -> Any:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def full(nodes: ModuleType, checkpoint: Path, calls: ModuleType) -> AsyncIterator[list[int]]:
+async def full(checkpoint: Path) -> AsyncIterator[list[int]]:
     """The stream of full attention."""
     async with nodes.Neighbourhood() as started:
         node = await started.start("alone", f"verifier={checkpoint}")
@@ -165,7 +167,7 @@ async def roads_of(links: str) -> Any:
 
 @pytest.mark.parametrize("links", ["grpc", "local", "ring"])
 async def test_every_road_gives_the_same_tokens(
-    nodes: ModuleType, calls: ModuleType, checkpoint: Path, full: list[int], links: str
+    checkpoint: Path, full: list[int], links: str
 ) -> None:
     async with nodes.Neighbourhood() as started:
         pair = await paired(started, nodes, calls, checkpoint, links, await roads_of(links))
@@ -190,13 +192,7 @@ async def test_every_road_gives_the_same_tokens(
     ],
 )
 async def test_a_road_that_fails_in_mid_transfer_costs_neither_token_nor_archive(
-    nodes: ModuleType,
-    calls: ModuleType,
-    checkpoint: Path,
-    full: list[int],
-    end: str,
-    of: str,
-    fails_at: int,
+    checkpoint: Path, full: list[int], end: str, of: str, fails_at: int
 ) -> None:
     roads = FailingRoads(of=of), FailingRoads(of=of)
     async with nodes.Neighbourhood() as started:

@@ -14,6 +14,8 @@ from kakeya_fleet.node.links import used_road
 from kakeya_fleet.node.links.contract import LinkPurpose, RoadKind
 from kakeya_fleet.node.links.link_log import ChangeCause, LinkChange, LinkLog
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
+from tests.support import calls, fake_roads
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -57,7 +59,7 @@ class Pair:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def alone(verifier, calls):
+async def alone(verifier):
     """The verifier's own stream."""
     client = calls.Caller(verifier.channel)
     session = await client.open()
@@ -71,7 +73,7 @@ def drafter(checkpoint, random_drafter):
 
 
 @pytest.fixture
-def pair(nodes, calls, neighbourhood, request):
+def pair(neighbourhood, request):
     names = [f"{request.node.name}-{role}" for role in ("verifier", "proposer")]
     return Pair(nodes, calls, neighbourhood, names)
 
@@ -118,7 +120,7 @@ async def test_a_link_over_shared_memory_says_so_everywhere(pair, alone, checkpo
 
 
 async def test_roads_that_fail_under_a_session_cost_no_token(
-    pair, alone, checkpoint, drafter, fake_roads, monkeypatch
+    pair, alone, checkpoint, drafter, monkeypatch
 ):
     monkeypatch.setattr(used_road, "ROAD_SECONDS", 0.02)
     monkeypatch.setattr("kakeya_fleet.node.links.promotion.FIRST_PAUSE_SECONDS", 0.001)

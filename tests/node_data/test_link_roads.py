@@ -18,6 +18,7 @@ from kakeya_fleet.node.links.link_log import ChangeCause, LinkLog
 from kakeya_fleet.node.links.open_links import LinkUse
 from kakeya_fleet.node.links.promotion import LinkMode
 from kakeya_fleet.node.links.wire_tensor import from_buffer
+from tests.support import fake_roads, linked_pairs
 
 LARGE = 100_000
 
@@ -89,7 +90,7 @@ class Linked:
 
 
 @pytest.fixture
-def linked(linked_pairs, fake_roads):
+def linked():
     def make(**fields):
         return Linked(linked_pairs, fake_roads, **fields)
 
@@ -185,7 +186,7 @@ async def test_a_link_that_ends_while_a_road_is_built_leaves_nothing(linked):
             await asyncio.wait_for((link.caller, link.served)[1 - closing].wound_up(), 5)
 
 
-async def test_an_end_that_dies_in_mid_transfer_ends_the_other(linked, fake_roads):
+async def test_an_end_that_dies_in_mid_transfer_ends_the_other(linked):
     async with linked(fates=fake_roads.always("frozen")) as link:
         await link.ready()
         await link.caller.send(tensor(0))
@@ -312,7 +313,7 @@ async def test_a_host_that_has_the_road_only_later_gets_it_later(linked, who, is
         assert link.builders[1].attempts == 0
 
 
-async def test_the_first_kind_that_works_is_taken(linked_pairs, fake_roads):
+async def test_the_first_kind_that_works_is_taken():
     link = Linked(linked_pairs, fake_roads, LinkMode.AUTO)
     link.builders[1].faults = ["refused"]
     rings = [fake_roads.FakeRoads(link.shared, RoadKind.RING) for _ in range(2)]

@@ -9,6 +9,7 @@ import pytest
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.fleet.cards.liveness import Liveness
+from tests.support import liars
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -67,9 +68,7 @@ async def paired(client, neighbourhood, servicer, name, block_size=8):
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "seed": 21}])
-async def test_the_stream_is_the_verifiers_own(
-    client, neighbourhood, liars, expected, lie, sampling
-):
+async def test_the_stream_is_the_verifiers_own(client, neighbourhood, expected, lie, sampling):
     wanted = await expected(**sampling)
     servicer = getattr(liars, lie)()
     session = await paired(client, neighbourhood, servicer, f"{lie}-{len(sampling)}")
@@ -90,7 +89,7 @@ async def test_the_stream_is_the_verifiers_own(
 
 
 async def test_three_bad_blocks_open_the_breaker_and_the_planner_says_so(
-    client, neighbourhood, liars, verifier
+    client, neighbourhood, verifier
 ):
     servicer = liars.too_many()
     session = await paired(client, neighbourhood, servicer, "three")
@@ -114,7 +113,7 @@ async def test_three_bad_blocks_open_the_breaker_and_the_planner_says_so(
 @pytest.mark.parametrize("block_size", [1, 4, 15])
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "seed": 8}])
 async def test_a_perfect_and_a_half_right_proposer_speed_up_the_same_stream(
-    client, neighbourhood, liars, expected, block_size, sampling
+    client, neighbourhood, expected, block_size, sampling
 ):
     wanted = await expected(**sampling)
     text = [*PROMPT, *wanted, *wanted]
@@ -136,7 +135,7 @@ async def test_a_perfect_and_a_half_right_proposer_speed_up_the_same_stream(
 
 
 async def test_done_tells_where_the_draft_came_from_and_what_it_took(
-    client, neighbourhood, liars, expected
+    client, neighbourhood, expected
 ):
     wanted = await expected()
     session = await paired(client, neighbourhood, liars.knowing([*PROMPT, *wanted]), "teller")
@@ -150,7 +149,7 @@ async def test_done_tells_where_the_draft_came_from_and_what_it_took(
     assert all(block.verify_seconds > 0.0 for block in stream.done.timeline)
 
 
-async def test_the_stream_stays_open_across_generations(client, neighbourhood, liars, expected):
+async def test_the_stream_stays_open_across_generations(client, neighbourhood, expected):
     wanted = await expected()
     servicer = liars.knowing([*PROMPT, *wanted])
     session = await paired(client, neighbourhood, servicer, "lasting")
@@ -162,7 +161,7 @@ async def test_the_stream_stays_open_across_generations(client, neighbourhood, l
     assert servicer.sent_token_count < len(PROMPT) + TOKENS
 
 
-async def test_closing_the_session_ends_the_stream_at_once(client, neighbourhood, liars):
+async def test_closing_the_session_ends_the_stream_at_once(client, neighbourhood):
     servicer = liars.hanging()
     session = await paired(client, neighbourhood, servicer, "left")
     await client.generate(session, 4)
@@ -171,7 +170,7 @@ async def test_closing_the_session_ends_the_stream_at_once(client, neighbourhood
 
 
 async def test_a_proposer_that_comes_back_is_used_again_by_the_same_session(
-    client, neighbourhood, liars, expected
+    client, neighbourhood, expected
 ):
     wanted = await expected()
     first = liars.knowing([*PROMPT, *wanted])
@@ -204,9 +203,7 @@ async def test_a_proposer_that_comes_back_is_used_again_by_the_same_session(
     assert tokens == wanted
 
 
-async def test_auto_takes_another_proposer_when_its_own_died(
-    client, neighbourhood, liars, expected, nodes
-):
+async def test_auto_takes_another_proposer_when_its_own_died(client, neighbourhood, expected):
     wanted = await expected()
     quick = ModelOffer(
         model_id="quick",
@@ -236,7 +233,7 @@ async def test_auto_takes_another_proposer_when_its_own_died(
 
 
 async def test_a_session_whose_fixed_proposer_fails_can_be_forked(
-    client, neighbourhood, liars, expected, verifier
+    client, neighbourhood, expected, verifier
 ):
     wanted = await expected()
     session = await paired(client, neighbourhood, liars.too_many(), "failing")

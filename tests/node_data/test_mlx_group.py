@@ -10,13 +10,14 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.groups.running_group import RunningGroup
+from tests.support import rank_groups as groups
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 HISTORY = [(11 * index + index * index // 7) % 96 for index in range(60)]
 
 
 @pytest.mark.skipif("mlx" not in installed_backends(), reason="MLX is not installed")
-def test_a_group_over_the_ring_decides_as_one_process(random_checkpoint, tmp_path, groups):
+def test_a_group_over_the_ring_decides_as_one_process(random_checkpoint, tmp_path):
     folder = random_checkpoint("Qwen3ForCausalLM", initializer_range=0.12)
     hostfile = groups.write_hostfile(tmp_path, backend="ring")
     source = GroupSource(hostfile, limits=GroupLimits(start_seconds=60.0))

@@ -22,6 +22,7 @@ from kakeya_fleet.engine.errors import DraftFaultKind
 from kakeya_fleet.engine.speculation.breaker import Breaker
 from kakeya_fleet.fleet.cards.card import ArchiveOffer
 from kakeya_fleet.fleet.cards.liveness import Liveness
+from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -225,14 +226,14 @@ async def test_a_full_node_takes_no_session(verifier, proposer, faraway):
         ({"context_tokens": 2**32 - 1}, grpc.StatusCode.FAILED_PRECONDITION, "NO_PLACEMENT"),
     ],
 )
-async def test_an_impossible_plan_is_refused(verifier, calls, fields, code, reason):
+async def test_an_impossible_plan_is_refused(verifier, fields, code, reason):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await plan_of(verifier, **fields)
     refusal = calls.refused(caught.value)
     assert (refusal.code, refusal.reason) == (code, reason)
 
 
-async def test_a_node_without_the_model_says_who_serves_it(verifier, proposer, calls):
+async def test_a_node_without_the_model_says_who_serves_it(verifier, proposer):
     caller = calls.Caller(proposer.channel)
     request = runtime_pb2.CreateSessionRequest(model_id="random")
     refusal = await caller.refusal("CreateSession", request)
@@ -243,7 +244,7 @@ async def test_a_node_without_the_model_says_who_serves_it(verifier, proposer, c
     assert refusal.metadata == {"address": verifier.address, "node_id": "verifier"}
 
 
-async def test_a_dead_nodes_model_is_not_found(verifier, proposer, calls, neighbourhood):
+async def test_a_dead_nodes_model_is_not_found(verifier, proposer, neighbourhood):
     neighbourhood.directory.set_liveness("verifier", Liveness.DEAD)
     request = runtime_pb2.CreateSessionRequest(model_id="random")
     refusal = await calls.Caller(proposer.channel).refusal("CreateSession", request)
@@ -261,9 +262,7 @@ async def test_an_open_breaker_is_in_the_plan(verifier, proposer):
     book.put(("proposer", "ngram"), Breaker())
 
 
-async def test_a_proposer_in_the_same_process_drafts_without_a_wire(
-    neighbourhood, checkpoint, calls
-):
+async def test_a_proposer_in_the_same_process_drafts_without_a_wire(neighbourhood, checkpoint):
     node = await neighbourhood.start("both", f"verifier={checkpoint}", "proposer=ngram")
     caller = calls.Caller(node.channel)
     streams = {}
@@ -323,7 +322,7 @@ async def test_figures_that_are_none_are_not_planned_with(verifier, proposer, fa
 
 
 async def test_a_node_that_moves_while_it_is_asked_does_not_take_the_plan_with_it(
-    verifier, proposer, faraway, neighbourhood, calls
+    verifier, proposer, faraway, neighbourhood
 ):
     """Its old channel is closed under the question, which gRPC tells as a cancellation."""
     report = SelfReport(capability_pb2.GetNodeResponse(), delay_seconds=60.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc.aio
@@ -39,6 +39,7 @@ from kakeya_fleet.node.roles.archive.kv_reads import MOST_UNDER_WAY_BYTES, link_
 from kakeya_fleet.node.roles.archive.session_restorer import RestorerChoice, SessionRestorer
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers, RestorerSettings
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
+from tests.support import evicted_stores, fetching
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 
@@ -54,7 +55,7 @@ def change(at: float) -> LinkChange:
 
 
 @pytest_asyncio.fixture
-async def made(evicted_stores: ModuleType, fetching: ModuleType) -> AsyncIterator[Any]:
+async def made() -> AsyncIterator[Any]:
     ends = fetching.Fetching(evicted_stores.small_shape())
     kept = fetching.ArchiveStore(ends, ends.archive(ARCHIVE))
     parts = FetchedParts(ends.open_source, TorchFetchedAttention)
@@ -102,9 +103,7 @@ async def test_very_many_reads_are_asked_for_in_several_tensors(made: Any) -> No
     assert [tensor.shape[0] for tensor in caller.sent] == [MOST_READS, 1]
 
 
-async def test_what_is_kept_is_given_back_as_soon_as_the_link_is_lost(
-    made: Any, evicted_stores: ModuleType
-) -> None:
+async def test_what_is_kept_is_given_back_as_soon_as_the_link_is_lost(made: Any) -> None:
     """Who makes the session anew needs the memory before it lets go of the old store."""
     ends, store = made
     evicted = evicted_stores.random_evicted(ends.shape, 100, seed=1)
@@ -159,9 +158,7 @@ def restorers_of(metrics: NodeMetrics) -> Restorers:
     return Restorers(nobody, nobody, nobody, metrics, RestorerSettings(), {}, lambda: 0.0)
 
 
-async def test_what_attends_here_and_is_kept_here_asks_no_archive_for_a_range(
-    evicted_stores: ModuleType,
-) -> None:
+async def test_what_attends_here_and_is_kept_here_asks_no_archive_for_a_range() -> None:
     """An archive would attend to its range itself, with whatever arithmetic it has."""
     shape = EvictedShape(evicted_stores.small_shape().groups, "float32", 3, 13, 4 * CHUNK_KEYS)
 

@@ -26,6 +26,8 @@ from kakeya_fleet.engine.backends.torch_backend.projection import (
 )
 from kakeya_fleet.engine.models.digests import weights_digest
 from scripts.train import tiny_dflash
+from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 PROJECTION = placement_pb2.RESTORER_KIND_PROJECTION
@@ -74,9 +76,7 @@ def drafters(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def around(
-    nodes: ModuleType, checkpoint: Path, drafters: dict[str, Path]
-) -> AsyncIterator[Any]:
+async def around(checkpoint: Path, drafters: dict[str, Path]) -> AsyncIterator[Any]:
     def served(name: str) -> str:
         return f"proposer={drafters[name]}@{checkpoint}"
 
@@ -89,7 +89,7 @@ async def around(
 
 
 @pytest.fixture
-def caller(around: Any, calls: ModuleType) -> Any:
+def caller(around: Any) -> Any:
     return calls.Caller(around.directory.channels["verifier"])
 
 
@@ -180,7 +180,7 @@ async def test_a_rebuilt_archive_has_the_same_map_or_none(
     assert (await caller.generate(session.session_id, MAX_TOKENS)).token_ids == expected
 
 
-async def test_another_map_is_never_taken_for_it(caller: Any, calls: ModuleType) -> None:
+async def test_another_map_is_never_taken_for_it(caller: Any) -> None:
     stale = await refusal(calls, opened(caller, node_id="stale"))
     assert (stale.code, stale.reason) == (
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -192,7 +192,7 @@ async def test_another_map_is_never_taken_for_it(caller: Any, calls: ModuleType)
     assert "no drafter 'drafter'" in bare.text
 
 
-async def test_a_map_of_another_verifier_is_named_as_such(caller: Any, calls: ModuleType) -> None:
+async def test_a_map_of_another_verifier_is_named_as_such(caller: Any) -> None:
     foreign = await refusal(calls, opened(caller, "foreign"))
     assert (foreign.code, foreign.reason) == (
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -202,11 +202,7 @@ async def test_a_map_of_another_verifier_is_named_as_such(caller: Any, calls: Mo
 
 
 async def test_a_map_whose_drafter_has_another_encoder_is_refused(
-    nodes: ModuleType,
-    calls: ModuleType,
-    drafters: dict[str, Path],
-    checkpoint: Path,
-    tmp_path: Path,
+    drafters: dict[str, Path], checkpoint: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "drafter"
     shutil.copytree(drafters["good"], folder)

@@ -18,6 +18,8 @@ from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.node.roles.archive.archives import Archive, Archives
 from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
+from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 FULL = placement_pb2.KV_STRATEGY_FULL
@@ -30,13 +32,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def around(nodes: ModuleType) -> AsyncIterator[Any]:
+async def around() -> AsyncIterator[Any]:
     async with nodes.Neighbourhood() as started:
         yield started
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def verifier_node(around: Any, nodes: ModuleType, checkpoint: Path) -> Any:
+async def verifier_node(around: Any, checkpoint: Path) -> Any:
     settings = nodes.RoleSettings(
         kv_budget_bytes=64 << 20,
         restorers=RestorerSettings(deadline=1.0, rebuild=1.0),
@@ -50,7 +52,7 @@ async def archive(around: Any) -> Any:
 
 
 @pytest.fixture
-def caller(verifier_node: Any, archive: Any, calls: ModuleType) -> Any:
+def caller(verifier_node: Any, archive: Any) -> Any:
     return calls.Caller(verifier_node.channel)
 
 
@@ -138,9 +140,7 @@ async def test_sessions_of_one_archive_do_not_mix(caller: Any) -> None:
     assert list(together) == alone
 
 
-async def test_closing_a_session_gives_the_archive_back(
-    caller: Any, archive: Any, calls: ModuleType
-) -> None:
+async def test_closing_a_session_gives_the_archive_back(caller: Any, archive: Any) -> None:
     session = await opened(caller)
     await caller.append(session.session_id, PROMPT)
     assert archive.metric("kakeya_archives_open") > 0
@@ -191,7 +191,7 @@ async def test_a_lost_archive_is_made_anew_with_the_same_stream(
 
 
 async def test_without_an_archive_the_session_waits_then_fails_by_name_and_lives(
-    caller: Any, around: Any, calls: ModuleType
+    caller: Any, around: Any
 ) -> None:
     full = await stream_of(caller, FULL)
     lonely = await around.start("lonely", "archive=64MiB")
@@ -212,9 +212,7 @@ async def test_without_an_archive_the_session_waits_then_fails_by_name_and_lives
     around.directory.set_liveness("lonely", Liveness.DEAD)
 
 
-async def test_a_full_archive_refuses_and_another_is_taken(
-    caller: Any, around: Any, calls: ModuleType
-) -> None:
+async def test_a_full_archive_refuses_and_another_is_taken(caller: Any, around: Any) -> None:
     await around.start("small", "archive=1MiB")
     wish = placement_pb2.Restorer(node_id="small")
     # 256 positions of the model's 2 layers of 2 heads of 16 values: 64 KiB of K/V a session.
@@ -238,7 +236,7 @@ async def test_a_full_archive_refuses_and_another_is_taken(
 
 
 async def test_an_archive_with_room_for_the_history_but_not_for_its_segment_is_not_taken_again(
-    caller: Any, around: Any, calls: ModuleType
+    caller: Any, around: Any
 ) -> None:
     small = await around.start("tight", "archive=1MiB")
     wish = placement_pb2.Restorer(node_id="tight")
@@ -255,7 +253,7 @@ async def test_an_archive_with_room_for_the_history_but_not_for_its_segment_is_n
 
 
 async def test_an_archive_that_refuses_each_time_is_given_up_and_the_session_lives(
-    caller: Any, calls: ModuleType, monkeypatch: pytest.MonkeyPatch
+    caller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = await stream_of(caller, FULL)
     session = await opened(caller)
@@ -277,9 +275,7 @@ async def test_an_archive_that_refuses_each_time_is_given_up_and_the_session_liv
     assert not (await info_of(caller, session.session_id)).restorer.lost
 
 
-async def test_what_cannot_be_restored_is_refused_by_name(
-    caller: Any, around: Any, calls: ModuleType
-) -> None:
+async def test_what_cannot_be_restored_is_refused_by_name(caller: Any, around: Any) -> None:
     no_such = await refusal(calls, opened(caller, placement_pb2.Restorer(node_id="nobody")))
     assert (no_such.code, no_such.reason) == (
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -305,7 +301,7 @@ async def test_what_cannot_be_restored_is_refused_by_name(
 
 
 async def test_who_leaves_while_an_archive_is_awaited_leaves_nothing_behind(
-    caller: Any, around: Any, calls: ModuleType, verifier_node: Any
+    caller: Any, around: Any, verifier_node: Any
 ) -> None:
     full = await stream_of(caller, FULL)
     brief = await around.start("brief", "archive=64MiB")

@@ -11,12 +11,13 @@ from kakeya_fleet.node.links.roads.contract import RoadFailed
 from kakeya_fleet.node.links.roads.ring_probe import RingProbe
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
 from kakeya_fleet.node.links.roads.road_builders import road_builders, wants_ring
+from tests.support import road_pairs
 
 ring = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")
 
 
 @ring
-async def test_it_is_tried_once_for_all_who_ask(road_pairs):
+async def test_it_is_tried_once_for_all_who_ask():
     most = 0
 
     async def count():
@@ -38,7 +39,7 @@ async def test_it_is_tried_once_for_all_who_ask(road_pairs):
 
 
 @ring
-async def test_a_host_that_is_too_slow_says_so(road_pairs):
+async def test_a_host_that_is_too_slow_says_so():
     async with road_pairs.leaves_nothing():
         probe = RingProbe(ready_seconds=0.01)
         reason = await probe.run()
@@ -50,14 +51,14 @@ async def test_a_host_that_is_too_slow_says_so(road_pairs):
             await builder.propose(bytes(32))
 
 
-async def test_a_host_without_mlx_says_so(road_pairs, monkeypatch):
+async def test_a_host_without_mlx_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlx", None)
     async with road_pairs.leaves_nothing():
         assert await RingProbe().run() == "MLX is not installed on this host"
 
 
 @ring
-async def test_a_trial_that_is_cancelled_leaves_nothing(road_pairs):
+async def test_a_trial_that_is_cancelled_leaves_nothing():
     async with road_pairs.leaves_nothing():
         trying = asyncio.ensure_future(RingProbe().run())
         await road_pairs.until(road_pairs.ring_children)

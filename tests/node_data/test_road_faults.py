@@ -22,6 +22,7 @@ from kakeya_fleet.node.links.roads.meeting import Meeting, host_digest
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
 from kakeya_fleet.node.links.roads.segment import anonymous_file
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
+from tests.support import road_pairs
 
 MIB = 1 << 20
 HERE = "127.0.0.1"
@@ -62,7 +63,7 @@ async def child_of(building, road_pairs):
     ("victim", "moment"),
     [(0, "sending"), (1, "sending"), (0, "receiving"), (1, "both ways")],
 )
-async def test_a_killed_child_ends_the_road_at_once(road_pairs, victim, moment):
+async def test_a_killed_child_ends_the_road_at_once(victim, moment):
     data = road_pairs.bytes_of(64 * MIB)
     carry = road_pairs.carry
     async with road_pairs.leaves_nothing():
@@ -89,7 +90,7 @@ def _transfers(near, far, moment, data, carry):
 
 @ring
 @pytest.mark.parametrize("victim", [0, 1])
-async def test_an_idle_road_hears_of_the_death_of_a_child(road_pairs, victim):
+async def test_an_idle_road_hears_of_the_death_of_a_child(victim):
     async with road_pairs.leaves_nothing():
         ends = await road_pairs.pair(RingRoads(HERE))
         await road_pairs.carry(*ends, road_pairs.bytes_of(9))
@@ -103,7 +104,7 @@ async def test_an_idle_road_hears_of_the_death_of_a_child(road_pairs, victim):
 
 @ring
 @pytest.mark.parametrize("victim", [0, 1])
-async def test_a_frozen_child_ends_the_road_at_the_deadline(road_pairs, victim):
+async def test_a_frozen_child_ends_the_road_at_the_deadline(victim):
     data = road_pairs.bytes_of(64 * MIB)
     async with road_pairs.leaves_nothing():
         near, far = await road_pairs.pair(RingRoads(HERE))
@@ -126,7 +127,7 @@ async def test_a_frozen_child_ends_the_road_at_the_deadline(road_pairs, victim):
 @ring
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_child_that_dies_or_freezes_before_ready(road_pairs, sent, rank):
+async def test_a_child_that_dies_or_freezes_before_ready(sent, rank):
     async with road_pairs.leaves_nothing():
         caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=1.5))
         # Alone, the child waits inside MLX: rank 0 to be called, rank 1 to be answered.
@@ -146,7 +147,7 @@ async def test_a_child_that_dies_or_freezes_before_ready(road_pairs, sent, rank)
 
 
 @ring
-async def test_a_peer_that_never_comes(road_pairs):
+async def test_a_peer_that_never_comes():
     async with road_pairs.leaves_nothing():
         caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=1.0))
         started = time.monotonic()
@@ -157,7 +158,7 @@ async def test_a_peer_that_never_comes(road_pairs):
 
 
 @ring
-async def test_ends_with_different_nonces_refuse_each_other(road_pairs):
+async def test_ends_with_different_nonces_refuse_each_other():
     async with road_pairs.leaves_nothing():
         plans = await road_pairs.plans(RingRoads(HERE), other_nonce=secrets.token_bytes(32))
         ended = await road_pairs.outcomes(*plans)
@@ -166,7 +167,7 @@ async def test_ends_with_different_nonces_refuse_each_other(road_pairs):
 
 
 @ring
-async def test_a_stranger_that_echoes_is_no_peer(road_pairs):
+async def test_a_stranger_that_echoes_is_no_peer():
     """It takes both of the peer's places in the ring and gives back all that it hears."""
     called = asyncio.get_running_loop().create_future()
 
@@ -190,7 +191,7 @@ async def test_a_stranger_that_echoes_is_no_peer(road_pairs):
 
 
 @ring
-async def test_a_stranger_that_says_nothing_costs_the_ready_time(road_pairs):
+async def test_a_stranger_that_says_nothing_costs_the_ready_time():
     async with road_pairs.leaves_nothing():
         caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=2.0))
         building = asyncio.ensure_future(other.build(caller.terms))
@@ -212,7 +213,7 @@ async def _connected(address, building):
 
 
 @ring
-async def test_an_idle_ring_takes_no_time_of_a_core(road_pairs):
+async def test_an_idle_ring_takes_no_time_of_a_core():
     """MLX spins while it waits for bytes, so nothing is awaited that was not announced."""
 
     def used():
@@ -229,7 +230,7 @@ async def test_an_idle_ring_takes_no_time_of_a_core(road_pairs):
 
 
 @ring
-async def test_every_generation_has_its_own_children_and_ports(road_pairs):
+async def test_every_generation_has_its_own_children_and_ports():
     builder = RingRoads(HERE)
     seen = set()
     async with road_pairs.leaves_nothing():
@@ -250,7 +251,7 @@ async def test_every_generation_has_its_own_children_and_ports(road_pairs):
 @pytest.mark.parametrize(
     ("roads", "segment_count"), [(SharedMemoryRoads, 1), (lambda **of: RingRoads(HERE, **of), 2)]
 )
-async def test_full_shared_memory_is_said_and_given_back(road_pairs, roads, segment_count):
+async def test_full_shared_memory_is_said_and_given_back(roads, segment_count):
     async with road_pairs.leaves_nothing():
         # Each segment has 16 MiB and a page; a ring has one at each end.
         builder = roads(
@@ -266,7 +267,7 @@ async def test_full_shared_memory_is_said_and_given_back(road_pairs, roads, segm
         await again.abandon()
 
 
-async def test_memory_that_the_host_does_not_give(road_pairs, tmp_path):
+async def test_memory_that_the_host_does_not_give(tmp_path):
     """The limit on the size of files holds for segments too, as a full host does."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with road_pairs.leaves_nothing(tmp_path):
@@ -291,7 +292,7 @@ def small_memory(tmp_path):
     subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-async def test_a_file_system_in_memory_that_is_full(road_pairs, small_memory):
+async def test_a_file_system_in_memory_that_is_full(small_memory):
     async with road_pairs.leaves_nothing(small_memory):
         for builder in (
             SharedMemoryRoads(directory=small_memory),
@@ -308,7 +309,7 @@ async def test_a_file_system_in_memory_that_is_full(road_pairs, small_memory):
         assert psutil.disk_usage(str(small_memory)).used == 0
 
 
-async def test_shared_memory_with_different_nonces(road_pairs):
+async def test_shared_memory_with_different_nonces():
     async with road_pairs.leaves_nothing():
         plans = await road_pairs.plans(
             SharedMemoryRoads(ready_seconds=0.5), other_nonce=secrets.token_bytes(32)
@@ -318,7 +319,7 @@ async def test_shared_memory_with_different_nonces(road_pairs):
         assert isinstance(far, RoadFailed)
 
 
-async def test_a_silent_stranger_at_the_meeting_does_not_keep_the_peer_out(road_pairs):
+async def test_a_silent_stranger_at_the_meeting_does_not_keep_the_peer_out():
     async with road_pairs.leaves_nothing():
         caller, other = await road_pairs.plans(SharedMemoryRoads())
         name = "\0" + caller.terms["socket"][1:]
@@ -346,7 +347,7 @@ async def test_another_host_is_refused_at_once():
 @pytest.mark.parametrize(
     ("holds", "size", "said"), [(False, 0, "nonce"), (True, 1, "has .* bytes"), (True, 0, "")]
 )
-async def test_a_segment_without_the_nonce_is_not_the_callers(road_pairs, holds, size, said):
+async def test_a_segment_without_the_nonce_is_not_the_callers(holds, size, said):
     """Somebody who knows the nonce by name only hands over memory of his own."""
     nonce = secrets.token_bytes(32)
     async with road_pairs.leaves_nothing():
@@ -380,7 +381,7 @@ async def test_a_segment_without_the_nonce_is_not_the_callers(road_pairs, holds,
 @pytest.mark.parametrize(
     "terms", [{}, {"address": "h"}, {"address": "[::1]:1"}, {"address": "h:0"}]
 )
-async def test_terms_that_are_no_ring_address(terms, road_pairs):
+async def test_terms_that_are_no_ring_address(terms):
     async with road_pairs.leaves_nothing():
         with pytest.raises(RoadFailed, match="address"):
             await RingRoads(HERE).answer(secrets.token_bytes(32), terms)
@@ -448,7 +449,7 @@ def agent(request, tmp_path):
 
 
 @ring
-async def test_a_killed_agent_leaves_nothing(road_pairs, tmp_path, agent):
+async def test_a_killed_agent_leaves_nothing(tmp_path, agent):
     if agent.moment == "before":
         await road_pairs.until(lambda: any(map(_listens, road_pairs.ring_children(agent.pid))))
     else:

@@ -23,6 +23,7 @@ from kakeya_fleet.node.roles.groups import group_members, running_group
 from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.groups.running_group import RunningGroup
+from tests.support import rank_groups as groups
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 SILENCE = 1.5
@@ -46,7 +47,7 @@ class Started:
 
 
 @pytest.fixture
-def start(groups, tmp_path, monkeypatch):
+def start(tmp_path, monkeypatch):
     """Starts groups of hash ranks; nothing of them may be left afterwards."""
     monkeypatch.setattr(
         "kakeya_fleet.node.roles.groups.rank_starting.rank_command", groups.hash_rank_command
@@ -68,7 +69,7 @@ def start(groups, tmp_path, monkeypatch):
     assert psutil.Process().num_fds() == descriptors
 
 
-def test_a_group_serves_and_leaves_nothing_behind(start, groups):
+def test_a_group_serves_and_leaves_nothing_behind(start):
     ports = groups.listening()
     started = start(count=3)
     verifier = started.verifier
@@ -93,9 +94,7 @@ def test_a_group_serves_and_leaves_nothing_behind(start, groups):
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_rank_that_dies_or_freezes_ends_the_group_within_the_deadline(
-    start, groups, rank, number
-):
+def test_a_rank_that_dies_or_freezes_ends_the_group_within_the_deadline(start, rank, number):
     started = start()
     verifier = started.verifier
     cache = verifier.allocate(RING)
@@ -127,7 +126,7 @@ def test_a_rank_that_dies_or_freezes_ends_the_group_within_the_deadline(
         cache.fork(0)
 
 
-def test_a_group_that_is_idle_is_watched_too(start, groups):
+def test_a_group_that_is_idle_is_watched_too(start):
     started = start()
     assert started.verifier.lost == ""
     groups.ranks_of()[1].send_signal(signal.SIGSTOP)
@@ -135,7 +134,7 @@ def test_a_group_that_is_idle_is_watched_too(start, groups):
     assert started.verifier.lost
 
 
-def test_a_frozen_leader_finds_its_group_alive(tmp_path, groups):
+def test_a_frozen_leader_finds_its_group_alive(tmp_path):
     """What is old is not silence: the pulses lie ready when it wakes."""
     leader = Leader(groups.write_hostfile(tmp_path))
     try:
@@ -150,7 +149,7 @@ def test_a_frozen_leader_finds_its_group_alive(tmp_path, groups):
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_no_rank_outlives_a_leader_that_is_killed(tmp_path, groups, frozen):
+def test_no_rank_outlives_a_leader_that_is_killed(tmp_path, frozen):
     leader = Leader(groups.write_hostfile(tmp_path))
     ranks = groups.ranks_of(leader.process.pid)
     assert len(ranks) == 2
@@ -166,9 +165,8 @@ class Leader:
     """Another process that leads a group."""
 
     def __init__(self, hostfile: Path) -> None:
-        script = Path(__file__).with_name("group_leader.py")
         self.process = subprocess.Popen(
-            [sys.executable, str(script), str(hostfile), str(SILENCE)],
+            [sys.executable, "-m", "tests.support.group_leader", str(hostfile), str(SILENCE)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -198,7 +196,7 @@ class Leader:
         ("crash", GroupNotStarted, r"rank 1 ended .*with status 7"),
     ],
 )
-def test_what_keeps_a_rank_from_its_part_is_told_by_name(start, groups, model, error, words):
+def test_what_keeps_a_rank_from_its_part_is_told_by_name(start, model, error, words):
     started = start(model)
     with pytest.raises(error, match=words):
         started.group.ready.result(30)
@@ -213,7 +211,7 @@ def test_ranks_that_are_never_ready_are_given_up(start):
         started.group.ready.result(30)
 
 
-def test_a_rank_that_freezes_while_it_loads_is_not_waited_for(start, groups, monkeypatch):
+def test_a_rank_that_freezes_while_it_loads_is_not_waited_for(start, monkeypatch):
     monkeypatch.setattr(running_group, "LOADING_SILENCE_SECONDS", 0.0)
     started = start("late")
     groups.wait_until(lambda: len(groups.ranks_of()) == 2)
@@ -227,7 +225,7 @@ def test_a_rank_that_freezes_while_it_loads_is_not_waited_for(start, groups, mon
     groups.wait_until(lambda: groups.ranks_of() == [])
 
 
-def test_a_group_can_be_closed_while_it_starts(start, groups):
+def test_a_group_can_be_closed_while_it_starts(start):
     started = start("late")
     groups.wait_until(lambda: len(groups.ranks_of()) == 2)
     began = time.monotonic()
@@ -245,7 +243,7 @@ def test_a_program_that_is_not_there_is_named(start, monkeypatch):
         start().group.ready.result(30)
 
 
-def test_strangers_on_the_port_are_neither_members_nor_in_the_way(start, groups, monkeypatch):
+def test_strangers_on_the_port_are_neither_members_nor_in_the_way(start, monkeypatch):
     """One says nothing, one says something else, one has the nonce of another group."""
     seen = []
     real = socket.create_server
@@ -283,7 +281,7 @@ def test_a_rank_without_a_leader_says_so():
     assert "not a person" in ran.stderr
 
 
-def test_a_hostfile_is_what_is_started(tmp_path, groups):
+def test_a_hostfile_is_what_is_started(tmp_path):
     path = groups.write_hostfile(tmp_path, count=4)
     assert len(json.loads(path.read_text())["hosts"]) == 4
     settings = GroupSource(path).settings("m", dtype="float32", backend="torch")

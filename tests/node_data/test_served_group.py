@@ -22,13 +22,16 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.groups.group_errors import BadGroup, GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.verifier import group_serving
+from tests.support import calls
+from tests.support import neighbourhood as nodes
+from tests.support import rank_groups as groups
 
 LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0)
 PROMPT = [(7 * index + index * index) % 48 for index in range(60)]
 
 
 @pytest.fixture(autouse=True)
-def hash_ranks(groups, monkeypatch):
+def hash_ranks(monkeypatch):
     """Ranks without weights, that come back soon; none may be left."""
     monkeypatch.setattr(
         "kakeya_fleet.node.roles.groups.rank_starting.rank_command", groups.hash_rank_command
@@ -56,9 +59,7 @@ async def stream_of(caller, session_id, count):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(
-    nodes, calls, groups, tmp_path, number
-):
+async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(tmp_path, number):
     async with nodes.Neighbourhood() as around:
         node = await around.start(
             "grouped",
@@ -105,9 +106,7 @@ async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(
         await asyncio.wait([running])
 
 
-async def test_a_group_that_does_not_come_back_is_tried_again(
-    nodes, calls, groups, tmp_path, monkeypatch
-):
+async def test_a_group_that_does_not_come_back_is_tried_again(tmp_path, monkeypatch):
     async with nodes.Neighbourhood() as around:
         path = groups.write_hostfile(tmp_path)
         node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
@@ -165,9 +164,7 @@ async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, wo
     await roles.close()
 
 
-async def test_sessions_of_a_lost_group_are_swept_before_the_desk_has_heard_of_it(
-    nodes, calls, groups, tmp_path
-):
+async def test_sessions_of_a_lost_group_are_swept_before_the_desk_has_heard_of_it(tmp_path):
     """A fault of the sweep would end the node."""
     async with nodes.Neighbourhood() as around:
         path = groups.write_hostfile(tmp_path)
@@ -178,7 +175,7 @@ async def test_sessions_of_a_lost_group_are_swept_before_the_desk_has_heard_of_i
         node.roles._services.desk.sweep()
 
 
-async def test_a_group_restores_nothing_and_says_so(nodes, calls, groups, tmp_path):
+async def test_a_group_restores_nothing_and_says_so(tmp_path):
     async with nodes.Neighbourhood() as around:
         path = groups.write_hostfile(tmp_path)
         node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
@@ -197,7 +194,7 @@ async def test_a_group_restores_nothing_and_says_so(nodes, calls, groups, tmp_pa
         assert "group of ranks" in told.text
 
 
-async def test_a_group_serves_one_verifier(groups, tmp_path):
+async def test_a_group_serves_one_verifier(tmp_path):
     path = groups.write_hostfile(tmp_path)
     for specs in (["verifier=a", "verifier=b"], ["proposer=ngram"]):
         roles = Roles(settings_of(path), NodeMetrics())
@@ -206,7 +203,7 @@ async def test_a_group_serves_one_verifier(groups, tmp_path):
         await roles.close()
 
 
-async def test_a_node_may_leave_while_its_group_starts(calls, groups, tmp_path):
+async def test_a_node_may_leave_while_its_group_starts(tmp_path):
     """Who waits for the group is cancelled; the group still ends in order."""
     roles = Roles(settings_of(groups.write_hostfile(tmp_path)), NodeMetrics())
     loading = asyncio.create_task(roles.load(["verifier=late"]))
@@ -221,7 +218,7 @@ async def test_a_node_may_leave_while_its_group_starts(calls, groups, tmp_path):
         assert faults == []
 
 
-async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(nodes, calls, groups, tmp_path):
+async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(tmp_path):
     source = GroupSource(
         groups.write_hostfile(tmp_path), limits=replace(LIMITS, silence_seconds=60.0)
     )
@@ -242,7 +239,7 @@ async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(nodes, calls, 
         stream.cancel()
 
 
-async def test_a_node_that_cannot_start_its_group_does_not_start(groups, tmp_path):
+async def test_a_node_that_cannot_start_its_group_does_not_start(tmp_path):
     path = groups.write_hostfile(tmp_path)
     source = GroupSource(path, limits=replace(LIMITS, start_seconds=1.0))
     roles = Roles(RoleSettings(group=source), NodeMetrics())

@@ -6,6 +6,7 @@ import pytest
 import pytest_asyncio
 
 from kakeya.v1 import runtime_pb2
+from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -19,7 +20,7 @@ async def node(neighbourhood, checkpoint):
 
 
 @pytest.fixture
-def client(node, calls):
+def client(node):
     return calls.Caller(node.channel)
 
 
@@ -30,7 +31,7 @@ async def speculating(client, calls):
     return session
 
 
-async def test_a_whole_life_is_counted_once(node, client, calls):
+async def test_a_whole_life_is_counted_once(node, client):
     names = {
         "opened": "kakeya_sessions_opened_total",
         "prefilled": "kakeya_tokens_prefilled_total",
@@ -99,7 +100,7 @@ async def test_a_whole_life_is_counted_once(node, client, calls):
     assert node.metric("kakeya_history_tokens") == 0
 
 
-async def test_a_generation_that_is_left_is_told_apart(node, client, calls):
+async def test_a_generation_that_is_left_is_told_apart(node, client):
     left = node.metric("kakeya_generations_total", end="left")
     session = await client.open()
     await client.append(session, PROMPT)
@@ -114,9 +115,7 @@ async def test_a_generation_that_is_left_is_told_apart(node, client, calls):
     await client.close(session)
 
 
-async def test_the_sum_of_inter_token_seconds_is_the_time_between_first_and_last(
-    node, client, calls
-):
+async def test_the_sum_of_inter_token_seconds_is_the_time_between_first_and_last(node, client):
     name = "kakeya_inter_token_seconds_sum"
     before = node.metric(name)
     session = await client.open()
@@ -126,7 +125,7 @@ async def test_the_sum_of_inter_token_seconds_is_the_time_between_first_and_last
     await client.close(session)
 
 
-async def test_sessions_that_end_with_their_node_were_drained(neighbourhood, checkpoint, calls):
+async def test_sessions_that_end_with_their_node_were_drained(neighbourhood, checkpoint):
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}")
     await calls.Caller(node.channel).open()
     await node.stop()

@@ -9,6 +9,7 @@ import grpc.aio
 import pytest
 
 from kakeya.v1 import placement_pb2, runtime_pb2
+from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -108,7 +109,7 @@ async def test_tokens_that_cannot_be_appended_leave_no_session(
 
 
 async def test_a_client_that_leaves_while_they_are_computed_leaves_no_session(
-    client, verifier, alone, calls
+    client, verifier, alone
 ):
     store = verifier.roles._verifiers["random"].store
     call = client.stub.CreateSession(request(LONG), timeout=60)
@@ -118,7 +119,7 @@ async def test_a_client_that_leaves_while_they_are_computed_leaves_no_session(
 
 
 async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whole_session(
-    client, verifier, alone, calls
+    client, verifier, alone
 ):
     store = verifier.roles._verifiers["random"].store
     first = client.stub.CreateSession(request(LONG, request_id="left"), timeout=60)
@@ -138,7 +139,7 @@ async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whol
     assert len(store) == alone
 
 
-async def test_draining_ends_an_opening_by_name(neighbourhood, checkpoint, calls):
+async def test_draining_ends_an_opening_by_name(neighbourhood, checkpoint):
     node = await neighbourhood.start("opening", f"verifier={checkpoint}")
     client = calls.Caller(node.channel)
     opening = asyncio.create_task(client.refusal("CreateSession", request(LONG)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -17,6 +16,8 @@ from kakeya.v1 import placement_pb2, runtime_pb2
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
+from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 FULL = placement_pb2.KV_STRATEGY_FULL
@@ -32,13 +33,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def around(nodes: ModuleType) -> AsyncIterator[Any]:
+async def around() -> AsyncIterator[Any]:
     async with nodes.Neighbourhood() as started:
         yield started
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def verifier_node(around: Any, nodes: ModuleType, long_checkpoint: Path) -> Any:
+async def verifier_node(around: Any, long_checkpoint: Path) -> Any:
     settings = nodes.RoleSettings(
         kv_budget_bytes=32 << 20,
         restorers=RestorerSettings(deadline=15.0, rebuild=1.5),
@@ -47,7 +48,7 @@ async def verifier_node(around: Any, nodes: ModuleType, long_checkpoint: Path) -
 
 
 @pytest.fixture
-def caller(verifier_node: Any, calls: ModuleType) -> Any:
+def caller(verifier_node: Any) -> Any:
     return calls.Caller(verifier_node.channel)
 
 
@@ -253,7 +254,7 @@ async def test_without_an_archive_it_is_kept_here_as_far_as_memory_goes(
 
 
 async def test_it_is_not_kept_here_where_it_does_not_fit_or_was_not_to_be(
-    caller: Any, archives: Archives, around: Any, verifier_node: Any, calls: ModuleType
+    caller: Any, archives: Archives, around: Any, verifier_node: Any
 ) -> None:
     for name, node_id in (("wide", ""), ("named", "named")):
         node = await archives.start(name, "archive=64MiB")
@@ -277,7 +278,7 @@ async def test_it_is_not_kept_here_where_it_does_not_fit_or_was_not_to_be(
 
 
 async def test_another_arithmetic_is_not_gone_on_with(
-    caller: Any, archives: Archives, around: Any, monkeypatch: pytest.MonkeyPatch, calls: ModuleType
+    caller: Any, archives: Archives, around: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither here, nor on an archive that computes otherwise."""
     node = await archives.start("own", "archive=64MiB")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import socket
 import time
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from kakeya_fleet.node.roles.archive.next_range import NextRange, RangePart
 from kakeya_fleet.node.roles.archive.remote_store import RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
+from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 CHUNK = 1024
@@ -37,7 +37,7 @@ def shape(nodes: Any) -> EvictedShape:
 
 
 def test_one_that_was_opened_ahead_and_is_lost_before_it_is_used_is_no_loss(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
+    nodes: Any, shape: EvictedShape
 ) -> None:
     first, second, third = (
         nodes.start(name, room) for name, room in (("a", 1), ("b", 8), ("c", 8))
@@ -53,9 +53,7 @@ def test_one_that_was_opened_ahead_and_is_lost_before_it_is_used_is_no_loss(
     store.release()
 
 
-def test_queries_alone_keep_an_archive_from_expiring(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
-) -> None:
+def test_queries_alone_keep_an_archive_from_expiring(nodes: Any, shape: EvictedShape) -> None:
     """The first of two takes no deposit any more."""
     first = nodes.start("a", 1)
     nodes.start("b", 8)
@@ -73,9 +71,7 @@ def test_queries_alone_keep_an_archive_from_expiring(
     store.release()
 
 
-def test_one_that_is_opened_too_late_is_released(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
-) -> None:
+def test_one_that_is_opened_too_late_is_released(nodes: Any, shape: EvictedShape) -> None:
     nodes.start("a", 1)
     nodes.start("b", 8)
     wanted: list[NextRange] = []
@@ -91,7 +87,7 @@ def test_one_that_is_opened_too_late_is_released(
 
 
 def test_without_another_archive_the_session_is_lost_by_name_and_gives_all_back(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
+    nodes: Any, shape: EvictedShape
 ) -> None:
     nodes.start("a", 2)
     store = nodes.session()
@@ -112,7 +108,7 @@ LOSSES = [*itertools.product(["deposit", "queries"], [0, 1, 2]), ("carry", 1), (
 
 @pytest.mark.parametrize(("moment", "which"), LOSSES)
 def test_one_lost_part_loses_all_of_them(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType, which: int, moment: str
+    nodes: Any, shape: EvictedShape, which: int, moment: str
 ) -> None:
     for name, room in (("a", 1), ("b", 1), ("c", 2)):
         nodes.start(name, room)
@@ -143,9 +139,7 @@ def test_one_lost_part_loses_all_of_them(
     store.release()
 
 
-def test_full_memory_here_is_a_lost_store(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
-) -> None:
+def test_full_memory_here_is_a_lost_store(nodes: Any, shape: EvictedShape) -> None:
     own = torch_pool(CHUNK * shape.bytes_per_position // 2)
     here = TorchEvictedStore(shape, ARCHIVE, own, chunk_keys=CHUNK)
     sharing = Sharing(shape, ARCHIVE, None, nodes.open_next, 1.0, CHUNK)
@@ -156,7 +150,7 @@ def test_full_memory_here_is_a_lost_store(
     assert own.used_bytes == 0
 
 
-def test_a_socket_that_is_gone_is_no_answer(nodes: Any, evicted_stores: ModuleType) -> None:
+def test_a_socket_that_is_gone_is_no_answer(nodes: Any) -> None:
     """A killed archive in the middle of a carry: told at once, not by the deadline."""
     nodes.start("a", 1)
     nodes.start("b", 8)

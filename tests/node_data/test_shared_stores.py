@@ -6,7 +6,6 @@ import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from kakeya_fleet.node.roles.archive import archives as archives_module
 from kakeya_fleet.node.roles.archive import remote_store
 from kakeya_fleet.node.roles.archive.next_range import RangePart
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore, Sharing
+from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 CHUNK = 1024
@@ -41,7 +41,7 @@ def shape(nodes: Any) -> EvictedShape:
 @pytest.mark.parametrize("rooms", [(8,), (1, 8), (2, 8), (1, 1, 8), (1, 2, 8)], ids=str)
 @pytest.mark.parametrize("cut", [16, 1500])
 def test_one_two_and_three_archives_have_the_same_bits(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType, rooms: tuple[int, ...], cut: int
+    nodes: Any, shape: EvictedShape, rooms: tuple[int, ...], cut: int
 ) -> None:
     alone = nodes.alone()
     for index, room in enumerate(rooms):
@@ -68,9 +68,7 @@ def test_one_two_and_three_archives_have_the_same_bits(
     store.release()
 
 
-def test_wide_queries_are_carried_in_pieces(
-    nodes: Any, evicted_stores: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wide_queries_are_carried_in_pieces(nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_store, "query_pieces", pieces_of_16)
     alone = nodes.alone()
     for name, room in (("a", 1), ("b", 1), ("c", 2)):
@@ -99,9 +97,7 @@ def pieces_of_16(whole: Any) -> list[Any]:
     ]
 
 
-def test_the_next_archive_is_asked_for_before_it_is_needed(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
-) -> None:
+def test_the_next_archive_is_asked_for_before_it_is_needed(nodes: Any, shape: EvictedShape) -> None:
     nodes.start("a", 1)
     nodes.start("b", 8)
     store = nodes.session()
@@ -122,9 +118,7 @@ def test_the_next_archive_is_asked_for_before_it_is_needed(
 
 
 @pytest.mark.parametrize("length", [END, 2 * CHUNK, 2 * CHUNK - 5, CHUNK + 1, CHUNK, 40, 1])
-def test_a_fork_is_over_forks_of_the_parts(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType, length: int
-) -> None:
+def test_a_fork_is_over_forks_of_the_parts(nodes: Any, shape: EvictedShape, length: int) -> None:
     for name, room in (("a", 3), ("b", 5), ("c", 9)):
         nodes.start(name, room)
     # The first has room for the forks' copies, and not for another chunk of the session.
@@ -149,7 +143,7 @@ def test_a_fork_is_over_forks_of_the_parts(
 
 
 def test_a_fork_without_room_leaves_the_session_as_it_was(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType, monkeypatch: pytest.MonkeyPatch
+    nodes: Any, shape: EvictedShape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes.start("a", 1)
     nodes.start("b", 5)
@@ -168,9 +162,7 @@ def test_a_fork_without_room_leaves_the_session_as_it_was(
     store.release()
 
 
-def test_sessions_over_the_same_archives_do_not_meet(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
-) -> None:
+def test_sessions_over_the_same_archives_do_not_meet(nodes: Any, shape: EvictedShape) -> None:
     """Interleaved step by step, in two threads, each as if it were alone."""
     # A first chunk is taken as it fills: when both have begun theirs, neither can take a second.
     nodes.start("a", 2)
@@ -209,7 +201,7 @@ def test_sessions_over_the_same_archives_do_not_meet(
 
 
 def test_memory_here_is_left_for_an_archive_at_the_next_chunk(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
+    nodes: Any, shape: EvictedShape
 ) -> None:
     own = torch_pool(8 * CHUNK * shape.bytes_per_position)
     here = TorchEvictedStore(shape, ARCHIVE, own, chunk_keys=CHUNK)
@@ -234,9 +226,7 @@ def test_memory_here_is_left_for_an_archive_at_the_next_chunk(
     assert own.used_bytes == 0
 
 
-def test_bad_deposits_and_queries_change_nothing(
-    nodes: Any, shape: EvictedShape, evicted_stores: ModuleType
-) -> None:
+def test_bad_deposits_and_queries_change_nothing(nodes: Any, shape: EvictedShape) -> None:
     nodes.start("a", 1)
     nodes.start("b", 8)
     store = nodes.session()

@@ -32,6 +32,7 @@ from kakeya_fleet.node.links.tensor_service import (
 from kakeya_fleet.node.links.wire_tensor import from_floats, to_floats
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
+from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -134,12 +135,12 @@ async def refusal(calls, awaitable):
         ),
     ],
 )
-async def test_links_that_cannot_be_are_refused_by_name(served, calls, fields, expected):
+async def test_links_that_cannot_be_are_refused_by_name(served, fields, expected):
     assert await refusal(calls, served.open(**fields)) == expected
     assert len(served.table) == 0
 
 
-async def test_the_encoder_comes_back_as_it_is(served, weights, calls):
+async def test_the_encoder_comes_back_as_it_is(served, weights):
     encoder = await fetch_encoder(address(served, weights), OpenLinks())
     assert encoder.spec == FeatureSpec(TAPS, HIDDEN, WIDTH, weights.digest)
     states = np.random.default_rng(1).standard_normal((3, len(TAPS), HIDDEN)).astype(np.float32)
@@ -184,7 +185,7 @@ def features(link_id, tensor_id, first, values):
     ]
 
 
-async def test_deltas_arrive_and_bad_ones_are_asked_for_again_or_dropped(served, calls):
+async def test_deltas_arrive_and_bad_ones_are_asked_for_again_or_dropped(served):
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
     inbox = served.table.find(link_id).inbox
@@ -222,7 +223,7 @@ async def test_deltas_arrive_and_bad_ones_are_asked_for_again_or_dropped(served,
     ],
     ids=["no chunk", "tensor id", "link id", "offset", "size"],
 )
-async def test_chunks_out_of_order_end_the_link_and_no_other(served, calls, spoil, expected):
+async def test_chunks_out_of_order_end_the_link_and_no_other(served, spoil, expected):
     other = (await served.open()).link_id
     staying = await served.stream(other)
     link_id = (await served.open()).link_id
@@ -238,7 +239,7 @@ async def test_chunks_out_of_order_end_the_link_and_no_other(served, calls, spoi
     await calls.until(lambda: inbox.end == 1)
 
 
-async def test_a_tensor_that_comes_corrupt_three_times_ends_the_link(served, calls):
+async def test_a_tensor_that_comes_corrupt_three_times_ends_the_link(served):
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
     (request,) = features(link_id, 1, 0, np.zeros((1, WIDTH)))
@@ -264,7 +265,7 @@ async def test_a_tensor_that_comes_corrupt_three_times_ends_the_link(served, cal
     ],
     ids=["taken", "no step", "strange step", "answer", "no road", "road 0"],
 )
-async def test_steps_that_no_link_takes_end_it(served, calls, fields):
+async def test_steps_that_no_link_takes_end_it(served, fields):
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
     await call.write(wire.StreamTensorsRequest(**fields))
@@ -272,7 +273,7 @@ async def test_steps_that_no_link_takes_end_it(served, calls, fields):
     await calls.until(lambda: served.table.find(link_id) is None)
 
 
-async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served, calls):
+async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served):
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
     proposal = wire.RoadMessage(
@@ -299,7 +300,7 @@ async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served,
     assert (await refusal(calls, read_on()))[1] == "TENSOR_REFUSED"
 
 
-async def test_streams_need_a_link_and_an_opening(served, calls):
+async def test_streams_need_a_link_and_an_opening(served):
     async def first(request):
         call = served.stub.StreamTensors(timeout=10)
         await call.write(request)
@@ -316,7 +317,7 @@ async def test_streams_need_a_link_and_an_opening(served, calls):
     assert served.table.find(link_id) is not None
 
 
-async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served, calls):
+async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served):
     idle = await served.stream((await served.open()).link_id)
     served.now = 11.0
     closed_id = (await served.open()).link_id
@@ -332,7 +333,7 @@ async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served, ca
     assert await refusal(calls, served.open()) == (Code.UNAVAILABLE, "DRAINING")
 
 
-async def test_the_number_of_links_is_bounded(served, calls):
+async def test_the_number_of_links_is_bounded(served):
     links = [await served.open() for _ in range(4)]
     assert await refusal(calls, served.open()) == (Code.RESOURCE_EXHAUSTED, "TOO_MANY_LINKS")
     await served.stub.CloseLink(wire.CloseLinkRequest(link_id=links[0].link_id), timeout=10)

@@ -15,6 +15,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import settle
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.groups.running_group import RunningGroup
+from tests.support import rank_groups as groups
 
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=200)
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
@@ -22,7 +23,7 @@ HISTORY = [(11 * index + index * index // 7) % 96 for index in range(120)]
 
 
 @pytest.fixture(scope="module")
-def both(random_checkpoint, tmp_path_factory, groups):
+def both(random_checkpoint, tmp_path_factory):
     """The same model in a group of two ranks, and in this process."""
     # Of one family: what differs between them is in tests/engine/test_sharding.py.
     folder = random_checkpoint("Qwen3ForCausalLM", initializer_range=0.12)
@@ -115,7 +116,7 @@ def test_interleaved_sessions_and_forks_do_not_change_each_other(both):
         cache.release()
 
 
-def test_ranks_of_one_host_are_reached_from_nowhere_else(both, groups):
+def test_ranks_of_one_host_are_reached_from_nowhere_else(both):
     listening = [
         entry.laddr.ip
         for rank in groups.ranks_of()

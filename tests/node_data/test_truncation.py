@@ -7,6 +7,7 @@ import pytest_asyncio
 
 from kakeya.v1 import placement_pb2, runtime_pb2
 from kakeya_fleet.node.watch.event_log import EventKind, Severity
+from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -20,7 +21,7 @@ async def node(neighbourhood, checkpoint):
 
 
 @pytest.fixture
-def client(node, calls):
+def client(node):
     return calls.Caller(node.channel)
 
 

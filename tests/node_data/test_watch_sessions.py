@@ -9,6 +9,7 @@ import pytest
 
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya_fleet.node.roles.verifier.session_watch import SESSION_QUEUE
+from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -174,13 +175,13 @@ async def test_too_many_blocks_are_refused(client):
     assert (told.code, told.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
 
 
-async def test_a_node_without_a_verifier_has_no_sessions(proposer, calls):
+async def test_a_node_without_a_verifier_has_no_sessions(proposer):
     async with Watch(calls.Caller(proposer.channel)) as watch:
         assert watch.snapshot == {}
 
 
 async def test_leaving_tells_the_sessions_as_drained_and_a_slow_watcher_is_dropped(
-    neighbourhood, checkpoint, calls, nodes
+    neighbourhood, checkpoint
 ):
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}")
     caller = calls.Caller(node.channel)

@@ -20,6 +20,9 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.speculation.generation import prefill
 from kakeya_fleet.node.roles.verifier.worker import ModelWorker, WorkerClosed
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
+from tests.support import streams
 
 
 @pytest.fixture
@@ -150,7 +153,7 @@ async def while_busy(worker, *steps):
     return holding, gate, tasks
 
 
-async def test_turns_that_wait_share_a_forward(worker, hashing):
+async def test_turns_that_wait_share_a_forward(worker):
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(5)]
     holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
@@ -163,7 +166,7 @@ async def test_turns_that_wait_share_a_forward(worker, hashing):
         assert list(one.step.committed) == expected
 
 
-async def test_functions_and_batches_take_turns(worker, hashing):
+async def test_functions_and_batches_take_turns(worker):
     verifier = hashing.HashVerifier()
     at = []
     sessions = [opened(verifier), opened(verifier, [1])]
@@ -178,7 +181,7 @@ async def test_functions_and_batches_take_turns(worker, hashing):
     assert at == [0, 1, 1]
 
 
-async def test_a_waiting_turn_is_taken_back_at_once(worker, hashing):
+async def test_a_waiting_turn_is_taken_back_at_once(worker):
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(3)]
     holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
@@ -193,7 +196,7 @@ async def test_a_waiting_turn_is_taken_back_at_once(worker, hashing):
     assert (await worker.run(verifying(sessions[1]))).step.first_index == 1
 
 
-async def test_a_turn_that_began_is_waited_for(worker, hashing):
+async def test_a_turn_that_began_is_waited_for(worker):
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(2)]
     began, gate, honest = threading.Event(), threading.Event(), verifier.forward_batch
@@ -218,7 +221,7 @@ async def test_a_turn_that_began_is_waited_for(worker, hashing):
     assert [len(session.history) for session in sessions] == [2, 2]
 
 
-async def test_an_error_of_one_turn_reaches_its_caller_alone(worker, hashing):
+async def test_an_error_of_one_turn_reaches_its_caller_alone(worker):
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(3)]
     holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
@@ -230,7 +233,7 @@ async def test_an_error_of_one_turn_reaches_its_caller_alone(worker, hashing):
     assert (await tasks[0]).step.first_index == (await tasks[2]).step.first_index == 1
 
 
-async def test_closing_refuses_waiting_turns(hashing):
+async def test_closing_refuses_waiting_turns():
     worker, session = ModelWorker("closing"), opened(hashing.HashVerifier())
     holding, gate, (waiting,) = await while_busy(worker, PrefillTurn(session))
     closing = asyncio.create_task(worker.close())
@@ -256,7 +259,7 @@ class Patient(Gathering):
         return 5.0
 
 
-async def test_closing_refuses_what_came_while_it_waited_for_more(hashing, monkeypatch):
+async def test_closing_refuses_what_came_while_it_waited_for_more(monkeypatch):
     gathering = Patient()
     monkeypatch.setattr("kakeya_fleet.node.roles.verifier.worker.Gathering", lambda: gathering)
     worker = ModelWorker("closing")
@@ -270,9 +273,7 @@ async def test_closing_refuses_what_came_while_it_waited_for_more(hashing, monke
     assert [type(end) for end in ends] == [WorkerClosed] * 4
 
 
-async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
-    worker, hashing, monkeypatch
-):
+async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(worker, monkeypatch):
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(
         "kakeya_fleet.node.roles.verifier.worker.time", SimpleNamespace(monotonic=lambda: clock.now)
@@ -286,9 +287,7 @@ async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
     assert not worker._gathering._late
 
 
-async def test_sessions_that_generate_at_once_are_those_sessions_alone(
-    worker, hashing, sources, streams
-):
+async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker):
     """They share forwards, some draft, some are left in the middle, some end within a forward."""
     verifier = hashing.HashVerifier()
 
@@ -333,7 +332,7 @@ async def test_sessions_that_generate_at_once_are_those_sessions_alone(
     assert verifier.pool.used_bytes == 0
 
 
-async def test_nobody_waits_for_anothers_whole_prompt(worker, hashing, streams):
+async def test_nobody_waits_for_anothers_whole_prompt(worker):
     """The bound is in batches: see `engine.sessions.turn_queue`."""
     verifier = hashing.HashVerifier()
     long = CacheSpec(CacheKind.CONTIGUOUS, capacity=4096)

@@ -1,7 +1,6 @@
 """Archives that share a session, killed and frozen one after the other: never a token lost."""
 
 import asyncio
-import importlib.util
 import os
 import time
 import uuid
@@ -14,6 +13,7 @@ import pytest
 from kakeya import AsyncClient, AsyncSession, Liveness
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from scripts.support.agent_process import AgentProcess, LocalFleet
+from tests.support import checkpoint as random_model
 
 WINDOW_TOKENS = 512
 MAX_TOKENS = 60
@@ -29,14 +29,7 @@ SAMPLED = {"temperature": 1.0, "seed": 11}
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model of two layers with 40,960 positions."""
-    path = Path(__file__).parents[1] / "node_data" / "checkpoint.py"
-    spec = importlib.util.spec_from_file_location("scenario_room_checkpoint", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    folder: Path = module.make(tmp_path_factory.mktemp("models") / "long", 40_960)
-    return folder
+    return random_model.make(tmp_path_factory.mktemp("models") / "long", 40_960)
 
 
 @pytest.fixture

@@ -8,17 +8,18 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from scripts.eval.families_checks import CHECKS, PROMPT_TOKENS, greedy_equals, history
 from scripts.eval.families_table import COLUMNS, Row, check, markdown
+from tests.support import hash_verifier as hashing
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def exact(hashing):
+def exact():
     return hashing.HashVerifier()
 
 
 @pytest.fixture
-def blockwise(hashing):
+def blockwise():
     """Its logits depend on how many tokens share a forward."""
 
     class Blockwise(hashing.HashVerifier):
@@ -33,7 +34,7 @@ def blockwise(hashing):
 
 
 @pytest.fixture
-def leaving_traces(hashing):
+def leaving_traces():
     """Behind a rollback that cut something off it computes something else."""
 
     class LeavingTraces(hashing.HashVerifier):
@@ -49,7 +50,7 @@ def leaving_traces(hashing):
 
 
 @pytest.fixture
-def sharing_writes(hashing):
+def sharing_writes():
     """Forks write into memory that they still share."""
     verifier = hashing.HashVerifier()
     verifier.pool.writable = lambda slab, _make, _copy: slab
@@ -71,7 +72,7 @@ def test_each_check_finds_its_faults_and_no_others(name, failing, request):
     assert {column for column, holds in CHECKS.items() if not holds(verifier)} == failing
 
 
-def test_greedy_is_compared_token_by_token(exact, hashing):
+def test_greedy_is_compared_token_by_token(exact):
     prompt = history(PROMPT_TOKENS, exact.info.vocabulary_size)
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=100)
     stream = hashing.expected_stream(prompt, spec, 20, GREEDY)

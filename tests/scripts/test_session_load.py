@@ -13,6 +13,7 @@ from kakeya_fleet.engine.sessions.session_store import EndReason, SessionStore
 from scripts.bench.generation import Measured as MeasuredGeneration
 from scripts.bench.generation import answer, measure_memory
 from scripts.bench.session_load import Reading, TurnLoad, TurnShape
+from tests.support import hash_verifier as hashing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +33,7 @@ def load(verifier, spec):
 
 
 @pytest.mark.parametrize(("sessions", "turns"), [(1, 12), (3, 14)])
-async def test_all_turns_are_counted_and_read_now_and_then(hashing, sessions, turns):
+async def test_all_turns_are_counted_and_read_now_and_then(sessions, turns):
     verifier = hashing.HashVerifier()
     store, runner = load(verifier, CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6))
     read_at = []
@@ -50,7 +51,7 @@ async def test_all_turns_are_counted_and_read_now_and_then(hashing, sessions, tu
     assert verifier.pool.held_bytes == 0
 
 
-async def test_a_full_session_makes_place_for_another(hashing):
+async def test_a_full_session_makes_place_for_another():
     verifier = hashing.HashVerifier()
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=3 * SHAPE.tokens)
     store, runner = load(verifier, spec)
@@ -61,7 +62,7 @@ async def test_a_full_session_makes_place_for_another(hashing):
     assert {reading.kv_bytes for reading in got.readings} == {verifier.bytes_needed(spec)}
 
 
-async def test_a_turn_that_fails_is_not_a_figure(hashing):
+async def test_a_turn_that_fails_is_not_a_figure():
     class Failing(hashing.HashVerifier):
         def forward_batch(self, feeds):
             if self.forward_count > 20:
@@ -75,7 +76,7 @@ async def test_a_turn_that_fails_is_not_a_figure(hashing):
         )
 
 
-def test_an_answer_has_one_step_less_than_tokens_and_gives_its_memory_back(hashing):
+def test_an_answer_has_one_step_less_than_tokens_and_gives_its_memory_back():
     verifier = hashing.HashVerifier()
     prompt = [random.Random(0).randrange(48) for _ in range(20)]
     got = answer(verifier, prompt, 9)

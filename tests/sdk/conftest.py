@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from scripted_node import ScriptedNode
-
-
-def _module(name: str) -> ModuleType:
-    """A module of this folder: tests are no packages."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-@pytest.fixture(scope="session")
-def scripted() -> ModuleType:
-    """The module of scripted nodes."""
-    return _module("scripted_node")
+from tests.support import scripted_node as scripted
+from tests.support.scripted_node import ScriptedNode
 
 
 @pytest.fixture
-async def node(scripted: ModuleType) -> AsyncIterator[ScriptedNode]:
+async def node() -> AsyncIterator[ScriptedNode]:
     """A node on the test's own event loop."""
     made = scripted.ScriptedNode()
     await made.start()
@@ -45,7 +22,7 @@ async def node(scripted: ModuleType) -> AsyncIterator[ScriptedNode]:
 
 
 @pytest.fixture
-async def other_node(scripted: ModuleType) -> AsyncIterator[ScriptedNode]:
+async def other_node() -> AsyncIterator[ScriptedNode]:
     """A second node on the test's own event loop."""
     made = scripted.ScriptedNode()
     await made.start()
@@ -54,7 +31,7 @@ async def other_node(scripted: ModuleType) -> AsyncIterator[ScriptedNode]:
 
 
 @pytest.fixture
-def threaded_node(scripted: ModuleType) -> Iterator[ScriptedNode]:
+def threaded_node() -> Iterator[ScriptedNode]:
     """A node on an event loop of its own thread, for tests that block."""
     loop = asyncio.new_event_loop()
     # Loops of one process wake for each other's gRPC events; one of them finds nothing.
@@ -71,6 +48,6 @@ def threaded_node(scripted: ModuleType) -> Iterator[ScriptedNode]:
 
 
 @pytest.fixture
-def token_at(scripted: ModuleType) -> object:
+def token_at() -> object:
     """The scripted model: position to id."""
     return scripted.next_token

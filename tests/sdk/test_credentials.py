@@ -15,6 +15,7 @@ from cryptography.x509.oid import NameOID
 
 import kakeya
 from kakeya import AsyncClient, Client, Tls
+from tests.support import scripted_node as scripted
 
 
 @dataclass
@@ -69,7 +70,7 @@ def authority():
 
 
 @pytest.fixture
-async def guarded(scripted, authority):
+async def guarded(authority):
     """A node that takes encrypted calls of clients that show a certificate, and no others."""
     identity = authority.identity("node")
     node = scripted.ScriptedNode()

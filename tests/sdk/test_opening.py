@@ -11,6 +11,7 @@ import pytest
 import kakeya
 from kakeya import AsyncClient, Client
 from kakeya.place import MAX_APPEND_TOKENS
+from tests.support import scripted_node as scripted
 
 Code = grpc.StatusCode
 # More than one request takes.
@@ -18,7 +19,7 @@ LONG = [index % 997 for index in range(2 * MAX_APPEND_TOKENS + 3)]
 
 
 @pytest.fixture
-def pair(node, other_node, scripted):
+def pair(node, other_node):
     """Two nodes of one fleet that serve the same weights."""
     other_node.name, other_node.node_id = "mini-2", "bb"
     scripted.join(node, other_node)
@@ -82,7 +83,7 @@ async def test_a_request_id_of_a_session_that_went_on_is_not_taken_for_a_new_one
             await client.create_session("tiny", tokens=[1], request_id="r")
 
 
-async def test_an_opening_with_tokens_has_the_time_of_an_append(scripted):
+async def test_an_opening_with_tokens_has_the_time_of_an_append():
     release = asyncio.Event()
 
     class Slow(scripted.ScriptedNode):

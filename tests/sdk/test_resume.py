@@ -10,13 +10,14 @@ import pytest
 import kakeya
 from kakeya import AsyncClient, Client, Speculation, StopReason, Timeouts
 from kakeya.v1 import placement_pb2, runtime_pb2
+from tests.support import scripted_node as scripted
 
 Code = grpc.StatusCode
 DRAINING = runtime_pb2.STOP_REASON_DRAINING
 
 
 @pytest.fixture
-def pair(node, other_node, scripted):
+def pair(node, other_node):
     """Two nodes of one fleet that serve the same weights."""
     other_node.name, other_node.node_id = "mini-2", "bb"
     scripted.join(node, other_node)
@@ -43,7 +44,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("blocks", [0, 1, 2])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-async def test_a_generation_goes_on_as_the_same_stream(pair, scripted, loss, blocks):
+async def test_a_generation_goes_on_as_the_same_stream(pair, loss, blocks):
     node, other = pair
     refusal, reason = LOSSES[loss]
     async with AsyncClient(node.address) as client:
@@ -69,7 +70,7 @@ async def test_a_generation_goes_on_as_the_same_stream(pair, scripted, loss, blo
         assert other.sessions[session.session_id] == list(session.history)
 
 
-async def test_a_node_that_stops_for_draining_hands_over(pair, scripted):
+async def test_a_node_that_stops_for_draining_hands_over(pair):
     node, other = pair
     node.ends_after, node.done.stop_reason = 6, DRAINING
     async with AsyncClient(node.address) as client:
@@ -101,7 +102,7 @@ async def test_without_the_option_nothing_is_resumed(pair):
         assert not node.requests["WatchFleet"]
 
 
-async def test_a_silent_node_is_given_up(pair, scripted):
+async def test_a_silent_node_is_given_up(pair):
     node, _other = pair
     node.silent_after = 1
     async with AsyncClient(node.address, timeouts=Timeouts(stream_idle=0.2)) as client:
@@ -113,7 +114,7 @@ async def test_a_silent_node_is_given_up(pair, scripted):
         assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
 
 
-async def test_the_gateway_may_be_what_is_lost(pair, scripted):
+async def test_the_gateway_may_be_what_is_lost(pair):
     node, other = pair
     node.silent_after = 1
     async with AsyncClient(node.address) as client:
@@ -171,7 +172,7 @@ async def test_a_rewind_and_an_early_leave_survive(pair):
         assert session.history == (1, 2)
 
 
-async def test_wrong_weights_are_refused_even_when_the_card_lies(pair, scripted):
+async def test_wrong_weights_are_refused_even_when_the_card_lies(pair):
     node, other = pair
     other.model.weights_digest = "ee" * 32
     scripted.join(node, other)
@@ -196,7 +197,7 @@ async def test_wrong_weights_are_refused_even_when_the_card_lies(pair, scripted)
         assert session.address == node.address
 
 
-async def test_nobody_left_is_the_first_error_and_says_so(pair, scripted):
+async def test_nobody_left_is_the_first_error_and_says_so(pair):
     node, other = pair
     node.fleet_events = other.fleet_events = [scripted.fleet_of(node, other, dead=(other,))]
     async with AsyncClient(node.address) as client:
@@ -213,7 +214,7 @@ async def test_nobody_left_is_the_first_error_and_says_so(pair, scripted):
         assert (await session.generate(3).collect()).done.history_length == 4
 
 
-async def test_the_next_candidate_is_tried(pair, scripted):
+async def test_the_next_candidate_is_tried(pair):
     node, other = pair
     third = scripted.ScriptedNode("mini-3", "cc")
     await third.start()
@@ -262,7 +263,7 @@ async def test_a_candidate_that_fails_to_append_is_closed(pair):
     ],
     ids=["back end", "threads", "format before threads"],
 )
-async def test_those_that_compute_alike_come_first(pair, scripted, had, nearest, alike):
+async def test_those_that_compute_alike_come_first(pair, had, nearest, alike):
     node, other = pair
     third = scripted.ScriptedNode("mini-3", "cc")
     for each, fields in ((node, had), (other, nearest), (third, alike)):
@@ -279,7 +280,7 @@ async def test_those_that_compute_alike_come_first(pair, scripted, had, nearest,
     await third.stop()
 
 
-async def test_the_same_sampled_stream_goes_on(pair, scripted):
+async def test_the_same_sampled_stream_goes_on(pair):
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)

@@ -12,6 +12,7 @@ import pytest
 import kakeya
 from kakeya import AsyncClient, Client
 from kakeya.v1 import runtime_pb2
+from tests.support import scripted_node as scripted
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
 NAMES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
@@ -48,7 +49,7 @@ async def test_a_nodes_tokenizer_is_the_models(serving, cache):
     assert serving.requests["GetTokenizer"][0].model_id == "tiny"
 
 
-async def test_what_is_kept_does_not_travel_again(serving, cache, scripted):
+async def test_what_is_kept_does_not_travel_again(serving, cache):
     async with AsyncClient(serving.address) as client:
         await client.text("tiny")
     # From here on the node has the header alone.
@@ -125,9 +126,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("how", sorted(SPOILED))
-async def test_what_is_no_tokenizer_is_refused_and_not_kept(
-    serving, cache, tmp_path, scripted, how
-):
+async def test_what_is_no_tokenizer_is_refused_and_not_kept(serving, cache, tmp_path, how):
     messages = scripted.tokenizer_messages(serving.tokenizer_files)
     SPOILED[how](messages)
     serving.tokenizer_messages = messages

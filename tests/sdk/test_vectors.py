@@ -19,8 +19,8 @@ import kakeya
 from kakeya import AsyncClient, Speculation, Timeouts
 from kakeya.text import from_openai_messages
 
-HERE = Path(__file__).parent
-CASES = json.loads((HERE.parents[1] / "sdks" / "vectors.json").read_text())["cases"]
+ROOT = Path(__file__).parents[2]
+CASES = json.loads((ROOT / "sdks" / "vectors.json").read_text())["cases"]
 # Kinds of a watch's items; those with a name of a field hold their value there.
 TAGS = {
     "FleetSnapshot": ("snapshot", ""),
@@ -42,11 +42,12 @@ class NodeProcess:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, HERE / "vector_node.py"],
+            [sys.executable, "-m", "tests.support.vector_node"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(HERE.parents[1] / "sdks" / "python")},
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "sdks" / "python")},
         )
         self.address = self._answer()["address"]
 

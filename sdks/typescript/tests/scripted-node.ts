@@ -16,7 +16,7 @@ export class ScriptedNode {
   address = "";
 
   private constructor() {
-    this.#child = new Child("python", [`${ROOT}tests/sdk/vector_node.py`], {
+    this.#child = new Child("python", ["-m", "tests.support.vector_node"], {
       PYTHONPATH: `${ROOT}sdks/python`,
     });
   }

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 
 import grpc
 from google.protobuf.json_format import MessageToDict, ParseDict
-from scripted_node import Refusal, ScriptedNode, Stream
 
 from kakeya.v1 import capability_pb2, runtime_pb2
+from tests.support.scripted_node import Refusal, ScriptedNode, Stream
 
 _PATIENCE_SECONDS = 10.0
 _PLAIN = ("block_size", "silent_after", "ends_after", "commits_on_cancel", "vocabulary_size")

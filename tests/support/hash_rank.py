@@ -6,9 +6,7 @@ on rank 1, `another` has other weights there, `late` never gets ready.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +14,7 @@ from pathlib import Path
 from kakeya_fleet.engine.errors import ArchitectureUnsupported
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.node.roles.groups import rank_process
-
-
-def _hash_verifier():
-    path = Path(__file__).parents[1] / "engine" / "hash_verifier.py"
-    spec = importlib.util.spec_from_file_location("hash_verifier", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["hash_verifier"] = module
-    spec.loader.exec_module(module)
-    return module.HashVerifier()
+from tests.support.hash_verifier import HashVerifier
 
 
 def _resolve(model: str) -> ModelFolder:
@@ -38,7 +28,7 @@ def _load_shard(folder: ModelFolder, *, rank: int, **_: object):
         os._exit(7)
     if folder.model_id == "late":
         time.sleep(60)
-    verifier = _hash_verifier()
+    verifier = HashVerifier()
     digest = "1" if folder.model_id == "another" and rank == 1 else "0"
     verifier.info = replace(verifier.info, weights_digest=digest * 64, backend="torch")
     return verifier

@@ -8,6 +8,7 @@ from pathlib import Path
 from kakeya_fleet.node.roles.groups import rank_starting
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.groups.running_group import RunningGroup
+from tests.support.rank_groups import hash_rank_command
 
 
 def say(line: str) -> None:
@@ -16,10 +17,7 @@ def say(line: str) -> None:
 
 
 hostfile, silence = Path(sys.argv[1]), float(sys.argv[2])
-rank_starting.rank_command = lambda: [
-    sys.executable,
-    str(Path(__file__).with_name("hash_rank.py")),
-]
+rank_starting.rank_command = hash_rank_command
 source = GroupSource(hostfile, limits=GroupLimits(silence_seconds=silence))
 settings = source.settings("hash", dtype="float32", backend="auto")
 group = RunningGroup(settings, lambda _reason: None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-HASH_RANK = Path(__file__).with_name("hash_rank.py")
+HASH_RANK = "tests.support.hash_rank"
 DEADLINE = 20.0
 
 
@@ -24,7 +24,7 @@ def write_hostfile(folder: Path, count: int = 2, backend: str = "gloo") -> Path:
 
 def hash_rank_command() -> list[str]:
     """What starts a rank without weights."""
-    return [sys.executable, str(HASH_RANK)]
+    return [sys.executable, "-m", HASH_RANK]
 
 
 def ranks_of(pid: int | None = None) -> list[psutil.Process]:

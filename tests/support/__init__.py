@@ -1,0 +1,1 @@
+"""What tests share: models of hashes, scripted peers, naive references, whole nodes."""
