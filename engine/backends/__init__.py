@@ -13,14 +13,12 @@ from types import ModuleType
 from typing import Protocol, cast
 
 from kakeya_fleet.engine.contracts.draft import Proposer
-from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
 from kakeya_fleet.engine.models.digests import weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
 from kakeya_fleet.engine.models.weight_reading import told_of_weights
-from kakeya_fleet.engine.restoration.keys_values_source import ChunkAttention
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.engine.verifiers.thread_count import Threads
 
@@ -67,9 +65,6 @@ STORES_BESIDE = "kakeya_fleet.engine.backends.torch_backend.stores_beside"
 THREADS = "kakeya_fleet.engine.backends.torch_backend.threads"
 """It has `TorchThreads`."""
 
-FETCHED_ATTENTION = "kakeya_fleet.engine.backends.torch_backend.fetched_attention"
-"""It has `TorchFetchedAttention`."""
-
 
 class _Backend(Protocol):
     def load_verifier(
@@ -95,10 +90,6 @@ class _StoresBeside(Protocol):
 
 class _Threads(Protocol):
     def TorchThreads(self) -> Threads: ...  # noqa: N802 - a class
-
-
-class _FetchedAttention(Protocol):
-    def TorchFetchedAttention(self, shape: EvictedShape) -> ChunkAttention: ...  # noqa: N802 - a class
 
 
 class _DFlash(Protocol):
@@ -286,15 +277,6 @@ def _chosen(backend: str) -> str:
     if name not in BACKENDS:
         raise BadParameters(f"no back end {name!r}; there are: {AUTO}, {', '.join(BACKENDS)}")
     return name
-
-
-def fetched_attention(shape: EvictedShape) -> ChunkAttention:
-    """What attends to evicted keys and values that are read back. Imports torch.
-
-    Raises a `ModelUnusable` when torch is not installed.
-    """
-    module = cast(_FetchedAttention, _imported("torch", FETCHED_ATTENTION))
-    return module.TorchFetchedAttention(shape)
 
 
 def _module(name: str) -> _Backend:

@@ -26,7 +26,6 @@ from kakeya.v1 import (
     placement_pb2_grpc,
     proposer_pb2_grpc,
     runtime_pb2_grpc,
-    tensor_pb2,
     tensor_pb2_grpc,
 )
 from kakeya_fleet.engine.errors import EngineError
@@ -42,7 +41,6 @@ from kakeya_fleet.node.config.role_spec import RoleSpec, archive_bytes
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.links.encoder_fetch import EncoderShelf
 from kakeya_fleet.node.links.feature_inbox import FeatureInbox
-from kakeya_fleet.node.links.link_handler import LinkHandler
 from kakeya_fleet.node.links.link_table import LinkTable
 from kakeya_fleet.node.links.open_links import OpenLinks
 from kakeya_fleet.node.links.promotion import LinkMode
@@ -55,7 +53,6 @@ from kakeya_fleet.node.planning.placement_service import PlacementServicer
 from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
-from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.verifier.all_observers import AllObservers
@@ -134,7 +131,6 @@ class Roles:
         self._services: _Services | None = None
         self._archive: ArchiveRole | None = None
         self.expected = ExpectedRoles(backend=settings.backend, is_group=settings.group is not None)
-        self._link_handlers: dict[tensor_pb2.LinkPurpose.ValueType, LinkHandler] = {}
         self._verifier_role = ServedVerifiers(
             settings, self._clock, self._session_ended, self._words
         )
@@ -183,7 +179,6 @@ class Roles:
             self._clock,
             host=self._settings.host,
         )
-        self._link_handlers[tensor_pb2.LINK_PURPOSE_KEYS_VALUES] = self._archive.reads
 
     def _arrived(self, spec: RoleSpec) -> None:
         self.expected.arrived(spec)
@@ -291,9 +286,6 @@ class Roles:
         self._restorers = Restorers(
             fleet=fleet,
             ways=ArchiveWays(self._metrics, deadline_seconds=self._settings.restorers.deadline),
-            reads=KvFetchLinks(
-                self._links, fleet, self._metrics, self._settings.restorers.deadline
-            ),
             metrics=self._metrics,
             settings=self._settings.restorers,
             drafters=self._proposer_role.folders,
@@ -326,7 +318,6 @@ class Roles:
             links,
             self._metrics,
             self._links,
-            self._link_handlers,
         )
         runtime = RuntimeServicer(desk, generations, self.session_watch, self._clock)
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(runtime, server)

@@ -22,7 +22,6 @@ DTYPES: Mapping[str, wire.TensorDtype.ValueType] = {
     "int8": wire.TENSOR_DTYPE_INT8,
 }
 """Element formats by the names that libraries of tensors give them."""
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 ITEM_BYTES: Mapping[int, int] = {
     wire.TENSOR_DTYPE_FLOAT32: 4,
@@ -59,11 +58,6 @@ def from_buffer(
     `dtype` is a key of `DTYPES`.
     """
     return WireTensor(name, DTYPES[dtype], shape, buffer.cast("B"), first_position)
-
-
-def to_buffer(tensor: WireTensor) -> tuple[str, tuple[int, ...], memoryview]:
-    """The name of its format, its sizes and its bytes, which are not copied."""
-    return _NAMES[tensor.dtype], tensor.shape, memoryview(tensor.data)
 
 
 def from_floats(

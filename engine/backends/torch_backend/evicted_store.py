@@ -9,17 +9,14 @@ there. It needs no model.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.carried_blocks import CarriedBlock, CarriedQueries
-from kakeya_fleet.engine.backends.torch_backend.dtypes import from_raw, raw, torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.dtypes import from_raw, torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.evicted_blocks import (
     BlockMasks,
     BlockPartial,
@@ -42,7 +39,6 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     EvictedKeysValues,
     EvictedQueries,
     PartialAttention,
-    Raw,
 )
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS, contiguous_placement
@@ -106,8 +102,6 @@ class TorchEvictedStore:
         self._released = False
         self._begun: deque[PartialAttention | CarriedQueries] = deque()
         self._masks = BlockMasks(shape, chunk_keys)
-        self._changing = threading.Lock()
-        """Held where slabs come, go or are written, and by who reads them from another thread."""
 
     @property
     def spec(self) -> RestorerSpec:
@@ -147,34 +141,11 @@ class TorchEvictedStore:
         if end > self._shape.context_length:
             raise RestorerRefused(f"position {end - 1} is beyond {self._shape.context_length}")
         numbers = self._numbers(first, evicted)
-        with self._changing:
-            self._grow(end)
-            for store, own in zip(self._groups, numbers, strict=True):
-                store.make_writable(writes(self._placement, first, count))
-                store.put(first, own)
-            self._length = end
-
-    @torch.inference_mode()
-    def read(self, layer: int, first: int, end: int, into: Raw | None = None) -> Raw:
-        """A copy of the keys and values [2, kv_heads, n, head_dim] of `first` to `end`, exclusive.
-
-        In `into` when it is given. Any thread may call. Raises `RestorerRefused` for a
-        layer that is not kept, `ValueError` for positions that are not deposited here.
-        """
-        place = self._places.get(layer)
-        if place is None:
-            raise RestorerRefused(f"layer {layer} keeps nothing of what was evicted")
-        store, index = place
-        with self._changing:
-            self._check_there()
-            if not max(self._origin, self._shape.sink) <= first < end <= self._length:
-                raise ValueError(
-                    f"positions {first} to {end} are not among those to {self._length}"
-                )
-            slots = first - self._origin, end - self._origin
-            parts = [raw(part) for part in store.layer_positions(index, *slots)]
-            # Not by torch, which would start a pool of threads for each that calls.
-            return cast(Raw, np.concatenate(parts, axis=2, out=into))
+        self._grow(end)
+        for store, own in zip(self._groups, numbers, strict=True):
+            store.make_writable(writes(self._placement, first, count))
+            store.put(first, own)
+        self._length = end
 
     @torch.inference_mode()
     def reserve(self, end: int) -> None:
@@ -182,20 +153,18 @@ class TorchEvictedStore:
         self._check_there()
         if self._completed or not self._origin < end <= self._shape.context_length:
             raise RestorerRefused(f"no room is kept for positions up to {end} here")
-        with self._changing:
-            self._grow(end)
+        self._grow(end)
 
     def complete(self) -> None:
         """Ends the range where the positions that are deposited end."""
         self._check_there()
         if self._length <= self._origin or self._length % self._chunk_keys:
             raise ValueError(f"a range does not end at {self._length}, between two chunks")
-        with self._changing:
-            placement = contiguous_placement(self._length, self._origin)
-            for store in self._groups:
-                store.resize(placement)
-            self._placement = placement
-            self._completed = True
+        placement = contiguous_placement(self._length, self._origin)
+        for store in self._groups:
+            store.resize(placement)
+        self._placement = placement
+        self._completed = True
 
     @torch.inference_mode()
     def begin(self, queries: EvictedQueries) -> None:
@@ -258,10 +227,9 @@ class TorchEvictedStore:
         """Gives the memory back."""
         self._begun.clear()
         self._masks.clear()
-        with self._changing:
-            self._released = True
-            for store in self._groups:
-                store.release()
+        self._released = True
+        for store in self._groups:
+            store.release()
 
     def _use(self, groups: list[GroupStore]) -> None:
         self._groups = groups

@@ -152,20 +152,6 @@ class GroupStore:
         ]
         return torch.cat(parts, dim=3)
 
-    def layer_positions(self, layer: int, first: int, end: int) -> list[Tensor]:
-        """One layer's keys and values [2, kv_heads, n, head_dim] of `first` to `end`, in views.
-
-        `layer` counts within the group, whose placement is contiguous.
-        """
-        parts = []
-        start = 0
-        for segment, keys in enumerate(self.placement.segments):
-            low, high = max(first, start), min(end, start + keys)
-            if low < high:
-                parts.append(self.tensor(segment)[layer, :, :, low - start : high - start])
-            start += keys
-        return parts
-
     def put(self, first: int, numbers: Tensor) -> None:
         """Stores the keys and values [layers, 2, kv_heads, n, head_dim] of `first` onwards."""
         for w in writes(self.placement, first, numbers.shape[3]):

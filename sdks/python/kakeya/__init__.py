@@ -99,7 +99,6 @@ from kakeya.fleet_view import AsyncFleet
 from kakeya.generation import AsyncGeneration
 from kakeya.plan_values import (
     ArchiveRange,
-    AttendAt,
     KvStrategy,
     LinkPurpose,
     ModelKind,
@@ -149,7 +148,6 @@ __all__ = [
     "AsyncGeneration",
     "AsyncSession",
     "AsyncWatch",
-    "AttendAt",
     "BadMessage",
     "BadPageToken",
     "BadRequest",

@@ -16,7 +16,7 @@ from kakeya.errors import BadRequest, ModelServedElsewhere, TransportError
 from kakeya.fleet_view import AsyncFleet
 from kakeya.history import History
 from kakeya.place import Place, open_session
-from kakeya.plan_values import AttendAt, KvStrategy, RestorerKind
+from kakeya.plan_values import KvStrategy, RestorerKind
 from kakeya.retries import RetryBudget
 from kakeya.roster import Roster
 from kakeya.session import AsyncSession
@@ -86,7 +86,6 @@ class AsyncClient:
         restorer: RestorerKind | str | None = None,
         restorer_model: str = "",
         restorer_node_id: str = "",
-        attend: AttendAt | str | None = None,
         resume: bool = False,
     ) -> AsyncSession:
         """Opens a session on a node that serves `model`, with `tokens` as its history.
@@ -111,9 +110,7 @@ class AsyncClient:
         "projection" (a learned map makes them there, of a smaller vector each; of the
         drafter `restorer_model`, or that which is shipped for the verifier), or
         "identity", a check of the plumbing. `restorer_node_id` names the
-        archive's node; empty for the nearest with room. `attend` is "archive" (the
-        default: the archive computes, and little travels) or "verifier", which then
-        reads keys and values back in each step.
+        archive's node; empty for the nearest with room.
 
         With `resume` the session outlives its node: when that is lost (unreachable,
         silent, draining, its group broken), another live node that serves the same
@@ -141,7 +138,7 @@ class AsyncClient:
                 if request_id is None
                 else ranges.name("request_id", request_id),
                 max_history_tokens=ranges.whole("max_history_tokens", max_history_tokens, 0),
-                restorer=wire.restorer(restorer, restorer_model, restorer_node_id, attend),
+                restorer=wire.restorer(restorer, restorer_model, restorer_node_id),
             )
         )
         place = await self._open(request, history)

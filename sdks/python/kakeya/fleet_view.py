@@ -7,7 +7,7 @@ from kakeya.activity_values import NodeActivity
 from kakeya.connection import Connection
 from kakeya.errors import UnexpectedError
 from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
-from kakeya.plan_values import AttendAt, KvStrategy, Plan, RestorerKind
+from kakeya.plan_values import KvStrategy, Plan, RestorerKind
 from kakeya.v1 import capability_pb2, placement_pb2
 from kakeya.watches import AsyncWatch
 
@@ -81,7 +81,6 @@ class AsyncFleet:
         restorer: RestorerKind | str | None = None,
         restorer_model: str = "",
         restorer_node_id: str = "",
-        attend: AttendAt | str | None = None,
     ) -> Plan:
         """The pair that a session would get, with reasons; starts nothing.
 
@@ -102,7 +101,7 @@ class AsyncFleet:
                 window_tokens=ranges.whole("window_tokens", window_tokens, 0),
                 block_size=ranges.whole("block_size", block_size, 0, ranges.MAX_DRAFTED_TOKENS),
                 without_proposer=without_proposer,
-                restorer=wire.restorer(restorer, restorer_model, restorer_node_id, attend),
+                restorer=wire.restorer(restorer, restorer_model, restorer_node_id),
             )
         )
         response = await self._connection.unary(

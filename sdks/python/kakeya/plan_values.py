@@ -30,19 +30,6 @@ class RestorerKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-class AttendAt(StrEnum):
-    """Where queries attend to the positions that a session has evicted.
-
-    `ARCHIVE`: where they are kept; what travels in a step does not depend on the
-    context. `VERIFIER`: in the verifier's process, to keys and values that are read
-    back in each step.
-    """
-
-    ARCHIVE = "archive"
-    VERIFIER = "verifier"
-    UNKNOWN = "unknown"
-
-
 class Transport(StrEnum):
     """The road of tensors between verifier and proposer."""
 

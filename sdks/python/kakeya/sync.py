@@ -19,7 +19,7 @@ from kakeya.errors import ClientClosed
 from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
 from kakeya.fleet_view import AsyncFleet
 from kakeya.generation import AsyncGeneration
-from kakeya.plan_values import AttendAt, KvStrategy, ModelOffer, Plan, RestorerKind
+from kakeya.plan_values import KvStrategy, ModelOffer, Plan, RestorerKind
 from kakeya.portal import Portal
 from kakeya.session import AsyncSession
 from kakeya.text import TextCodec
@@ -81,7 +81,6 @@ class Client:
         restorer: RestorerKind | str | None = None,
         restorer_model: str = "",
         restorer_node_id: str = "",
-        attend: AttendAt | str | None = None,
         resume: bool = False,
     ) -> Session:
         """See `AsyncClient.create_session`."""
@@ -99,7 +98,6 @@ class Client:
             restorer=restorer,
             restorer_model=restorer_model,
             restorer_node_id=restorer_node_id,
-            attend=attend,
             resume=resume,
         )
         return Session(self._portal, self._portal.run(opened))
@@ -353,7 +351,6 @@ class Fleet:
         restorer: RestorerKind | str | None = None,
         restorer_model: str = "",
         restorer_node_id: str = "",
-        attend: AttendAt | str | None = None,
     ) -> Plan:
         """See `AsyncFleet.plan`."""
         return self._portal.run(
@@ -371,7 +368,6 @@ class Fleet:
                 restorer=restorer,
                 restorer_model=restorer_model,
                 restorer_node_id=restorer_node_id,
-                attend=attend,
             )
         )
 

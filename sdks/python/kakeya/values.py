@@ -7,7 +7,6 @@ from enum import StrEnum
 
 from kakeya.plan_values import (
     ArchiveRange,
-    AttendAt,
     KvStrategy,
     LinkPurpose,
     Plan,
@@ -254,13 +253,12 @@ class RestorerInfo:
 
     `model_id` and `digest` name the learned map, empty without one; `node_id` and
     `node_name` the archive's node, empty in the verifier's own process.
-    `evicted_bytes` are those of the tensors that keep `evicted_token_count`
-    positions there. `rebuild_count` tells how often it was lost and made anew;
-    while it is `lost`, the session's next operation makes it anew. `attend` is None
-    in the verifier's own process. `archives` share the positions, by rising positions:
-    several where one had not the room; empty in the verifier's own process, while it is
-    lost, and when the node does not tell. `own_bytes` of `evicted_bytes` are kept by the
-    verifier's own process, since no archive could.
+    `evicted_bytes` are those of the tensors that keep `evicted_token_count` positions
+    there. `rebuild_count` tells how often it was lost and made anew; while it is
+    `lost`, the session's next operation makes it anew. `archives` share the positions,
+    by rising positions: several where one had not the room; empty in the verifier's own
+    process, while it is lost, and when the node does not tell. `own_bytes` of
+    `evicted_bytes` are kept by the verifier's own process, since no archive could.
     """
 
     kind: RestorerKind
@@ -272,7 +270,6 @@ class RestorerInfo:
     evicted_bytes: int
     rebuild_count: int
     lost: bool
-    attend: AttendAt | None = None
     archives: tuple[ArchiveRange, ...] = ()
     own_bytes: int = 0
 

@@ -12,7 +12,6 @@ from google.protobuf.message import Message
 from kakeya.errors import BadRequest, UnexpectedError
 from kakeya.plan_values import (
     ArchiveRange,
-    AttendAt,
     KvStrategy,
     LinkPurpose,
     ModelKind,
@@ -109,36 +108,15 @@ _RESTORER_KINDS = {
 }
 
 
-_ATTENDING = {
-    AttendAt.ARCHIVE: placement_pb2.RESTORER_ATTEND_ARCHIVE,
-    AttendAt.VERIFIER: placement_pb2.RESTORER_ATTEND_VERIFIER,
-}
-
-
 def restorer(
-    kind: RestorerKind | str | None,
-    model_id: str,
-    node_id: str,
-    attend: AttendAt | str | None = None,
+    kind: RestorerKind | str | None, model_id: str, node_id: str
 ) -> placement_pb2.Restorer | None:
-    """What restores, and where it is attended to; None when nothing is asked for.
-
-    Raises BadRequest for a kind or place that does not exist.
-    """
-    if kind is None and not model_id and not node_id and attend is None:
+    """What restores; None when nothing is asked for. Raises BadRequest for an unknown kind."""
+    if kind is None and not model_id and not node_id:
         return None
-    if attend is not None and attend not in _ATTENDING:
-        raise _no_choice("attend", _ATTENDING, attend)
     for known, number in _RESTORER_KINDS.items():
         if kind in (None, known):
-            return placement_pb2.Restorer(
-                kind=number,
-                model_id=model_id,
-                node_id=node_id,
-                attend=_ATTENDING[AttendAt(attend)]
-                if attend is not None
-                else placement_pb2.RESTORER_ATTEND_UNSPECIFIED,
-            )
+            return placement_pb2.Restorer(kind=number, model_id=model_id, node_id=node_id)
     raise _no_choice("restorer", _RESTORER_KINDS, kind)
 
 
@@ -387,15 +365,6 @@ def _restorer_info(message: runtime_pb2.RestorerInfo) -> RestorerInfo:
         evicted_bytes=message.evicted_bytes,
         rebuild_count=message.rebuild_count,
         lost=message.lost,
-        attend=_attend(message.restorer),
         archives=tuple(_archive_range(each) for each in message.archives),
         own_bytes=message.own_bytes,
     )
-
-
-def _attend(message: placement_pb2.Restorer) -> AttendAt | None:
-    if message.kind == placement_pb2.RESTORER_KIND_IDENTITY:
-        return None
-    # Not set by nodes of an earlier version, which know no other place.
-    number = message.attend or placement_pb2.RESTORER_ATTEND_ARCHIVE
-    return enum_value(AttendAt, placement_pb2.RestorerAttend.DESCRIPTOR, number)

@@ -16,15 +16,6 @@ export type KvStrategy = (typeof KV_STRATEGIES)[number] | "unknown";
 export const RESTORER_KINDS = ["archive", "projection", "identity"] as const;
 export type RestorerKind = (typeof RESTORER_KINDS)[number] | "unknown";
 
-/**
- * Where queries attend to the positions that a session has evicted. "archive":
- * where they are kept; what travels in a step does not depend on the context.
- * "verifier": in the verifier's process, to keys and values that are read back
- * in each step.
- */
-export const ATTEND_PLACES = ["archive", "verifier"] as const;
-export type AttendAt = (typeof ATTEND_PLACES)[number] | "unknown";
-
 /** The road of tensors between verifier and proposer. */
 export const TRANSPORTS = ["local", "grpc", "ring"] as const;
 export type Transport = (typeof TRANSPORTS)[number] | "unknown";

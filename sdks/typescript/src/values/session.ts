@@ -2,7 +2,6 @@
 
 import type {
   ArchiveRange,
-  AttendAt,
   KvStrategy,
   LinkPurpose,
   Plan,
@@ -219,8 +218,6 @@ export interface RestorerInfo {
   readonly rebuildCount: number;
   /** Whether it is lost now: the session's next operation makes it anew. */
   readonly lost: boolean;
-  /** Null in the verifier's own process. */
-  readonly attend: AttendAt | null;
   /** Share the positions, by rising positions; empty when the node does not tell. */
   readonly archives: readonly ArchiveRange[];
   /** Those of `evictedBytes` that the verifier's own process keeps since no archive could. */

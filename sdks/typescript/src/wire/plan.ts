@@ -14,8 +14,6 @@ import type {
 import {
   KvStrategySchema,
   RejectionReasonSchema,
-  RestorerAttend,
-  RestorerAttendSchema,
   RestorerKind as WireRestorerKind,
   RestorerKindSchema,
   RestorerSchema,
@@ -24,7 +22,6 @@ import {
   KvStrategy as WireKvStrategy,
 } from "../generated/kakeya/v1/placement_pb.js";
 import {
-  ATTEND_PLACES,
   KV_STRATEGIES,
   MODEL_KINDS,
   REJECTION_REASONS,
@@ -32,7 +29,6 @@ import {
   ROLES,
   TRANSPORTS,
   type ArchiveRange,
-  type AttendAt,
   type KvStrategy,
   type ModelOffer,
   type Placement,
@@ -50,8 +46,6 @@ export interface RestorerOptions {
   readonly restorerModel?: string | undefined;
   /** The archive's node; the nearest with room unless given. */
   readonly restorerNodeId?: string | undefined;
-  /** Where queries attend to evicted positions; "archive" unless given. */
-  readonly attend?: AttendAt | undefined;
 }
 
 /** How keys and values are kept; null when the node does not tell. */
@@ -73,11 +67,11 @@ export function kvStrategyNumber(strategy: string | undefined): WireKvStrategy {
 
 /**
  * What restores; undefined when nothing is asked for. Throws BadRequest for a kind
- * or a place that does not exist.
+ * that does not exist.
  */
 export function restorer(options: RestorerOptions): Restorer | undefined {
-  const { restorer: kind, restorerModel, restorerNodeId, attend } = options;
-  if (kind === undefined && !restorerModel && !restorerNodeId && attend === undefined) {
+  const { restorer: kind, restorerModel, restorerNodeId } = options;
+  if (kind === undefined && !restorerModel && !restorerNodeId) {
     return undefined;
   }
   return create(RestorerSchema, {
@@ -87,21 +81,7 @@ export function restorer(options: RestorerOptions): Restorer | undefined {
         : enumNumber(RestorerKindSchema, kind, RESTORER_KINDS, "restorer"),
     modelId: restorerModel ?? "",
     nodeId: restorerNodeId ?? "",
-    attend:
-      attend === undefined
-        ? RestorerAttend.UNSPECIFIED
-        : enumNumber(RestorerAttendSchema, attend, ATTEND_PLACES, "attend"),
   });
-}
-
-/** Where a session's evicted positions are attended to; null in the verifier's own process. */
-export function attendAt(message: Restorer): AttendAt | null {
-  if (message.kind === WireRestorerKind.IDENTITY) {
-    return null;
-  }
-  // Not set by nodes of an earlier version, which know no other place.
-  const number = message.attend || RestorerAttend.ARCHIVE;
-  return enumName(RestorerAttendSchema, number, ATTEND_PLACES);
 }
 
 /** One model in one role. */

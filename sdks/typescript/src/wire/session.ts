@@ -44,7 +44,7 @@ import {
   type Tokens,
 } from "../values/session.js";
 import { enumName } from "./numbers.js";
-import { archiveRange, attendAt, plan } from "./plan.js";
+import { archiveRange, plan } from "./plan.js";
 
 /** Tokens as they committed. */
 export function tokens(message: CommittedTokens): Tokens {
@@ -201,7 +201,6 @@ function restorerInfo(message: RestorerInfoMessage): RestorerInfo {
     evictedBytes: Number(message.evictedBytes),
     rebuildCount: message.rebuildCount,
     lost: message.lost,
-    attend: attendAt(kept),
     archives: message.archives.map(archiveRange),
     ownBytes: Number(message.ownBytes),
   };
