@@ -27,9 +27,9 @@ from kakeya import (
     KakeyaError,
     Liveness,
     Speculation,
+    SpeculationChoice,
     Tokens,
 )
-from kakeya.client import SpeculationChoice
 from kakeya_fleet.node.cli.answers.answer import Answer, Question, answer
 from kakeya_fleet.node.cli.answers.comparison import Comparison, choose_proposer
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice

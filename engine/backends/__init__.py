@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import importlib.util
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol, cast
+from typing import TypeVar
 
+from kakeya_fleet.engine.backends.backend import Backend
+from kakeya_fleet.engine.backends.mlx_backend.backend import MlxBackend
+from kakeya_fleet.engine.backends.torch_backend.backend import TorchBackend
 from kakeya_fleet.engine.contracts.draft import Proposer
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.verifier import Verifier
@@ -22,87 +23,18 @@ from kakeya_fleet.engine.models.weight_reading import told_of_weights
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.engine.verifiers.thread_count import Threads
 
-BACKENDS = {
-    "mlx": "kakeya_fleet.engine.backends.mlx_backend",
-    "torch": "kakeya_fleet.engine.backends.torch_backend.torch_verifier",
-}
-"""Module of each back end; it has `load_verifier` with the signature of `_Backend`."""
-
-DFLASH = {
-    "mlx": "kakeya_fleet.engine.backends.mlx_backend.dflash",
-    "torch": "kakeya_fleet.engine.backends.torch_backend.dflash",
-}
-"""Module of each back end with `load_dflash`."""
-
-MASKED_DIFFUSION = {"torch": "kakeya_fleet.engine.backends.torch_backend.masked_diffusion"}
-"""Module of each back end with `load_masked_diffusion`."""
-
-SHARDING = {
-    "mlx": "kakeya_fleet.engine.backends.mlx_backend.sharding",
-    "torch": "kakeya_fleet.engine.backends.torch_backend.sharding",
-}
-"""Module of each back end with `load_shard`."""
-
-LIBRARIES = {"mlx": ("mlx", "mlx_lm"), "torch": ("torch", "transformers")}
-"""What each back end cannot do without; the extra of the same name installs it."""
+BACKENDS: dict[str, Backend] = {each.name: each for each in (MlxBackend(), TorchBackend())}
+"""By name. None has imported its libraries."""
 
 AUTO = "auto"
 """Stands for the back end that suits this machine; see `suited_backend`."""
 
-
-ENCODERS = {
-    "mlx": "kakeya_fleet.engine.backends.mlx_backend.dflash.checkpoint",
-    "torch": "kakeya_fleet.engine.backends.torch_backend.dflash.encoder",
-}
-"""Module of each back end with `load_encoder`."""
-
-ARCHIVE_STORES = "kakeya_fleet.engine.backends.torch_backend.archive_stores"
-"""It has `TorchArchiveStores`."""
-
-STORES_BESIDE = "kakeya_fleet.engine.backends.torch_backend.stores_beside"
-"""It has `stores_beside`."""
-
-THREADS = "kakeya_fleet.engine.backends.torch_backend.threads"
-"""It has `TorchThreads`."""
-
-
-class _Backend(Protocol):
-    def load_verifier(
-        self, folder: ModelFolder, *, dtype: str, available_bytes: int | None
-    ) -> Verifier: ...
-
-
-class _Sharding(Protocol):
-    def load_shard(self, folder: ModelFolder, *, dtype: str, rank: int, size: int) -> Verifier: ...
-
-
-class _Encoders(Protocol):
-    def load_encoder(self, folder: Path) -> ContextEncoder: ...
-
-
-class _ArchiveStores(Protocol):
-    def TorchArchiveStores(self, budget_bytes: int) -> EvictedStores: ...  # noqa: N802 - a class
-
-
-class _StoresBeside(Protocol):
-    def stores_beside(self, verifier: Verifier) -> EvictedStores | None: ...
-
-
-class _Threads(Protocol):
-    def TorchThreads(self) -> Threads: ...  # noqa: N802 - a class
-
-
-class _DFlash(Protocol):
-    def load_dflash(self, folder: ModelFolder, target: ModelFolder, *, dtype: str) -> Proposer: ...
-
-
-class _MaskedDiffusion(Protocol):
-    def load_masked_diffusion(self, folder: ModelFolder, *, dtype: str) -> Proposer: ...
+Capability = TypeVar("Capability")
 
 
 def installed_backends() -> tuple[str, ...]:
     """The back ends whose libraries are installed. Imports none of them."""
-    return tuple(name for name in LIBRARIES if not _missing(name))
+    return tuple(name for name, backend in BACKENDS.items() if not _missing(backend))
 
 
 def suited_backend() -> str:
@@ -138,9 +70,9 @@ def load_verifier(
     the weights, in this thread. Raises a `ModelUnusable`, also when the back
     end is not installed, or `BadParameters` for an unknown back end or dtype.
     """
-    module = _module(_chosen(backend))
+    load = _imported(_chosen(backend), lambda each: each.verifiers())
     with _told(reading, folder):
-        return module.load_verifier(folder, dtype=dtype, available_bytes=available_bytes)
+        return load(folder, dtype=dtype, available_bytes=available_bytes)
 
 
 def import_backend(backend: str = AUTO) -> None:
@@ -148,23 +80,22 @@ def import_backend(backend: str = AUTO) -> None:
 
     Raises as `load_verifier` does when the back end is not there.
     """
-    _module(_chosen(backend))
+    _imported(_chosen(backend), lambda each: each.verifiers())
 
 
 def import_dflash(backend: str = AUTO) -> None:
     """Imports what `load_dflash` needs, as `import_backend` does."""
-    name = _chosen(backend)
-    _imported(name, DFLASH[name])
+    _imported(_chosen(backend), lambda each: each.drafters())
 
 
 def import_masked_diffusion() -> None:
     """Imports what `load_masked_diffusion` needs, as `import_backend` does."""
-    _imported("torch", MASKED_DIFFUSION["torch"])
+    _provided(lambda each: each.masked_diffusion())
 
 
 def import_archives() -> None:
     """Imports what `archive_stores` needs, as `import_backend` does."""
-    _imported("torch", ARCHIVE_STORES)
+    _provided(lambda each: each.archive_stores())
 
 
 def load_shard(
@@ -179,9 +110,8 @@ def load_shard(
     also for a model that cannot be split over so many, and `ModelUnusable` when
     the others are not found.
     """
-    name = _chosen(backend)
-    module = cast(_Sharding, _imported(name, SHARDING[name]))
-    return module.load_shard(folder, dtype=dtype, rank=rank, size=size)
+    load = _imported(_chosen(backend), lambda each: each.shards())
+    return load(folder, dtype=dtype, rank=rank, size=size)
 
 
 def load_dflash(
@@ -197,10 +127,9 @@ def load_dflash(
     `backend` and `reading` as for `load_verifier`. Raises a `ModelUnusable`, also when the back end
     is not installed, or `BadParameters`.
     """
-    name = _chosen(backend)
-    module = cast(_DFlash, _imported(name, DFLASH[name]))
+    load = _imported(_chosen(backend), lambda each: each.drafters())
     with _told(reading, folder, target):
-        return module.load_dflash(folder, target, dtype=dtype)
+        return load(folder, target, dtype=dtype)
 
 
 def load_masked_diffusion(
@@ -210,20 +139,24 @@ def load_masked_diffusion(
     dtype: str = "float32",
     reading: Progress | None = None,
 ) -> Proposer:
-    """The masked-diffusion model in `folder`, on torch whatever `AUTO` stands for elsewhere.
+    """The masked-diffusion model in `folder`, on the back end that serves such.
 
-    Raises as `load_dflash`, and `ModelUnusable` for another back end asked for by name.
+    Raises as `load_dflash`, and `ModelUnusable` for one asked for by name that does not.
     """
-    if backend != AUTO and _chosen(backend) not in MASKED_DIFFUSION:
-        raise ModelUnusable(
-            f"{folder.model_id} is a masked-diffusion model, which the back end {backend} does not"
-            f" serve: leave out the back end, or choose {', '.join(MASKED_DIFFUSION)}",
-            model_id=folder.model_id,
-            backend=backend,
-        )
-    module = cast(_MaskedDiffusion, _imported("torch", MASKED_DIFFUSION["torch"]))
+    if backend == AUTO:
+        load = _provided(lambda each: each.masked_diffusion())
+    else:
+        asked = _imported(_chosen(backend), lambda each: each.masked_diffusion())
+        if asked is None:
+            raise ModelUnusable(
+                f"{folder.model_id} is a masked-diffusion model, which the back end {backend} does"
+                " not serve: leave out the back end, or choose another",
+                model_id=folder.model_id,
+                backend=backend,
+            )
+        load = asked
     with _told(reading, folder):
-        return module.load_masked_diffusion(folder, dtype=dtype)
+        return load(folder, dtype=dtype)
 
 
 def load_encoder(folder: Path) -> ContextEncoder:
@@ -232,36 +165,32 @@ def load_encoder(folder: Path) -> ContextEncoder:
     What it makes does not depend on the back end. Raises a `ModelUnusable`, also when
     none is installed.
     """
-    name = suited_backend()
-    return cast(_Encoders, _imported(name, ENCODERS[name])).load_encoder(folder)
+    return _imported(BACKENDS[suited_backend()], lambda each: each.encoders())(folder)
 
 
 def archive_stores(budget_bytes: int) -> EvictedStores:
-    """Evicted stores that share a budget. Imports torch.
+    """Evicted stores that share a budget. Imports a back end.
 
-    Raises a `ModelUnusable` when torch is not installed.
+    Raises a `ModelUnusable` when none that has such is installed.
     """
-    module = cast(_ArchiveStores, _imported("torch", ARCHIVE_STORES))
-    return module.TorchArchiveStores(budget_bytes)
+    return _provided(lambda each: each.archive_stores())(budget_bytes)
 
 
 def threads_of(verifier: Verifier) -> Threads | None:
     """The threads that forwards of `verifier` take; None where its back end has no say in them."""
-    if verifier.info.backend != "torch":
-        return None
-    return cast(_Threads, _imported("torch", THREADS)).TorchThreads()
+    backend = BACKENDS.get(verifier.info.backend)
+    return None if backend is None else _imported(backend, lambda each: each.threads())
 
 
 def stores_beside(verifier: Verifier) -> EvictedStores | None:
     """Evicted stores in the verifier's own process, whose bytes count in its pool.
 
     Their arithmetic is that of archives with the same library on the same kind of
-    processor. None for a verifier of another back end than torch.
+    processor. None for a verifier whose back end has none.
     """
-    if verifier.info.backend != "torch":
-        return None
-    module = cast(_StoresBeside, _imported("torch", STORES_BESIDE))
-    return module.stores_beside(verifier)
+    backend = BACKENDS.get(verifier.info.backend)
+    make = None if backend is None else _imported(backend, lambda each: each.stores_beside())
+    return None if make is None else make(verifier)
 
 
 def _told(reading: Progress | None, *folders: ModelFolder) -> AbstractContextManager[None]:
@@ -271,34 +200,46 @@ def _told(reading: Progress | None, *folders: ModelFolder) -> AbstractContextMan
     return told_of_weights(sum(weight_bytes(folder.path) for folder in folders), reading)
 
 
-def _chosen(backend: str) -> str:
-    """The back end's name behind `backend`. Raises `BadParameters` for one that is unknown."""
+def _chosen(backend: str) -> Backend:
+    """The back end behind `backend`. Raises `BadParameters` for one that is unknown."""
     name = suited_backend() if backend == AUTO else backend
     if name not in BACKENDS:
         raise BadParameters(f"no back end {name!r}; there are: {AUTO}, {', '.join(BACKENDS)}")
-    return name
+    return BACKENDS[name]
 
 
-def _module(name: str) -> _Backend:
-    """The back end `name`. Raises `ModelUnusable` unless its libraries are there and whole."""
-    return cast(_Backend, _imported(name, BACKENDS[name]))
+def _provided(capability: Callable[[Backend], Capability | None]) -> Capability:
+    """`capability` of the first back end that has it, of those installed before others.
+
+    Raises `ModelUnusable` if its libraries are not there.
+    """
+    for backend in sorted(BACKENDS.values(), key=lambda each: bool(_missing(each))):
+        found = _imported(backend, capability)
+        if found is not None:
+            return found
+    raise ModelUnusable("no back end can do this", backend=AUTO)
 
 
-def _imported(name: str, module: str) -> ModuleType:
-    """`module` of the back end `name`. Raises `ModelUnusable` if its libraries are not there."""
-    advice = f"pip install 'kakeya-fleet[{name}]'"
-    missing = _missing(name)
-    if missing:
-        raise ModelUnusable(
-            f"the back end {name} needs {', '.join(missing)}: {advice}", backend=name
-        )
+def _imported(backend: Backend, capability: Callable[[Backend], Capability]) -> Capability:
+    """`capability` of `backend`. Raises `ModelUnusable` if its libraries are not there."""
     try:
         with _no_collection():
-            return importlib.import_module(module)
+            found = capability(backend)
     except ImportError as error:
-        raise ModelUnusable(
-            f"the back end {name} is not installed whole ({error}): {advice}", backend=name
-        ) from error
+        raise _incomplete(backend, f"is not installed whole ({error})") from error
+    if found is not None and _missing(backend):
+        raise _incomplete(backend, "")
+    return found
+
+
+def _incomplete(backend: Backend, problem: str) -> ModelUnusable:
+    missing = _missing(backend)
+    needs = f"needs {', '.join(missing)}" if missing else ""
+    return ModelUnusable(
+        f"the back end {backend.name} {needs or problem}:"
+        f" pip install 'kakeya-fleet[{backend.name}]'",
+        backend=backend.name,
+    )
 
 
 @contextmanager
@@ -314,6 +255,6 @@ def _no_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _missing(name: str) -> list[str]:
-    """The libraries of the back end `name` that are not installed."""
-    return [lib for lib in LIBRARIES[name] if importlib.util.find_spec(lib) is None]
+def _missing(backend: Backend) -> list[str]:
+    """The libraries of `backend` that are not installed."""
+    return [lib for lib in backend.libraries if importlib.util.find_spec(lib) is None]

@@ -13,15 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.memory.slab_pool import Slab
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
-
-Array = TypeVar("Array")
 
 
 class CacheKind(StrEnum):
@@ -60,19 +58,6 @@ class CacheSpec:
         if self.kind is not CacheKind.SINK_WINDOW:
             return 0
         return max(0, length - self.sink - self.window)
-
-
-@dataclass(frozen=True, slots=True)
-class KvViews(Generic[Array]):
-    """A layer's valid keys and values, without a copy, in slot order.
-
-    `keys[s]` and `values[s]` are [kv_heads, n, head_dim]; `positions[s]` names
-    the absolute position of each of the n.
-    """
-
-    keys: tuple[Array, ...]
-    values: tuple[Array, ...]
-    positions: tuple[tuple[int, ...], ...]
 
 
 class KvCache(Protocol):
@@ -169,21 +154,4 @@ class KvCache(Protocol):
 
         A second release does nothing.
         """
-        ...
-
-
-class LayeredCache(KvCache, Protocol[Array]):
-    """What a back end's caches offer below the model: one layer's keys at a time."""
-
-    def update(self, layer: int, keys: Array, values: Array) -> KvViews[Array]:
-        """Writes keys and values [kv_heads, n, head_dim] at positions `length` onwards.
-
-        Returns the layer's valid ones, those included. Positions are counted
-        by `advance`, once a forward. Raises `ContextExceeded` with nothing
-        written when they do not fit.
-        """
-        ...
-
-    def advance(self, count: int) -> None:
-        """Counts `count` positions that every layer has written, provisionally."""
         ...

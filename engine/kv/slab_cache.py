@@ -1,84 +1,36 @@
-"""What the caches of all back ends keep count of: positions, slabs, and what may be rolled back.
+"""One session's keys and values: positions, slabs, and what may be rolled back.
 
 Only this knows how far a cache can go back, what a failed forward leaves, and
-what a fork may share. Back ends add what is made of tensors.
+what a fork may share. A back end's `Kernels` touch the tensors.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, Self, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Generic
+
+import numpy as np
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.contracts.evicted_store import Evicted, EvictedStore
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, Raw
+from kakeya_fleet.engine.contracts.features import FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
-from kakeya_fleet.engine.contracts.positions import Placement, resident_count, round_up
-from kakeya_fleet.engine.errors import ContextExceeded, KvStrategyUnsupported
+from kakeya_fleet.engine.contracts.positions import resident_count
+from kakeya_fleet.engine.errors import ContextExceeded
+from kakeya_fleet.engine.kv.chunks import cut
+from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Masks
+from kakeya_fleet.engine.kv.group_store import GroupStore
+from kakeya_fleet.engine.kv.handover import Handover
+from kakeya_fleet.engine.kv.kernels import Array, Kernels
+from kakeya_fleet.engine.kv.slot_views import seen_slots
 from kakeya_fleet.engine.kv.slot_writes import Write, writes
+from kakeya_fleet.engine.kv.states import AnyState, States
+from kakeya_fleet.engine.kv.vector_ring import VectorRing
 from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
-DEPOSIT_MULTIPLE = 16
-"""Positions below a multiple of it leave together."""
 
-
-class Store(Protocol):
-    """The slabs of the layers that are placed alike."""
-
-    group: LayerGroup
-    placement: Placement
-    """Of all segments, also of those that a store which grows has not come to."""
-    slabs: list[Slab[Any]]
-    """Those of the first segments."""
-    grows: bool
-    """Whether it takes slabs as the history comes to their segments."""
-
-    @property
-    def freed_bytes(self) -> int:
-        """Bytes that the pool gets back when this store is released now."""
-        ...
-
-    def fork_bytes(self, length: int, written_from: int) -> int:
-        """Bytes that `fork` reserves."""
-        ...
-
-    def fork(self, length: int, written_from: int) -> Self:
-        """A store of the positions below `length`; this one is written from `written_from` on."""
-        ...
-
-    def extend(self, segments: int) -> None:
-        """Takes slabs until it has those of the first `segments`, all or none."""
-        ...
-
-    def shorten(self, segments: int) -> None:
-        """Gives back the slabs behind the first `segments`."""
-        ...
-
-    def make_writable(self, writes: Sequence[Write]) -> None:
-        """Parts with the other holders of slabs that are about to be written."""
-        ...
-
-    def release(self) -> None:
-        """Gives the slabs back."""
-        ...
-
-
-class State(Protocol):
-    """A recurrent layer's state."""
-
-    def truncate(self, count: int) -> None:
-        """Keeps the first `count` tokens of the last forward."""
-        ...
-
-    def settle(self) -> None:
-        """Makes the last forward's tokens final."""
-        ...
-
-
-AnyStore = TypeVar("AnyStore", bound=Store)
-
-
-class SlabCache(ABC, Generic[AnyStore]):
+class SlabCache(Generic[Array, AnyState]):
     """Keys and values of all attention layers, and the states of recurrent ones.
 
     See `engine.contracts.cache.KvCache` for what is promised.
@@ -88,18 +40,20 @@ class SlabCache(ABC, Generic[AnyStore]):
         self,
         layout: KvLayout,
         spec: CacheSpec,
+        kernels: Kernels[Array],
         pool: SlabPool[Any],
-        stores: list[AnyStore],
-        states: Slab[Any] | None,
-        evicted: EvictedStore | None = None,
+        stores: list[GroupStore[Array]],
+        states: Slab[States[AnyState]] | None,
+        handover: Handover | None,
     ) -> None:
-        """`evicted` keeps what a `restored` cache evicts; it is the cache's from now on."""
+        """`stores` are of `layout.groups`; all that is given is the cache's from now on."""
         self._layout = layout
         self._spec = spec
+        self._kernels = kernels
         self._pool = pool
         self._stores = stores
         self._states = states
-        self._evicted = evicted
+        self._handover = handover
         self._length = 0
         self._written = 0
         self._truncatable_from = 0
@@ -109,24 +63,71 @@ class SlabCache(ABC, Generic[AnyStore]):
             for index, layer in enumerate(store.group.layers)
         }
 
+    @classmethod
+    def allocate(
+        cls,
+        layout: KvLayout,
+        spec: CacheSpec,
+        kernels: Kernels[Array],
+        pool: SlabPool[Any],
+        new_states: Callable[[], dict[int, AnyState]],
+        evicted: EvictedStore | None = None,
+        encoder: FeatureEncoder | None = None,
+    ) -> SlabCache[Array, AnyState]:
+        """A new, empty cache; `new_states` makes the recurrent layers' by index.
+
+        One of kind `restored` takes over `evicted`, which stays the caller's when
+        this raises, and keeps context vectors of its `encoder`. Raises `OutOfKvMemory`
+        with nothing taken, `BadParameters` or `KvStrategyUnsupported` for a `spec`
+        that cannot be.
+        """
+        layout.check(spec)
+        with ExitStack() as taken:
+            stores: list[GroupStore[Array]] = []
+            for group in layout.groups:
+                placement, grows = layout.placement(group, spec), layout.grows(group, spec)
+                stores.append(GroupStore.take(group, placement, kernels, pool, grows=grows))
+                taken.callback(stores[-1].release)
+            handover: Handover | None = None
+            if evicted is not None:
+                ring = layout.vector_placement(spec)
+                handover = Handover.take(spec, evicted, encoder, ring, pool)
+                if handover.vectors is not None:
+                    taken.callback(handover.vectors.release)
+            states: Slab[States[AnyState]] | None = None
+            if layout.state_bytes:
+                states = pool.take("states", layout.state_bytes, lambda: States(new_states()))
+            taken.pop_all()
+        cache = cls(layout, spec, kernels, pool, stores, states, handover)
+        kernels.settle(cache.arrays)
+        return cache
+
     @property
-    @abstractmethod
-    def states(self) -> Mapping[int, State]:
+    def kernels(self) -> Kernels[Array]:
+        """What touches its tensors."""
+        return self._kernels
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All that it holds of the back end's."""
+        keys = [array for store in self._stores for array in store.arrays]
+        return keys + [array for state in self.states.values() for array in state.arrays]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the tensors that hold this cache; shared ones count too."""
+        vectors = self._vectors.memory_bytes if self._vectors is not None else 0
+        return vectors + sum(array.nbytes for array in self.arrays)
+
+    @property
+    def states(self) -> dict[int, AnyState]:
         """The recurrent layers' states by layer."""
+        return self._states.payload.by_layer if self._states is not None else {}
 
-    @abstractmethod
-    def _forked_states(self, kept: int) -> object:
-        """A payload of copies with the first `kept` tokens of the last forward, all final."""
-
-    @abstractmethod
-    def _fill_stores(self, count: int, seed: int) -> None:
-        """Random numbers in all segments that hold positions below `count`, and what is evicted."""
-
-    def _leaving(self, first: int, end: int) -> Evicted:
-        """What it holds of the positions `first` to `end`, exclusive, for the store of evicted."""
-        raise KvStrategyUnsupported(
-            f"{type(self).__name__} restores nothing: {first} to {end} stay evicted"
-        )
+    @property
+    def encoder(self) -> FeatureEncoder | None:
+        """What makes the context vectors that it keeps; None when it keeps none."""
+        return self._vectors.encoder if self._vectors is not None else None
 
     @property
     def spec(self) -> CacheSpec:
@@ -148,14 +149,19 @@ class SlabCache(ABC, Generic[AnyStore]):
     @property
     def slabs(self) -> Sequence[Slab[Any]]:
         """What it holds of the pool."""
-        slabs = [slab for store in self._stores for slab in store.slabs]
-        return slabs if self._states is None else [*slabs, self._states]
+        slabs: list[Slab[Any]] = [slab for store in self._stores for slab in store.slabs]
+        if self._states is not None:
+            slabs.append(self._states)
+        if self._vectors is not None:
+            slabs.append(self._vectors.slab)
+        return slabs
 
     @property
     def freed_bytes(self) -> int:
         """Bytes that the pool gets back when this cache is released now."""
         states = 0 if self._states is None else self._pool.freed_by(self._states)
-        return states + sum(store.freed_bytes for store in self._stores)
+        vectors = self._vectors.memory_bytes if self._vectors is not None else 0
+        return states + vectors + sum(store.freed_bytes for store in self._stores)
 
     @property
     def widest(self) -> int:
@@ -169,7 +175,7 @@ class SlabCache(ABC, Generic[AnyStore]):
     @property
     def evicted(self) -> EvictedStore | None:
         """What keeps the evicted positions of a `restored` cache."""
-        return self._evicted
+        return self._handover.store if self._handover is not None else None
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
@@ -251,19 +257,14 @@ class SlabCache(ABC, Generic[AnyStore]):
         Those positions lie before `length`, as `count` <= window: they are final.
         They are still in the ring: every forward so far that began at b with n
         tokens left none of b + n - 1 - window or before undeposited, and wrote
-        over none behind that, as ring >= window. Up to `DEPOSIT_MULTIPLE` - 1 more
-        go with them, so that not every step of one token has a deposit: all
-        before `length` are final by now. Raises what the store raises.
+        over none behind that, as ring >= window. Raises what the store raises.
         """
-        store = self._evicted
-        if store is None:
+        if self._handover is None:
             return
-        first = max(store.length, self._spec.sink)
-        end = self._length + count - self._spec.window
-        if first < end:
+        due = self._handover.due(self._length, count)
+        if due:
             self._settle()
-            end = min(self._length, round_up(end, DEPOSIT_MULTIPLE))
-            store.deposit(first, self._leaving(first, end))
+            self._handover.deposit(due, self._restored)
 
     def prepare(self, count: int) -> dict[LayerGroup, list[Write]]:
         """Where the next `count` positions go, in slabs of this cache's own.
@@ -303,73 +304,135 @@ class SlabCache(ABC, Generic[AnyStore]):
         self.grow(count)
         for store in self._stores:
             store.make_writable(writes(store.placement, 0, min(count, store.placement.slots)))
-        self._fill_stores(count, seed)
+        rng = np.random.default_rng(seed)
+        for store in self._stores:
+            store.fill(count, rng)
+        if self._handover is not None:
+            self._handover.fill(count, self._restored, rng)
         self._length = self._written = self._truncatable_from = count
 
     def fork_bytes(self, length: int) -> int:
         """Bytes that `fork(length)` takes or reserves from the pool."""
-        return self._layout.state_bytes + sum(
+        besides = self._layout.state_bytes + self._layout.vector_bytes(self._spec)
+        return besides + sum(
             store.fork_bytes(length, self._truncatable_from) for store in self._stores
         )
 
+    def fork(self, length: int) -> SlabCache[Array, AnyState]:
+        """A cache of the first `length` positions that shares what neither will change."""
+        if not self.forkable_from <= length <= self._length:
+            raise ValueError(
+                f"cannot fork {length} positions: only {self.forkable_from} to {self._length}"
+            )
+        with ExitStack() as taken:
+            stores: list[GroupStore[Array]] = []
+            for store in self._stores:
+                stores.append(store.fork(length, self._truncatable_from))
+                taken.callback(stores[-1].release)
+            handover = self._handover.fork(length) if self._handover is not None else None
+            if handover is not None:
+                taken.callback(handover.release)
+            states = self._forked_states(length)
+            taken.pop_all()
+        forked = SlabCache(
+            self._layout, self._spec, self._kernels, self._pool, stores, states, handover
+        )
+        forked._length = forked._truncatable_from = length
+        # Its slots may hold positions up to this, which it masks.
+        forked._written = self._written
+        return forked
+
     def release(self) -> None:
-        """Gives the memory back to the pool."""
+        """Gives the memory back to the pool, and that of what was evicted."""
         for store in self._stores:
             store.release()
         if self._states is not None:
             self._pool.give_back(self._states, keep=False)
             self._states = None
-        if self._evicted is not None:
-            self._evicted.release()
+        if self._handover is not None:
+            self._handover.release()
 
-    def _forked(self, length: int) -> tuple[list[AnyStore], Slab[Any] | None]:
-        """What a fork of the first `length` positions holds; see `_is_fork_at`.
+    def masks(self, group: LayerGroup, first_row: int, count: int, queries: int) -> Masks[Array]:
+        """What the next `count` queries see, for products of `queries` of them."""
+        store = next(store for store in self._stores if store.group == group)
+        end = self._length + count
+        # Rows beyond the real ones repeat the last position, so that they see something.
+        positions = np.minimum(np.arange(self._length, self._length + queries), end - 1)
+        seen = seen_slots(store.placement, positions, end)
+        groups = group.shape.groups
+        biases = self._kernels.biases(seen, groups)
+        return Masks(
+            first_row=first_row,
+            count=count,
+            queries=queries,
+            chunks=cut(store.chunks, len(seen)),
+            biases=biases,
+            evicted_from=self._evicted_from(group, end),
+            stacked=self._kernels.stacked(store.placement, biases, groups, queries),
+        )
 
-        Raises `ValueError` for a length that cannot be forked, and
-        `OutOfKvMemory` with nothing taken.
+    def write(
+        self, layer: int, writes: dict[LayerGroup, list[Write]], keys: Array, values: Array
+    ) -> None:
+        """Stores keys and values [kv_heads, count, head_dim] of one layer."""
+        store, index = self._place(layer)
+        store.write(index, writes[store.group], keys, values)
+
+    def read(self, layer: int, masks: dict[LayerGroup, Masks[Array]]) -> FeedSegments[Array]:
+        """One layer's segments, without a copy, and where its evicted keys are."""
+        store, index = self._place(layer)
+        own = masks[store.group]
+        if own.evicted_from is None or self._handover is None:
+            return store.feed(index, own)
+        evicted = EvictedRead(self._handover.store, layer, own.evicted_from)
+        return store.feed(index, own, evicted)
+
+    def keep_vectors(self, features: Features) -> None:
+        """Keeps the context vectors of the positions of the forward under way.
+
+        `features` [n, taps, hidden_size] are its rows' hidden states at the
+        encoder's layers. Called before `advance`.
         """
-        if not self.forkable_from <= length <= self._length:
-            raise ValueError(
-                f"cannot fork {length} positions: only {self.forkable_from} to {self._length}"
-            )
-        kept = length - self._truncatable_from
-        stores: list[AnyStore] = []
-        states: Slab[Any] | None = None
-        try:
-            for store in self._stores:
-                stores.append(store.fork(length, self._truncatable_from))  # noqa: PERF401
-            if self._states is not None:
-                states = self._pool.take(
-                    "states", self._states.nbytes, lambda: self._forked_states(kept)
-                )
-        except BaseException:
-            for store in stores:
-                store.release()
-            raise
-        return stores, states
+        if self._vectors is not None:
+            self._vectors.write(self._length, features)
 
-    def _is_fork_at(self, length: int, written: int) -> None:
-        """Starts a fork's count; its slots may hold positions up to `written`, which it masks."""
-        self._length = self._truncatable_from = length
-        self._written = written
+    def held(self, layer: int, position: int) -> Raw:
+        """A copy of the key and value [2, kv_heads, head_dim] in the slot of `position`."""
+        store, index = self._place(layer)
+        (place,) = writes(store.placement, position, 1)
+        segment = store.slabs[place.segment].payload
+        return segment.read_layer(index, place.slot, 1)[:, :, 0].copy()
 
-    def _place(self, layer: int) -> tuple[AnyStore, int]:
+    @property
+    def _vectors(self) -> VectorRing | None:
+        return self._handover.vectors if self._handover is not None else None
+
+    @property
+    def _restored(self) -> list[GroupStore[Array]]:
+        """The stores of the layers that see all of the history."""
+        return [store for store in self._stores if store.group.shape.sliding_window is None]
+
+    def _evicted_from(self, group: LayerGroup, end: int) -> int | None:
+        """The next query's position when any before `end` sees evicted keys of `group`."""
+        sees = self._handover is not None and group.shape.sliding_window is None
+        reach = end - 1 - self._spec.window
+        return self._length if sees and reach >= self._spec.sink else None
+
+    def _forked_states(self, length: int) -> Slab[States[AnyState]] | None:
+        """Copies of the states after the first `length` positions, all final."""
+        if self._states is None:
+            return None
+        held, kept = self._states, length - self._truncatable_from
+        forked: Slab[States[AnyState]] = self._pool.take(
+            "states", held.nbytes, lambda: held.payload.fork(kept)
+        )
+        for state in forked.payload.by_layer.values():
+            self._kernels.settle(state.arrays)
+        return forked
+
+    def _place(self, layer: int) -> tuple[GroupStore[Array], int]:
         if layer not in self._places:
             raise ValueError(
                 f"layer {layer} has no keys of its own; layers {sorted(self._places)} have"
             )
         return self._places[layer]
-
-    def _place_of_update(
-        self, layer: int, keys: tuple[int, ...], values: tuple[int, ...]
-    ) -> tuple[AnyStore, int]:
-        """The place of these keys and values; see `engine.contracts.cache.LayeredCache.update`."""
-        store, index = self._place(layer)
-        count = keys[1]
-        shape = (store.group.shape.kv_heads, count, store.group.shape.head_dim)
-        if keys != shape or values != shape:
-            raise ValueError(f"layer {layer} takes keys and values of {shape}")
-        if not 1 <= count <= store.placement.widest:
-            raise ValueError(f"1 to {store.placement.widest} tokens at once, not {count}")
-        self.check_room(count)
-        return store, index

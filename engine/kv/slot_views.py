@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,40 +55,3 @@ def _ring(placement: RingPlacement, queries: Queries, end: int) -> tuple[Seen | 
         seen &= held > query - placement.reach
     parts = (seen[:, first : first + keys] for first in range(0, used * keys, keys))
     return tuple(None if part.all() else part for part in parts)
-
-
-@dataclass(frozen=True, slots=True)
-class SeenRun:
-    """Consecutive slots `first` to `last` (exclusive) of a segment, and whose keys they hold."""
-
-    segment: int
-    first: int
-    last: int
-    positions: tuple[int, ...]
-
-
-def seen_runs(placement: Placement, start: int, end: int) -> list[SeenRun]:
-    """The slots that any query from `start` to `end` (exclusive) sees, in slot order."""
-    newest = {placement.slot(position): position for position in range(end)}
-    found: list[SeenRun] = []
-    offset = 0
-    for segment, seen in enumerate(seen_slots(placement, np.arange(start, end), end)):
-        keys = placement.segments[segment]
-        by_any = [True] * keys if seen is None else np.logical_or.reduce(seen).tolist()
-        valid = [slot for slot in range(keys) if by_any[slot] and offset + slot in newest]
-        for first, last in _runs(valid):
-            positions = tuple(newest[offset + slot] for slot in range(first, last))
-            found.append(SeenRun(segment, first, last, positions))
-        offset += keys
-    return found
-
-
-def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:
-    """Consecutive numbers as (first, last + 1)."""
-    runs: list[tuple[int, int]] = []
-    for slot in slots:
-        if runs and runs[-1][1] == slot:
-            runs[-1] = (runs[-1][0], slot + 1)
-        else:
-            runs.append((slot, slot + 1))
-    return runs

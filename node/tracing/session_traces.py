@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, SessionObserver
 from kakeya_fleet.node.tracing.caller import traceparent
 from kakeya_fleet.node.tracing.traced import TracedGeneration, TracedPrefill, TracedSession
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-    from kakeya_fleet.node.roles.verifier.finished import Finished
-    from kakeya_fleet.node.roles.verifier.observer import Outcome
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
-class SessionTraces:
+class SessionTraces(SessionObserver):
     """A `SessionObserver`; what it does on the event loop is to note numbers."""
 
     def __init__(
@@ -89,9 +88,6 @@ class SessionTraces:
     def left(self, session_id: str) -> None:
         """Hands the generation over as far as it came."""
         self._over(session_id, None)
-
-    def idle(self, session_id: str) -> None:
-        """Adds nothing to what was told before."""
 
     def ended(self, session_id: str, _outcome: Outcome) -> None:
         """Forgets the session."""

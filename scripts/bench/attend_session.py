@@ -23,10 +23,10 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 
 from kakeya_fleet.engine.backends import load_encoder
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.engine.backends.torch_backend.kv_cache import TorchKvCache
 from kakeya_fleet.engine.contracts.cache import KvCache
 from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.sampling.choice import GREEDY, choose_token
 from scripts.bench.intervals import summary
 from scripts.bench.kv_strategies import EXACT, FULL, Caches, Restored, Strategy
@@ -206,12 +206,11 @@ def _errors(full: Mapping[int, Keys], other: Mapping[int, Keys], sink: int) -> d
 
 def _all_keys_values(cache: KvCache, length: int) -> tuple[dict[int, Keys], dict[int, Keys]]:
     """Every layer's keys and values of a contiguous cache."""
-    if not isinstance(cache, TorchKvCache):
-        raise TypeError("keys and values are read of torch's caches only")
+    if not isinstance(cache, SlabCache) or cache.kernels.dtype != "float32":
+        raise TypeError("keys and values are read of caches in float32 only")
     keys, values = {}, {}
     for group in cache.groups:
         for layer in group.layers:
             pairs = [cache.held(layer, position) for position in range(length)]
-            keys[layer] = np.stack([key.float().numpy() for key, _ in pairs], axis=1)
-            values[layer] = np.stack([value.float().numpy() for _, value in pairs], axis=1)
+            keys[layer], values[layer] = np.stack(pairs, axis=2)
     return keys, values

@@ -12,7 +12,6 @@ import torch
 
 from kakeya_fleet.engine.backends import load_encoder
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection, load_projection
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
@@ -20,6 +19,7 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.restoration.learned_map import LearnedMap, find_map
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
@@ -47,7 +47,7 @@ class Restoring:
         with `threads`. Raises `ModelNotFound`, `TrainedForAnother`.
         """
         self._digest = verifier.info.weights_digest
-        self._pool = torch_pool()
+        self._pool = kv_pool()
         self._loop = asyncio.new_event_loop()
         drafters = {}
         if learned and Path(learned).is_dir():

@@ -8,6 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 
 import grpc
 import numpy as np
@@ -17,7 +18,6 @@ from hypothesis import strategies as st
 
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
     NOTHING_SEEN,
@@ -28,6 +28,9 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 )
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
@@ -51,7 +54,7 @@ class TorchStores:
     arithmetic = "test"
 
     def __init__(self) -> None:
-        self._pool: TorchPool = torch_pool(BUDGET_BYTES)
+        self._pool: SlabPool[Any] = kv_pool(BUDGET_BYTES)
 
     @property
     def budget_bytes(self) -> int:
@@ -81,7 +84,7 @@ class SharedStores:
     """Stores that share a session, a chunk each."""
 
     def __init__(self) -> None:
-        self._pool: TorchPool = torch_pool(BUDGET_BYTES)
+        self._pool: SlabPool[Any] = kv_pool(BUDGET_BYTES)
 
     def make(self, shape: EvictedShape) -> EvictedStore:
         def part(first: int = 0) -> RangePart:
@@ -131,11 +134,10 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
         return SharedStores().make
     if request.param == "mlx":
         pytest.importorskip("mlx.core", reason="MLX is not installed")
-        module = importlib.import_module("kakeya_fleet.engine.backends.mlx_backend.evicted_store")
-        groups = importlib.import_module("kakeya_fleet.engine.backends.mlx_backend.group_store")
-        mlx_pool = groups.mlx_pool(BUDGET_BYTES)
-        return lambda shape: module.MlxEvictedStore(shape, ARCHIVE, mlx_pool)
-    pool = torch_pool(BUDGET_BYTES)
+        module = importlib.import_module("kakeya_fleet.engine.backends.mlx_backend.kernels")
+        mlx_pool = kv_pool(BUDGET_BYTES)
+        return lambda shape: SegmentStore(shape, ARCHIVE, module.MlxKernels(shape.dtype), mlx_pool)
+    pool = kv_pool(BUDGET_BYTES)
     return lambda shape: TorchEvictedStore(shape, ARCHIVE, pool)
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from kakeya_fleet.engine import backends
 from kakeya_fleet.engine.backends import BACKENDS, installed_backends, load_verifier, suited_backend
+from kakeya_fleet.engine.backends.backend import LoadVerifier
+from kakeya_fleet.engine.backends.mlx_backend.backend import MlxBackend
 from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.loading import load_proposer
@@ -25,6 +27,12 @@ def run(program: str, *arguments: str) -> str:
     ).stdout.strip()
 
 
+def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As if a library of the back end `name` were not installed."""
+    absent = type(BACKENDS[name])(libraries=("no_such_library",))
+    monkeypatch.setitem(BACKENDS, name, absent)
+
+
 def test_the_choice_imports_no_back_end() -> None:
     program = """
 import sys
@@ -35,17 +43,16 @@ print(sorted({"mlx", "mlx_lm", "torch", "transformers", "safetensors"} & sys.mod
     assert run(program) == "[]"
 
 
-@pytest.mark.parametrize(
-    "module", ["kakeya_fleet.engine.backends.torch_backend", backends.ARCHIVE_STORES]
-)
-def test_what_needs_no_model_imports_no_transformers(module: str) -> None:
+@pytest.mark.parametrize("capability", ["kernels", "archive_stores", "fetched_attention"])
+def test_what_needs_no_model_imports_no_transformers(capability: str) -> None:
     """An archive's node starts in the time that torch takes."""
     program = """
-import importlib, sys
-importlib.import_module(sys.argv[1])
+import sys
+from kakeya_fleet.engine.backends import BACKENDS
+getattr(BACKENDS["torch"], sys.argv[1])()
 print("torch" in sys.modules, "transformers" in sys.modules)
 """
-    assert run(program, module) == "True False"
+    assert run(program, capability) == "True False"
 
 
 def test_a_drafter_imports_no_modelling_code_of_the_library() -> None:
@@ -80,8 +87,8 @@ def test_the_back_end_suits_the_machine(
 
 
 def test_no_back_end_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = dict.fromkeys(BACKENDS, ("no_such_library",))
-    monkeypatch.setattr(backends, "LIBRARIES", missing)
+    for name in BACKENDS:
+        without(monkeypatch, name)
     assert installed_backends() == ()
     with pytest.raises(ModelUnusable, match=r"pip install 'kakeya-fleet\[torch\]'"):
         suited_backend()
@@ -90,8 +97,11 @@ def test_no_back_end_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 def test_a_back_end_that_cannot_be_imported_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(BACKENDS, "mlx", "kakeya_fleet.engine.backends.no_such_backend")
-    monkeypatch.setitem(backends.LIBRARIES, "mlx", ())
+    class Broken(MlxBackend):
+        def verifiers(self) -> LoadVerifier:
+            raise ImportError("a shared object")
+
+    monkeypatch.setitem(BACKENDS, "mlx", Broken(libraries=()))
     with pytest.raises(ModelUnusable, match=r"pip install 'kakeya-fleet\[mlx\]'") as caught:
         load_verifier(ModelFolder(tmp_path, "any"), backend="mlx")
     assert caught.value.metadata["backend"] == "mlx"
@@ -100,7 +110,7 @@ def test_a_back_end_that_cannot_be_imported_says_what_to_install(
 def test_a_back_end_without_one_of_its_libraries_says_which(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(backends.LIBRARIES, "mlx", ("no_such_library",))
+    without(monkeypatch, "mlx")
     with pytest.raises(ModelUnusable, match=r"needs no_such_library: pip install"):
         load_verifier(ModelFolder(tmp_path, "any"), backend="mlx")
 

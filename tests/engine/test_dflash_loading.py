@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from kakeya_fleet.engine.backends import DFLASH
+from kakeya_fleet.engine.backends import BACKENDS
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.errors import (
     ArchitectureUnsupported,
@@ -77,11 +77,11 @@ def load(request):
     """Loads the drafter for a target on one of the back ends: `load(folder, target)`."""
     if request.param == "mlx":
         pytest.importorskip("mlx.core", reason="MLX is not installed")
-    module = importlib.import_module(DFLASH[request.param])
+    load_dflash = BACKENDS[request.param].drafters()
 
     def run(folder, target, **options):
         folders = ModelFolder(folder, "drafter"), ModelFolder(target, "target")
-        return module.load_dflash(*folders, **options)
+        return load_dflash(*folders, **options)
 
     return run
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
 from tests.support import evicted_stores
 
 CHUNK = 1024
@@ -34,7 +36,7 @@ def shared(
     end: int,
     *,
     chunk: int = CHUNK,
-    pool: TorchPool | None = None,
+    pool: SlabPool[Any] | None = None,
 ) -> list[TorchEvictedStore]:
     """Stores of the ranges between `borders`, with the same numbers whatever the borders."""
     evicted = naive.random_evicted(shape, end - shape.sink, seed=1)
@@ -42,7 +44,7 @@ def shared(
     ends = (*borders, end)
     for origin, last in zip((0, *borders), ends, strict=True):
         store = TorchEvictedStore(
-            shape, naive.ARCHIVE, pool or torch_pool(), origin=origin, chunk_keys=chunk
+            shape, naive.ARCHIVE, pool or kv_pool(), origin=origin, chunk_keys=chunk
         )
         for first in range(max(origin, shape.sink), last, 500):
             until = min(first + 500, last)
@@ -110,7 +112,7 @@ def test_ranges_begin_and_end_between_chunks(shape: EvictedShape) -> None:
     for origin in (1, CHUNK - 256, CHUNK + 1, -CHUNK, 1 << 20):
         with pytest.raises(RestorerRefused):
             TorchEvictedStore(
-                shape, evicted_stores.ARCHIVE, torch_pool(), origin=origin, chunk_keys=CHUNK
+                shape, evicted_stores.ARCHIVE, kv_pool(), origin=origin, chunk_keys=CHUNK
             )
     (store,) = shared(evicted_stores, shape, (), CHUNK - 1)
     with pytest.raises(ValueError, match="between two chunks"):
@@ -146,7 +148,7 @@ def test_a_carry_of_other_queries_is_refused(shape: EvictedShape) -> None:
 
 def test_reserved_memory_is_there_when_it_is_needed(shape: EvictedShape) -> None:
     chunk_bytes = CHUNK * shape.bytes_per_position
-    pool = torch_pool(2 * chunk_bytes)
+    pool = kv_pool(2 * chunk_bytes)
     (store,) = shared(evicted_stores, shape, (), CHUNK - 10, pool=pool)
     store.reserve(2 * CHUNK)
     assert pool.used_bytes == store.stored_bytes == 2 * chunk_bytes
@@ -165,7 +167,7 @@ def test_reserved_memory_is_there_when_it_is_needed(shape: EvictedShape) -> None
 
 
 def test_what_was_reserved_in_vain_comes_back_with_the_end(shape: EvictedShape) -> None:
-    pool = torch_pool()
+    pool = kv_pool()
     (store,) = shared(evicted_stores, shape, (), CHUNK, pool=pool)
     store.reserve(3 * CHUNK)
     store.complete()
@@ -174,7 +176,7 @@ def test_what_was_reserved_in_vain_comes_back_with_the_end(shape: EvictedShape) 
 
 @pytest.mark.parametrize("length", [END, 2 * CHUNK, 2 * CHUNK - 5, CHUNK + 1])
 def test_forks_of_ranges_are_ranges(shape: EvictedShape, length: int) -> None:
-    pool = torch_pool()
+    pool = kv_pool()
     borders = (CHUNK, 2 * CHUNK)
     stores = shared(evicted_stores, shape, borders, END, pool=pool)
     forks = [store.fork(length) for store in stores]
@@ -201,7 +203,7 @@ def test_one_question_does_not_fill_the_memory(
     queries = evicted_stores.random_queries(shape, 0, END, 2, seed=0)
     # What waits for a carry: one answer a chunk.
     monkeypatch.setattr(
-        "kakeya_fleet.engine.backends.torch_backend.evicted_store.MOST_CARRIED_BYTES",
+        "kakeya_fleet.engine.restoration.segment_store.MOST_CARRIED_BYTES",
         3 * queries.queries.nbytes - 1,
     )
     first.begin(queries)

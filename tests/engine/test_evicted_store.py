@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, EvictedQueries
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from tests.support import evicted_stores
 
 LAYERS = (0, 2, 3)
@@ -28,7 +28,7 @@ def shape(request: pytest.FixtureRequest) -> EvictedShape:
 
 
 def new(evicted_stores: ModuleType, shape: EvictedShape, budget: int | None = None):
-    return TorchEvictedStore(shape, evicted_stores.ARCHIVE, torch_pool(budget))
+    return TorchEvictedStore(shape, evicted_stores.ARCHIVE, kv_pool(budget))
 
 
 def filled(evicted_stores: ModuleType, shape: EvictedShape, end: int, cut: int = 1 << 20):
@@ -176,7 +176,7 @@ def test_a_full_store_keeps_what_it_has(shape: EvictedShape) -> None:
 
 
 def test_released_memory_is_lost_by_name(shape: EvictedShape) -> None:
-    pool = torch_pool()
+    pool = kv_pool()
     store = TorchEvictedStore(shape, evicted_stores.ARCHIVE, pool)
     store.deposit(shape.sink, evicted_stores.random_evicted(shape, 300, seed=1))
     assert pool.used_bytes == store.stored_bytes == 512 * shape.bytes_per_position
@@ -209,7 +209,7 @@ STEPS = st.lists(
 def test_forks_share_memory_and_nothing_else(steps) -> None:
     """Each store of a family is at any time as one that was filled alone."""
     shape = evicted_stores.small_shape()
-    pool = torch_pool()
+    pool = kv_pool()
     stores = [TorchEvictedStore(shape, evicted_stores.ARCHIVE, pool)]
     texts: list[list[tuple[int, int, int]]] = [[]]
     for step, (action, number, count) in enumerate(steps):

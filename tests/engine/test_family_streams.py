@@ -14,6 +14,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.verifiers.exactness import settle
 from scripts.support.recomputing import RecomputingVerifier
 
@@ -92,10 +93,10 @@ def stream(
     session = Session(verifier, verifier.allocate(spec))
     try:
         session.append(PROMPT)
-        while session.prefill_step():
+        while PrefillTurn(session)():
             pass
         while (done := len(session.history) - len(PROMPT)) < count:
-            session.verify(draft(done, count - done - 1), sampling, limit=count - done)
+            VerifyTurn(session, Block(draft(done, count - done - 1), sampling, count - done))()
         return list(session.history[len(PROMPT) :])
     finally:
         session.end("closed")

@@ -13,7 +13,8 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.speculation.generation import GenerationParameters, prefill
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.speculation.generation import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import StopReason
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
@@ -140,7 +141,7 @@ async def test_prefill_runs_one_forward_a_step():
         steps.append(session.pending)
         return step()
 
-    await prefill(session, run=run)
+    await SessionDriver(run, lambda: 0.0).prefill(session)
     assert steps == [49, 32, 15]
     assert session.pending == 0
 

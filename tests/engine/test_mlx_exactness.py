@@ -21,16 +21,17 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import OutOfKvMemory
+from kakeya_fleet.engine.kv.chunks import Run
+from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import Exactness, settle
 
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 attention = pytest.importorskip("kakeya_fleet.engine.backends.mlx_backend.attention")
-masks = pytest.importorskip("kakeya_fleet.engine.backends.mlx_backend.masks")
 
-CHUNK_KEYS: int = masks.CHUNK_KEYS
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=600)
@@ -315,8 +316,9 @@ def test_chunks_of_segments_are_merged_into_one_softmax() -> None:
         split = np.split(numbers, borders, axis=axis)
         return tuple(mx.array(part.astype(np.float32)) for part in split)
 
-    segments = attention.FeedSegments(
-        attention.FeedMasks((range(2), range(2, 4)), parts(np.tile(bias, (2, 1)), 1)),
+    chunks = ((Run(0, 1, 256), Run(1, 2, 512)), (Run(2, 3, 256), Run(3, 4, 1024)))
+    segments = FeedSegments(
+        Masks(0, 3, 3, chunks, parts(np.tile(bias, (2, 1)), 1)),
         parts(keys, 1),
         parts(values, 1),
     )

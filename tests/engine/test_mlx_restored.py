@@ -15,16 +15,17 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 pytest.importorskip("torch", reason="torch is not installed, which makes the checkpoints")
 
 from kakeya_fleet.engine.backends import load_verifier
-from kakeya_fleet.engine.backends.mlx_backend.evicted_store import MlxEvictedStore
-from kakeya_fleet.engine.backends.mlx_backend.kv_cache import MlxKvCache
+from kakeya_fleet.engine.backends.mlx_backend.kernels import MlxKernels
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused, TrainedForAnother
+from kakeya_fleet.engine.kv.group_store import GroupStore, kv_pool
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 from tests.support import restored_caches as caches
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
@@ -112,7 +113,7 @@ class Course:
         chosen = rng.sample(self.caches, rng.randint(1, len(self.caches)))
         starts = [cache.length for cache in chosen]
         with pytest.MonkeyPatch.context() as patched, pytest.raises(MemoryError):
-            patched.setattr(MlxKvCache, "read", failing(MlxKvCache.read, 0))
+            patched.setattr(SlabCache, "read", failing(SlabCache.read, 0))
             self.verifier.forward_batch(
                 [Feed(cache, [1] * (16 // len(chosen)), want_logits=True) for cache in chosen]
             )
@@ -163,7 +164,7 @@ def test_a_store_on_torch_serves_a_verifier_on_mlx(verifier: Verifier) -> None:
     spec, tokens = caches.restored(3, 16, ARCHIVE), caches.HISTORY[:LENGTH]
     found = []
     for sizes in ([1], [16, 6]):
-        store = TorchEvictedStore(verifier.evicted_shape(spec), ARCHIVE, torch_pool())
+        store = TorchEvictedStore(verifier.evicted_shape(spec), ARCHIVE, kv_pool())
         found.append(caches.run(verifier, verifier.allocate(spec, store), tokens, sizes))
     assert found[0].tobytes() == found[1].tobytes()
     full = caches.run(verifier, verifier.allocate(FULL), tokens, [16])
@@ -173,7 +174,9 @@ def test_a_store_on_torch_serves_a_verifier_on_mlx(verifier: Verifier) -> None:
 class VectorStore:
     """Keeps the vectors it was given, and restores nothing: queries see nothing in it."""
 
-    def __init__(self, store: MlxEvictedStore, spec: RestorerSpec, encoder: ContextEncoder) -> None:
+    def __init__(
+        self, store: SegmentStore[Any], spec: RestorerSpec, encoder: ContextEncoder
+    ) -> None:
         self.spec, self.encoder = spec, encoder
         self.length = 0
         self.vectors: dict[int, np.ndarray] = {}
@@ -212,7 +215,9 @@ def test_the_context_vectors_of_what_leaves_are_deposited_once_each(verifier: Ve
     restorer = RestorerSpec(RestorerKind.PROJECTION, "random", "0" * 64, 24)
     spec = caches.restored(3, 16, restorer)
     shape = verifier.evicted_shape(caches.restored(3, 16))
-    store = VectorStore(MlxEvictedStore(shape, ARCHIVE, verifier.pool), restorer, encoder)
+    store = VectorStore(
+        SegmentStore(shape, ARCHIVE, MlxKernels(shape.dtype), verifier.pool), restorer, encoder
+    )
     cache = verifier.allocate(spec, store)
     assert cache.memory_bytes == verifier.bytes_needed(spec)
     features: list[np.ndarray] = []
@@ -258,15 +263,15 @@ def test_numbers_that_are_not_finite_are_refused_and_survived(
     straight = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [8])
     cache = verifier.allocate(caches.restored())
     caches.run(verifier, cache, tokens[:40], [8])
-    leaving = MlxKvCache._leaving
+    leaving = GroupStore.positions
 
-    def spoilt(self: MlxKvCache, first: int, end: int) -> Any:
+    def spoilt(self: GroupStore[Any], first: int, end: int) -> Any:
         found = leaving(self, first, end)
-        found.groups[0][0, 1, 0, 0, 0] = np.nan
+        found[0, 1, 0, 0, 0] = np.nan
         return found
 
     with monkeypatch.context() as patched, pytest.raises(RestorerRefused):
-        patched.setattr(MlxKvCache, "_leaving", spoilt)
+        patched.setattr(GroupStore, "positions", spoilt)
         caches.run(verifier, cache, tokens[40:80], [16])
     kept = cache.length
     assert caches.run(verifier, cache, tokens[kept:], [8]).tobytes() == straight[kept:].tobytes()

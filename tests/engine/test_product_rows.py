@@ -11,10 +11,10 @@ from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend import product_rows
 from kakeya_fleet.engine.backends.torch_backend.product_rows import MOST_QUERIES, query_counts
-from kakeya_fleet.engine.backends.torch_backend.segment_products import Partial
 from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads, one_thread
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
 from kakeya_fleet.engine.errors import RestorerRefused
+from kakeya_fleet.engine.kv.feed import Partial
 
 LAYER = AttentionLayer(kv_heads=1, groups=5, head_dim=24)
 Rounding = Callable[[Tensor], float]

@@ -17,13 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
-from kakeya_fleet.engine.backends.torch_backend.kv_cache import TorchKvCache
 from kakeya_fleet.engine.contracts.cache import KvCache
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import RestorerLost, RestorerRefused
+from kakeya_fleet.engine.kv.group_store import GroupStore, kv_pool
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from tests.support import restored_caches as caches
 
@@ -69,7 +69,7 @@ class Courses(RuleBasedStateMachine):
     def new(self, evicted: Any = None) -> KvCache:
         if evicted is None:
             shape = self.verifier.evicted_shape(self.spec)
-            evicted = TorchEvictedStore(shape, ARCHIVE, torch_pool())
+            evicted = TorchEvictedStore(shape, ARCHIVE, kv_pool())
         return self.verifier.allocate(self.spec, evicted)
 
     def fed(self, cache: KvCache, right: int, wrong: int) -> tuple[Feed, int]:
@@ -158,7 +158,7 @@ class Courses(RuleBasedStateMachine):
             return
         start = cache.length
         with pytest.MonkeyPatch.context() as patched, pytest.raises(MemoryError):
-            patched.setattr(TorchKvCache, "read", failing(TorchKvCache.read, after))
+            patched.setattr(SlabCache, "read", failing(SlabCache.read, after))
             self.verifier.forward(cache, [1] * cache.widest, want_logits=True)
             self.verifier.forward(cache, [1] * cache.widest, want_logits=True)
             self.verifier.forward(cache, [1] * cache.widest, want_logits=True)
@@ -216,7 +216,7 @@ def test_a_failed_forward_leaves_nothing_behind(
     cache.truncate(kept)
     for after in (0, 1):
         with monkeypatch.context() as patched, pytest.raises(MemoryError):
-            patched.setattr(TorchKvCache, "read", failing(TorchKvCache.read, after))
+            patched.setattr(SlabCache, "read", failing(SlabCache.read, after))
             verifier.forward_batch(
                 [Feed(cache, [7] * 16, want_logits=True), Feed(other, [8, 9], want_logits=True)]
             )
@@ -257,8 +257,8 @@ def test_what_a_failed_forward_asked_for_is_dropped(
     """One session's store answers while that of the other is lost."""
     spec = caches.restored(3, 16, ARCHIVE)
     shape = verifier.evicted_shape(spec)
-    fragile = caches.FragileStore(TorchEvictedStore(shape, ARCHIVE, torch_pool()), 1 << 30)
-    cache = verifier.allocate(spec, TorchEvictedStore(shape, ARCHIVE, torch_pool()))
+    fragile = caches.FragileStore(TorchEvictedStore(shape, ARCHIVE, kv_pool()), 1 << 30)
+    cache = verifier.allocate(spec, TorchEvictedStore(shape, ARCHIVE, kv_pool()))
     other = verifier.allocate(spec, fragile)
     for one in (cache, other):
         caches.run(verifier, one, caches.HISTORY[:50], [16])
@@ -299,7 +299,7 @@ def test_a_store_that_is_late_or_forgets_shows(
     verifier: Verifier, expected: dict[tuple[int, int], np.ndarray], kind: type[TorchEvictedStore]
 ) -> None:
     spec = caches.restored(3, 16, ARCHIVE)
-    store = kind(verifier.evicted_shape(spec), ARCHIVE, torch_pool())
+    store = kind(verifier.evicted_shape(spec), ARCHIVE, kv_pool())
     cache = verifier.allocate(spec, store)
     got = caches.run(verifier, cache, caches.HISTORY[:LENGTH], [16])
     rows = expected[3, 16]
@@ -313,14 +313,14 @@ def test_numbers_that_are_not_finite_are_refused_and_survived(
     cache = verifier.allocate(caches.restored(3, 16))
     caches.run(verifier, cache, caches.HISTORY[:40], [16])
 
-    def spoilt(self: TorchKvCache, first: int, end: int) -> Any:
+    def spoilt(self: GroupStore[Any], first: int, end: int) -> Any:
         found = leaving(self, first, end)
-        found.groups[0][0, 1, 0, 0, 0] = np.nan
+        found[0, 1, 0, 0, 0] = np.nan
         return found
 
-    leaving = TorchKvCache._leaving
+    leaving = GroupStore.positions
     with monkeypatch.context() as patched, pytest.raises(RestorerRefused):
-        patched.setattr(TorchKvCache, "_leaving", spoilt)
+        patched.setattr(GroupStore, "positions", spoilt)
         verifier.forward(cache, caches.HISTORY[40:56], want_logits=True)
     straight = verifier.allocate(caches.restored(3, 16))
     caches.run(verifier, straight, caches.HISTORY[:40], [16])

@@ -16,6 +16,7 @@ from kakeya_fleet.engine.errors import BadParameters, KvStrategyUnsupported
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from scripts.support.recomputing import RecomputingVerifier
 from tests.support import restored_caches as caches
 
@@ -198,13 +199,13 @@ def stream(verifier: Verifier, spec: CacheSpec, prompt: list[int], draft: list[i
     """40 greedy tokens behind `prompt`; `draft` is guessed in growing and shrinking blocks."""
     session = Session.allocate(verifier, spec)
     session.append(prompt)
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     turn = 0
     while (done := len(session.history) - len(prompt)) < 40:
         turn += 1
         guess = draft[done : done + turn % 16]
-        session.verify(guess, GREEDY, limit=40 - done)
+        VerifyTurn(session, Block(guess, GREEDY, 40 - done))()
     tokens = list(session.history[len(prompt) :])
     session.end("closed")
     return tokens

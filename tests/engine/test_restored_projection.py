@@ -14,7 +14,6 @@ from torch import Tensor
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
 from kakeya_fleet.engine.backends.torch_backend.projection import (
     Projection,
@@ -29,6 +28,7 @@ from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, Encode
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
 from kakeya_fleet.engine.errors import BadParameters, RestorerRefused, TrainedForAnother
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from tests.support import evicted_stores
 from tests.support import restored_caches as caches
@@ -103,7 +103,7 @@ def allocate(
 ) -> Callable[[], object]:
     def make():
         shape = verifier.evicted_shape(spec)
-        store = projecting_store(shape, RESTORER, torch_pool(), projection, encoder)
+        store = projecting_store(shape, RESTORER, kv_pool(), projection, encoder)
         return verifier.allocate(spec, store)
 
     return make
@@ -180,7 +180,7 @@ def test_a_positions_keys_do_not_depend_on_the_cut_of_deposits(
 ) -> None:
     shape = verifier.evicted_shape(spec)
     vectors = np.random.default_rng(0).standard_normal((60, WIDTH), np.float32)
-    whole, parted = (projecting_store(shape, RESTORER, torch_pool(), projection) for _ in range(2))
+    whole, parted = (projecting_store(shape, RESTORER, kv_pool(), projection) for _ in range(2))
     whole.deposit(3, vectors)
     for first in range(0, 60, cut):
         parted.deposit(3 + first, vectors[first : first + cut])
@@ -208,7 +208,7 @@ def test_threads_that_round_the_map_otherwise_are_refused_with_the_mend(
         return [(keys * factor, values) for keys, values in honest(vectors, positions)]
 
     monkeypatch.setattr(projection, "keys_values", of_threads)
-    store = projecting_store(shape, RESTORER, torch_pool(), projection)
+    store = projecting_store(shape, RESTORER, kv_pool(), projection)
     vectors = np.random.default_rng(0).standard_normal((3, WIDTH), np.float32)
 
     def deposit(threads: int) -> int:
@@ -228,7 +228,7 @@ def test_what_cannot_be_mapped_is_refused(
     verifier: Verifier, spec: CacheSpec, projection: Projection
 ) -> None:
     shape = verifier.evicted_shape(spec)
-    store = projecting_store(shape, RESTORER, torch_pool(), projection)
+    store = projecting_store(shape, RESTORER, kv_pool(), projection)
     vectors = np.ones((5, WIDTH), np.float32)
     broken = vectors.copy()
     broken[3, 2] = np.nan
@@ -249,13 +249,13 @@ def test_a_map_of_another_pair_is_named(
     shape = verifier.evicted_shape(spec)
     weights = EncoderWeights(encoder.weights.fc * 2, encoder.weights.norm, 1e-6, TAPS)
     with pytest.raises(TrainedForAnother):
-        projecting_store(shape, RESTORER, torch_pool(), projection, ContextEncoder(weights))
+        projecting_store(shape, RESTORER, kv_pool(), projection, ContextEncoder(weights))
     small = EvictedShape(
         shape.groups, shape.dtype, shape.sink, shape.window, shape.context_length, WIDTH - 1
     )
     with pytest.raises(TrainedForAnother):
-        projecting_store(small, RESTORER, torch_pool(), projection, encoder)
-    without_encoder = TorchEvictedStore(shape, RESTORER, torch_pool())
+        projecting_store(small, RESTORER, kv_pool(), projection, encoder)
+    without_encoder = TorchEvictedStore(shape, RESTORER, kv_pool())
     with pytest.raises(BadParameters, match="encoder"):
         verifier.allocate(spec, without_encoder)
     for fc, taps in (
@@ -263,7 +263,7 @@ def test_a_map_of_another_pair_is_named(
         (encoder.weights.fc[:, :HIDDEN].copy(), TAPS),
     ):
         of_another = ContextEncoder(EncoderWeights(fc, encoder.weights.norm, 1e-6, taps))
-        store = TorchEvictedStore(shape, RESTORER, torch_pool(), encoder=of_another)
+        store = TorchEvictedStore(shape, RESTORER, kv_pool(), encoder=of_another)
         with pytest.raises(TrainedForAnother):
             verifier.allocate(spec, store)
     for restorer in (

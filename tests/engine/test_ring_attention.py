@@ -7,16 +7,19 @@ import pytest
 import torch
 
 from kakeya_fleet.engine.backends.torch_backend.attention import segment_attention
-from kakeya_fleet.engine.backends.torch_backend.masks import Run, biases, stacked
+from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.backends.torch_backend.ring_products import ring_attention
-from kakeya_fleet.engine.backends.torch_backend.segment_products import FeedSegments, Masks
 from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN
 from kakeya_fleet.engine.contracts.positions import contiguous_placement, ring_placement
+from kakeya_fleet.engine.kv.chunks import Run
+from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
+from kakeya_fleet.engine.kv.slot_views import seen_slots
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 16
 GROUPS = HEADS // KV_HEADS
 PLACEMENT = ring_placement(3, 40, 1024)
 SLOTS = PLACEMENT.slots
+KERNELS = TorchKernels("float32")
 
 
 def feed(start: int, count: int, dtype: torch.dtype = torch.float32):
@@ -24,8 +27,9 @@ def feed(start: int, count: int, dtype: torch.dtype = torch.float32):
     generator = torch.Generator().manual_seed(0)
     keys = torch.randn(KV_HEADS, HEAD_DIM, SLOTS, generator=generator).to(dtype)
     values = torch.randn(KV_HEADS, SLOTS, HEAD_DIM, generator=generator).to(dtype)
-    seen = biases(PLACEMENT, np.arange(start, start + count), start + count)
-    mask = stacked(PLACEMENT, seen, GROUPS, count)
+    slots = seen_slots(PLACEMENT, np.arange(start, start + count), start + count)
+    seen = KERNELS.biases(slots, GROUPS)
+    mask = KERNELS.stacked(PLACEMENT, seen, GROUPS, count)
     assert mask is not None
     masks = Masks(0, count, count, ((Run(0, 1, SLOTS),),), seen, stacked=mask)
     return FeedSegments(masks, [keys], [values]), seen
@@ -59,14 +63,14 @@ def test_a_query_gets_the_same_bits_in_any_block() -> None:
 
 
 def test_a_ring_that_is_seen_whole_has_a_mask_too() -> None:
-    mask = stacked(PLACEMENT, (None,), GROUPS, 4)
+    mask = KERNELS.stacked(PLACEMENT, (None,), GROUPS, 4)
     assert mask is not None
     assert torch.equal(mask, torch.zeros(GROUPS * 4, SLOTS))
 
 
 def test_other_placements_have_none() -> None:
-    assert stacked(contiguous_placement(100), (None,), GROUPS, 4) is None
-    assert stacked(ring_placement(4, 400, 1024), (None, None), GROUPS, 4) is None
+    assert KERNELS.stacked(contiguous_placement(100), (None,), GROUPS, 4) is None
+    assert KERNELS.stacked(ring_placement(4, 400, 1024), (None, None), GROUPS, 4) is None
 
 
 def partial(rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor):

@@ -12,10 +12,10 @@ from torch import nn
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.backends.torch_backend.attention import segment_attention
-from kakeya_fleet.engine.backends.torch_backend.masks import Run, chunks, cut
-from kakeya_fleet.engine.backends.torch_backend.segment_products import FeedSegments, Masks
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.kv.chunks import Run, chunks, cut
+from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 
 HISTORY = [(17 * index + index * index // 3) % 96 for index in range(20)]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.node.roles.archive import archives as archives_module
 from kakeya_fleet.node.roles.archive.next_range import NextRange, RangePart
 from kakeya_fleet.node.roles.archive.remote_store import RemoteEvictedStore
@@ -140,7 +140,7 @@ def test_one_lost_part_loses_all_of_them(
 
 
 def test_full_memory_here_is_a_lost_store(nodes: Any, shape: EvictedShape) -> None:
-    own = torch_pool(CHUNK * shape.bytes_per_position // 2)
+    own = kv_pool(CHUNK * shape.bytes_per_position // 2)
     here = TorchEvictedStore(shape, ARCHIVE, own, chunk_keys=CHUNK)
     sharing = Sharing(shape, ARCHIVE, None, nodes.open_next, 1.0, CHUNK)
     store = SharedEvictedStore(sharing, (RangePart(here, None),))

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedKeysValues, EvictedStore
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.node.roles.archive import archives as archives_module
 from kakeya_fleet.node.roles.archive import remote_store
 from kakeya_fleet.node.roles.archive.next_range import RangePart
@@ -195,7 +195,7 @@ def test_sessions_over_the_same_archives_do_not_meet(nodes: Any, shape: EvictedS
     for thread in threads:
         thread.join()
     for seed in (1, 2):
-        alone = TorchEvictedStore(shape, ARCHIVE, torch_pool(), chunk_keys=CHUNK)
+        alone = TorchEvictedStore(shape, ARCHIVE, kv_pool(), chunk_keys=CHUNK)
         assert results[seed] == run(seed, alone, lambda: None)
     assert results[1] != results[2]
 
@@ -203,7 +203,7 @@ def test_sessions_over_the_same_archives_do_not_meet(nodes: Any, shape: EvictedS
 def test_memory_here_is_left_for_an_archive_at_the_next_chunk(
     nodes: Any, shape: EvictedShape
 ) -> None:
-    own = torch_pool(8 * CHUNK * shape.bytes_per_position)
+    own = kv_pool(8 * CHUNK * shape.bytes_per_position)
     here = TorchEvictedStore(shape, ARCHIVE, own, chunk_keys=CHUNK)
     nodes.start("nobody", 0.5)
     sharing = Sharing(shape, ARCHIVE, None, nodes.open_next, 1.0, CHUNK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -98,15 +97,15 @@ async def test_concurrent_retries_open_one_session(client):
 
 
 async def test_a_session_that_waits_to_be_forked_is_not_evicted(client, verifier):
-    desk = verifier.roles._services.desk
+    sessions, lifecycle = verifier.roles.sessions, verifier.roles._services.lifecycle
     served = verifier.roles._verifiers["random"]
     session = await client.open()
     await client.append(session, PROMPT)
     busy = threading.Event()
     working = asyncio.create_task(served.worker.run(busy.wait))
-    forking = asyncio.create_task(desk.fork(desk.get(session)[0], None))
+    forking = asyncio.create_task(lifecycle.fork(sessions.opened(session), None))
     await asyncio.sleep(0)
-    served.store.sweep(time.monotonic() + 2 * served.store.ttl_seconds)
+    sessions.sweep(float("inf"))
     busy.set()
     fork = await forking
     await working

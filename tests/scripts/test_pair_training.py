@@ -14,11 +14,11 @@ import scripts.train.python_corpus as python_corpus
 import scripts.train.rows as train_rows
 from kakeya_fleet.engine.backends import load_encoder, load_verifier
 from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
 from kakeya_fleet.engine.backends.torch_backend.projection import load_projection
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.digests import weights_digest
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.restoration.learned_map import read_map
@@ -210,7 +210,7 @@ def restored_logits(target: Path, folder: Path, tokens: list[int]) -> np.ndarray
     store = projecting_store(
         verifier.evicted_shape(spec),
         learned.spec,
-        torch_pool(),
+        kv_pool(),
         load_projection(learned.path),
         load_encoder(folder),
     )

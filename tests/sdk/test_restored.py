@@ -11,9 +11,8 @@ from kakeya import (
     RestorerKind,
     RestorerLost,
     TrainedForAnother,
-    fleet_wire,
-    wire,
 )
+from kakeya.generated import wire
 from kakeya.v1 import capability_pb2, placement_pb2, runtime_pb2
 
 
@@ -51,7 +50,10 @@ async def test_a_session_asks_for_what_restores(node):
 def test_where_evicted_positions_are_is_told():
     message = runtime_pb2.SessionInfo(
         restorer=runtime_pb2.RestorerInfo(
-            restorer=placement_pb2.Restorer(kind=placement_pb2.RESTORER_KIND_ARCHIVE, node_id="bb"),
+            restorer=placement_pb2.Restorer(
+                kind=placement_pb2.RESTORER_KIND_ARCHIVE,
+                node_id="bb",
+            ),
             node_name="mini-2",
             evicted_token_count=900,
             evicted_bytes=1 << 20,
@@ -83,9 +85,9 @@ def test_where_evicted_positions_are_is_told():
     archive = capability_pb2.ArchiveOffer(
         capacity_bytes=9, free_bytes=7, port=5, arithmetic="torch"
     )
-    card = fleet_wire.card(capability_pb2.CapabilityCard(archive=archive))
+    card = wire.card(capability_pb2.CapabilityCard(archive=archive))
     assert (card.archive.capacity_bytes, card.archive.free_bytes, card.archive.port) == (9, 7, 5)
-    assert fleet_wire.card(capability_pb2.CapabilityCard()).archive is None
+    assert wire.card(capability_pb2.CapabilityCard()).archive is None
 
 
 @pytest.mark.parametrize(

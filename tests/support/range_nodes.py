@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import ModuleType
+from typing import Any
 
 import grpc
 
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
     EvictedQueries,
@@ -22,6 +22,8 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 )
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
 from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
@@ -44,7 +46,7 @@ class Stores:
     arithmetic = "test"
 
     def __init__(self, budget_bytes: int) -> None:
-        self.pool: TorchPool = torch_pool(budget_bytes)
+        self.pool: SlabPool[Any] = kv_pool(budget_bytes)
         self.budget_bytes = budget_bytes
 
     @property
@@ -153,7 +155,7 @@ class Nodes:
 
     def alone(self) -> TorchEvictedStore:
         """One store of all positions."""
-        store = TorchEvictedStore(self.shape, ARCHIVE, torch_pool(), chunk_keys=CHUNK)
+        store = TorchEvictedStore(self.shape, ARCHIVE, kv_pool(), chunk_keys=CHUNK)
         self.fill(store, END, END)
         return store
 

@@ -23,7 +23,6 @@ parts are merged by log-sum-exp, the cache's own first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
@@ -33,51 +32,16 @@ import numpy as np
 from kakeya_fleet.engine.contracts.evicted_store import (
     NOTHING_SEEN,
     EvictedQueries,
-    EvictedStore,
     Floats,
+    PartialAttention,
 )
-
-Partial = tuple[mx.array, mx.array, mx.array]
-"""Sums of weights [kv_heads, rows, 1], weighted values [kv_heads, rows, head_dim] and maxima
-[kv_heads, rows, 1] in float32: attention to some of the keys, not divided by the sums yet.
-"""
+from kakeya_fleet.engine.kv.chunks import Run
+from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Partial
 
 
-@dataclass(frozen=True, slots=True)
-class FeedMasks:
-    """What the queries of one feed see of the layers that are placed alike.
-
-    `chunks` are the segments to read by index, `biases` their masks (`masks.biases`).
-    """
-
-    chunks: tuple[range, ...]
-    biases: tuple[mx.array | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EvictedRead:
-    """Where a feed's `count` queries from position `first` on attend to evicted keys of `layer`."""
-
-    store: EvictedStore
-    layer: int
-    first: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class FeedSegments:
-    """What one feed reads of one layer, here and of what was evicted.
-
-    `keys[s]` and `values[s]` are [kv_heads, n, head_dim].
-    """
-
-    masks: FeedMasks
-    keys: tuple[mx.array, ...]
-    values: tuple[mx.array, ...]
-    evicted: EvictedRead | None = None
-
-
-def segment_attention(queries: mx.array, segments: FeedSegments, scale: float) -> mx.array:
+def segment_attention(
+    queries: mx.array, segments: FeedSegments[mx.array], scale: float
+) -> mx.array:
     """Softmax attention of `queries` [1, heads, n, head_dim] over `segments`; same shape.
 
     With evicted keys all up to these queries is computed now: they go to the store.
@@ -87,27 +51,36 @@ def segment_attention(queries: mx.array, segments: FeedSegments, scale: float) -
     rows = queries.reshape(kv_heads, heads // kv_heads * count, head_dim)
     evicted = segments.evicted
     if evicted is not None:
-        _begin(queries[0], evicted, scale)
+        _begin(queries[0, :, : segments.masks.count], evicted, scale)
     found = partial_attention(rows, segments, scale)
     if evicted is not None:
         mx.async_eval(*found)  # type: ignore[no-untyped-call]
-        found = merged(found, _finished(evicted, heads, count, kv_heads))
+        found = merged(found, _finished(evicted.store.finish(), count, kv_heads))
     total, output, _ = found
     return (output / total).astype(queries.dtype).reshape(1, heads, count, head_dim)
 
 
-def partial_attention(rows: mx.array, segments: FeedSegments, scale: float) -> Partial:
+def partial_attention(
+    rows: mx.array, segments: FeedSegments[mx.array], scale: float
+) -> Partial[mx.array]:
     """Attention of `rows` [kv_heads, groups * n, head_dim] to the segments."""
-    first, *rest = segments.masks.chunks
-    found = _chunk(rows, segments, first, scale)
-    for chunk in rest:
-        # One chunk's scores are in memory at a time, whatever the history: the next waits.
-        rows = mx.depends(rows, [found[0], found[1]])
-        found = merged(found, _chunk(rows, segments, chunk, scale))
+    return reduce(merged, chunk_partials(rows, segments, scale))
+
+
+def chunk_partials(
+    rows: mx.array, segments: FeedSegments[mx.array], scale: float
+) -> list[Partial[mx.array]]:
+    """The attention to each chunk, in ascending order: what `partial_attention` merges."""
+    found: list[Partial[mx.array]] = []
+    for chunk in segments.masks.chunks:
+        if found:
+            # One chunk's scores are in memory at a time, whatever the history: the next waits.
+            rows = mx.depends(rows, [found[-1][0], found[-1][1]])
+        found.append(_chunk(rows, segments, chunk, scale))
     return found
 
 
-def merged(first: Partial, second: Partial) -> Partial:
+def merged(first: Partial[mx.array], second: Partial[mx.array]) -> Partial[mx.array]:
     """Attention to the keys of both.
 
     Where the second saw nothing the first stays as it is, bit for bit: the
@@ -123,43 +96,49 @@ def merged(first: Partial, second: Partial) -> Partial:
 
 
 def _begin(queries: mx.array, evicted: EvictedRead, scale: float) -> None:
-    """Asks the store for the attention of the real ones of `queries` [heads, n, head_dim]."""
-    asked = np.array(queries[:, : evicted.count].astype(mx.float32))
+    """Asks the store for the attention of the real queries [heads, n, head_dim]."""
+    asked = np.array(queries.astype(mx.float32))
     evicted.store.begin(EvictedQueries(evicted.layer, evicted.first, scale, asked))
 
 
-def _finished(evicted: EvictedRead, heads: int, count: int, kv_heads: int) -> Partial:
-    """What the store found, as rows; padding rows, which were not asked for, see nothing."""
-    found = evicted.store.finish()
+def _finished(found: PartialAttention, count: int, kv_heads: int) -> Partial[mx.array]:
+    """What the store found, as rows of `count` queries a head.
+
+    Padding rows, which were not asked for, see nothing.
+    """
 
     def rows(part: Floats, empty: float) -> mx.array:
-        whole = np.full((heads, count, part.shape[2]), empty, np.float32)
-        whole[:, : evicted.count] = part
-        return mx.array(whole).reshape(kv_heads, -1, part.shape[2])
+        heads, asked, width = part.shape
+        whole = np.full((heads, count, width), empty, np.float32)
+        whole[:, :asked] = part
+        return mx.array(whole).reshape(kv_heads, -1, width)
 
     return rows(found.total, 0.0), rows(found.output, 0.0), rows(found.maximum, NOTHING_SEEN)
 
 
-def _chunk(rows: mx.array, segments: FeedSegments, chunk: range, scale: float) -> Partial:
+def _chunk(
+    rows: mx.array, segments: FeedSegments[mx.array], chunk: tuple[Run, ...], scale: float
+) -> Partial[mx.array]:
     """Sum of weights [kv_heads, rows, 1], weighted values and maximum, in float32.
 
     The values [kv_heads, rows, head_dim] are not divided by the sum yet.
     """
-    scores = [_scores(rows, segments, index, scale) for index in chunk]
+    indices = range(chunk[0].first, chunk[-1].last)
+    scores = [_scores(rows, segments, index, scale) for index in indices]
     maximum = scores[0].max(axis=-1, keepdims=True)
     for more in scores[1:]:
         maximum = mx.maximum(maximum, more.max(axis=-1, keepdims=True))
     maximum = mx.maximum(maximum, NOTHING_SEEN)
     sums: list[mx.array] = []
     found: list[mx.array] = []
-    for index, score in zip(chunk, scores, strict=True):
+    for index, score in zip(indices, scores, strict=True):
         weights = mx.exp(score - maximum)
         found.append((weights.astype(rows.dtype) @ segments.values[index]).astype(mx.float32))
         sums.append(weights.sum(axis=-1, keepdims=True))
     return reduce(add, sums), reduce(add, found), maximum
 
 
-def _scores(rows: mx.array, segments: FeedSegments, index: int, scale: float) -> mx.array:
+def _scores(rows: mx.array, segments: FeedSegments[mx.array], index: int, scale: float) -> mx.array:
     """Scaled and masked scores [kv_heads, rows, keys] of one segment, in float32."""
     products = rows @ segments.keys[index].swapaxes(1, 2)
     scores = products.astype(mx.float32) * scale

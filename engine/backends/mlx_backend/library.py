@@ -17,9 +17,10 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from kakeya_fleet.engine.backends.mlx_backend.attention import FeedSegments, segment_attention
+from kakeya_fleet.engine.backends.mlx_backend.attention import segment_attention
 from kakeya_fleet.engine.backends.mlx_backend.recurrent import RecurrentFeed
 from kakeya_fleet.engine.errors import ArchitectureUnsupported
+from kakeya_fleet.engine.kv.feed import FeedSegments
 
 PACKAGE = "mlx_lm"
 ATTENTION = "scaled_dot_product_attention"
@@ -65,8 +66,8 @@ def let_in_segments(name: str) -> None:
 
     def attention(
         queries: mx.array,
-        keys: mx.array | FeedSegments,
-        values: mx.array | FeedSegments,
+        keys: mx.array | FeedSegments[mx.array],
+        values: mx.array | FeedSegments[mx.array],
         *arguments: object,
         **options: object,
     ) -> mx.array:

@@ -6,16 +6,18 @@ import platform
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
 from kakeya_fleet.engine.backends.torch_backend.projecting import projecting_store
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection, load_projection
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import ModelNotFound
+from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
 
 ARITHMETIC_VERSION = 1
 """Of the stores' own products and sums: raised with any change of what they compute, by one bit."""
@@ -24,9 +26,9 @@ ARITHMETIC_VERSION = 1
 class TorchArchiveStores:
     """Stores that share one pool's budget, and the maps that several sessions use."""
 
-    def __init__(self, budget_bytes: int = 0, pool: TorchPool | None = None) -> None:
+    def __init__(self, budget_bytes: int = 0, pool: SlabPool[Any] | None = None) -> None:
         """A budget of their own, or `pool`, whose budget others share."""
-        self._pool = pool if pool is not None else torch_pool(budget_bytes)
+        self._pool = pool if pool is not None else kv_pool(budget_bytes)
         self._lock = threading.Lock()
         self._maps: dict[str, Projection] = {}
 

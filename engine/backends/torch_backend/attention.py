@@ -14,18 +14,13 @@ from torch.nn.functional import pad
 from transformers import AttentionInterface
 
 from kakeya_fleet.engine.backends.torch_backend.ring_products import ring_attention
-from kakeya_fleet.engine.backends.torch_backend.segment_products import (
-    EvictedRead,
-    FeedSegments,
-    Partial,
-    merged,
-    partial_attention,
-)
+from kakeya_fleet.engine.backends.torch_backend.segment_products import merged, partial_attention
 from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, EvictedQueries
+from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Partial
 
 ATTENTION_NAME = "kakeya_segments"
 
-LayerSegments = list[FeedSegments]
+LayerSegments = list[FeedSegments[Tensor]]
 """One layer's segments of all feeds of a forward."""
 
 
@@ -67,7 +62,7 @@ def segment_attention(
     return output, None
 
 
-def _feed(query: Tensor, feed: FeedSegments, scaling: float) -> Tensor:
+def _feed(query: Tensor, feed: FeedSegments[Tensor], scaling: float) -> Tensor:
     """The outputs [heads, queries, head_dim] of `query`, same shape."""
     heads, queries, head_dim = query.shape
     kv_heads = feed.values[0].shape[0]
@@ -86,7 +81,7 @@ def _feed(query: Tensor, feed: FeedSegments, scaling: float) -> Tensor:
     return (output / total).to(query.dtype).view(heads, queries, head_dim)
 
 
-def _begin(query: Tensor, feed: FeedSegments, evicted: EvictedRead, scaling: float) -> None:
+def _begin(query: Tensor, feed: FeedSegments[Tensor], evicted: EvictedRead, scaling: float) -> None:
     """Asks the store for the attention of one feed's rows of `query` [heads, rows, head_dim]."""
     masks = feed.masks
     own = query[:, masks.first_row : masks.first_row + masks.count].to(torch.float32)
@@ -94,7 +89,7 @@ def _begin(query: Tensor, feed: FeedSegments, evicted: EvictedRead, scaling: flo
     evicted.store.begin(EvictedQueries(evicted.layer, evicted.first, scaling, queries))
 
 
-def _finished(evicted: EvictedRead, queries: int) -> Partial:
+def _finished(evicted: EvictedRead, queries: int) -> Partial[Tensor]:
     """What the store found: [heads, queries, ...], or [heads, 1, ...] of a single query.
 
     What the only one saw may stand for the padding rows too; those of more see nothing.

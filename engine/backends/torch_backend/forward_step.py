@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.attention import LayerSegments
-from kakeya_fleet.engine.backends.torch_backend.kv_cache import TorchKvCache
 from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
-from kakeya_fleet.engine.backends.torch_backend.segment_products import Masks
 from kakeya_fleet.engine.contracts.kv_layout import LayerGroup
+from kakeya_fleet.engine.kv.feed import Masks
+from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.kv.slot_writes import Write
+
+TensorCache = SlabCache[Tensor, RecurrentState]
 
 LEAST_PRODUCT_ROWS = 4
 """Products of fewer rows take other kernels, and with them another rounding."""
@@ -25,10 +27,10 @@ FINE_QUERIES = (1, 2)
 class _Part:
     """One feed's rows, and where its keys and values go."""
 
-    cache: TorchKvCache
+    cache: TensorCache
     rows: slice
     writes: dict[LayerGroup, list[Write]]
-    masks: dict[LayerGroup, Masks]
+    masks: dict[LayerGroup, Masks[Tensor]]
 
 
 class ForwardStep:
@@ -40,7 +42,7 @@ class ForwardStep:
     """
 
     def __init__(
-        self, caches: Sequence[TorchKvCache], counts: Sequence[int], row_counts: Sequence[int]
+        self, caches: Sequence[TensorCache], counts: Sequence[int], row_counts: Sequence[int]
     ) -> None:
         """The next `counts[i]` tokens of `caches[i]`, in rows one feed after the other.
 

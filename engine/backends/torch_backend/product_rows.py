@@ -14,19 +14,15 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.masks import chunks
-from kakeya_fleet.engine.backends.torch_backend.segment_products import (
-    FeedSegments,
-    Masks,
-    partial_attention,
-)
+from kakeya_fleet.engine.backends.torch_backend.segment_products import partial_attention
 from kakeya_fleet.engine.backends.torch_backend.threads import one_thread
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer
 from kakeya_fleet.engine.contracts.positions import COARSE_SEGMENT, FINE_SEGMENT
 from kakeya_fleet.engine.errors import RestorerRefused
+from kakeya_fleet.engine.kv.chunks import chunks
+from kakeya_fleet.engine.kv.feed import FeedSegments, Masks
+from kakeya_fleet.engine.restoration.evicted_blocks import MOST_QUERIES
 
-MOST_QUERIES = 16
-"""Queries of a head in the widest product: a forward of 64 takes four."""
 FEWER_QUERIES = (1, 2, 4, 8)
 LEAST_PRODUCT_ROWS = 4
 """Products of fewer rows take other kernels, and with them another rounding."""
@@ -83,7 +79,7 @@ class _RandomProducts:
     def of(self, count: int) -> Tensor:
         """Sums, values and maxima of all queries, `count` of them in each product."""
         shape = self._shape
-        masks = Masks(0, count, count, chunks(SEGMENTS), (None,) * len(SEGMENTS))
+        masks: Masks[Tensor] = Masks(0, count, count, chunks(SEGMENTS), (None,) * len(SEGMENTS))
         feed = FeedSegments(masks, self._keys, self._values)
         found = []
         for first in range(0, MOST_QUERIES, count):

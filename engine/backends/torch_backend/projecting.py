@@ -10,19 +10,21 @@ for a single token of the shipped pair, 8 times for a block of 16.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
 
-from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
-from kakeya_fleet.engine.backends.torch_backend.evicted_store import Restoring, TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool
+import torch
+
+from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection
 from kakeya_fleet.engine.backends.torch_backend.threads import one_thread
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import Evicted, EvictedKeysValues
+from kakeya_fleet.engine.contracts.evicted_store import Evicted, EvictedKeysValues, Raw
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.errors import RestorerRefused, TrainedForAnother
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from kakeya_fleet.engine.restoration.segment_store import Restoring
 
 ROWS = 16
 """Rows of each call of the map; position p is always in row p % ROWS.
@@ -35,7 +37,7 @@ that another number of rows would take.
 def projecting_store(
     shape: EvictedShape,
     spec: RestorerSpec,
-    pool: TorchPool,
+    pool: SlabPool[Any],
     projection: Projection,
     encoder: FeatureEncoder | None = None,
     *,
@@ -107,7 +109,8 @@ def _restoring(shape: EvictedShape, projection: Projection) -> Restoring:
     exact_with: set[int] = set()
     """Numbers of threads that were found to round as one alone."""
 
-    def restored(first: int, evicted: Evicted) -> list[Tensor]:
+    @torch.inference_mode()
+    def restored(first: int, evicted: Evicted) -> list[Raw]:
         if torch.get_num_threads() not in exact_with:
             _check_threads(shape, projection)
             exact_with.add(torch.get_num_threads())
@@ -132,6 +135,6 @@ def _restoring(shape: EvictedShape, projection: Projection) -> Restoring:
                         numbers[place, kind, :, low - first : high - first] = part[:, own]
         if not all(bool(numbers.isfinite().all()) for numbers in found):
             raise RestorerRefused("the map makes numbers that are not finite of these vectors")
-        return found
+        return [raw(numbers) for numbers in found]
 
     return restored

@@ -35,9 +35,9 @@ class RecurrentState:
         self._gates = torch.zeros(JOURNAL_TOKENS, 2, shape.value_heads, dtype=shape.dtype)
 
     @property
-    def memory_bytes(self) -> int:
-        """Bytes of all tensors; `RecurrentShape.state_bytes`."""
-        return sum(tensor.nbytes for tensor in self._tensors())
+    def arrays(self) -> tuple[Tensor, ...]:
+        """All tensors; their bytes are `RecurrentShape.state_bytes`."""
+        return self._base, self._matrix, self._inputs, self._gates
 
     @torch.inference_mode()
     def extend(self, inputs: Tensor, gates: Tensor) -> Tensor:
@@ -81,12 +81,14 @@ class RecurrentState:
         self._count = 0
 
     @torch.inference_mode()
-    def fork(self) -> RecurrentState:
-        """An independent copy."""
+    def fork(self, kept: int) -> RecurrentState:
+        """A state of its own after the first `kept` tokens of the last forward, all final."""
         copy = RecurrentState(self._rule)
         copy._count = self._count
-        for target, source in zip(copy._tensors(), self._tensors(), strict=True):
+        for target, source in zip(copy.arrays, self.arrays, strict=True):
             target.copy_(source)
+        copy.truncate(kept)
+        copy.settle()
         return copy
 
     def _run(self) -> Tensor:
@@ -94,6 +96,3 @@ class RecurrentState:
         before = self._rule.shape.kernel - 1
         rows = self._rule.rows(self._inputs[: before + self._count], self._gates[: self._count])
         return self._rule.run(rows, self._base, self._matrix)
-
-    def _tensors(self) -> tuple[Tensor, ...]:
-        return self._base, self._matrix, self._inputs, self._gates

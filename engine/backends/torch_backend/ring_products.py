@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.segment_products import FeedSegments, Partial
+from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class RingAttention:
     weights: Tensor
     output: Tensor
 
-    def joined(self, more: Partial) -> Tensor:
+    def joined(self, more: Partial[Tensor]) -> Tensor:
         """Attention [heads, queries, head_dim] to the keys of both, in float32.
 
         `more` is of [heads, queries, ...], or of one query for all. Where it saw
@@ -47,7 +47,9 @@ class RingAttention:
         return own.add_(more_output * more_factor.div_(both))
 
 
-def ring_attention(rows: Tensor, feed: FeedSegments, mask: Tensor, scaling: float) -> RingAttention:
+def ring_attention(
+    rows: Tensor, feed: FeedSegments[Tensor], mask: Tensor, scaling: float
+) -> RingAttention:
     """Attention of `rows` [kv_heads, groups * queries, head_dim]; `mask` is `Masks.stacked`."""
     keys, values = feed.keys[0], feed.values[0]
     if rows.dtype == torch.float32:

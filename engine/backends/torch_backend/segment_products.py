@@ -16,68 +16,21 @@ What fixes the bits of a query's output, whatever block it came in:
   correctly by IEEE 754).
 
 Grouped queries are stacked along rows, so that K/V are never repeated. The
-scores in memory are those of one chunk, whatever the history.
+scores in memory are those of one chunk, whatever the history. A segment's keys are
+[kv_heads, head_dim, n] (a transposed view), its values [kv_heads, n, head_dim].
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from kakeya_fleet.engine.backends.torch_backend.masks import Run
-from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, EvictedStore
-
-Partial = tuple[Tensor, Tensor, Tensor]
-"""Sums of weights [heads, rows, 1], weighted values [heads, rows, head_dim] and maxima
-[heads, rows, 1] in float32: attention to some of the keys, not divided by the sums yet.
-"""
+from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN
+from kakeya_fleet.engine.kv.chunks import Run
+from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
 
 
-@dataclass(frozen=True, slots=True)
-class Masks:
-    """What the queries of one feed see of the layers that are placed alike.
-
-    `queries` rows go into a product for `count` real ones; `chunks` are the
-    segments to read, `biases` their masks. `evicted_from` is the position of the
-    first query when any of them sees evicted keys besides, else None. A ring of
-    one segment has its mask `stacked`, [groups * queries, keys], besides.
-    """
-
-    first_row: int
-    count: int
-    queries: int
-    chunks: tuple[tuple[Run, ...], ...]
-    biases: tuple[Tensor | None, ...]
-    evicted_from: int | None = None
-    stacked: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EvictedRead:
-    """Where a feed's queries, at positions `first` onwards, attend to evicted keys of `layer`."""
-
-    store: EvictedStore
-    layer: int
-    first: int
-
-
-@dataclass(frozen=True, slots=True)
-class FeedSegments:
-    """What one feed reads of one layer, here and of what was evicted.
-
-    `keys[s]` is [kv_heads, head_dim, n] (a transposed view), `values[s]`
-    [kv_heads, n, head_dim].
-    """
-
-    masks: Masks
-    keys: list[Tensor]
-    values: list[Tensor]
-    evicted: EvictedRead | None = None
-
-
-def partial_attention(rows: Tensor, feed: FeedSegments, scaling: float) -> Partial:
+def partial_attention(rows: Tensor, feed: FeedSegments[Tensor], scaling: float) -> Partial[Tensor]:
     """Attention of `rows` [kv_heads, groups * queries, head_dim] to the feed's segments."""
     chunks = feed.masks.chunks
     found = _chunk(rows, feed, chunks[0], scaling)
@@ -86,12 +39,14 @@ def partial_attention(rows: Tensor, feed: FeedSegments, scaling: float) -> Parti
     return found
 
 
-def chunk_partials(rows: Tensor, feed: FeedSegments, scaling: float) -> list[Partial]:
+def chunk_partials(
+    rows: Tensor, feed: FeedSegments[Tensor], scaling: float
+) -> list[Partial[Tensor]]:
     """The attention to each chunk, in ascending order: what `partial_attention` merges."""
     return [_chunk(rows, feed, chunk, scaling) for chunk in feed.masks.chunks]
 
 
-def merged(first: Partial, second: Partial) -> Partial:
+def merged(first: Partial[Tensor], second: Partial[Tensor]) -> Partial[Tensor]:
     """Attention to the keys of both. Writes over the first.
 
     The second may be of one row, for all rows of the first.
@@ -108,7 +63,9 @@ def merged(first: Partial, second: Partial) -> Partial:
     return total, output, highest
 
 
-def _chunk(rows: Tensor, feed: FeedSegments, chunk: tuple[Run, ...], scaling: float) -> Partial:
+def _chunk(
+    rows: Tensor, feed: FeedSegments[Tensor], chunk: tuple[Run, ...], scaling: float
+) -> Partial[Tensor]:
     """Sum of weights [kv_heads, rows, 1], weighted values and maximum, in float32.
 
     The values [kv_heads, rows, head_dim] are not divided by the sum yet.
@@ -136,7 +93,7 @@ def _chunk(rows: Tensor, feed: FeedSegments, chunk: tuple[Run, ...], scaling: fl
     return total, output, maximum
 
 
-def _scores(rows: Tensor, feed: FeedSegments, run: Run, scaling: float) -> Tensor:
+def _scores(rows: Tensor, feed: FeedSegments[Tensor], run: Run, scaling: float) -> Tensor:
     """Scaled and masked scores [segments, kv_heads, rows, keys] of one run, in float32."""
     kv_heads, row_count, _ = rows.shape
     products = rows.new_empty((run.last - run.first, kv_heads, row_count, run.keys))

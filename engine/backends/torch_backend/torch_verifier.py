@@ -4,82 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import psutil
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from kakeya_fleet.engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
 from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture, read_architecture
 from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
-from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
-from kakeya_fleet.engine.backends.torch_backend.forward_step import ForwardStep
-from kakeya_fleet.engine.backends.torch_backend.group_store import TorchPool, torch_pool
-from kakeya_fleet.engine.backends.torch_backend.kv_cache import TorchKvCache
+from kakeya_fleet.engine.backends.torch_backend.forward_step import ForwardStep, TensorCache
+from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
 from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout, new_states
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack
+from kakeya_fleet.engine.backends.torch_backend.recurrent import RecurrentState
 from kakeya_fleet.engine.backends.torch_backend.tapped import TappedLayers
 from kakeya_fleet.engine.backends.torch_backend.text_model import TextModel
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
-from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout
 from kakeya_fleet.engine.contracts.positions import WIDTH
-from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, VerifierInfo
-from kakeya_fleet.engine.errors import BadParameters, TokenOutOfVocabulary
-from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
-from kakeya_fleet.engine.restoration.matching import check_encoder, evicted_shape
 
 ROW_COUNTS = (4, 8, 16, 32, 64)
 """Fewer rows are slower: 2 rows read a layer's weights at 20 to 27 GB/s where 4 do at 27 to 48."""
 PLAIN_ROW_COUNTS = (WIDTH,)
 """Without packed products each number of rows may take a kernel of its own."""
-PADDING_TOKEN = 0
-"""Any id serves: a padding row's keys are not written and its output is dropped."""
 
 
-class TorchVerifier:
-    """A loaded model. Holds no session's state: that is all in the caches."""
+class TorchVerifier(SlabVerifier[Tensor, RecurrentState]):
+    """A loaded model on the CPU."""
 
     def __init__(self, model: TextModel, info: VerifierInfo, layout: KvLayout) -> None:
+        packs = can_pack(torch_dtype(info.dtype))
+        super().__init__(
+            info, layout, TorchKernels(info.dtype), ROW_COUNTS if packs else PLAIN_ROW_COUNTS
+        )
         self._model = model
-        self._info = info
-        self._layout = layout
-        self._dtype = torch_dtype(info.dtype)
-        self._pool = torch_pool()
-        self._evicted_pool = torch_pool()
-        self._loaded_counts = ROW_COUNTS if can_pack(self._dtype) else PLAIN_ROW_COUNTS
-        self._row_counts: tuple[int, ...] = self._loaded_counts
-
-    @property
-    def info(self) -> VerifierInfo:
-        """What it is."""
-        return self._info
-
-    @property
-    def pool(self) -> TorchPool:
-        """Where its caches take their memory from."""
-        return self._pool
-
-    @property
-    def row_counts(self) -> tuple[int, ...]:
-        """Ascending: a forward has as many rows as the smallest that holds its tokens."""
-        return self._row_counts
-
-    def use_row_counts(self, row_counts: Sequence[int]) -> None:
-        """Restricts forwards to these, some of those loaded with. Raises `BadParameters`."""
-        chosen = tuple(sorted(set(row_counts)))
-        if not set(chosen) <= set(self._loaded_counts) or chosen[-1:] < (self._info.width,):
-            raise BadParameters(
-                f"row counts {chosen} are not some of {self._loaded_counts}, the last at least"
-                f" {self._info.width}"
-            )
-        self._row_counts = chosen
 
     @property
     def thread_count(self) -> int:
@@ -92,50 +54,12 @@ class TorchVerifier:
         info = replace(self._info, layer_count=depth)
         return TorchVerifier(self._model.prefix(depth), info, self._layout.prefix(depth))
 
-    @property
-    def evicted_pool(self) -> TorchPool:
-        """Where the stores take their memory from that it makes itself."""
-        return self._evicted_pool
-
-    def allocate(self, spec: CacheSpec, evicted: EvictedStore | None = None) -> TorchKvCache:
-        """A new, empty cache; see `engine.contracts.verifier.Verifier.allocate` for errors."""
-        self._layout.check(spec)
-        restorer = spec.restorer if spec.kind is CacheKind.RESTORED else None
-        if evicted is None and restorer is not None and restorer.kind is RestorerKind.IDENTITY:
-            # They may take as much as all caches together.
-            self._evicted_pool.budget_bytes = self._pool.budget_bytes
-            evicted = TorchEvictedStore(self.evicted_shape(spec), restorer, self._evicted_pool)
-        if evicted is not None and evicted.encoder is not None:
-            check_encoder(evicted.encoder, self._info)
-        return TorchKvCache.allocate(
-            self._layout,
-            spec,
-            self._dtype,
-            self._pool,
-            partial(new_states, self._model, self._layout),
-            evicted,
-        )
-
-    def evicted_shape(self, spec: CacheSpec) -> EvictedShape:
-        """What the store of a `restored` cache of `spec` is to keep."""
-        return evicted_shape(self._layout, spec, self._info.dtype)
-
-    def bytes_needed(self, spec: CacheSpec) -> int:
-        """`memory_bytes` that `allocate(spec)` would have, without allocating."""
-        return self._layout.bytes_needed(spec)
-
-    def forward(
-        self, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
-    ) -> Logits | None:
-        """`forward_batch` of one feed without taps; its logits."""
-        return self.forward_batch([Feed(cache, token_ids, want_logits)])[0].logits
-
     @torch.inference_mode()
     def forward_batch(self, feeds: Sequence[Feed]) -> list[Output]:
         """Runs the tokens of all feeds in one forward; see the contract for errors."""
         caches = self._checked(feeds)
         counts = [len(feed.token_ids) for feed in feeds]
-        rows = next(rows for rows in self._row_counts if rows >= sum(counts))
+        rows = self._rows(sum(counts))
         ids: list[int] = []
         positions: list[int] = []
         for feed, cache, count in zip(feeds, caches, counts, strict=True):
@@ -172,7 +96,7 @@ class TorchVerifier:
         if not wanted:
             return [None] * len(feeds)
         if len(wanted) < first:
-            rows = next(rows for rows in self._row_counts if rows >= len(wanted))
+            rows = self._rows(len(wanted))
             chosen = wanted + wanted[-1:] * (rows - len(wanted))
             hidden = hidden[:, torch.tensor(chosen)]
         values = self._model.logits(hidden)[0, : len(wanted)].to(torch.float32).numpy()
@@ -183,33 +107,8 @@ class TorchVerifier:
             first += count if feed.want_logits else 0
         return found
 
-    def _checked(self, feeds: Sequence[Feed]) -> list[TorchKvCache]:
-        """The feeds' caches. Raises as `forward_batch` does, with nothing written."""
-        caches = [_own(feed.cache) for feed in feeds]
-        total = sum(len(feed.token_ids) for feed in feeds)
-        if not 1 <= total <= self._row_counts[-1]:
-            raise BadParameters(f"a forward takes 1 to {self._row_counts[-1]} tokens, not {total}")
-        if len({id(cache) for cache in caches}) < len(caches):
-            raise BadParameters("two feeds of one forward are of the same cache")
-        size = self._info.vocabulary_size
-        for feed, cache in zip(feeds, caches, strict=True):
-            if not 1 <= len(feed.token_ids) <= cache.widest:
-                raise BadParameters(
-                    f"a feed takes 1 to {cache.widest} tokens, not {len(feed.token_ids)}"
-                )
-            for token_id in feed.token_ids:
-                if not 0 <= token_id < size:
-                    raise TokenOutOfVocabulary(
-                        f"token id {token_id} is outside 0..{size - 1}", token_id=str(token_id)
-                    )
-            if any(not 0 <= tap < self._info.layer_count for tap in feed.taps):
-                raise BadParameters(
-                    f"taps {feed.taps} are not among the {self._info.layer_count} layers"
-                )
-            cache.check_room(len(feed.token_ids))
-        for feed, cache in zip(feeds, caches, strict=True):
-            cache.grow(len(feed.token_ids))
-        return caches
+    def _new_states(self) -> dict[int, RecurrentState]:
+        return new_states(self._model, self._layout)
 
 
 def load_verifier(
@@ -242,34 +141,18 @@ def verifier_of(
     dtype: str,
 ) -> TorchVerifier:
     """A verifier of a loaded `model` of `folder` whose caches are those of `layout`."""
-    info = VerifierInfo(
-        model_id=folder.model_id,
+    info = verifier_info(
+        folder,
+        architecture.config,
+        layout,
         architecture=architecture.name,
-        weights_digest=weights_digest(folder.path),
-        tokenizer_digest=tokenizer_digest(folder.path),
-        quantization="",
         dtype=dtype,
-        vocabulary_size=architecture.config.vocab_size,
-        context_length=layout.context_length,
-        kv_bytes_per_token=layout.bytes_per_token,
-        kv_fixed_bytes=layout.fixed_bytes,
-        width=WIDTH,
-        layer_count=len(layout.layers),
-        history_layer_count=layout.history_layer_count,
-        hidden_size=architecture.config.hidden_size,
         backend="torch",
     )
     return TorchVerifier(TextModel(architecture, model), info, layout)
 
 
-def _own(cache: KvCache) -> TorchKvCache:
-    """`cache` as one of this back end's."""
-    if not isinstance(cache, TorchKvCache):
-        raise TypeError(f"{type(cache).__name__} is a cache of another back end")
-    return cache
-
-
-def _tapped_layers(feeds: Sequence[Feed], caches: Sequence[TorchKvCache]) -> set[int]:
+def _tapped_layers(feeds: Sequence[Feed], caches: Sequence[TensorCache]) -> set[int]:
     """The layers whose outputs feeds want, or context vectors of caches are made of."""
     asked = {tap for feed in feeds for tap in feed.taps}
     encoders = (cache.encoder for cache in caches)
@@ -277,7 +160,7 @@ def _tapped_layers(feeds: Sequence[Feed], caches: Sequence[TorchKvCache]) -> set
 
 
 def _keep_vectors(
-    tapped: TappedLayers, caches: Sequence[TorchKvCache], counts: Sequence[int]
+    tapped: TappedLayers, caches: Sequence[TensorCache], counts: Sequence[int]
 ) -> None:
     """Keeps the context vectors of a forward's rows in the caches that have an encoder."""
     first = 0

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kakeya import Alternative, AsyncClient, GenerationDone, Plan, Tokens
-from kakeya.client import SpeculationChoice
+from kakeya import Alternative, AsyncClient, GenerationDone, Plan, SpeculationChoice, Tokens
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
 from kakeya_fleet.node.cli.asking.models import archive_node
 from kakeya_fleet.node.cli.asking.prefill import PrefillLine, pieces

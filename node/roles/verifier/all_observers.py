@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-from kakeya_fleet.node.roles.verifier.finished import Finished
-from kakeya_fleet.node.roles.verifier.observer import Outcome, SessionObserver
+from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, SessionObserver
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
-class AllObservers:
+class AllObservers(SessionObserver):
     """Tells each of its observers what it hears, in their order."""
 
     def __init__(self, observers: Sequence[SessionObserver]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from kakeya_fleet.engine.speculation.generation_report import BlockTiming, Done, DropReason
+from kakeya_fleet.fleet.placement.plan import Placement
+from kakeya_fleet.node.links.protocol.changes import LinkChange
 
 if TYPE_CHECKING:
-    from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-    from kakeya_fleet.node.roles.verifier.finished import Finished
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
@@ -21,8 +24,25 @@ class Outcome(Enum):
     DRAINED = "drained"
 
 
-class SessionObserver(Protocol):
-    """Hears of every session of a node, in order, on the event loop's thread.
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a generation, with what the engine does not know of it.
+
+    `link_changes` are those since the session's generation before; `started_at` is in the
+    seconds of the same clock.
+    """
+
+    done: Done
+    queue_seconds: float
+    proposer: Placement | None
+    drop_reason: DropReason | None
+    restorer_rebuild_count: int = 0
+    link_changes: tuple[LinkChange, ...] = ()
+    started_at: float = 0.0
+
+
+class SessionObserver:
+    """Hears of every session of a node, in order, on the event loop's thread; here, to no effect.
 
     Calls must return at once and raise nothing. Between `began` and the `finished` or
     `left` that follows it, no other generation of that session begins.

@@ -134,7 +134,7 @@ class SessionSpec:
             window_tokens=self.window_tokens,
             block_size=self.speculation.block_size,
             without_proposer=self.speculation.choice is SpeculationChoice.OFF,
-            # The desk opens the archive itself, and says where.
+            # The session opens the archive itself, and says where.
             without_archive=not self.leaves_strategy,
         )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from kakeya_fleet.engine.errors import GroupLost, KvStrategyUnsupported, SessionNotFound
-from kakeya_fleet.engine.sessions.session_store import SessionOptions, SessionRecord
+from kakeya_fleet.engine.sessions.session_record import SessionOptions, SessionRecord
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.node.planning.planner import Planner
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers, SessionRestorer
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
@@ -28,31 +29,32 @@ class KvDecision:
 
 @dataclass(frozen=True, slots=True)
 class MadeSession:
-    """A record in the store, what restores its evicted positions, and how that was decided."""
+    """A record of the registry, what restores its evicted positions, and how that was decided."""
 
-    record: SessionRecord
+    record: SessionRecord[OpenSession]
+    served: ServedVerifier
     restorer: SessionRestorer | None
     decision: KvDecision
 
 
 @dataclass(frozen=True, slots=True)
 class SessionMaking:
-    """Makes sessions for the desk whose `sessions` these are. Belongs to the event loop's thread.
+    """Makes sessions in `registry`. Belongs to the event loop's thread.
 
     `self_id` is this node's.
     """
 
+    registry: SessionRegistry[OpenSession]
     planner: Planner
     restorers: Restorers
-    sessions: Mapping[str, OpenSession]
     self_id: str
 
     def decide(self, asked: SessionSpec, served: ServedVerifier) -> KvDecision:
         """How the session's keys and values are kept; as before for a request id that is known."""
         if not asked.leaves_strategy:
             return KvDecision(asked)
-        earlier = served.store.created(asked.request_id)
-        session = self.sessions.get(earlier.session_id) if earlier is not None else None
+        earlier = self.registry.created(served.budget, asked.request_id)
+        session = earlier.opened if earlier is not None else None
         if session is not None:
             return KvDecision(session.spec, session.kv_reason)
         request = asked.plan_request(self.self_id, served.verifier.info)
@@ -65,7 +67,7 @@ class SessionMaking:
         """The record of a new session, or the one that the same request id opened.
 
         One that left its strategy open keeps sink and window alone where no archive
-        takes it. Raises what `SessionDesk.open` says of it.
+        takes it. Raises what `SessionLifecycle.open` says of it.
         """
         try:
             return await self._made(decision, served)
@@ -79,14 +81,14 @@ class SessionMaking:
             return await self._made(KvDecision(asked, reason), served)
 
     async def created(
-        self, served: ServedVerifier, create: Callable[[], SessionRecord]
-    ) -> SessionRecord:
+        self, served: ServedVerifier, create: Callable[[], SessionRecord[OpenSession]]
+    ) -> SessionRecord[OpenSession]:
         """A record made in the verifier's thread; ended again when the caller left meanwhile."""
         creating = asyncio.ensure_future(served.worker.run(create))
         try:
             return await asyncio.shield(creating)
         except asyncio.CancelledError:
-            creating.add_done_callback(partial(_abandon, served, self.sessions))
+            creating.add_done_callback(partial(_abandon, self.registry))
             raise
 
     async def _made(self, decision: KvDecision, served: ServedVerifier) -> MadeSession:
@@ -100,24 +102,23 @@ class SessionMaking:
             restorer = SessionRestorer(spec.restorer, of, shape, info.weights_digest, encoder)
             evicted = await self.restorers.open(restorer)
         create = partial(
-            served.store.create,
+            self.registry.create,
+            served.budget,
             cache_spec,
             SessionOptions(spec.client_label, spec.stop_token_ids),
             spec.request_id,
             evicted=evicted,
         )
-        return MadeSession(await self.created(served, create), restorer, decision)
+        return MadeSession(await self.created(served, create), served, restorer, decision)
 
 
 def _abandon(
-    served: ServedVerifier,
-    sessions: Mapping[str, OpenSession],
-    creating: asyncio.Future[SessionRecord],
+    registry: SessionRegistry[OpenSession], creating: asyncio.Future[SessionRecord[OpenSession]]
 ) -> None:
     """Ends a session whose client left before it heard of it."""
     if creating.cancelled() or creating.exception() is not None:
         return
-    session_id = creating.result().session_id
-    if session_id not in sessions:
+    record = creating.result()
+    if record.opened is None:
         with suppress(SessionNotFound, GroupLost):
-            served.store.close(session_id)
+            registry.close(record.session_id)

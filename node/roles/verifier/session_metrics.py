@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kakeya_fleet.engine.errors import GroupLost, SessionNotFound
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.verifier.observer import Outcome
+from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, SessionObserver
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-    from kakeya_fleet.node.roles.verifier.finished import Finished
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 LEFT = "left"
 """The `end` of a generation that was cancelled by its client, or failed."""
 
 
-class SessionMetrics:
+class SessionMetrics(SessionObserver):
     """A `SessionObserver`; `clock` gives monotonic seconds."""
 
     def __init__(self, metrics: NodeMetrics, clock: Callable[[], float]) -> None:
@@ -36,11 +33,7 @@ class SessionMetrics:
     def opened(self, session: OpenSession) -> None:
         """Counts a session, and follows its history."""
         self._metrics.sessions_opened.inc()
-        history = History()
-        # Evicted already, in the verifier's thread; its end is told next.
-        with suppress(SessionNotFound, GroupLost):
-            history = session.served.store.get(session.session_id).session.history
-        self._histories[session.session_id] = history
+        self._histories[session.session_id] = session.record.session.history
 
     def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
         """Counts the tokens and the time."""

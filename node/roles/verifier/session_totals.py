@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kakeya_fleet.node.roles.verifier.observer import Outcome, SessionObserver
+
 if TYPE_CHECKING:
     from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-    from kakeya_fleet.node.roles.verifier.finished import Finished
-    from kakeya_fleet.node.roles.verifier.observer import Outcome
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
-class SessionTotals:
+class SessionTotals(SessionObserver):
     """A `SessionObserver` that adds up."""
 
     def __init__(self) -> None:
@@ -32,9 +32,6 @@ class SessionTotals:
         """See `SessionObserver.prefilled`."""
         self.prefilled_token_count += token_count
 
-    def began(self, session_id: str) -> None:
-        """See `SessionObserver.began`."""
-
     def committed(self, session_id: str, token_count: int) -> None:  # noqa: ARG002
         """See `SessionObserver.committed`."""
         self.generated_token_count += token_count
@@ -50,15 +47,6 @@ class SessionTotals:
                 return
             if session.pairing.is_here(block.proposer):
                 self.drafted_here_count += 1
-
-    def finished(self, session_id: str, finished: Finished) -> None:
-        """See `SessionObserver.finished`."""
-
-    def left(self, session_id: str) -> None:
-        """See `SessionObserver.left`."""
-
-    def idle(self, session_id: str) -> None:
-        """See `SessionObserver.idle`."""
 
     def ended(self, session_id: str, outcome: Outcome) -> None:  # noqa: ARG002
         """See `SessionObserver.ended`."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kakeya_fleet.engine.errors import GroupLost, SessionNotFound
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.verifier.observer import Outcome
-from kakeya_fleet.node.roles.verifier.session_words import SessionWords
+from kakeya_fleet.node.roles.verifier.observer import Outcome, SessionObserver
+from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.sessions.session import Session
-    from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-    from kakeya_fleet.node.roles.verifier.finished import Finished
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
@@ -26,46 +23,29 @@ class _Followed:
     counted: int
 
 
-class TruncationWatch:
+class TruncationWatch(SessionObserver):
     """A `SessionObserver`: an event at a session's first forgotten position, counts for all.
 
     A fork begins with what its origin has forgotten: only what it forgets itself counts.
     """
 
-    def __init__(self, words: SessionWords, metrics: NodeMetrics) -> None:
-        self._words = words
+    def __init__(self, events: SessionEvents, metrics: NodeMetrics) -> None:
+        self._events = events
         self._metrics = metrics
         self._followed: dict[str, _Followed] = {}
 
     def opened(self, session: OpenSession) -> None:
         """Follows a session."""
-        try:
-            record = session.served.store.get(session.session_id)
-        except (SessionNotFound, GroupLost):
-            # Evicted already, in the verifier's thread; its end is told next.
-            return
-        followed = _Followed(session, record.session, record.session.forgotten_count)
-        self._followed[session.session_id] = followed
+        own = session.record.session
+        self._followed[session.session_id] = _Followed(session, own, own.forgotten_count)
 
     def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:  # noqa: ARG002
         """Counts what was forgotten for these tokens."""
         self._look(session_id)
 
-    def began(self, session_id: str) -> None:
-        """See `SessionObserver.began`."""
-
     def committed(self, session_id: str, token_count: int) -> None:  # noqa: ARG002
         """Counts what was forgotten for these tokens."""
         self._look(session_id)
-
-    def block(self, session_id: str, block: BlockTiming) -> None:
-        """See `SessionObserver.block`."""
-
-    def finished(self, session_id: str, finished: Finished) -> None:
-        """See `SessionObserver.finished`."""
-
-    def left(self, session_id: str) -> None:
-        """See `SessionObserver.left`."""
 
     def idle(self, session_id: str) -> None:
         """Counts what was committed for a client that left before it heard of it."""
@@ -86,6 +66,6 @@ class TruncationWatch:
         if not followed.counted:
             self._metrics.truncated_sessions.inc()
             spec = followed.session.spec
-            self._words.truncated(followed.opened, spec.sink, spec.window)
+            self._events.truncated(followed.opened, spec.sink, spec.window)
         self._metrics.forgotten_tokens.inc(forgotten - followed.counted)
         followed.counted = forgotten

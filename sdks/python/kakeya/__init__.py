@@ -4,22 +4,7 @@
 `kakeya[text]`) turns text into token ids and back.
 """
 
-from kakeya.activity_values import (
-    EndedSession,
-    EventSeverity,
-    NodeActivity,
-    NodeEvent,
-    NodeHistory,
-    NodeSample,
-    SessionActivity,
-    SessionOutcome,
-    SessionsEvent,
-    SessionsSnapshot,
-    Transfer,
-    TransferKind,
-    TransferState,
-)
-from kakeya.client import AsyncClient, SpeculationChoice
+from kakeya.client import AsyncClient
 from kakeya.credentials import Tls
 from kakeya.errors import (
     ArchiveFull,
@@ -79,62 +64,70 @@ from kakeya.errors import (
     UsageError,
     WatcherTooSlow,
 )
-from kakeya.fleet_values import (
+from kakeya.fleet_view import AsyncFleet
+from kakeya.generated.values import (
     ArchiveOffer,
+    ArchiveRange,
+    BlockTiming,
     Card,
-    FleetEvent,
-    FleetSnapshot,
+    DraftFault,
+    DropReason,
+    EndedSession,
+    EventSeverity,
+    GenerationDone,
+    InvariantCount,
+    KvStrategy,
+    LinkChange,
+    LinkPurpose,
     Liveness,
     MeasuredAcceptance,
-    Node,
-    NodeChanged,
-    NodeLoad,
-    NodeRemoved,
-    NodeStatus,
-    PeerLink,
-    SeedFault,
-    TensorLink,
-)
-from kakeya.fleet_view import AsyncFleet
-from kakeya.generation import AsyncGeneration
-from kakeya.plan_values import (
-    ArchiveRange,
-    KvStrategy,
-    LinkPurpose,
     ModelKind,
     ModelOffer,
+    Node,
+    NodeEvent,
+    NodeHistory,
+    NodeLoad,
+    NodeSample,
+    PeerLink,
     Placement,
     Plan,
+    ProposerStatistics,
     Rejection,
     RejectionReason,
+    RestorerInfo,
     RestorerKind,
     Role,
+    SeedFault,
+    SessionActivity,
+    SessionInfo,
+    SessionOutcome,
+    SessionsSnapshot,
+    SessionState,
+    SpeculationStatistics,
     StepCost,
+    StopReason,
+    TensorLink,
+    Timings,
+    Transfer,
+    TransferKind,
+    TransferState,
     Transport,
     Trial,
 )
+from kakeya.generation import AsyncGeneration
+from kakeya.options import GenerateOptions, PlanOptions, SessionOptions, SpeculationChoice
 from kakeya.session import AsyncSession
 from kakeya.sync import Client, Fleet, Generation, Session, Watch
 from kakeya.timeouts import Timeouts
-from kakeya.values import (
-    Alternative,
-    BlockTiming,
-    Completion,
-    DraftFault,
-    DropReason,
-    GenerationDone,
-    InvariantCount,
-    LinkChange,
-    ProposerStatistics,
-    RestorerInfo,
-    Resumption,
-    SessionInfo,
-    SessionState,
-    Speculation,
-    SpeculationStatistics,
-    StopReason,
-    Timings,
-    Tokens,
+from kakeya.values import Alternative, Completion, Resumption, Speculation, Tokens
+from kakeya.watch_values import (
+    FleetEvent,
+    FleetSnapshot,
+    NodeActivity,
+    NodeChanged,
+    NodeRemoved,
+    NodeStatus,
+    SessionsEvent,
 )
 from kakeya.watches import AsyncWatch
 
@@ -173,6 +166,7 @@ __all__ = [
     "FleetEvent",
     "FleetMismatch",
     "FleetSnapshot",
+    "GenerateOptions",
     "Generation",
     "GenerationDone",
     "GroupLost",
@@ -214,6 +208,7 @@ __all__ = [
     "PermissionDenied",
     "Placement",
     "Plan",
+    "PlanOptions",
     "ProposerStatistics",
     "ProtocolSkew",
     "Rejection",
@@ -232,6 +227,7 @@ __all__ = [
     "SessionBusy",
     "SessionInfo",
     "SessionNotFound",
+    "SessionOptions",
     "SessionOutcome",
     "SessionState",
     "SessionsEvent",

@@ -498,7 +498,9 @@ class Plan(_message.Message):
     session will try.
     """
     kv_strategy: Global___KvStrategy.ValueType
-    """How keys and values will be kept, whether the request said so or not."""
+    """How keys and values will be kept, whether the request said so or not;
+    unspecified from nodes that do not tell.
+    """
     @_builtins.property
     def verifier(self) -> Global___Placement:
         """Where the session will be."""

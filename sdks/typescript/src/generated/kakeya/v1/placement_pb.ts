@@ -456,7 +456,8 @@ export type Plan = Message<"kakeya.v1.Plan"> & {
   exploring: boolean;
 
   /**
-   * How keys and values will be kept, whether the request said so or not.
+   * How keys and values will be kept, whether the request said so or not;
+   * unspecified from nodes that do not tell.
    *
    * @generated from field: kakeya.v1.KvStrategy kv_strategy = 21;
    */

@@ -1,0 +1,119 @@
+"""The contract of back ends: what each brings, and what some do.
+
+A back end is one object that can be looked at without its libraries. Each method
+imports what a capability needs, which takes seconds and holds up other threads, and
+gives what computes it; None where the back end does not have it. Nothing else may
+import a tensor library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from kakeya_fleet.engine.contracts.draft import Proposer
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.kv.kernels import Kernels
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.restoration.stores import EvictedStores
+from kakeya_fleet.engine.verifiers.thread_count import Threads
+
+NewKernels = Callable[[str], Kernels[Any]]
+"""Of a dtype by name. Raises `BadParameters` for an unknown one."""
+LoadEncoder = Callable[[Path], ContextEncoder]
+"""Of a DFlash drafter's folder. Raises a `ModelUnusable`."""
+NewStores = Callable[[int], EvictedStores]
+"""Evicted stores that share a budget in bytes."""
+StoresBeside = Callable[[Verifier], EvictedStores | None]
+"""Evicted stores in a verifier's own process; None for one whose pool takes no others."""
+
+
+class LoadVerifier(Protocol):
+    """Loads a verifier."""
+
+    def __call__(self, folder: ModelFolder, *, dtype: str, available_bytes: int | None) -> Verifier:
+        """See `engine.backends.load_verifier`."""
+        ...
+
+
+class LoadShard(Protocol):
+    """Loads one rank's part of a verifier."""
+
+    def __call__(self, folder: ModelFolder, *, dtype: str, rank: int, size: int) -> Verifier:
+        """See `engine.backends.load_shard`."""
+        ...
+
+
+class LoadDFlash(Protocol):
+    """Loads a DFlash drafter."""
+
+    def __call__(
+        self,
+        folder: ModelFolder,
+        target: ModelFolder,
+        *,
+        dtype: str = "float32",
+        available_bytes: int | None = None,
+    ) -> Proposer:
+        """See `engine.backends.load_dflash`."""
+        ...
+
+
+class LoadMaskedDiffusion(Protocol):
+    """Loads a masked-diffusion proposer."""
+
+    def __call__(self, folder: ModelFolder, *, dtype: str) -> Proposer:
+        """See `engine.backends.load_masked_diffusion`."""
+        ...
+
+
+class Backend(Protocol):
+    """One back end. All methods raise `ImportError` where its libraries are not whole."""
+
+    @property
+    def name(self) -> str:
+        """What users call it; the extra of the same name installs `libraries`."""
+        ...
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """What it cannot do without."""
+        ...
+
+    def kernels(self) -> NewKernels:
+        """What caches and evicted stores compute with."""
+        ...
+
+    def verifiers(self) -> LoadVerifier:
+        """Loads verifiers."""
+        ...
+
+    def shards(self) -> LoadShard:
+        """Loads one rank's part of a verifier."""
+        ...
+
+    def drafters(self) -> LoadDFlash:
+        """Loads DFlash drafters."""
+        ...
+
+    def encoders(self) -> LoadEncoder:
+        """Loads the context encoder of a DFlash drafter alone."""
+        ...
+
+    def masked_diffusion(self) -> LoadMaskedDiffusion | None:
+        """Loads masked-diffusion proposers."""
+        ...
+
+    def archive_stores(self) -> NewStores | None:
+        """Makes the stores of an archive."""
+        ...
+
+    def stores_beside(self) -> StoresBeside | None:
+        """Makes stores in the process of one of its verifiers."""
+        ...
+
+    def threads(self) -> Threads | None:
+        """The threads that forwards of the calling thread take, where it has a say in them."""
+        ...

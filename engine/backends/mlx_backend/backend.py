@@ -1,0 +1,68 @@
+"""What MLX brings; see `engine.backends.backend.Backend`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kakeya_fleet.engine.backends.backend import (
+    LoadDFlash,
+    LoadEncoder,
+    LoadShard,
+    LoadVerifier,
+    NewKernels,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MlxBackend:
+    """Hub-format and quantized MLX checkpoints through mlx-lm's modelling code.
+
+    Tested on Linux, where MLX computes on the CPU. What a Mac adds is untested
+    here: Metal's kernels, the rounding of theirs for different numbers of rows
+    (`engine.verifiers.exactness` finds out when a model is loaded), and speed.
+    """
+
+    name: str = "mlx"
+    libraries: tuple[str, ...] = ("mlx", "mlx_lm")
+
+    def kernels(self) -> NewKernels:
+        """`MlxKernels`."""
+        from kakeya_fleet.engine.backends.mlx_backend.kernels import MlxKernels
+
+        return MlxKernels
+
+    def verifiers(self) -> LoadVerifier:
+        """Verifiers on MLX's default device."""
+        from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import load_verifier
+
+        return load_verifier
+
+    def shards(self) -> LoadShard:
+        """Ranks over MLX's ring or jaccl."""
+        from kakeya_fleet.engine.backends.mlx_backend.sharding import load_shard
+
+        return load_shard
+
+    def drafters(self) -> LoadDFlash:
+        """DFlash drafters."""
+        from kakeya_fleet.engine.backends.mlx_backend.dflash import load_dflash
+
+        return load_dflash
+
+    def encoders(self) -> LoadEncoder:
+        """Their encoders."""
+        from kakeya_fleet.engine.backends.mlx_backend.dflash.checkpoint import load_encoder
+
+        return load_encoder
+
+    def masked_diffusion(self) -> None:
+        """None."""
+
+    def archive_stores(self) -> None:
+        """None: archives compute with torch, whatever their verifiers do."""
+
+    def stores_beside(self) -> None:
+        """None."""
+
+    def threads(self) -> None:
+        """None: MLX lets nobody choose."""

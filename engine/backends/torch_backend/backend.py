@@ -1,0 +1,84 @@
+"""What torch brings; see `engine.backends.backend.Backend`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kakeya_fleet.engine.backends.backend import (
+    LoadDFlash,
+    LoadEncoder,
+    LoadMaskedDiffusion,
+    LoadShard,
+    LoadVerifier,
+    NewKernels,
+    NewStores,
+    StoresBeside,
+)
+from kakeya_fleet.engine.verifiers.thread_count import Threads
+
+
+@dataclass(frozen=True, slots=True)
+class TorchBackend:
+    """Hub-format checkpoints through transformers' modelling code, and the archives.
+
+    What needs no model, such as an archive's stores, imports nothing of transformers.
+    """
+
+    name: str = "torch"
+    libraries: tuple[str, ...] = ("torch", "transformers")
+
+    def kernels(self) -> NewKernels:
+        """`TorchKernels`."""
+        from kakeya_fleet.engine.backends.torch_backend.kernels import TorchKernels
+
+        return TorchKernels
+
+    def verifiers(self) -> LoadVerifier:
+        """Verifiers on the CPU."""
+        from kakeya_fleet.engine.backends.torch_backend.torch_verifier import load_verifier
+
+        return load_verifier
+
+    def shards(self) -> LoadShard:
+        """Ranks over gloo."""
+        from kakeya_fleet.engine.backends.torch_backend.sharding import load_shard
+
+        return load_shard
+
+    def drafters(self) -> LoadDFlash:
+        """DFlash drafters."""
+        from kakeya_fleet.engine.backends.torch_backend.dflash import load_dflash
+
+        return load_dflash
+
+    def encoders(self) -> LoadEncoder:
+        """Their encoders."""
+        from kakeya_fleet.engine.backends.torch_backend.dflash.encoder import load_encoder
+
+        return load_encoder
+
+    def masked_diffusion(self) -> LoadMaskedDiffusion:
+        """Masked-diffusion proposers."""
+        from kakeya_fleet.engine.backends.torch_backend.masked_diffusion import (
+            load_masked_diffusion,
+        )
+
+        return load_masked_diffusion
+
+    def archive_stores(self) -> NewStores:
+        """`TorchArchiveStores`."""
+        from kakeya_fleet.engine.backends.torch_backend.archive_stores import TorchArchiveStores
+
+        return TorchArchiveStores
+
+    def stores_beside(self) -> StoresBeside:
+        """Stores whose bytes count in a verifier's pool."""
+        from kakeya_fleet.engine.backends.torch_backend.stores_beside import stores_beside
+
+        return stores_beside
+
+    def threads(self) -> Threads:
+        """`TorchThreads`."""
+        from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads
+
+        return TorchThreads()

@@ -1,0 +1,141 @@
+"""What torch computes for caches and stores: see `engine.kv.kernels`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kakeya_fleet.engine.backends.torch_backend.dtypes import raw, torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.product_rows import query_counts
+from kakeya_fleet.engine.backends.torch_backend.segment_products import chunk_partials, merged
+from kakeya_fleet.engine.contracts.evicted_store import Floats, Raw
+from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
+from kakeya_fleet.engine.contracts.positions import Placement, RingPlacement
+from kakeya_fleet.engine.kv.feed import FeedSegments, Partial
+from kakeya_fleet.engine.kv.slot_views import Seen
+from kakeya_fleet.engine.kv.slot_writes import Write
+
+
+class TorchSegment:
+    """One tensor [layers, 2, kv_heads, slots, head_dim], sliced once so that no forward need."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        # One that is made within a forward is cleaned and written outside of it, too.
+        with torch.inference_mode(mode=False):
+            self._tensor = torch.zeros(shape, dtype=dtype)
+        self.keys = [keys.transpose(1, 2) for keys, _ in self._tensor]
+        """By layer, [kv_heads, head_dim, slots]."""
+        self.values = [values for _, values in self._tensor]
+        """By layer, [kv_heads, slots, head_dim]."""
+
+    @property
+    def arrays(self) -> tuple[Tensor]:
+        """All that it holds."""
+        return (self._tensor,)
+
+    def clear(self) -> None:
+        """Makes all numbers 0."""
+        self._tensor.zero_()
+
+    def copy_from(self, other: TorchSegment) -> None:
+        """Takes the numbers of `other`."""
+        self._tensor.copy_(other._tensor)
+
+    def fill(self, seed: int) -> None:
+        """Random numbers in all slots."""
+        self._tensor.normal_(generator=torch.Generator().manual_seed(seed))
+
+    def write(self, layer: int, write: Write, keys: Tensor, values: Tensor) -> None:
+        """Stores the tokens that `write` takes of keys and values [kv_heads, n, head_dim]."""
+        slot, token, count = write.slot, write.token, write.count
+        own_keys, own_values = keys.narrow(1, token, count), values.narrow(1, token, count)
+        self.keys[layer].narrow(2, slot, count).copy_(own_keys.transpose(1, 2))
+        self.values[layer].narrow(1, slot, count).copy_(own_values)
+
+    def put(self, write: Write, numbers: Raw) -> None:
+        """Stores what `write` takes of numbers [layers, 2, kv_heads, n, head_dim]."""
+        own = numbers[:, :, :, write.token : write.token + write.count]
+        raw(self._tensor)[:, :, :, write.slot : write.slot + write.count] = own
+
+    def read(self, slot: int, count: int) -> Raw:
+        """The numbers [layers, 2, kv_heads, count, head_dim] from `slot` on, not copied."""
+        return raw(self._tensor)[:, :, :, slot : slot + count]
+
+    def read_layer(self, layer: int, slot: int, count: int) -> Raw:
+        """One layer's of `read`."""
+        return raw(self._tensor)[layer, :, :, slot : slot + count]
+
+
+class TorchKernels:
+    """Torch's tensors in one number format, on the CPU."""
+
+    def __init__(self, dtype: str) -> None:
+        """Raises `BadParameters` for another dtype than `float32` and `bfloat16`."""
+        self.dtype = dtype
+        self._dtype = torch_dtype(dtype)
+        self.item_bytes = self._dtype.itemsize
+
+    def segment(self, group: LayerGroup, keys: int) -> TorchSegment:
+        """A segment of `keys` slots for the layers of `group`, all zeros."""
+        shape = (len(group.layers), 2, group.shape.kv_heads, keys, group.shape.head_dim)
+        return TorchSegment(shape, self._dtype)
+
+    def settle(self, arrays: Iterable[Tensor]) -> None:
+        """Nothing: torch computes at once."""
+
+    def biases(self, seen: Sequence[Seen | None], groups: int) -> tuple[Tensor | None, ...]:  # noqa: ARG002 - heads share them
+        """Masks [queries, keys], which the heads of a group share."""
+        zero, hidden = np.float32(0), np.float32(-np.inf)
+        return tuple(
+            None if part is None else torch.from_numpy(np.where(part, zero, hidden))
+            for part in seen
+        )
+
+    def stacked(
+        self, placement: Placement, biases: Sequence[Tensor | None], groups: int, queries: int
+    ) -> Tensor | None:
+        """The mask of a ring of one segment, which `ring_products` read whole in every forward.
+
+        Also once all of it is seen.
+        """
+        if not isinstance(placement, RingPlacement) or len(placement.segments) > 1:
+            return None
+        mask = biases[0] if biases[0] is not None else torch.zeros(queries, placement.slots)
+        return mask.repeat(groups, 1)
+
+    def query_counts(self, shape: AttentionLayer) -> tuple[int, ...]:
+        """Those that agree in the calling thread; see `product_rows.query_counts`."""
+        return query_counts(shape, self._dtype)
+
+    def rows(self, queries: Floats, kv_heads: int) -> Tensor:
+        """Queries [heads, n, head_dim] as rows [kv_heads, groups * n, head_dim]."""
+        with torch.inference_mode():
+            # In memory of torch's own, aligned as products elsewhere are.
+            own = torch.empty(queries.shape)
+            own.numpy()[:] = queries
+            return own.to(self._dtype).view(kv_heads, -1, queries.shape[2])
+
+    def attend(
+        self, rows: Tensor, feed: FeedSegments[Tensor], scaling: float
+    ) -> list[Partial[Tensor]]:
+        """Attention of `rows` to each chunk of the feed's segments."""
+        with torch.inference_mode():
+            return chunk_partials(rows, feed, scaling)
+
+    def merged(self, first: Partial[Tensor], second: Partial[Tensor]) -> Partial[Tensor]:
+        """Attention to the keys of both. Writes over the first."""
+        with torch.inference_mode():
+            return merged(first, second)
+
+    def host(self, array: Tensor) -> Floats:
+        """The numbers of a float32 tensor, not copied."""
+        found: Floats = array.numpy()
+        return found
+
+    def device(self, numbers: Floats, like: Tensor) -> Tensor:
+        """Numbers as a tensor of the shape of `like`."""
+        with torch.inference_mode():
+            return torch.tensor(numbers).view(like.shape)

@@ -1,0 +1,121 @@
+"""What a `restored` cache hands over of positions that leave its window, and to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kakeya_fleet.engine.contracts.cache import CacheSpec
+from kakeya_fleet.engine.contracts.evicted_store import (
+    Evicted,
+    EvictedKeysValues,
+    EvictedStore,
+    Raw,
+)
+from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.positions import Placement, round_up
+from kakeya_fleet.engine.kv.group_store import GroupStore
+from kakeya_fleet.engine.kv.vector_ring import VectorRing
+from kakeya_fleet.engine.memory.slab_pool import SlabPool
+
+DEPOSIT_MULTIPLE = 16
+"""Positions below a multiple of it leave together."""
+FILL_POSITIONS = 1024
+"""Random positions that are deposited at once."""
+BFLOAT16_SHIFT = 16
+"""A bfloat16 is the upper half of a float32."""
+
+Keys = Sequence[GroupStore[Any]]
+"""A cache's stores of the layers that see all of the history, in their order."""
+
+
+class Handover:
+    """A cache's store of evicted positions, and the vectors of those that are still here."""
+
+    def __init__(self, spec: CacheSpec, store: EvictedStore, vectors: VectorRing | None) -> None:
+        self.store = store
+        self.vectors = vectors
+        """None when keys and values leave."""
+        self._spec = spec
+
+    @classmethod
+    def take(
+        cls,
+        spec: CacheSpec,
+        store: EvictedStore,
+        encoder: FeatureEncoder | None,
+        ring: Placement | None,
+        pool: SlabPool[Any],
+    ) -> Handover:
+        """With an `encoder` it keeps context vectors at the slots of `ring`.
+
+        Raises `OutOfKvMemory`; then `store` stays the caller's.
+        """
+        vectors = None
+        if encoder is not None and ring is not None:
+            vectors = VectorRing.take(encoder, ring, pool)
+        return cls(spec, store, vectors)
+
+    def due(self, length: int, count: int) -> range:
+        """The positions that leave before the next `count` queries of a history of `length`.
+
+        Those that the last of them has behind its window, and up to
+        `DEPOSIT_MULTIPLE` - 1 more, so that not every step of one token has a
+        deposit: all before `length` are final by then.
+        """
+        first = max(self.store.length, self._spec.sink)
+        end = length + count - self._spec.window
+        return range(first, min(length, round_up(end, DEPOSIT_MULTIPLE)) if first < end else first)
+
+    def deposit(self, positions: range, keys: Keys) -> None:
+        """Hands these over. Raises what the store raises."""
+        leaving: Evicted
+        if self.vectors is not None:
+            leaving = self.vectors.read(positions.start, positions.stop)
+        else:
+            leaving = EvictedKeysValues(
+                tuple(store.positions(positions.start, positions.stop) for store in keys)
+            )
+        self.store.deposit(positions.start, leaving)
+
+    def fill(self, count: int, keys: Keys, rng: np.random.Generator) -> None:
+        """Random vectors here, and random numbers for what a history of `count` has evicted."""
+        if self.vectors is not None:
+            self.vectors.fill(rng)
+        end = count - self._spec.window
+        for first in range(max(self.store.length, self._spec.sink), end, FILL_POSITIONS):
+            self.store.deposit(first, self._random(min(FILL_POSITIONS, end - first), keys, rng))
+
+    def fork(self, length: int) -> Handover:
+        """Copies for a cache of the first `length` positions. Raises `OutOfKvMemory`."""
+        vectors = self.vectors.fork() if self.vectors is not None else None
+        try:
+            return Handover(self._spec, self.store.fork(length), vectors)
+        except BaseException:
+            if vectors is not None:
+                vectors.release()
+            raise
+
+    def release(self) -> None:
+        """Gives all memory back, also that of what was evicted."""
+        self.store.release()
+        if self.vectors is not None:
+            self.vectors.release()
+            self.vectors = None
+
+    def _random(self, count: int, keys: Keys, rng: np.random.Generator) -> Evicted:
+        if self.vectors is not None:
+            width = self.vectors.encoder.spec.width
+            return rng.standard_normal((count, width), np.float32)
+        return EvictedKeysValues(
+            tuple(_random_raw(store.shape_of(count), store.dtype, rng) for store in keys)
+        )
+
+
+def _random_raw(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Raw:
+    numbers = rng.standard_normal(shape, np.float32)
+    if dtype == "float32":
+        return numbers
+    return (numbers.view(np.uint32) >> BFLOAT16_SHIFT).astype(np.uint16)
