@@ -23,7 +23,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from kakeya_fleet.engine.backends.torch_backend.group_store import torch_pool
 
 from kakeya_fleet.engine.backends import load_encoder
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
@@ -38,6 +37,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.model_folder import SHIPPED
 from kakeya_fleet.engine.restoration.learned_map import read_map
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -103,7 +103,7 @@ class Session:
         kept, evicted = self._opened(ports)
         fill(kept, evicted, shape.context)
         own = shape.evicted(1)
-        local = TorchEvictedStore(own, RestorerSpec(RestorerKind.ARCHIVE), torch_pool())
+        local = TorchEvictedStore(own, RestorerSpec(RestorerKind.ARCHIVE), kv_pool())
         fill(local, own, shape.context)
         plain = PlainReads(
             ports, evicted.layer_bytes_per_position(0) * (shape.context - SINK - WINDOW)

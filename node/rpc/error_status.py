@@ -1,10 +1,10 @@
-"""The one table of errors: domain error to gRPC status, and the way to the client.
+"""From a domain error to its gRPC status, and the way to the client.
 
 Every error carries google.rpc.Status with ErrorInfo(reason, "kakeya", metadata)
 in the trailing metadata `grpc-status-details-bin` (AIP-193); metadata["mend"]
 says how to mend it where the message does not. What passes with time also
-carries RetryInfo. Servicers raise domain errors, and
-`node.rpc.error_interceptor` answers them from this table.
+carries RetryInfo. Servicers raise domain errors, `node.rpc.error_interceptor`
+answers them from here, and `node.rpc.error_reasons` has what their reasons mean.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from google.rpc import error_details_pb2, status_pb2
 
 from kakeya_fleet.engine import errors as engine_errors
 from kakeya_fleet.fleet import errors as fleet_errors
-from kakeya_fleet.fleet.hostfiles.hostfile import HostfileError
 from kakeya_fleet.node import errors as node_errors
 from kakeya_fleet.node.rpc import refusals
-from kakeya_fleet.node.rpc.mends import MENDS
+from kakeya_fleet.node.rpc.error_reasons import REASONS
 
 if TYPE_CHECKING:
     Context: TypeAlias = grpc.aio.ServicerContext[object, object]
@@ -39,70 +38,14 @@ DOMAIN_ERRORS = (
 
 DOMAIN = "kakeya"
 INTERNAL_REASON = "INTERNAL_ERROR"
-MEND_KEY = "mend"
+REMEDY_KEY = "mend"
 
 _Code = grpc.StatusCode
 
-STATUS: dict[type[DomainError], grpc.StatusCode] = {
-    engine_errors.EngineError: _Code.INTERNAL,
-    engine_errors.ModelUnusable: _Code.FAILED_PRECONDITION,
-    engine_errors.ModelNotFound: _Code.NOT_FOUND,
-    engine_errors.ArchitectureUnsupported: _Code.UNIMPLEMENTED,
-    engine_errors.WeightsMismatch: _Code.FAILED_PRECONDITION,
-    engine_errors.TrainedForAnother: _Code.FAILED_PRECONDITION,
-    engine_errors.OutOfMemory: _Code.RESOURCE_EXHAUSTED,
-    engine_errors.SessionNotFound: _Code.NOT_FOUND,
-    engine_errors.TokenOutOfVocabulary: _Code.INVALID_ARGUMENT,
-    engine_errors.EmptyAppend: _Code.INVALID_ARGUMENT,
-    engine_errors.EmptyHistory: _Code.FAILED_PRECONDITION,
-    engine_errors.HistoryLengthMismatch: _Code.FAILED_PRECONDITION,
-    engine_errors.ContextExceeded: _Code.OUT_OF_RANGE,
-    engine_errors.OutOfKvMemory: _Code.RESOURCE_EXHAUSTED,
-    engine_errors.KvStrategyUnsupported: _Code.UNIMPLEMENTED,
-    engine_errors.BadParameters: _Code.INVALID_ARGUMENT,
-    engine_errors.RestorerLost: _Code.UNAVAILABLE,
-    engine_errors.RestorerRefused: _Code.INVALID_ARGUMENT,
-    engine_errors.GroupLost: _Code.UNAVAILABLE,
-    engine_errors.InvariantViolated: _Code.FAILED_PRECONDITION,
-    engine_errors.DraftFailed: _Code.UNAVAILABLE,
-    fleet_errors.FleetError: _Code.INTERNAL,
-    fleet_errors.CardRejected: _Code.INVALID_ARGUMENT,
-    fleet_errors.ModelNotFound: _Code.NOT_FOUND,
-    fleet_errors.NoPlacement: _Code.FAILED_PRECONDITION,
-    fleet_errors.NodeNotFound: _Code.NOT_FOUND,
-    fleet_errors.FleetMismatch: _Code.FAILED_PRECONDITION,
-    fleet_errors.ProtocolSkew: _Code.FAILED_PRECONDITION,
-    HostfileError: _Code.INVALID_ARGUMENT,
-    node_errors.NodeError: _Code.INTERNAL,
-    refusals.Refusal: _Code.FAILED_PRECONDITION,
-    refusals.ModelServedElsewhere: _Code.FAILED_PRECONDITION,
-    refusals.TokenizerNotFound: _Code.NOT_FOUND,
-    refusals.Draining: _Code.UNAVAILABLE,
-    refusals.ModelLoading: _Code.UNAVAILABLE,
-    refusals.TooManyStreams: _Code.RESOURCE_EXHAUSTED,
-    refusals.TokenizerDiffers: _Code.INVALID_ARGUMENT,
-    refusals.LinkUnsupported: _Code.UNIMPLEMENTED,
-    refusals.LinkNotFound: _Code.NOT_FOUND,
-    refusals.TooManyLinks: _Code.RESOURCE_EXHAUSTED,
-    refusals.TensorOutOfOrder: _Code.INVALID_ARGUMENT,
-    refusals.NoArchive: _Code.FAILED_PRECONDITION,
-    refusals.ArchiveFull: _Code.RESOURCE_EXHAUSTED,
-    refusals.ArchiveNotFound: _Code.NOT_FOUND,
-    refusals.RestorerMismatch: _Code.FAILED_PRECONDITION,
-    refusals.BadPageToken: _Code.INVALID_ARGUMENT,
-    refusals.ForkBeyondHistory: _Code.OUT_OF_RANGE,
-    refusals.NotLoopback: _Code.PERMISSION_DENIED,
-    refusals.WatcherTooSlow: _Code.RESOURCE_EXHAUSTED,
-    refusals.MalformedMessage: _Code.INVALID_ARGUMENT,
-}
-
-# Seconds after which a retry may find room, unless the error itself says
-# `retry_after_seconds`: a session that never fits says none.
-RETRY_AFTER_SECONDS: dict[type[DomainError], float] = {
-    refusals.TooManyStreams: 1.0,
-    refusals.TooManyLinks: 1.0,
-    engine_errors.RestorerLost: 2.0,
-    engine_errors.GroupLost: 5.0,
+# A fork past the end of a history asks for what is not there; an append to a history of
+# another length is only out of step. Clients know both by one reason.
+_OTHER_STATUS: dict[type[DomainError], grpc.StatusCode] = {
+    refusals.ForkBeyondHistory: _Code.OUT_OF_RANGE
 }
 
 # gRPC drops a call whose trailing metadata pass 8 KiB, and the error with it. The
@@ -115,12 +58,8 @@ _MAX_METADATA_KEYS = 8
 
 
 def status_code(error: DomainError) -> grpc.StatusCode:
-    """The table's line of the error, or of the nearest class above it."""
-    for kind in type(error).__mro__:
-        code = STATUS.get(kind)
-        if code is not None:
-            return code
-    return _Code.INTERNAL
+    """The status of the error's reason; INTERNAL for one that no call should end with."""
+    return _OTHER_STATUS.get(type(error)) or REASONS[error.reason].status or _Code.INTERNAL
 
 
 def error_status(error: DomainError) -> status_pb2.Status:
@@ -128,7 +67,7 @@ def error_status(error: DomainError) -> status_pb2.Status:
     info = error_details_pb2.ErrorInfo(
         reason=error.reason,
         domain=DOMAIN,
-        metadata=_bounded(_with_mend(error)),
+        metadata=_bounded(_with_remedy(error)),
     )
     status = _status(status_code(error), str(error), info)
     seconds = _retry_seconds(error)
@@ -138,10 +77,10 @@ def error_status(error: DomainError) -> status_pb2.Status:
     return status
 
 
-def _with_mend(error: DomainError) -> dict[str, str]:
-    """The error's metadata, the mend first: it is what nobody may miss."""
-    mend = MENDS.get(error.reason)
-    return {MEND_KEY: mend, **error.metadata} if mend is not None else dict(error.metadata)
+def _with_remedy(error: DomainError) -> dict[str, str]:
+    """The error's metadata, the remedy first: it is what nobody may miss."""
+    remedy = REASONS[error.reason].remedy
+    return {REMEDY_KEY: remedy, **error.metadata} if remedy else dict(error.metadata)
 
 
 def _bounded(metadata: Mapping[str, str]) -> dict[str, str]:
@@ -162,7 +101,7 @@ def _cut(text: str, size: int) -> str:
 def _retry_seconds(error: DomainError) -> float | None:
     """Seconds after which a retry may succeed; None when no retry will."""
     said = error.metadata.get("retry_after_seconds")
-    return float(said) if said is not None else RETRY_AFTER_SECONDS.get(type(error))
+    return float(said) if said is not None else REASONS[error.reason].retry_after_seconds
 
 
 async def abort(context: Context, error: DomainError) -> NoReturn:
