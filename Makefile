@@ -50,11 +50,13 @@ demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 
 PYTEST := $(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal -q
 BESIDE := $(STAMPS)/beside.log
+# By another name than MAKE, whose recipes `make -n` runs.
+SIDES := $(MAKE) --no-print-directory --keep-going beside
 
 # Both sides run to their end. What runs beside pytest is said behind it, so that neither is
 # mixed with the other.
 test: setup dashboard $(STAMPS)/chromium ## all checks and tests; TESTS=PATH names the Python ones
-	@$(MAKE) --no-print-directory --keep-going beside >$(BESIDE) 2>&1 & beside=$$!; status=0; \
+	@$(SIDES) >$(BESIDE) 2>&1 & beside=$$!; status=0; \
 		$(PYTEST) $(TESTS) || status=1; \
 		wait $$beside || status=1; \
 		cat $(BESIDE); exit $$status
@@ -81,18 +83,16 @@ lint: setup ## check format, style, types and who imports whom in the Python cod
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-cache
 
-contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken since main, stubs and values as they are
+contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken since main, what is made of it as it is
 	node_modules/.bin/buf lint proto
 	node_modules/.bin/buf format -d --exit-code proto
 	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
 	$(BIN)/python -m scripts.write.stubs --check
-	$(BIN)/python -m scripts.write.values --check
 	$(BIN)/python -m scripts.write.versions --check
 
-stubs: setup $(STAMPS)/npm ## make all anew that is made from proto/: stubs, messages, values, docs/contract.md
+stubs: setup $(STAMPS)/npm ## make all anew that is made from proto/: stubs, messages, values, errors, pages of docs/
 	$(BIN)/python -m scripts.write.stubs
 	node $(TS)/scripts/generate.mjs
-	$(BIN)/python -m scripts.write.values
 	$(BIN)/python -m scripts.write.contract_reference
 
 # ---- The TypeScript SDK

@@ -18,7 +18,6 @@ from kakeya_fleet.fleet.errors import ModelNotFound
 from kakeya_fleet.node.config.role_spec import RoleSpec
 from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
-from kakeya_fleet.node.links.transport.link_service import LinkHandler
 from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
 from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
@@ -95,13 +94,11 @@ class Roles:
             on_change=events.link_changed,
         )
         table = LinkTable(clock, ServingSettings(most_links=settings.draft_stream_limit))
-        handlers: dict[LinkPurpose, LinkHandler] = {}
         context = RoleContext(
             settings, expected, fleet, self.links, metrics, activity, self.changed, clock
         )
         self.proposer = ProposerRole(context, table)
-        handlers[LinkPurpose.FEATURES] = self.proposer.features
-        self.archive = ArchiveRole(context, self.proposer.folders, handlers)
+        self.archive = ArchiveRole(context, self.proposer.folders)
         self.verifier = VerifierRole(context, self.proposer, self.archive, events, observers)
         # In the order in which they are drained: generations are waited for last.
         self._roles: Mapping[Role, NodeRole] = {
@@ -109,7 +106,9 @@ class Roles:
             Role.PROPOSER: self.proposer,
             Role.VERIFIER: self.verifier,
         }
-        self._tensors = TensorServicer(table, metrics, self.links, handlers)
+        self._tensors = TensorServicer(
+            table, metrics, self.links, {LinkPurpose.FEATURES: self.proposer.features}
+        )
         self._sweep_seconds = min(SWEEP_SECONDS, settings.session_ttl_seconds / 10)
         self._served: dict[tuple[Role, str], RoleSpec] = {}
         self._one_at_a_time = asyncio.Lock()

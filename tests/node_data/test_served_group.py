@@ -13,7 +13,6 @@ import grpc.aio
 import pytest
 
 from kakeya.v1 import placement_pb2, runtime_pb2
-from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.hostfiles.hostfile import HostfileError
 from kakeya_fleet.node.config.role_spec import BadRoleSpec
@@ -156,17 +155,6 @@ async def test_a_hostfile_that_cannot_be_used_says_why(nodes, tmp_path, text, er
     with pytest.raises(error, match=words):
         await roles.load()
     await roles.close()
-
-
-async def test_sessions_of_a_lost_group_are_swept_before_observers_hear_of_it(tmp_path):
-    """A fault of the sweep would end the node."""
-    async with nodes.Neighbourhood() as around:
-        path = groups.write_hostfile(tmp_path)
-        node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
-        await filled(calls.Caller(node.channel), PROMPT)
-        (served,) = node.roles.verifiers.values()
-        node.roles.sessions.end_verifier(served.budget, EndReason.GROUP)
-        node.roles.verifier._lifecycle.sweep()
 
 
 async def test_a_group_restores_nothing_and_says_so(tmp_path):

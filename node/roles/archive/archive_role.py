@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer
 from kakeya_fleet.node.config.role_spec import RoleSpec, archive_bytes
-from kakeya_fleet.node.links.protocol.contract import LinkPurpose
-from kakeya_fleet.node.links.transport.link_service import LinkHandler
 from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
 from kakeya_fleet.node.roles.context import RoleContext
 from kakeya_fleet.node.roles.contract import RoleService
@@ -22,20 +20,11 @@ class ArchiveRole:
     services: tuple[RoleService, ...] = ()
     offers: tuple[ModelOffer, ...] = ()
 
-    def __init__(
-        self,
-        context: RoleContext,
-        drafters: Mapping[str, Path],
-        link_handlers: MutableMapping[LinkPurpose, LinkHandler],
-    ) -> None:
-        """`drafters` are folders whose learned maps sessions may name, besides the shipped ones.
-
-        `link_handlers` gets what serves the links to the archive, while there is one.
-        """
+    def __init__(self, context: RoleContext, drafters: Mapping[str, Path]) -> None:
+        """`drafters` are folders whose learned maps sessions may name, besides the shipped ones."""
         self._context = context
         self._drafters = drafters
         self._served: list[ServedArchive] = []
-        self._link_handlers = link_handlers
 
     @property
     def offer(self) -> ArchiveOffer | None:
@@ -68,12 +57,10 @@ class ArchiveRole:
             host=context.settings.host,
         )
         self._served.append(archive)
-        self._link_handlers[LinkPurpose.KEYS_VALUES] = archive.reads
         return ""
 
     async def remove(self, model_id: str, seconds: float) -> None:  # noqa: ARG002 the contract's
         """See `NodeRole.remove`; sessions that used it make elsewhere what it kept."""
-        del self._link_handlers[LinkPurpose.KEYS_VALUES]
         while self._served:
             await self._served.pop().close()
         # Stores and their pool refer to each other.

@@ -22,7 +22,6 @@ from kakeya_fleet.node.planning.placement_service import PlacementServicer
 from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
-from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from kakeya_fleet.node.roles.context import RoleContext
 from kakeya_fleet.node.roles.contract import RoleService
@@ -101,7 +100,6 @@ class VerifierRole:
         self._restorers = Restorers(
             fleet=context.fleet,
             ways=self._ways,
-            reads=KvFetchLinks(context.links, context.fleet, metrics, deadline),
             metrics=metrics,
             settings=settings.restorers,
             drafters=proposers.folders,
