@@ -137,8 +137,8 @@ class Roles:
             mode=LinkMode(settings.links),
             settings=settings.link_settings,
             clock=self._clock,
+            on_change=self._events.link_changed,
         )
-        self._links.on_change = self._events.link_changed
         self._encoders = EncoderShelf(self._links)
         self._fleet: FleetView | None = None
         self._breakers = BreakerBook(self._clock, self._boot_of, self._events.breaker_changed)
