@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from scripts.write.descriptors import Commented, one_line
-from scripts.write.values.shapes import ENUM_NAMES, OTHER_ENUMS, SHAPES, Shape
+from scripts.write.values.shapes import OTHER_ENUMS, SHAPES, Shape
 
 # Numbers of descriptor.proto, as paths in the source information use them.
 _MESSAGES, _ENUMS, _FIELDS, _VALUES = 4, 5, 2, 2
@@ -174,7 +174,7 @@ def _enums(file: Commented) -> Iterator[Names]:
         yield Names(
             file=Path(file.file.name).stem,
             message=enum.name,
-            name=ENUM_NAMES.get(enum.name, enum.name),
+            name=enum.name,
             doc=_comment(file, _ENUMS, place),
             members=tuple(_members(file, place, enum)),
         )
@@ -254,7 +254,7 @@ def _field(described: FieldDescriptorProto, path: tuple[str, ...], name: str, do
         name=name,
         path=path,
         kind=kind,
-        type=ENUM_NAMES.get(named, named),
+        type=named,
         doc=doc,
         repeated=repeated,
         wide=wide,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from scripts.write.values.model import Contract, Field, Kind, Names, Value
 from scripts.write.values.prose import WIDTH, spoken, wrapped
-from scripts.write.values.shapes import ENUM_CONSTANTS
 
 _TYPES = {
     Kind.WHOLE: "number",
@@ -152,8 +151,6 @@ def _comment(text: str, indent: str) -> Iterator[str]:
 
 
 def _constant(enum: Names) -> str:
-    if enum.message in ENUM_CONSTANTS:
-        return ENUM_CONSTANTS[enum.message]
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper()
     if name.endswith("Y"):
         return name[:-1] + "IES"
