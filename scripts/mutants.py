@@ -235,6 +235,27 @@ MUTANTS = (
         ("tests/node_data/test_link_delivery.py",),
     ),
     Mutant(
+        "a road that broke kept",
+        "node/links/protocol/promotion.py",
+        "state.agreement = state.road = None",
+        "state.agreement = None",
+        ("tests/node_data/test_link_delivery.py",),
+    ),
+    Mutant(
+        "a road used that only one end has",
+        "node/links/protocol/promotion.py",
+        "agreement.phase is not Phase.BUILT or not agreement.other_is_ready",
+        "agreement.phase is not Phase.BUILT",
+        ("tests/node_data/test_link_delivery.py",),
+    ),
+    Mutant(
+        "a road kept that is not faster",
+        "node/links/protocol/trial.py",
+        "is_faster = self.road_pace <= WORTH * self.chunk_pace",
+        "is_faster = True",
+        ("tests/node_data/test_link_promotion.py",),
+    ),
+    Mutant(
         "a checksum not compared",
         "node/links/protocol/chunks.py",
         "self._is_corrupt |= crc32c(piece.data) != piece.crc32c",
