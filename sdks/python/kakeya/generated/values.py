@@ -158,19 +158,6 @@ class RestorerKind(StrEnum):
     """Newer than this client, or not given."""
 
 
-class AttendAt(StrEnum):
-    """Where queries attend to the positions that a session has evicted."""
-
-    ARCHIVE = "archive"
-    """Where the archive is: what travels in a step does not depend on the context."""
-    VERIFIER = "verifier"
-    """Where the verifier is, to keys and values that are read back in each step over a tensor link:
-    for archives that compute slowly, over fast roads.
-    """
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
 class Transport(StrEnum):
     """The road of tensors between verifier and proposer."""
 
@@ -253,7 +240,7 @@ class LinkPurpose(StrEnum):
     FEATURES = "features"
     """Context vectors of committed tokens, made from hidden states, to a proposer."""
     KEYS_VALUES = "keys_values"
-    """Keys and values that an archive keeps, read back by the verifier whose session opened it."""
+    """Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED."""
     UNKNOWN = "unknown"
     """Newer than this client, or not given."""
 
@@ -672,8 +659,6 @@ class RestorerInfo:
     """How often it was lost and made anew since the session was opened."""
     lost: bool
     """Whether it is lost now: the session's next operation makes it anew."""
-    attend: AttendAt | None = None
-    """Where queries attend; None with "identity"."""
     archives: tuple[ArchiveRange, ...] = ()
     """The archives that share it, by rising positions, as far as it reaches now: several where one
     had not the room. A range without an archive is kept in the verifier's own process. Empty with

@@ -57,11 +57,6 @@ def restorer_kind(number: int) -> values.RestorerKind:
     return enum_value(values.RestorerKind, placement_pb2.RestorerKind.DESCRIPTOR, number)
 
 
-def attend_at(number: int) -> values.AttendAt:
-    """The `AttendAt` that a number of the contract stands for."""
-    return enum_value(values.AttendAt, placement_pb2.RestorerAttend.DESCRIPTOR, number)
-
-
 def transport(number: int) -> values.Transport:
     """The `Transport` that a number of the contract stands for."""
     return enum_value(values.Transport, placement_pb2.Transport.DESCRIPTOR, number)
@@ -303,7 +298,6 @@ def restorer_info(message: runtime_pb2.RestorerInfo) -> values.RestorerInfo:
         evicted_bytes=message.evicted_bytes,
         rebuild_count=message.rebuild_count,
         lost=message.lost,
-        attend=attend_at(message.restorer.attend) if message.restorer.attend else None,
         archives=tuple(archive_range(each) for each in message.archives),
         own_bytes=message.own_bytes,
     )

@@ -136,16 +136,6 @@ export const RESTORER_KINDS = ["archive", "projection", "identity"] as const;
 export type RestorerKind = (typeof RESTORER_KINDS)[number] | "unknown";
 
 /**
- * Where queries attend to the positions that a session has evicted.
- *
- * - "archive": Where the archive is: what travels in a step does not depend on the context.
- * - "verifier": Where the verifier is, to keys and values that are read back in each step over a
- *   tensor link: for archives that compute slowly, over fast roads.
- */
-export const ATTEND_PLACES = ["archive", "verifier"] as const;
-export type AttendAt = (typeof ATTEND_PLACES)[number] | "unknown";
-
-/**
  * The road of tensors between verifier and proposer.
  *
  * - "local": Both in one process; of tensors also shared memory of two processes of one host.
@@ -215,8 +205,7 @@ export type ModelKind = (typeof MODEL_KINDS)[number] | "unknown";
  * What a link is for.
  *
  * - "features": Context vectors of committed tokens, made from hidden states, to a proposer.
- * - "keys_values": Keys and values that an archive keeps, read back by the verifier whose session
- *   opened it.
+ * - "keys_values": Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED.
  */
 export const LINK_PURPOSES = ["features", "keys_values"] as const;
 export type LinkPurpose = (typeof LINK_PURPOSES)[number] | "unknown";
@@ -630,8 +619,6 @@ export interface RestorerInfo {
   readonly rebuildCount: number;
   /** Whether it is lost now: the session's next operation makes it anew. */
   readonly lost: boolean;
-  /** Where queries attend; null with "identity". */
-  readonly attend: AttendAt | null;
   /**
    * The archives that share it, by rising positions, as far as it reaches now: several where one
    * had not the room. A range without an archive is kept in the verifier's own process. Empty with

@@ -60,11 +60,6 @@ export function restorerKind(number: number): values.RestorerKind {
   return enumName(placementPb.RestorerKindSchema, number, values.RESTORER_KINDS);
 }
 
-/** The `AttendAt` that a number of the contract stands for. */
-export function attendAt(number: number): values.AttendAt {
-  return enumName(placementPb.RestorerAttendSchema, number, values.ATTEND_PLACES);
-}
-
 /** The `Transport` that a number of the contract stands for. */
 export function transport(number: number): values.Transport {
   return enumName(placementPb.TransportSchema, number, values.TRANSPORTS);
@@ -309,7 +304,6 @@ export function restorerInfo(message: runtimePb.RestorerInfo): values.RestorerIn
     evictedBytes: Number(message.evictedBytes),
     rebuildCount: message.rebuildCount,
     lost: message.lost,
-    attend: restorer.attend ? attendAt(restorer.attend) : null,
     archives: message.archives.map(archiveRange),
     ownBytes: Number(message.ownBytes),
   };
