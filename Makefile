@@ -83,18 +83,16 @@ lint: setup ## check format, style, types and who imports whom in the Python cod
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-cache
 
-contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken since main, stubs and values as they are
+contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken since main, what is made of it as it is
 	node_modules/.bin/buf lint proto
 	node_modules/.bin/buf format -d --exit-code proto
 	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
 	$(BIN)/python -m scripts.write.stubs --check
-	$(BIN)/python -m scripts.write.values --check
 	$(BIN)/python -m scripts.write.versions --check
 
-stubs: setup $(STAMPS)/npm ## make all anew that is made from proto/: stubs, messages, values, docs/contract.md
+stubs: setup $(STAMPS)/npm ## make all anew that is made from proto/: stubs, messages, values, errors, pages of docs/
 	$(BIN)/python -m scripts.write.stubs
 	node $(TS)/scripts/generate.mjs
-	$(BIN)/python -m scripts.write.values
 	$(BIN)/python -m scripts.write.contract_reference
 
 # ---- The TypeScript SDK

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import linked_pairs
 from tests.warm.starting import WarmStarts
 
 # No example has a time: on a busy machine any may take long.
@@ -84,10 +83,3 @@ def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
         return made[key]
 
     return make
-
-
-@pytest.fixture(scope="session")
-def linked_pair() -> Callable[..., object]:
-    """`async with linked_pair("grpc") as (caller, served)`."""
-    made: Callable[..., object] = linked_pairs.linked_pair
-    return made

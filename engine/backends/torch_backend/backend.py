@@ -14,7 +14,6 @@ from kakeya_fleet.engine.backends.backend import (
     NewStores,
     StoresBeside,
 )
-from kakeya_fleet.engine.restoration.keys_values_source import NewAttention
 from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 
@@ -54,7 +53,7 @@ class TorchBackend:
 
     def encoders(self) -> LoadEncoder:
         """Their encoders."""
-        from kakeya_fleet.engine.backends.torch_backend.dflash.encoder import load_encoder
+        from kakeya_fleet.engine.backends.torch_backend.dflash.checkpoint import load_encoder
 
         return load_encoder
 
@@ -77,14 +76,6 @@ class TorchBackend:
         from kakeya_fleet.engine.backends.torch_backend.stores_beside import stores_beside
 
         return stores_beside
-
-    def fetched_attention(self) -> NewAttention:
-        """`TorchFetchedAttention`."""
-        from kakeya_fleet.engine.backends.torch_backend.fetched_attention import (
-            TorchFetchedAttention,
-        )
-
-        return TorchFetchedAttention
 
     def threads(self) -> Threads:
         """`TorchThreads`."""

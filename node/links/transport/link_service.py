@@ -36,6 +36,6 @@ class LinkHandler(Protocol):
     def open(self, request: LinkRequest) -> LinkService:
         """What serves such a link.
 
-        Raises what OpenLink is answered with: any error of `node.rpc.error_table`.
+        Raises what OpenLink is answered with: any error of `node.rpc.error_status`.
         """
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,12 @@ import grpc.aio
 from kakeya.v1 import capability_pb2, placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.node.links.ends.control_stream import ControlStream
-from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity, LinkParts
-from kakeya_fleet.node.links.ends.tensor_receiver import TakeTensor
+from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity, LinkParts, LinkUse
 from kakeya_fleet.node.links.protocol.changes import LinkChange
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkMode, RoadKind
 from kakeya_fleet.node.links.protocol.opening import EncoderDescription, LinkRequest
 from kakeya_fleet.node.links.protocol.promotion_state import permitted
-from kakeya_fleet.node.links.protocol.settings import LinkLimits, LinkSettings
+from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
 from kakeya_fleet.node.links.transport.grpc_streams import CallerStream
 from kakeya_fleet.node.links.transport.wire import (
@@ -43,24 +42,6 @@ def _ignore(_change: LinkChange) -> None:
     return
 
 
-def _nothing() -> None:
-    return
-
-
-@dataclass(frozen=True, slots=True)
-class LinkUse:
-    """What one end of a link is used with.
-
-    `take` gets each tensor as it arrives, in place of `receive`. `on_change` hears of
-    each change of what carries the link, `on_message` of each message that comes.
-    """
-
-    limits: LinkLimits = field(default_factory=LinkLimits)
-    take: TakeTensor | None = None
-    on_change: Callable[[LinkChange], None] = _ignore
-    on_message: Callable[[], None] = _nothing
-
-
 @dataclass(frozen=True, slots=True)
 class OpenedLink:
     """The caller's end of a new link, and the encoder whose vectors the other node takes."""
@@ -80,17 +61,20 @@ class OpenLinks:
         mode: LinkMode = LinkMode.AUTO,
         settings: LinkSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[LinkChange], None] = _ignore,
     ) -> None:
-        """`builders` are for the roads that this node may have, best first."""
+        """`builders` are for the roads that this node may have, best first.
+
+        `on_change` hears of each change of what carries any of the links; raises nothing.
+        """
         self._builders = tuple(builders)
         self._metrics = metrics if metrics is not None else NodeMetrics()
         self._mode = mode
         self._settings = settings if settings is not None else LinkSettings()
         self._clock = clock
+        self._on_change = on_change
         self._ends: set[LinkEnd] = set()
         self._ended_bytes = 0
-        self.on_change: Callable[[LinkChange], None] = _ignore
-        """Hears of each change of what carries any of the links; raises nothing."""
 
     @property
     def byte_count(self) -> int:
@@ -163,12 +147,9 @@ class OpenLinks:
                 metrics=self._metrics,
                 mode=self._mode,
                 builders=[builder for builder in self._permitted() if builder.kind in kinds],
-                limits=use.limits,
                 settings=self._settings,
+                use=replace(use, on_change=partial(self._changed, use.on_change)),
                 clock=self._clock,
-                take=use.take,
-                on_change=partial(self._changed, use.on_change),
-                on_message=use.on_message,
                 on_end=self._ended,
             ),
         )
@@ -198,7 +179,7 @@ class OpenLinks:
 
     def _changed(self, also: Callable[[LinkChange], None], change: LinkChange) -> None:
         also(change)
-        self.on_change(change)
+        self._on_change(change)
 
     def _ended(self, end: LinkEnd) -> None:
         if end in self._ends:

@@ -14,7 +14,7 @@ from kakeya.v1 import archive_pb2_grpc
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.opening import opening_from_wire
-from kakeya_fleet.node.rpc.error_table import (
+from kakeya_fleet.node.rpc.error_status import (
     DOMAIN_ERRORS,
     INTERNAL_REASON,
     DomainError,
