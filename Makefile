@@ -50,11 +50,13 @@ demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 
 PYTEST := $(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal -q
 BESIDE := $(STAMPS)/beside.log
+# By another name than MAKE, whose recipes `make -n` runs.
+SIDES := $(MAKE) --no-print-directory --keep-going beside
 
 # Both sides run to their end. What runs beside pytest is said behind it, so that neither is
 # mixed with the other.
 test: setup dashboard $(STAMPS)/chromium ## all checks and tests; TESTS=PATH names the Python ones
-	@$(MAKE) --no-print-directory --keep-going beside >$(BESIDE) 2>&1 & beside=$$!; status=0; \
+	@$(SIDES) >$(BESIDE) 2>&1 & beside=$$!; status=0; \
 		$(PYTEST) $(TESTS) || status=1; \
 		wait $$beside || status=1; \
 		cat $(BESIDE); exit $$status

@@ -51,7 +51,7 @@ MUTANTS = (
         "engine/sessions/acceptance.py",
         "seen = history.seen(logits.shape[1]).copy()",
         "seen = history.seen(logits.shape[1])\n        seen.flags.writeable = True",
-        ("tests/engine/test_sampled_streams.py",),
+        ("tests/engine/test_sampling_blocks.py",),
     ),
     Mutant(
         "a draft made ahead that does not fit",
@@ -120,8 +120,8 @@ MUTANTS = (
     Mutant(
         "a roll-back that keeps a rejected token",
         "engine/sessions/session.py",
-        "fed.cache.truncate(self._computed)\n        self._check(fed.cache)",
-        "self._check(fed.cache)",
+        "forward.cache.truncate(self._computed)\n        self._check",
+        "self._check",
         ("tests/engine/test_session.py",),
     ),
     Mutant(
@@ -172,17 +172,17 @@ MUTANTS = (
     # ---- Memory is measured
     Mutant(
         "a session admitted beyond the budget",
-        "engine/sessions/session_store.py",
+        "engine/sessions/session_registry.py",
         "if missing <= 0:\n            return True",
         "if missing <= needed:\n            return True",
-        ("tests/engine/test_session_store.py",),
+        ("tests/engine/test_session_registry.py",),
     ),
     Mutant(
         "a session evicted in the middle of an operation",
-        "engine/sessions/session_store.py",
-        "elif not record.held and record.idle_seconds(now) >= self._ttl_seconds:",
-        "elif now - record.last_used_at >= self._ttl_seconds:",
-        ("tests/engine/test_session_store.py",),
+        "engine/sessions/session_registry.py",
+        "elif not record.held and record.idle_seconds(now) >= record.ttl_seconds:",
+        "elif now - record.last_used_at >= record.ttl_seconds:",
+        ("tests/engine/test_session_registry.py",),
     ),
     Mutant(
         "shared memory that counts as free",
@@ -194,17 +194,17 @@ MUTANTS = (
     # ---- Nothing is lost
     Mutant(
         "a retry that doubles tokens",
-        "engine/sessions/append_checks.py",
+        "engine/sessions/history_checks.py",
         "expected_length != history_length:",
         "expected_length > history_length:",
         ("tests/engine/test_session.py",),
     ),
     Mutant(
         "a creation that is sent again and opens a second session",
-        "engine/sessions/session_store.py",
+        "engine/sessions/session_registry.py",
         "if earlier is not None:\n                    return earlier",
         "",
-        ("tests/engine/test_session_store.py",),
+        ("tests/engine/test_session_registry.py",),
     ),
     Mutant(
         "a digest not compared when a session goes on elsewhere",
@@ -215,21 +215,28 @@ MUTANTS = (
     ),
     Mutant(
         "an acknowledged tensor lost",
-        "node/links/delivery.py",
+        "node/links/protocol/delivery.py",
+        "ready.append(following)",
+        "ready = [following]",
+        ("tests/node_data/test_link_delivery.py",),
+    ),
+    Mutant(
+        "a tensor forgotten before it arrived",
+        "node/links/protocol/delivery.py",
         "for each in range(self._taken + 1, through + 1)]",
         "for each in range(self._taken + 1, through + 2) if each in self._kept]",
         ("tests/node_data/test_link_delivery.py",),
     ),
     Mutant(
         "a tensor handed on twice",
-        "node/links/delivery.py",
+        "node/links/protocol/delivery.py",
         "if self.has(tensor_id):\n            return []",
-        "if tensor_id in self._early:\n            return []",
+        "if self.has(tensor_id):\n            return [tensor]",
         ("tests/node_data/test_link_delivery.py",),
     ),
     Mutant(
         "a checksum not compared",
-        "node/links/tensor_chunks.py",
+        "node/links/protocol/chunks.py",
         "self._is_corrupt |= crc32c(piece.data) != piece.crc32c",
         "self._is_corrupt |= not piece.crc32c",
         ("tests/node_data/test_tensor_chunks.py",),
@@ -237,14 +244,14 @@ MUTANTS = (
     # ---- No silent substitution
     Mutant(
         "a bound not checked",
-        "engine/sessions/append_checks.py",
+        "engine/sessions/history_checks.py",
         "if history_length + len(token_ids) > history_limit:",
         "if len(token_ids) > history_limit:",
         ("tests/engine/test_session.py",),
     ),
     Mutant(
         "a token outside the vocabulary taken",
-        "engine/sessions/append_checks.py",
+        "engine/sessions/history_checks.py",
         "max(token_ids) < size",
         "max(token_ids) <= size",
         ("tests/engine/test_session.py",),
@@ -294,9 +301,9 @@ MUTANTS = (
     ),
     Mutant(
         "a position that leaves the window undeposited",
-        "engine/kv/slab_cache.py",
-        "end = self._length + count - self._spec.window",
-        "end = self._length + count - self._spec.window - 1",
+        "engine/kv/handover.py",
+        "end = length + count - self._spec.window",
+        "end = length + count - self._spec.window - 1",
         ("tests/engine/test_restored_cache.py",),
     ),
     # ---- Who is in the fleet
@@ -324,8 +331,8 @@ MUTANTS = (
     Mutant(
         "the last card heard wins",
         "fleet/membership/registry.py",
-        "if held is not None and version <= held.version and not _is_clone(held, signed):",
-        "if held is not None and version < held.version and not _is_clone(held, signed):",
+        "if held is None or version > held.version:",
+        "if held is None or version != held.version:",
         ("tests/fleet/test_registry.py",),
     ),
     Mutant(
@@ -352,7 +359,7 @@ MUTANTS = (
     ),
     Mutant(
         "a tensor of any size taken",
-        "node/links/tensor_chunks.py",
+        "node/links/protocol/chunks.py",
         "if total > most_bytes:",
         "if most_bytes < 0:",
         ("tests/node_data/test_tensor_chunks.py",),

@@ -26,6 +26,7 @@ from scripts.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_SECONDS = 600.0
+TOLD_CHARACTERS = 3000
 # Of pytest; whatever else it exits with, no test said anything about the fault.
 _PASSED, _FAILED = 0, 1
 
@@ -91,8 +92,8 @@ def environment(root: Path) -> Mapping[str, str]:
     }
 
 
-def run_tests(root: Path, tests: Sequence[str]) -> int:
-    """The exit status of pytest, which stops at the first failure."""
+def run_tests(root: Path, tests: Sequence[str], expected: Sequence[int]) -> int:
+    """The exit status of pytest, which stops at the first failure; what it said of another."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", *tests]
     done = subprocess.run(
         command,
@@ -103,15 +104,15 @@ def run_tests(root: Path, tests: Sequence[str]) -> int:
         timeout=PATIENCE_SECONDS,
         check=False,
     )
-    if done.returncode not in (_PASSED, _FAILED):
-        print(done.stdout[-2000:], done.stderr[-2000:], sep="\n", file=sys.stderr)
+    if done.returncode not in expected:
+        print(done.stdout[-TOLD_CHARACTERS:], done.stderr[-TOLD_CHARACTERS:], sep="\n")
     return done.returncode
 
 
 def verdict(mutant: Mutant, root: Path) -> Verdict:
     """Plants the mutant in the tree at `root` and runs its tests."""
     with planted(mutant, root):
-        status = run_tests(root, mutant.tests)
+        status = run_tests(root, mutant.tests, (_PASSED, _FAILED))
     return {_PASSED: Verdict.SURVIVED, _FAILED: Verdict.CAUGHT}.get(status, Verdict.NOT_RUN)
 
 
@@ -124,7 +125,8 @@ def plant(mutants: Sequence[Mutant]) -> int:
     """Plants all, prints a line each, returns how many were not caught."""
     with copied_tree() as root:
         print("without a fault: ", end="", flush=True)
-        if run_tests(root, sorted({test for mutant in mutants for test in mutant.tests})):
+        tests = sorted({test for mutant in mutants for test in mutant.tests})
+        if run_tests(root, tests, (_PASSED,)) != _PASSED:
             print("the tests fail already")
             return len(mutants)
         print("the tests pass")

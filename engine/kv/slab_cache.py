@@ -17,7 +17,7 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, Raw
 from kakeya_fleet.engine.contracts.features import FeatureEncoder, Features
 from kakeya_fleet.engine.contracts.kv_layout import KvLayout, LayerGroup
 from kakeya_fleet.engine.contracts.positions import resident_count
-from kakeya_fleet.engine.errors import ContextExceeded
+from kakeya_fleet.engine.errors import BadParameters, ContextExceeded
 from kakeya_fleet.engine.kv.chunks import cut
 from kakeya_fleet.engine.kv.feed import EvictedRead, FeedSegments, Masks
 from kakeya_fleet.engine.kv.group_store import GroupStore
@@ -82,6 +82,11 @@ class SlabCache(Generic[Array, AnyState]):
         that cannot be.
         """
         layout.check(spec)
+        if (spec.kind is CacheKind.RESTORED) is (evicted is None):
+            raise BadParameters(
+                f"a cache {spec.kind} {'without' if evicted is None else 'with'} a store of what"
+                " it evicts"
+            )
         with ExitStack() as taken:
             stores: list[GroupStore[Array]] = []
             for group in layout.groups:

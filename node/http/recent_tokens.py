@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kakeya_fleet.node.roles.verifier.observer import Outcome, SessionObserver
+from kakeya_fleet.node.roles.verifier.observer import SessionObserver
 
 if TYPE_CHECKING:
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
@@ -16,7 +16,6 @@ class RecentTokens(SessionObserver):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._models: dict[str, str] = {}
         self._last: dict[str, float] = {}
 
     def seconds_since(self, model_id: str) -> float | None:
@@ -24,16 +23,6 @@ class RecentTokens(SessionObserver):
         last = self._last.get(model_id)
         return None if last is None else max(0.0, self._clock() - last)
 
-    def opened(self, session: OpenSession) -> None:
-        """Notes its model."""
-        self._models[session.session_id] = session.spec.model_id
-
-    def committed(self, session_id: str, token_count: int) -> None:  # noqa: ARG002
+    def committed(self, session: OpenSession, token_count: int) -> None:  # noqa: ARG002
         """The model generates."""
-        model_id = self._models.get(session_id)
-        if model_id is not None:
-            self._last[model_id] = self._clock()
-
-    def ended(self, session_id: str, outcome: Outcome) -> None:  # noqa: ARG002
-        """Forgets the session."""
-        self._models.pop(session_id, None)
+        self._last[session.spec.model_id] = self._clock()

@@ -21,13 +21,13 @@ from contextlib import suppress
 
 import grpc.aio
 import torch
-from kakeya_fleet.node.links.link_table import LinkTable
-from kakeya_fleet.node.links.promotion import LinkMode
-from kakeya_fleet.node.links.tensor_service import TensorServicer
 
-from kakeya.v1 import tensor_pb2, tensor_pb2_grpc
+from kakeya.v1 import tensor_pb2_grpc
 from kakeya_fleet.node.config.role_spec import archive_bytes
+from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose
+from kakeya_fleet.node.links.transport.link_table import LinkTable
 from kakeya_fleet.node.links.transport.open_links import OpenLinks
+from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
@@ -73,10 +73,10 @@ async def serve(amount: str, host: str) -> None:
     role = await ArchiveRole.start(archive_bytes(amount), {}, metrics, time.monotonic, host=host)
     links = OpenLinks(metrics=metrics, mode=LinkMode.GRPC)
     server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], options=server_options())
-    handlers = {tensor_pb2.LINK_PURPOSE_KEYS_VALUES: role.reads}
+    handlers = {LinkPurpose.KEYS_VALUES: role.reads}
     table = LinkTable(time.monotonic)
     tensor_pb2_grpc.add_TensorServiceServicer_to_server(
-        TensorServicer({}, table, metrics, links, handlers), server
+        TensorServicer(table, metrics, links, handlers), server
     )
     port = server.add_insecure_port(f"{host}:0")
     await server.start()

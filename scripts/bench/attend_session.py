@@ -24,7 +24,6 @@ from typing import Any, cast
 import grpc.aio
 import numpy as np
 import torch
-from kakeya_fleet.node.links.promotion import LinkMode
 
 from kakeya_fleet.engine.backends import fetched_attention, load_encoder
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
@@ -43,6 +42,7 @@ from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.model_folder import SHIPPED
 from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from kakeya_fleet.engine.restoration.learned_map import read_map
+from kakeya_fleet.node.links.protocol.contract import LinkMode
 from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView

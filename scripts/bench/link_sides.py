@@ -18,11 +18,12 @@ from typing import Protocol, Self
 
 import grpc.aio
 
+from kakeya_fleet.node.links.ends.link_end import LinkUse
 from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose, RoadKind, TensorLink
 from kakeya_fleet.node.links.protocol.opening import LinkRequest
 from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor
 from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadFailed
-from kakeya_fleet.node.links.transport.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.grpc_settings import client_options
 from scripts.bench.bare_ring import BareRing

@@ -12,6 +12,7 @@ import pytest
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose, RoadKind
 from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_buffer
+from tests.support.linked_pairs import linked_pair
 
 KINDS = ["memory", "grpc", "local"]
 MIB = 1 << 20
@@ -32,7 +33,7 @@ and_a_ring = pytest.mark.parametrize("kind", [*KINDS, "ring"], indirect=True)
 
 
 @pytest.fixture
-def pair(kind, linked_pair):
+def pair(kind):
     def open_pair(**fields):
         return linked_pair(kind, **fields)
 
@@ -88,7 +89,7 @@ async def test_tensors_arrive_once_each_in_order_both_ways(pair, kind):
 
 
 @pytest.mark.parametrize("dtype", sorted(TensorDtype))
-async def test_every_format_arrives_as_it_is(linked_pair, dtype):
+async def test_every_format_arrives_as_it_is(dtype):
     async with linked_pair("grpc") as (caller, served):
         item = dtype.item_bytes
         data = np.random.default_rng(3).integers(0, 256, 24 * item, np.uint8)
@@ -115,6 +116,7 @@ class LoopWatch:
             self.worked = max(self.worked, time.thread_time() - worked)
 
 
+@pytest.mark.parametrize("kind", ["grpc"], indirect=True)
 async def test_64_mib_go_through_and_the_event_loop_goes_on(pair):
     # The same bytes each time: their checksum must not be what is waited for.
     sent = tensor("large", 64 * MIB, 7)

@@ -14,7 +14,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from kakeya_fleet.engine.backends import load_verifier
-from kakeya_fleet.engine.backends.torch_backend.families import FAMILIES
+from kakeya_fleet.engine.backends.families import FAMILIES
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, WeightsMismatch
 from kakeya_fleet.engine.models.model_folder import ModelFolder

@@ -13,7 +13,6 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.generation import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import StopReason
 from tests.support import draft_sources as sources
@@ -131,19 +130,6 @@ async def test_draining_ends_between_blocks(source):
     )
     assert done.stop_reason is StopReason.DRAINING
     assert 100 <= done.history_length < 116
-
-
-async def test_prefill_runs_one_forward_a_step():
-    session = opened(hashing)
-    steps = []
-
-    async def run(step):
-        steps.append(session.pending)
-        return step()
-
-    await SessionDriver(run, lambda: 0.0).prefill(session)
-    assert steps == [49, 32, 15]
-    assert session.pending == 0
 
 
 async def test_an_empty_history_is_refused():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.contracts.restorer_spec import ReregistryrKind, ReregistryrSpec
+from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.errors import (
     BadParameters,
@@ -205,12 +205,12 @@ def test_refusals_come_as_their_own_classes():
         cache.fill(5000, 1)
     with pytest.raises(TypeError, match="another verifier"):
         verifier.forward(hashing.HashVerifier().allocate(RING), [1], want_logits=True)
-    reregistryd = CacheSpec(
-        CacheKind.RESTORED, sink=1, window=4, reregistryr=ReregistryrSpec(ReregistryrKind.ARCHIVE)
+    restored = CacheSpec(
+        CacheKind.RESTORED, sink=1, window=4, restorer=RestorerSpec(RestorerKind.ARCHIVE)
     )
     for refused in (verifier.allocate, verifier.bytes_needed, verifier.evicted_shape):
         with pytest.raises(KvStrategyUnsupported, match="group of ranks"):
-            refused(reregistryd)
+            refused(restored)
     assert cache.length == 0
     assert not verifier.lost
 

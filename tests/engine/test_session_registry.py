@@ -339,14 +339,6 @@ def test_a_session_closed_while_held_stays_closed(room):
     assert len(room.registry) == 0
 
 
-def test_all_can_be_closed(room):
-    room.create(SPEC)
-    room.create(SPEC)
-    room.registry.close_all()
-    assert len(room.registry) == room.budget.used_bytes == 0
-    assert room.count(EndReason.CLOSED) == 2
-
-
 def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room):
     class Leaving(list):
         """Counts the holder that another thread takes away just then."""

@@ -37,21 +37,16 @@ async def until(condition, seconds=5):
 class Linked:
     """A link over memory, whose hosts have fake roads."""
 
-    def __init__(
-        self, linked_pairs, fake_roads, *, mode=LinkMode.LOCAL, settings=SHORT, rings=(), **shared
-    ):
-        self.pairs = linked_pairs
+    def __init__(self, *, mode=LinkMode.LOCAL, settings=SHORT, **shared):
         self.mode, self.settings = mode, settings
         self.shared = fake_roads.Shared(**shared)
         self.builders = [fake_roads.FakeRoads(self.shared) for _ in range(2)]
-        self.rings = [fake_roads.FakeRoads(self.shared, kind) for _ in range(2) for kind in rings]
 
     async def __aenter__(self):
         self.hosts = [
-            self.pairs.Host((builder, *self.rings[index : index + 1]), self.mode, self.settings)
-            for index, builder in enumerate(self.builders)
+            linked_pairs.Host((builder,), self.mode, self.settings) for builder in self.builders
         ]
-        self.link = self.pairs.InMemory.between(*self.hosts)
+        self.link = linked_pairs.InMemory.between(*self.hosts)
         self.ends = self.caller, self.served = self.link.ends
         return self
 
@@ -65,7 +60,7 @@ class Linked:
         return self.link.log.since(0.0)
 
     async def ready(self):
-        await self.pairs.carried_by(RoadKind.LOCAL, *self.ends, seconds=5)
+        await linked_pairs.carried_by(RoadKind.LOCAL, *self.ends, seconds=5)
 
     async def exchange(self, count, first=0, byte_count=LARGE):
         """Sends both ways at once; every tensor must arrive once, in order, as it was."""
@@ -96,16 +91,8 @@ class Linked:
                 await until(lambda: self.shared.open_roads == 2)
 
 
-@pytest.fixture
-def linked():
-    def make(**fields):
-        return Linked(linked_pairs, fake_roads, **fields)
-
-    return make
-
-
-async def test_a_forced_road_carries_everything(linked):
-    async with linked() as link:
+async def test_a_forced_road_carries_everything():
+    async with Linked() as link:
         await link.ready()
         await link.exchange(8)
         await link.exchange(8, 8, 100)
@@ -128,9 +115,9 @@ async def test_a_forced_road_carries_everything(linked):
 
 @pytest.mark.parametrize("fate", ["fails", "dies", "lost", "corrupt", "frozen"])
 @pytest.mark.parametrize("after", [0, 5])
-async def test_a_fault_at_any_tensor_loses_and_doubles_none(linked, fate, after):
+async def test_a_fault_at_any_tensor_loses_and_doubles_none(fate, after):
     fates = itertools.chain(itertools.repeat("whole", after), [fate], itertools.repeat("whole"))
-    async with linked(fates=fates) as link:
+    async with Linked(fates=fates) as link:
         await link.ready()
         await link.exchange(8)
         for end in link.ends:
@@ -146,10 +133,10 @@ async def test_a_fault_at_any_tensor_loses_and_doubles_none(linked, fate, after)
         assert link.hosts[0].metric("kakeya_link_changes_total", **changed) == 2
 
 
-async def test_roads_that_always_fail_leave_the_link_on_its_stream(linked):
+async def test_roads_that_always_fail_leave_the_link_on_its_stream():
     fates = itertools.cycle(["whole", "corrupt", "whole", "lost", "whole", "dies", "fails"])
     settings = replace(SHORT, first_pause_seconds=0.001, longest_pause_seconds=0.001)
-    async with linked(fates=fates, settings=settings) as link:
+    async with Linked(fates=fates, settings=settings) as link:
         turn = 0
         while link.caller.state.demotion_count < 4:
             # The checksum of the large ones is made in a thread: roads fail meanwhile.
@@ -160,8 +147,8 @@ async def test_roads_that_always_fail_leave_the_link_on_its_stream(linked):
 
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("fault", ["refused", "build fails", "never ready", "dies when ready"])
-async def test_a_road_that_never_stands_costs_nothing(linked, who, fault):
-    link = linked()
+async def test_a_road_that_never_stands_costs_nothing(who, fault):
+    link = Linked()
     link.builders[who].faults = [fault]
     async with link:
         await link.exchange(6)
@@ -176,9 +163,9 @@ async def test_a_road_that_never_stands_costs_nothing(linked, who, fault):
         assert link.builders[1].attempts == 1 + (who == 1 or fault != "refused")
 
 
-async def test_a_link_that_ends_while_a_road_is_built_leaves_nothing(linked):
+async def test_a_link_that_ends_while_a_road_is_built_leaves_nothing():
     for who, closing in itertools.product((0, 1), (0, 1)):
-        link = linked()
+        link = Linked()
         link.builders[who].faults = ["never ready"]
         async with link:
             await until(lambda: link.builders[1].attempts)  # noqa: B023
@@ -186,8 +173,8 @@ async def test_a_link_that_ends_while_a_road_is_built_leaves_nothing(linked):
             await asyncio.wait_for(link.ends[1 - closing].wound_up(), 5)
 
 
-async def test_an_end_that_dies_in_mid_transfer_ends_the_other(linked):
-    async with linked(fates=fake_roads.always("frozen")) as link:
+async def test_an_end_that_dies_in_mid_transfer_ends_the_other():
+    async with Linked(fates=fake_roads.always("frozen")) as link:
         await link.ready()
         await link.caller.send(tensor(0))
         await asyncio.sleep(0)
@@ -196,8 +183,8 @@ async def test_an_end_that_dies_in_mid_transfer_ends_the_other(linked):
             await asyncio.wait_for(link.served.receive(), 5)
 
 
-async def test_a_faster_road_is_measured_and_stays(linked):
-    async with linked(mode=LinkMode.AUTO) as link:
+async def test_a_faster_road_is_measured_and_stays():
+    async with Linked(mode=LinkMode.AUTO) as link:
         # Chunks take longer than the road, by far.
         link.link.streams[0].chunk_seconds = 0.005
         await link.one_by_one(40)
@@ -211,8 +198,8 @@ async def test_a_faster_road_is_measured_and_stays(linked):
         assert link.shared.carried == carried + 3
 
 
-async def test_a_road_is_measured_under_traffic_that_never_pauses(linked):
-    async with linked(mode=LinkMode.AUTO) as link:
+async def test_a_road_is_measured_under_traffic_that_never_pauses():
+    async with Linked(mode=LinkMode.AUTO) as link:
         link.link.streams[0].chunk_seconds = 0.005
 
         async def send():
@@ -230,10 +217,10 @@ async def test_a_road_is_measured_under_traffic_that_never_pauses(linked):
         assert change.cause is ChangeCause.FASTER
 
 
-async def test_a_slower_road_is_measured_and_left_by_both(linked):
+async def test_a_slower_road_is_measured_and_left_by_both():
     # However long the trial takes here, no second one begins.
     settings = replace(SHORT, first_pause_seconds=60.0)
-    async with linked(mode=LinkMode.AUTO, settings=settings, seconds=lambda _count: 0.01) as link:
+    async with Linked(mode=LinkMode.AUTO, settings=settings, seconds=lambda _count: 0.01) as link:
         await link.one_by_one(30)
         assert link.caller.state.kind is link.served.state.kind is RoadKind.GRPC
         assert "takes" in link.caller.state.reason
@@ -243,9 +230,9 @@ async def test_a_slower_road_is_measured_and_left_by_both(linked):
         assert link.changes == ()
 
 
-async def test_links_that_want_no_road_ask_for_none(linked):
+async def test_links_that_want_no_road_ask_for_none():
     for mode, byte_count in ((LinkMode.AUTO, 2000), (LinkMode.GRPC, LARGE)):
-        async with linked(mode=mode) as link:
+        async with Linked(mode=mode) as link:
             await link.exchange(20, byte_count=byte_count)
             assert link.builders[0].attempts == link.builders[1].attempts == 0
             assert link.caller.state.kind is RoadKind.GRPC
@@ -253,10 +240,10 @@ async def test_links_that_want_no_road_ask_for_none(linked):
 
 @pytest.mark.parametrize("who", [0, 1], ids=["caller", "served"])
 @pytest.mark.parametrize("is_told", [True, False], ids=["told", "by itself"])
-async def test_a_host_that_has_the_road_only_later_gets_it_later(linked, who, is_told):
+async def test_a_host_that_has_the_road_only_later_gets_it_later(who, is_told):
     """The link opens before the trial of the ring has ended, at either end."""
     pause = 30.0 if is_told else 0.02
-    link = linked(settings=replace(SHORT, first_pause_seconds=pause))
+    link = Linked(settings=replace(SHORT, first_pause_seconds=pause))
     link.builders[who].available = "it is being tried"
     async with link:
         await link.exchange(4)
@@ -275,18 +262,9 @@ async def test_a_host_that_has_the_road_only_later_gets_it_later(linked, who, is
         assert link.shared.carried >= 8
 
 
-async def test_the_first_kind_that_works_is_taken(linked):
-    link = linked(mode=LinkMode.AUTO, rings=(RoadKind.RING,))
-    link.builders[1].faults = ["refused"]
-    async with link:
-        await link.exchange(8)
-        await until(lambda: link.rings[0].attempts)
-    assert link.builders[0].attempts == link.rings[0].attempts == 1
-
-
-async def test_an_idle_road_is_given_back(linked):
+async def test_an_idle_road_is_given_back():
     settings = replace(SHORT, idle_seconds=0.1, judging_seconds=0.02)
-    async with linked(mode=LinkMode.AUTO, settings=settings) as link:
+    async with Linked(mode=LinkMode.AUTO, settings=settings) as link:
         link.link.streams[0].chunk_seconds = 0.002
         await link.one_by_one(25)
         assert link.shared.open_roads == 2
@@ -297,8 +275,8 @@ async def test_an_idle_road_is_given_back(linked):
 
 
 @pytest.mark.parametrize(("who", "step"), [(0, "propose"), (1, "answer")])
-async def test_what_nobody_foresaw_is_a_fault_of_the_road(linked, who, step):
-    link = linked()
+async def test_what_nobody_foresaw_is_a_fault_of_the_road(who, step):
+    link = Linked()
     builder = link.builders[who]
     genuine = getattr(builder, step)
 
@@ -314,9 +292,9 @@ async def test_what_nobody_foresaw_is_a_fault_of_the_road(linked, who, step):
         assert link.caller.state.generation == 2
 
 
-async def test_an_end_that_reads_nothing_of_what_it_asks_for_is_left(linked):
+async def test_an_end_that_reads_nothing_of_what_it_asks_for_is_left():
     """What is said of its roads waits for it: the memory for that is bounded."""
-    async with linked(mode=LinkMode.GRPC) as link:
+    async with Linked(mode=LinkMode.GRPC) as link:
         stream = link.link.streams[0]
         # The other end's stream takes no more, as its reader reads no more.
         link.caller._reading.cancel()

@@ -163,17 +163,6 @@ async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, wo
     await roles.close()
 
 
-async def test_sessions_of_a_lost_group_are_swept_before_observers_hear_of_it(tmp_path):
-    """A fault of the sweep would end the node."""
-    async with nodes.Neighbourhood() as around:
-        path = groups.write_hostfile(tmp_path)
-        node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
-        await filled(calls.Caller(node.channel), PROMPT)
-        (served,) = node.roles._verifiers.values()
-        node.roles.sessions.lose(served.budget)
-        node.roles._services.lifecycle.sweep()
-
-
 async def test_a_group_restores_nothing_and_says_so(tmp_path):
     async with nodes.Neighbourhood() as around:
         path = groups.write_hostfile(tmp_path)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kakeya_fleet.node.links.protocol.tensor import TensorDtype, from_buffer, to_buffer
+from tests.support.linked_pairs import linked_pair
 
 LIBRARIES = {"torch": "torch", "mlx": "mlx.core"}
 SHAPES = [(), (0,), (7,), (2, 0, 3), (3, 5, 16), (600, 1024)]
@@ -42,7 +43,7 @@ def library(request):
 
 
 @pytest.mark.parametrize("dtype", sorted(TensorDtype))
-async def test_arrays_come_over_a_link_as_they_are(library, dtype, linked_pair):
+async def test_arrays_come_over_a_link_as_they_are(library, dtype):
     async with linked_pair() as (caller, served):
         for seed, shape in enumerate(SHAPES):
             sent = library.make(dtype, shape, seed)

@@ -12,7 +12,7 @@ import grpc.aio
 
 from kakeya.v1 import tensor_pb2_grpc
 from kakeya_fleet.node.links.ends.control_stream import ControlEnded, Packed
-from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity
+from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity, LinkUse
 from kakeya_fleet.node.links.protocol.changes import LinkLog
 from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose, RoadKind, TensorLink
 from kakeya_fleet.node.links.protocol.messages import Chunk, Message
@@ -24,7 +24,7 @@ from kakeya_fleet.node.links.roads.ring_road import RingRoads
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 from kakeya_fleet.node.links.transport.link_service import LinkService
 from kakeya_fleet.node.links.transport.link_table import LinkTable
-from kakeya_fleet.node.links.transport.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor

@@ -12,7 +12,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 from safetensors import SafetensorError, safe_open
 
-from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture
+from kakeya_fleet.engine.backends.mlx_backend.architectures import MlxArchitecture
 from kakeya_fleet.engine.backends.mlx_backend.library import model_module
 from kakeya_fleet.engine.backends.mlx_backend.model_arguments import model_arguments
 from kakeya_fleet.engine.errors import ModelUnusable, OutOfMemory, WeightsMismatch
@@ -56,7 +56,7 @@ class Cut(Protocol):
 
 def load_model(
     folder: Path,
-    architecture: Architecture,
+    architecture: MlxArchitecture,
     *,
     dtype: mx.Dtype,
     available_bytes: int,
@@ -109,7 +109,7 @@ def _kinds(model: nn.Module) -> dict[str, tuple[tuple[int, ...], mx.Dtype]]:
     return {name: (array.shape, array.dtype) for name, array in tree_flatten(model.parameters())}
 
 
-def _stored_tensors(folder: Path, architecture: Architecture) -> dict[str, _Stored]:
+def _stored_tensors(folder: Path, architecture: MlxArchitecture) -> dict[str, _Stored]:
     """The text model's tensors of all files by its names, from their headers alone."""
     stored: dict[str, _Stored] = {}
     for path in weight_files(folder):
@@ -133,13 +133,15 @@ def _stored_tensors(folder: Path, architecture: Architecture) -> dict[str, _Stor
     return stored
 
 
-def _empty_model(folder: Path, architecture: Architecture, stored: dict[str, _Stored]) -> nn.Module:
+def _empty_model(
+    folder: Path, architecture: MlxArchitecture, stored: dict[str, _Stored]
+) -> nn.Module:
     """The model with weights that are never computed, quantized where the stored ones are."""
-    family, quantization = architecture.family, architecture.quantization
-    module = model_module(family.module)
+    code, quantization = architecture.code, architecture.quantization
+    module = model_module(code.module)
     wanted = model_arguments(architecture)
     try:
-        model = getattr(module, family.model)(getattr(module, family.arguments).from_dict(wanted))
+        model = getattr(module, code.model)(getattr(module, code.arguments).from_dict(wanted))
     except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
         raise ModelUnusable(
             f"{folder}/config.json asks for a model that cannot be: {error!r}", path=str(folder)

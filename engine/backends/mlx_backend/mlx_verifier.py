@@ -10,7 +10,10 @@ import mlx.nn as nn
 import numpy as np
 import psutil
 
-from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture, read_architecture
+from kakeya_fleet.engine.backends.mlx_backend.architectures import (
+    MlxArchitecture,
+    read_architecture,
+)
 from kakeya_fleet.engine.backends.mlx_backend.checkpoint import load_model
 from kakeya_fleet.engine.backends.mlx_backend.dtypes import mlx_dtype
 from kakeya_fleet.engine.backends.mlx_backend.forward_step import ArrayCache, layer_feeds
@@ -119,7 +122,12 @@ def prepare_process() -> None:
 
 
 def verifier_of(
-    folder: ModelFolder, architecture: Architecture, model: nn.Module, *, dtype: str, ranks: int = 1
+    folder: ModelFolder,
+    architecture: MlxArchitecture,
+    model: nn.Module,
+    *,
+    dtype: str,
+    ranks: int = 1,
 ) -> MlxVerifier:
     """A verifier of a loaded `model` of `folder`, or of one of `ranks` even parts of it."""
     number = mlx_dtype(dtype)

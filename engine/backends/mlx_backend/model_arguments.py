@@ -10,22 +10,23 @@ from __future__ import annotations
 
 from typing import cast
 
-from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture, rope_parameters
-from kakeya_fleet.engine.backends.mlx_backend.families import FULL, SLIDING
+from kakeya_fleet.engine.backends.architectures import rope_parameters
+from kakeya_fleet.engine.backends.families import FULL, SLIDING
+from kakeya_fleet.engine.backends.mlx_backend.architectures import MlxArchitecture
 from kakeya_fleet.engine.errors import ArchitectureUnsupported
 
 Arguments = dict[str, object]
 
 
-def model_arguments(architecture: Architecture) -> Arguments:
+def model_arguments(architecture: MlxArchitecture) -> Arguments:
     """What mlx-lm's `ModelArgs.from_dict` takes for `architecture`.
 
     Raises `ArchitectureUnsupported` for what mlx-lm's code does not have.
     """
     arguments = cast(Arguments, architecture.config.to_dict())
-    arguments["model_type"] = architecture.family.module
+    arguments["model_type"] = architecture.code.module
     arguments["tie_word_embeddings"] = bool(architecture.config.tie_word_embeddings)
-    module = architecture.family.module
+    module = architecture.code.module
     if module == "gemma3_text":
         return arguments | _gemma3(architecture)
     if module == "gemma4_text":
@@ -35,9 +36,9 @@ def model_arguments(architecture: Architecture) -> Arguments:
     return arguments | _rope(architecture) | _plain(architecture)
 
 
-def _plain(architecture: Architecture) -> Arguments:
+def _plain(architecture: MlxArchitecture) -> Arguments:
     """Llama, Mistral, Qwen 2 and 3. Sliding windows are the cache's business, not the model's."""
-    config, module = architecture.config, architecture.family.module
+    config, module = architecture.config, architecture.code.module
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     if module == "qwen2" and head_dim * heads != config.hidden_size:
@@ -53,7 +54,7 @@ def _plain(architecture: Architecture) -> Arguments:
     }
 
 
-def _rope(architecture: Architecture) -> Arguments:
+def _rope(architecture: MlxArchitecture) -> Arguments:
     """`rope_theta` and `rope_scaling` of a model with one RoPE."""
     (parameters,) = rope_parameters(architecture.config)
     _check_whole(architecture, parameters)
@@ -64,7 +65,7 @@ def _scaling(parameters: dict[str, object]) -> dict[str, object] | None:
     return None if parameters.get("rope_type", "default") == "default" else dict(parameters)
 
 
-def _gemma3(architecture: Architecture) -> Arguments:
+def _gemma3(architecture: MlxArchitecture) -> Arguments:
     config = architecture.config
     full = config.rope_parameters[FULL]
     sliding = config.rope_parameters[SLIDING]
@@ -82,7 +83,7 @@ def _gemma3(architecture: Architecture) -> Arguments:
     }
 
 
-def _gemma4(architecture: Architecture) -> Arguments:
+def _gemma4(architecture: MlxArchitecture) -> Arguments:
     config = architecture.config
     if config.attention_bias:
         raise _unsupported(architecture, "attention_bias")
@@ -106,7 +107,7 @@ def _gemma4(architecture: Architecture) -> Arguments:
     }
 
 
-def _qwen3_5(architecture: Architecture) -> Arguments:
+def _qwen3_5(architecture: MlxArchitecture) -> Arguments:
     config = architecture.config
     (parameters,) = rope_parameters(config)
     if getattr(config, "attn_output_gate", True) is not True:
@@ -120,7 +121,7 @@ def _qwen3_5(architecture: Architecture) -> Arguments:
     }
 
 
-def _interval(architecture: Architecture) -> int:
+def _interval(architecture: MlxArchitecture) -> int:
     """Every how many layers one is of full attention: the library knows no other order."""
     kinds = architecture.layer_kinds
     interval = kinds.index(FULL) + 1 if FULL in kinds else len(kinds) + 1
@@ -132,13 +133,13 @@ def _interval(architecture: Architecture) -> int:
     return interval
 
 
-def _check_whole(architecture: Architecture, parameters: dict[str, object]) -> None:
+def _check_whole(architecture: MlxArchitecture, parameters: dict[str, object]) -> None:
     """Raises unless RoPE turns whole heads."""
     if parameters.get("partial_rotary_factor", 1.0) not in (None, 1.0):
         raise _unsupported(architecture, "a partial_rotary_factor")
 
 
-def _unsupported(architecture: Architecture, problem: str) -> ArchitectureUnsupported:
+def _unsupported(architecture: MlxArchitecture, problem: str) -> ArchitectureUnsupported:
     return ArchitectureUnsupported(
         f"{architecture.name} with {problem} is not in mlx-lm's code",
         architecture=architecture.name,

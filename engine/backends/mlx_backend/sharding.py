@@ -22,10 +22,13 @@ import mlx.nn as nn
 import numpy as np
 import psutil
 
-from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture, read_architecture
+from kakeya_fleet.engine.backends.families import RECURRENT
+from kakeya_fleet.engine.backends.mlx_backend.architectures import (
+    MlxArchitecture,
+    read_architecture,
+)
 from kakeya_fleet.engine.backends.mlx_backend.checkpoint import load_model
 from kakeya_fleet.engine.backends.mlx_backend.dtypes import mlx_dtype
-from kakeya_fleet.engine.backends.mlx_backend.families import RECURRENT
 from kakeya_fleet.engine.backends.mlx_backend.library import model_module
 from kakeya_fleet.engine.backends.mlx_backend.mlx_verifier import (
     MlxVerifier,
@@ -72,7 +75,7 @@ class _PlannedRanks:
 class ModelShard:
     """The part of rank `rank` of `size`; joins the others when the model is cut."""
 
-    def __init__(self, architecture: Architecture, rank: int, size: int) -> None:
+    def __init__(self, architecture: MlxArchitecture, rank: int, size: int) -> None:
         """Raises `ArchitectureUnsupported` for a family or heads that cannot be split."""
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} of {size}")
@@ -80,7 +83,7 @@ class ModelShard:
         self._planned = _PlannedRanks(rank, size)
         self.group: mx.distributed.Group | None = None
         """The ranks, once they are joined."""
-        module = model_module(architecture.family.module)
+        module = model_module(architecture.code.module)
         if not any(hasattr(getattr(module, name, None), "shard") for name in self._owners):
             raise self._refused("mlx-lm does not split this family")
         for count, what in _divided(architecture):
@@ -108,13 +111,13 @@ class ModelShard:
     @property
     def _owners(self) -> tuple[str, str]:
         """The model's class, and the one around it that splits Qwen 3.5."""
-        return self._architecture.family.model, "Model"
+        return self._architecture.code.model, "Model"
 
     def _shard(self, model: nn.Module, ranks: Ranks) -> None:
         if hasattr(model, "shard"):
             model.shard(ranks)
             return
-        module = model_module(self._architecture.family.module)
+        module = model_module(self._architecture.code.module)
         around = SimpleNamespace(language_model=model, layers=model.model.layers)
         module.Model.shard(around, ranks)
 
@@ -155,7 +158,7 @@ def load_shard(folder: ModelFolder, *, dtype: str, rank: int, size: int) -> MlxV
     return verifier
 
 
-def _divided(architecture: Architecture) -> list[tuple[int, str]]:
+def _divided(architecture: MlxArchitecture) -> list[tuple[int, str]]:
     """What is divided evenly among the ranks: how many, of what."""
     config = architecture.config
     heads = int(config.num_attention_heads)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import mlx.core as mx
 import mlx.nn as nn
 
-from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture
-from kakeya_fleet.engine.backends.mlx_backend.families import RECURRENT
+from kakeya_fleet.engine.backends.families import RECURRENT
+from kakeya_fleet.engine.backends.mlx_backend.architectures import MlxArchitecture
 from kakeya_fleet.engine.backends.mlx_backend.forward_step import LayerFeed
 from kakeya_fleet.engine.backends.mlx_backend.layer_plan import recurrent_shape
 from kakeya_fleet.engine.backends.mlx_backend.library import (
@@ -25,29 +25,29 @@ class TextModel:
     """A loaded decoder with its head, whose layers take this engine's caches."""
 
     def __init__(
-        self, architecture: Architecture, model: nn.Module, dtype: mx.Dtype, *, ranks: int = 1
+        self, architecture: MlxArchitecture, model: nn.Module, dtype: mx.Dtype, *, ranks: int = 1
     ) -> None:
         """`model` as `engine.backends.mlx_backend.checkpoint.load_model` returns it.
 
         It may be the part of one of `ranks`.
         """
-        family, config = architecture.family, architecture.config
-        let_in_segments(family.attention_module)
+        code, config = architecture.code, architecture.config
+        let_in_segments(code.attention)
         self._model = model
         self.layers: list[object] = model.model.layers
         """The decoder layers, in order: the first output of each is its hidden states."""
         self.rules: dict[int, RecurrentRule] = {}
         """The recurrent layers' recurrences by index."""
         if RECURRENT in architecture.layer_kinds:
-            update = getattr(model_module(family.module), RECURRENCE)
-            let_in_states(family.module)
+            update = getattr(model_module(code.module), RECURRENCE)
+            let_in_states(code.module)
             shape = recurrent_shape(config, ranks)
             for index, kind in enumerate(architecture.layer_kinds):
                 if kind == RECURRENT:
                     layer = model.model.layers[index].linear_attn
                     self.rules[index] = RecurrentRule(layer, shape, dtype, update)
         self._embedding_factor = 1.0
-        if family.module == "gemma3_text" and dtype == mx.float32:
+        if code.module == "gemma3_text" and dtype == mx.float32:
             # The library rounds the embedding's scale to bfloat16, in every dtype.
             scale = config.hidden_size**0.5
             self._embedding_factor = scale / mx.array(scale, mx.bfloat16).item()

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.backends.torch_backend.activation import fix_activations
-from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture
 from kakeya_fleet.engine.backends.torch_backend.attention import ATTENTION_NAME
 from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, pack_linears, packed
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import simplify

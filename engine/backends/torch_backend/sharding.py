@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import psutil
 
 from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
@@ -13,7 +11,6 @@ from kakeya_fleet.engine.backends.torch_backend.layer_plan import kv_layout
 from kakeya_fleet.engine.backends.torch_backend.sharding_group import GlooRanks
 from kakeya_fleet.engine.backends.torch_backend.sharding_plan import ModelShard, RankSum
 from kakeya_fleet.engine.backends.torch_backend.torch_verifier import TorchVerifier, verifier_of
-from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, KvLayout
 from kakeya_fleet.engine.contracts.positions import WIDTH
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.models.tokenizer_check import check_tokenizer
@@ -42,16 +39,5 @@ def shard_of(
         available_bytes=psutil.virtual_memory().available,
         shard=ModelShard(architecture, rank, size, add),
     )
-    layout = _of_one_rank(kv_layout(architecture, number), size)
+    layout = kv_layout(architecture, number, ranks=size)
     return verifier_of(folder, architecture, model, layout, dtype)
-
-
-def _of_one_rank(layout: KvLayout, size: int) -> KvLayout:
-    """`layout` with one rank's share of the key and value heads, which `ModelShard` checked."""
-    layers = tuple(
-        replace(layer, kv_heads=layer.kv_heads // size)
-        if isinstance(layer, AttentionLayer)
-        else layer
-        for layer in layout.layers
-    )
-    return replace(layout, layers=layers)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture
+from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.errors import ArchitectureUnsupported
 
 BASE = "model."

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.backends.torch_backend.activation import PiecewiseActivation
-from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture
 from kakeya_fleet.engine.backends.torch_backend.delta_rule import DeltaRule
 from kakeya_fleet.engine.backends.torch_backend.plain_decoder import (
     AttentionStep,

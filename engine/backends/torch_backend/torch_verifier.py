@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from kakeya_fleet.engine.backends.architectures import Architecture
 from kakeya_fleet.engine.backends.slab_verifier import PADDING_TOKEN, SlabVerifier, verifier_info
-from kakeya_fleet.engine.backends.torch_backend.architectures import Architecture, read_architecture
+from kakeya_fleet.engine.backends.torch_backend.architectures import read_architecture
 from kakeya_fleet.engine.backends.torch_backend.checkpoint import load_model
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
 from kakeya_fleet.engine.backends.torch_backend.forward_step import ForwardStep, TensorCache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -56,24 +55,33 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkParts:
-    """What an end is made with.
+class LinkUse:
+    """What one end of a link is used with.
 
-    `builders` are for the roads that both ends have, best first. `take` gets each
-    tensor in place of `receive`. `on_change` hears of each change of what carries the link,
-    `on_message` of each message that comes, `on_end` of the end.
+    `take` gets each tensor as it arrives, in place of `receive`. `on_change` hears of
+    each change of what carries the link, `on_message` of each message that comes.
     """
 
-    metrics: NodeMetrics
-    mode: LinkMode = LinkMode.AUTO
-    builders: Sequence[RoadBuilder] = ()
     limits: LinkLimits = field(default_factory=LinkLimits)
-    settings: LinkSettings = field(default_factory=LinkSettings)
-    clock: Callable[[], float] = time.monotonic
     take: TakeTensor | None = None
     on_change: Callable[[LinkChange], None] = _ignore
     on_message: Callable[[], None] = _nothing
-    on_end: Callable[[LinkEnd], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkParts:
+    """What an end is made with.
+
+    `builders` are for the roads that both ends have, best first. `on_end` hears of the end.
+    """
+
+    metrics: NodeMetrics
+    mode: LinkMode
+    builders: Sequence[RoadBuilder]
+    settings: LinkSettings
+    use: LinkUse
+    clock: Callable[[], float]
+    on_end: Callable[[LinkEnd], None]
 
 
 class LinkEnd:
@@ -95,14 +103,14 @@ class LinkEnd:
         shared = SharedParts(
             link_id=identity.link_id,
             promotion=self._promotion,
-            limits=parts.limits,
+            limits=parts.use.limits,
             counts=self._counts,
             observe=self._observe,
             fail=self._fail,
             clock=parts.clock,
         )
         self._sender = TensorSender(shared, stream)
-        self._receiver = TensorReceiver(shared, self._sender, stream.base, parts.take)
+        self._receiver = TensorReceiver(shared, self._sender, stream.base, parts.use.take)
         builders = {builder.kind: builder for builder in parts.builders}
         self._roads = RoadDriver(shared, builders, self._sender, self._receiver, self._changed)
         self.ended = asyncio.Event()
@@ -223,7 +231,7 @@ class LinkEnd:
         try:
             while True:
                 message = await self._stream.read()
-                self._parts.on_message()
+                self._parts.use.on_message()
                 await self._handle(message)
         except ControlEnded as ended:
             await self._receiver.settle()
@@ -269,8 +277,7 @@ class LinkEnd:
             self._reading.cancel()
             await asyncio.wait((self._reading,))
         self._counts.closed(self._promotion.standing.kind)
-        if self._parts.on_end is not None:
-            self._parts.on_end(self)
+        self._parts.on_end(self)
 
     def _changed(self, before: Standing) -> None:
         """Tells that what carries the link is another, or that the reason is."""
@@ -287,7 +294,7 @@ class LinkEnd:
             reason=standing.reason,
         )
         self._counts.changed(before.kind, standing.kind, standing.cause)
-        self._parts.on_change(
+        self._parts.use.on_change(
             LinkChange(
                 at=self._changed_at,
                 peer_node_id=self.peer_node_id,

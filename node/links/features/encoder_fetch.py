@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.fleet.cards.card import ModelOffer
+from kakeya_fleet.node.links.ends.link_end import LinkUse
 from kakeya_fleet.node.links.features.feature_links import FC, HIDDEN_NORM
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
 from kakeya_fleet.node.links.protocol.opening import EncoderDescription, LinkRequest
 from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.protocol.tensor import to_floats
-from kakeya_fleet.node.links.transport.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 
 FETCH_SECONDS = 60.0
 # fc of the largest drafters that are published takes some 130 MB in float32.

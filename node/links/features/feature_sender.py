@@ -10,14 +10,14 @@ import grpc.aio
 
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
-from kakeya_fleet.node.links.ends.link_end import LinkEnd
+from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkUse
 from kakeya_fleet.node.links.features.encoder_fetch import ProposerAddress, opening_request
 from kakeya_fleet.node.links.features.feature_inbox import FEATURES
 from kakeya_fleet.node.links.protocol.changes import LinkChange
 from kakeya_fleet.node.links.protocol.contract import LinkClosed
 from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.protocol.tensor import TensorDtype, from_floats
-from kakeya_fleet.node.links.transport.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 
 ReadFeatures = Callable[[int], tuple[int, ContextVectors]]
 """Vectors from a position on, and the position of the first; as `SessionFeatures.since`."""

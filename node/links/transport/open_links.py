@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,12 @@ import grpc.aio
 from kakeya.v1 import capability_pb2, placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.node.links.ends.control_stream import ControlStream
-from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity, LinkParts
-from kakeya_fleet.node.links.ends.tensor_receiver import TakeTensor
+from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity, LinkParts, LinkUse
 from kakeya_fleet.node.links.protocol.changes import LinkChange
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkMode, RoadKind
 from kakeya_fleet.node.links.protocol.opening import EncoderDescription, LinkRequest
 from kakeya_fleet.node.links.protocol.promotion_state import permitted
-from kakeya_fleet.node.links.protocol.settings import LinkLimits, LinkSettings
+from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
 from kakeya_fleet.node.links.transport.grpc_streams import CallerStream
 from kakeya_fleet.node.links.transport.wire import (
@@ -41,24 +40,6 @@ _EXAMPLE_BYTES = 31 << 20
 
 def _ignore(_change: LinkChange) -> None:
     return
-
-
-def _nothing() -> None:
-    return
-
-
-@dataclass(frozen=True, slots=True)
-class LinkUse:
-    """What one end of a link is used with.
-
-    `take` gets each tensor as it arrives, in place of `receive`. `on_change` hears of
-    each change of what carries the link, `on_message` of each message that comes.
-    """
-
-    limits: LinkLimits = field(default_factory=LinkLimits)
-    take: TakeTensor | None = None
-    on_change: Callable[[LinkChange], None] = _ignore
-    on_message: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +144,9 @@ class OpenLinks:
                 metrics=self._metrics,
                 mode=self._mode,
                 builders=[builder for builder in self._permitted() if builder.kind in kinds],
-                limits=use.limits,
                 settings=self._settings,
+                use=replace(use, on_change=partial(self._changed, use.on_change)),
                 clock=self._clock,
-                take=use.take,
-                on_change=partial(self._changed, use.on_change),
-                on_message=use.on_message,
                 on_end=self._ended,
             ),
         )

@@ -13,13 +13,13 @@ import grpc.aio
 from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.errors import BadParameters
-from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity
+from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity, LinkUse
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
 from kakeya_fleet.node.links.protocol.opening import LinkRequest
 from kakeya_fleet.node.links.transport.grpc_streams import ServicerStream
 from kakeya_fleet.node.links.transport.link_service import LinkHandler
 from kakeya_fleet.node.links.transport.link_table import Link, LinkTable
-from kakeya_fleet.node.links.transport.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.links.transport.wire import (
     encoder_to_wire,
     kinds_from_wire,

@@ -15,9 +15,10 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.engine.restoration.keys_values_source import KeysValuesSource, OpenSource
 from kakeya_fleet.fleet.errors import NodeNotFound
+from kakeya_fleet.node.links.ends.link_end import LinkUse
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
 from kakeya_fleet.node.links.protocol.opening import LinkRequest
-from kakeya_fleet.node.links.transport.open_links import LinkUse, OpenLinks
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.kv_fetch_link import FetchWatch, KvLinkSource, LinkNews

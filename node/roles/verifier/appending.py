@@ -36,7 +36,7 @@ class Appending:
             driver = SessionDriver(
                 worker.run_turn,
                 self._clock,
-                partial(lifecycle.announcer.observer.prefilled, session.session_id),
+                partial(lifecycle.announcer.observer.prefilled, session),
                 partial(lifecycle.recover, session),
             )
             return await driver.append(

@@ -92,9 +92,9 @@ class Generations:
                 return
             with self._lifecycle.working(session, Activity.GENERATING) as record:
                 rebuilt = _rebuild_count(session)
-                observer, session_id, finished = self._observer, session.session_id, False
+                observer, finished = self._observer, False
                 self._began()
-                observer.began(session_id)
+                observer.began(session)
                 try:
                     proposers = await session.pairing.connect(record.session.history)
                     generation = generate(
@@ -104,7 +104,7 @@ class Generations:
                         SessionDriver(
                             session.served.worker.run_turn,
                             self._clock,
-                            partial(observer.prefilled, session_id),
+                            partial(observer.prefilled, session),
                             partial(self._recover, session, spec, arrived),
                         ),
                         should_stop=lambda: self._lifecycle.draining,
@@ -121,14 +121,14 @@ class Generations:
                                     arrived,
                                 )
                                 finished = True
-                                observer.finished(session_id, done)
+                                observer.finished(session, done)
                                 yield done
                             else:
-                                observer.committed(session_id, len(event.token_ids))
+                                observer.committed(session, len(event.token_ids))
                                 yield event
                 finally:
                     if not finished:
-                        observer.left(session_id)
+                        observer.left(session)
                     self._ended()
 
     async def _recover(self, session: OpenSession, spec: GenerationSpec, arrived: float) -> None:
@@ -177,7 +177,7 @@ class Generations:
 
     def _learn(self, session: OpenSession, history: History, block: BlockTiming) -> None:
         """Tells of a block, whether its client stays to the end or not."""
-        self._observer.block(session.session_id, block)
+        self._observer.block(session, block)
         end = block.first_index + block.committed_count
         looped = session.loops.after(history[block.first_index : end])
         if block.proposer is not None and not looped:

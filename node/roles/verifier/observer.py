@@ -49,28 +49,28 @@ class SessionObserver:
     """
 
     def opened(self, session: OpenSession) -> None:
-        """A session was opened or forked; it is asked for its state later."""
+        """A session was opened or forked."""
 
-    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
+    def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:
         """Keys and values of appended tokens were computed."""
 
-    def began(self, session_id: str) -> None:
+    def began(self, session: OpenSession) -> None:
         """A generation has its turn."""
 
-    def committed(self, session_id: str, token_count: int) -> None:
+    def committed(self, session: OpenSession, token_count: int) -> None:
         """Tokens were committed; at least one."""
 
-    def block(self, session_id: str, block: BlockTiming) -> None:
+    def block(self, session: OpenSession, block: BlockTiming) -> None:
         """A block was verified."""
 
-    def finished(self, session_id: str, finished: Finished) -> None:
+    def finished(self, session: OpenSession, finished: Finished) -> None:
         """A generation came to its own end."""
 
-    def left(self, session_id: str) -> None:
+    def left(self, session: OpenSession) -> None:
         """A generation was cancelled by its client, or failed."""
 
-    def idle(self, session_id: str) -> None:
+    def idle(self, session: OpenSession) -> None:
         """An append or a generation has given up its turn, however it ended."""
 
-    def ended(self, session_id: str, outcome: Outcome) -> None:
+    def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """The session is no more."""

@@ -192,18 +192,19 @@ class Pairing:
     def _planned(self, inherited: Plan | None) -> Plan:
         try:
             return self._context.planner.plan_here(self._request)
-        except (ModelNotFound, NoPlacement) as error:
-            if inherited is not None:
-                # The fork tries for itself.
-                return replace(inherited, exploring=False)
-            if isinstance(error, NoPlacement):
+        except NoPlacement:
+            if inherited is None:
                 raise
-            # The verifier is here: what nobody serves is the named proposer.
-            raise NoPlacement(
-                f"the proposer {self._request.proposer_model!r} cannot draft here: {error}",
-                proposer_model=self._request.proposer_model,
-                proposer_node_id=self._request.proposer_node_id,
-            ) from error
+        except ModelNotFound as error:
+            if inherited is None:
+                # The verifier is here: what nobody serves is the named proposer.
+                raise NoPlacement(
+                    f"the proposer {self._request.proposer_model!r} cannot draft here: {error}",
+                    proposer_model=self._request.proposer_model,
+                    proposer_node_id=self._request.proposer_node_id,
+                ) from error
+        # The fork tries for itself.
+        return replace(inherited, exploring=False)
 
     def _needs_plan(self) -> bool:
         """Whether nobody drafts: none was planned or is tried, or the one that did is dropped."""

@@ -41,7 +41,7 @@ class SessionAnnouncer:
 
     def on_end(self, record: SessionRecord[OpenSession], reason: EndReason) -> None:
         """A session has ended: told on the event loop, where its pairing is closed too."""
-        self._loop.call_soon_threadsafe(self._ended, record.session_id, record.opened, reason)
+        self._loop.call_soon_threadsafe(self._ended, record, reason)
 
     def violated(self, session_id: str, error: InvariantViolated) -> None:
         """A broken promise, which has ended the session."""
@@ -57,15 +57,16 @@ class SessionAnnouncer:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _ended(self, session_id: str, session: OpenSession | None, reason: EndReason) -> None:
+    def _ended(self, record: SessionRecord[OpenSession], reason: EndReason) -> None:
         if reason in _EVICTIONS:
             self._metrics.evictions.labels(reason=_EVICTIONS[reason]).inc()
-            _log.info("session_evicted", session_id=session_id, reason=reason.value)
+            _log.info("session_evicted", session_id=record.session_id, reason=reason.value)
+        session = record.opened
         if session is None:
             # Its client left before it heard of it.
             return
-        self.events.evicted(session_id, reason)
-        self.observer.ended(session_id, _OUTCOMES[reason])
+        self.events.evicted(record.session_id, reason)
+        self.observer.ended(session, _OUTCOMES[reason])
         task = asyncio.create_task(session.pairing.close(), name="pairing-close")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

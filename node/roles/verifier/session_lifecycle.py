@@ -13,12 +13,12 @@ from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from kakeya_fleet.node.roles.verifier.draft_connections import PairingContext
-from kakeya_fleet.node.roles.verifier.kept_here import KeptHere
+from kakeya_fleet.node.roles.verifier.local_evicted_stores import LocalEvictedStores
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.pairing import Pairing
 from kakeya_fleet.node.roles.verifier.runtime_wire import SessionSpec, check_for_model
 from kakeya_fleet.node.roles.verifier.session_announcer import SessionAnnouncer
-from kakeya_fleet.node.roles.verifier.session_making import KvDecision, MadeSession, SessionMaking
+from kakeya_fleet.node.roles.verifier.session_factory import KvDecision, MadeSession, SessionFactory
 from kakeya_fleet.node.roles.verifier.verifier_routing import VerifierRouting
 from kakeya_fleet.node.rpc.refusals import Draining, ForkBeyondHistory
 
@@ -56,7 +56,7 @@ class SessionLifecycle:
         self._context = context
         self._restorers = restorers
         self._clock = clock
-        self._making = SessionMaking(registry, context.planner, restorers, context.fleet.self_id)
+        self._factory = SessionFactory(registry, context.planner, restorers, context.fleet.self_id)
         self._draining = False
 
     @property
@@ -85,13 +85,13 @@ class SessionLifecycle:
         self.refuse_when_draining()
         served = self.verifiers.served(asked.model_id)
         check_for_model(asked, served.verifier.info)
-        decision = self._making.decide(asked, served)
+        decision = self._factory.decide(asked, served)
         pairing = Pairing(decision.spec, served.verifier.info, self._context)
-        made = await self._making.make(asked, decision, served)
+        made = await self._factory.make(asked, decision, served)
         while made.record.session.end_reason:
             # It was opened for an earlier call with this request id, whose client
             # has left: the session was taken back while this call waited for it.
-            made = await self._making.make(asked, decision, served)
+            made = await self._factory.make(asked, decision, served)
         session = made.record.opened
         if session is None:
             return self._opened(made, asked, pairing)
@@ -125,10 +125,10 @@ class SessionLifecycle:
         # Not evicted either while it waits for the verifier's thread.
         with self._violations_told(session_id), self.registry.hold(session_id, Activity.IDLE):
             try:
-                record = await self._making.created(served, fork)
+                record = await self._factory.created(served, fork)
             except RestorerLost:
                 await self.recover(origin)
-                record = await self._making.created(served, fork)
+                record = await self._factory.created(served, fork)
         restorer = origin.restorer
         if restorer is not None:
             restorer = self._restorers.forked(restorer, record.session.evicted)
@@ -148,7 +148,7 @@ class SessionLifecycle:
         restorer.lost = True
         self.announcer.events.archive_lost(session)
         session.check_rebuilds(history_length)
-        here = KeptHere.of(session.served)
+        here = LocalEvictedStores.of(session.served)
         evicted = await self._restorers.rebuild(restorer, history_length, here)
         session.rebuild_count += 1
         taken = False
@@ -179,7 +179,7 @@ class SessionLifecycle:
             with self._violations_told(session_id), self.registry.hold(session_id, activity) as own:
                 yield own
         finally:
-            self.announcer.observer.idle(session_id)
+            self.announcer.observer.idle(session)
 
     def sweep(self) -> None:
         """Evicts what is idle beyond its time to live, and lets idle draft streams rest."""

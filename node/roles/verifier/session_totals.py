@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kakeya_fleet.node.roles.verifier.observer import Outcome, SessionObserver
+from kakeya_fleet.node.roles.verifier.observer import SessionObserver
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.speculation.generation_report import BlockTiming
@@ -22,32 +22,20 @@ class SessionTotals(SessionObserver):
         self.verify_forward_count = 0
         self.drafted_here_count = 0
         """Blocks of this node's own proposers for its own sessions."""
-        self._sessions: dict[str, OpenSession] = {}
 
-    def opened(self, session: OpenSession) -> None:
-        """See `SessionObserver.opened`."""
-        self._sessions[session.session_id] = session
-
-    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:  # noqa: ARG002
+    def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:  # noqa: ARG002
         """See `SessionObserver.prefilled`."""
         self.prefilled_token_count += token_count
 
-    def committed(self, session_id: str, token_count: int) -> None:  # noqa: ARG002
+    def committed(self, session: OpenSession, token_count: int) -> None:  # noqa: ARG002
         """See `SessionObserver.committed`."""
         self.generated_token_count += token_count
 
-    def block(self, session_id: str, block: BlockTiming) -> None:
+    def block(self, session: OpenSession, block: BlockTiming) -> None:
         """See `SessionObserver.block`."""
         self.verify_forward_count += 1
         if block.drafted_count:
             self.drafted_count += block.drafted_count
             self.accepted_count += block.accepted_count
-            session = self._sessions.get(session_id)
-            if session is None or block.proposer is None:
-                return
-            if session.pairing.is_here(block.proposer):
+            if block.proposer is not None and session.pairing.is_here(block.proposer):
                 self.drafted_here_count += 1
-
-    def ended(self, session_id: str, outcome: Outcome) -> None:  # noqa: ARG002
-        """See `SessionObserver.ended`."""
-        self._sessions.pop(session_id, None)

@@ -82,37 +82,37 @@ class SessionWatch(SessionObserver):
         self._activities[session.session_id] = SessionActivity(session)
         self._tell(session.session_id)
 
-    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
+    def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:
         """See `SessionObserver.prefilled`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is not None:
             activity.prefilled(token_count, seconds)
-            self._mark(session_id)
+            self._mark(session.session_id)
 
-    def began(self, session_id: str) -> None:
+    def began(self, session: OpenSession) -> None:
         """See `SessionObserver.began`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is not None:
             activity.began(self._clock())
-            self._tell(session_id)
+            self._tell(session.session_id)
 
-    def committed(self, session_id: str, token_count: int) -> None:
+    def committed(self, session: OpenSession, token_count: int) -> None:
         """See `SessionObserver.committed`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is not None:
             activity.committed(token_count, self._clock())
-            self._mark(session_id)
+            self._mark(session.session_id)
 
-    def block(self, session_id: str, block: BlockTiming) -> None:
+    def block(self, session: OpenSession, block: BlockTiming) -> None:
         """See `SessionObserver.block`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is not None:
             activity.block(block)
             self._note_proposer(activity)
 
-    def finished(self, session_id: str, finished: Finished) -> None:
+    def finished(self, session: OpenSession, finished: Finished) -> None:
         """See `SessionObserver.finished`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is None:
             return
         done = finished.done
@@ -120,29 +120,29 @@ class SessionWatch(SessionObserver):
         rate = done.generated_token_count / seconds if seconds > 0.0 else 0.0
         activity.over(done.stop_reason, rate, self._clock())
         self._note_proposer(activity)
-        self._tell(session_id)
+        self._tell(session.session_id)
 
-    def left(self, session_id: str) -> None:
+    def left(self, session: OpenSession) -> None:
         """See `SessionObserver.left`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is not None:
             activity.over(None, None, self._clock())
-            self._tell(session_id)
+            self._tell(session.session_id)
 
-    def idle(self, session_id: str) -> None:
+    def idle(self, session: OpenSession) -> None:
         """See `SessionObserver.idle`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         # Its end may have been told while its turn was not over.
         if activity is not None and not activity.told_idle:
-            self._mark(session_id, LEAST_SECONDS)
+            self._mark(session.session_id, LEAST_SECONDS)
 
-    def ended(self, session_id: str, outcome: Outcome) -> None:
+    def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """See `SessionObserver.ended`."""
-        if self._activities.pop(session_id, None) is None:
+        if self._activities.pop(session.session_id, None) is None:
             return
-        self._pacer.forget(session_id)
-        self._dropped_at.pop(session_id, None)
-        self._publish_end(session_id, outcome)
+        self._pacer.forget(session.session_id)
+        self._dropped_at.pop(session.session_id, None)
+        self._publish_end(session.session_id, outcome)
         self.on_change()
 
     def snapshot(self, block_count: int) -> wire.SessionsSnapshot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -10,17 +9,7 @@ from kakeya_fleet.node.roles.verifier.observer import Outcome, SessionObserver
 from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
 
 if TYPE_CHECKING:
-    from kakeya_fleet.engine.sessions.session import Session
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
-
-
-@dataclass(slots=True)
-class _Followed:
-    """A session, and how many of its positions were counted as forgotten."""
-
-    opened: OpenSession
-    session: Session
-    counted: int
 
 
 class TruncationWatch(SessionObserver):
@@ -32,40 +21,38 @@ class TruncationWatch(SessionObserver):
     def __init__(self, events: SessionEvents, metrics: NodeMetrics) -> None:
         self._events = events
         self._metrics = metrics
-        self._followed: dict[str, _Followed] = {}
+        # How many positions of each session were counted as forgotten.
+        self._counted: dict[str, int] = {}
 
     def opened(self, session: OpenSession) -> None:
         """Follows a session."""
-        own = session.record.session
-        self._followed[session.session_id] = _Followed(session, own, own.forgotten_count)
+        self._counted[session.session_id] = session.record.session.forgotten_count
 
-    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:  # noqa: ARG002
+    def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:  # noqa: ARG002
         """Counts what was forgotten for these tokens."""
-        self._look(session_id)
+        self._look(session)
 
-    def committed(self, session_id: str, token_count: int) -> None:  # noqa: ARG002
+    def committed(self, session: OpenSession, token_count: int) -> None:  # noqa: ARG002
         """Counts what was forgotten for these tokens."""
-        self._look(session_id)
+        self._look(session)
 
-    def idle(self, session_id: str) -> None:
+    def idle(self, session: OpenSession) -> None:
         """Counts what was committed for a client that left before it heard of it."""
-        self._look(session_id)
+        self._look(session)
 
-    def ended(self, session_id: str, outcome: Outcome) -> None:  # noqa: ARG002
+    def ended(self, session: OpenSession, outcome: Outcome) -> None:  # noqa: ARG002
         """Follows it no more."""
-        self._followed.pop(session_id, None)
+        self._counted.pop(session.session_id, None)
 
-    def _look(self, session_id: str) -> None:
-        followed = self._followed.get(session_id)
-        if followed is None:
-            return
-        forgotten = followed.session.forgotten_count
-        if forgotten <= followed.counted:
+    def _look(self, session: OpenSession) -> None:
+        counted = self._counted.get(session.session_id)
+        forgotten = session.record.session.forgotten_count
+        if counted is None or forgotten <= counted:
             # A cache that is made anew computes again what was forgotten before.
             return
-        if not followed.counted:
+        if not counted:
             self._metrics.truncated_sessions.inc()
-            spec = followed.session.spec
-            self._events.truncated(followed.opened, spec.sink, spec.window)
-        self._metrics.forgotten_tokens.inc(forgotten - followed.counted)
-        followed.counted = forgotten
+            spec = session.record.session.spec
+            self._events.truncated(session, spec.sink, spec.window)
+        self._metrics.forgotten_tokens.inc(forgotten - counted)
+        self._counted[session.session_id] = forgotten

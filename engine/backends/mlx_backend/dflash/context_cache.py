@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-SLACK_DIVISOR = 4
-"""A quarter of slots more than positions: a position is moved to the front four times at most."""
-FIRST_SLOTS = 256
+from kakeya_fleet.engine.backends.dflash.context_slots import SLACK_DIVISOR, ContextSlots
+
 ITEM_BYTES = 4
 
 
-class ContextCache:
+class ContextCache(ContextSlots):
     """Keys and values, float32, of positions `first` to `end` in all layers, in position order.
 
     The latest `positions` at most. Memory grows with what is kept, up to `positions`
@@ -20,49 +19,24 @@ class ContextCache:
     def __init__(self, shape: tuple[int, int, int], positions: int) -> None:
         """Empty; `shape` is (layers, kv_heads, head_dim)."""
         layers, kv_heads, head_dim = shape
-        self._positions = positions
-        self._most_slots = positions + -(-positions // SLACK_DIVISOR)
+        super().__init__(positions, positions + -(-positions // SLACK_DIVISOR))
         self._slots = mx.zeros((2, layers, kv_heads, 0, head_dim))
-        self._begin = 0
-        self._count = 0
-        self._end = 0
-
-    @property
-    def first(self) -> int:
-        """The oldest position that is there, `end` when none is."""
-        return self._end - self._count
-
-    @property
-    def end(self) -> int:
-        """The position behind the newest that is there."""
-        return self._end
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of the array that keeps them."""
         return int(self._slots.size) * ITEM_BYTES
 
-    def restart(self, position: int) -> None:
-        """Forgets all; the next position is `position`."""
-        self._begin = self._count = 0
-        self._end = position
-
     def extend(self, keys_values: mx.array) -> None:
         """Keeps positions `end` onwards: [2, layers, kv_heads, n, head_dim], keys first."""
-        added = keys_values.shape[3]
-        self._end += added
-        if added > self._positions:
-            keys_values = keys_values[..., added - self._positions :, :]
-            added = self._positions
+        given = keys_values.shape[3]
+        added = self._passed(given)
         if not added:
             return
-        dropped = max(0, self._count + added - self._positions)
-        self._begin += dropped
-        self._count -= dropped
         self._make_room(added)
         slot = self._begin + self._count
         # In place, as nothing else stands for this memory.
-        self._slots[..., slot : slot + added, :] = keys_values
+        self._slots[..., slot : slot + added, :] = keys_values[..., given - added :, :]
         mx.eval(self._slots)
         self._count += added
 
@@ -77,15 +51,10 @@ class ContextCache:
 
     def _make_room(self, added: int) -> None:
         """Frees `added` slots behind the newest: moves to the front, or into larger memory."""
-        there = self._slots.shape[3]
-        needed = self._count + added
-        if self._begin + needed <= there:
+        size = self._slots_for(added, self._slots.shape[3])
+        if size is None:
             return
-        if there == self._most_slots or needed + there // SLACK_DIVISOR <= there:
-            size = there
-        else:
-            size = min(self._most_slots, max(needed, 2 * there, FIRST_SLOTS))
-        kept = self._slots[..., self._begin : self._begin + self._count, :]
+        kept = self._slots[..., self._kept, :]
         shape = list(self._slots.shape)
         shape[3] = size - self._count
         self._slots = mx.concatenate([kept, mx.zeros(shape)], axis=3)

@@ -8,7 +8,10 @@ import mlx.core as mx
 
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
 from kakeya_fleet.engine.backends.dflash.target import EMBEDDING, HEAD, check_target
-from kakeya_fleet.engine.backends.mlx_backend.architectures import Architecture, read_architecture
+from kakeya_fleet.engine.backends.mlx_backend.architectures import (
+    MlxArchitecture,
+    read_architecture,
+)
 from kakeya_fleet.engine.backends.mlx_backend.stored_tensors import read_tensors
 from kakeya_fleet.engine.backends.stored_tensors import StoredTensor, check_tensors, stored_tensors
 from kakeya_fleet.engine.errors import ModelUnusable
@@ -100,7 +103,7 @@ def read_target(target: ModelFolder, config: DFlashConfig, dtype: mx.Dtype) -> T
 
 
 def _quantized(
-    architecture: Architecture, end: str, stored: dict[str, StoredTensor]
+    architecture: MlxArchitecture, end: str, stored: dict[str, StoredTensor]
 ) -> tuple[int, int] | None:
     """Bits and group size of the matrix `end`; None when it is not quantized."""
     quantization = architecture.quantization

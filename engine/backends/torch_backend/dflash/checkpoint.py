@@ -1,4 +1,4 @@
-"""A DFlash v1 checkpoint's own tensors: all of them, exactly, or nothing."""
+"""A DFlash v1 checkpoint read with torch; see `engine.backends.dflash.checkpoint`."""
 
 from __future__ import annotations
 
@@ -7,25 +7,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from kakeya_fleet.engine.backends.dflash import checkpoint
 from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
-from kakeya_fleet.engine.backends.dflash.tensors import expected_shapes, own_tensors
-from kakeya_fleet.engine.backends.torch_backend.stored_tensors import (
-    check_tensors,
-    read_tensors,
-    stored_tensors,
-)
+from kakeya_fleet.engine.backends.torch_backend.stored_tensors import read_tensors
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 
 
 def read_weights(folder: Path, config: DFlashConfig, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The tensors of layers and norms by their stored names: those of products in `dtype`.
+    """The tensors of layers and norms: those of products in `dtype`, norms in float32."""
+    return checkpoint.read_weights(
+        folder, config, read_tensors, products=dtype, norms=torch.float32
+    )
 
-    Norms are in float32; the encoder's tensors are checked and not read. Raises
-    `WeightsMismatch` naming what is missing, unexpected, mis-shaped, unreadable
-    or not finite, `OutOfMemory`.
-    """
-    stored = stored_tensors(folder)
-    check_tensors(folder, expected_shapes(config), stored)
-    own = own_tensors(config)
-    products = [name for name, shape in own.items() if len(shape) == 2]
-    weights = read_tensors(stored, products, dtype)
-    return weights | read_tensors(stored, own.keys() - set(products), torch.float32)
+
+def load_encoder(folder: Path) -> ContextEncoder:
+    """The context encoder of the drafter in `folder`."""
+    return checkpoint.load_encoder(folder, read_tensors, torch.float32, Tensor.numpy)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-SLACK_DIVISOR = 4
-"""A quarter of slots more than positions: a position is moved to the front four times at most."""
-FIRST_SLOTS = 256
+from kakeya_fleet.engine.backends.dflash.context_slots import SLACK_DIVISOR, ContextSlots
 
 
-class ContextCache:
+class ContextCache(ContextSlots):
     """Keys and values, float32, of positions `first` to `end` in all layers, in position order.
 
     The latest `positions` at most. The slots behind them serve the block being
@@ -21,58 +19,34 @@ class ContextCache:
     def __init__(self, shape: tuple[int, int, int], positions: int, block_size: int) -> None:
         """Empty; `shape` is (layers, kv_heads, head_dim), a block has `block_size` rows at most."""
         layers, kv_heads, head_dim = shape
-        self._positions = positions
-        self._most_slots = positions + max(positions // SLACK_DIVISOR, block_size)
+        super().__init__(positions, positions + max(positions // SLACK_DIVISOR, block_size))
         self._slots = torch.empty(2, layers, kv_heads, 0, head_dim)
-        self._begin = 0
-        self._count = 0
-        self._end = 0
-
-    @property
-    def first(self) -> int:
-        """The oldest position that is there, `end` when none is."""
-        return self._end - self._count
-
-    @property
-    def end(self) -> int:
-        """The position behind the newest that is there."""
-        return self._end
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of the tensor that keeps them."""
         return self._slots.numel() * self._slots.element_size()
 
-    def restart(self, position: int) -> None:
-        """Forgets all; the next position is `position`."""
-        self._begin = self._count = 0
-        self._end = position
-
     def extend(self, keys_values: Tensor) -> None:
         """Keeps positions `end` onwards: [2, layers, kv_heads, n, head_dim], keys first."""
-        self._end += keys_values.shape[3]
-        keys_values = keys_values[..., -self._positions :, :]
-        added = keys_values.shape[3]
-        dropped = max(0, self._count + added - self._positions)
-        self._begin += dropped
-        self._count -= dropped
+        added = self._passed(keys_values.shape[3])
         self.make_room(added)
         slot = self._begin + self._count
-        self._slots[..., slot : slot + added, :] = keys_values
+        latest = keys_values[..., keys_values.shape[3] - added :, :]
+        self._slots[..., slot : slot + added, :] = latest
         self._count += added
 
     def make_room(self, rows: int) -> None:
         """Frees `rows` slots behind the newest: moves to the front, or into larger memory."""
-        there = self._slots.shape[3]
-        needed = self._count + rows
-        if self._begin + needed <= there:
+        size = self._slots_for(rows, self._slots.shape[3])
+        if size is None:
             return
-        kept = self._slots[..., self._begin : self._begin + self._count, :]
-        if there == self._most_slots or needed + there // SLACK_DIVISOR <= there:
+        kept = self._slots[..., self._kept, :]
+        if size == self._slots.shape[3]:
             self._slots[..., : self._count, :] = kept.clone()
         else:
             shape = list(self._slots.shape)
-            shape[3] = min(self._most_slots, max(needed, 2 * there, FIRST_SLOTS))
+            shape[3] = size
             slots = self._slots.new_empty(shape)
             slots[..., : self._count, :] = kept
             self._slots = slots

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kakeya_fleet.engine.backends.dflash.config import read_config
 from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer, check_memory, drafter_info
-from kakeya_fleet.engine.backends.torch_backend.dflash.checkpoint import read_weights
-from kakeya_fleet.engine.backends.torch_backend.dflash.encoder import load_encoder
+from kakeya_fleet.engine.backends.torch_backend.dflash.checkpoint import load_encoder, read_weights
 from kakeya_fleet.engine.backends.torch_backend.dflash.model import DFlashModel
 from kakeya_fleet.engine.backends.torch_backend.dflash.target import read_target
 from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype

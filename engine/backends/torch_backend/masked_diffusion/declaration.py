@@ -9,7 +9,7 @@ from typing import cast
 
 from huggingface_hub.errors import StrictDataclassError
 
-from kakeya_fleet.engine.backends.torch_backend.architectures import POSITION_FREE_ROPE
+from kakeya_fleet.engine.backends.architectures import POSITION_FREE_ROPE
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.blueprint import Blueprint, Entries
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.decoders import decoder_blueprint
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.encoders import encoder_blueprint

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import transformers
 
-from kakeya_fleet.engine.backends.torch_backend.families import SLIDING
+from kakeya_fleet.engine.backends.families import SLIDING
 from kakeya_fleet.engine.backends.torch_backend.masked_diffusion.blueprint import (
     AS_STORED,
     Blueprint,

@@ -1,4 +1,4 @@
-"""The model families served here: their names, and how their weights are stored."""
+"""The model families served: their names, and how the hub stores their weights."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ RECURRENT = "linear_attention"
 class Family:
     """One architecture name of `config.json`.
 
-    `config` and `text_model` are the library's classes of its config and of its
-    text part: their names, since to import a model's class takes seconds. Stored names that
-    start with the first of a pair in `renamed` are the text model's under the
-    second; those that start with one of `left_out` belong to other parts of the
-    checkpoint. `kinds` are the layers that the library's code tells apart.
+    `model_type` is what transformers calls its config, `text_model` the architecture
+    of its text part. Stored names that start with the first of a pair in `renamed`
+    are the text model's under the second; those that start with one of `left_out`
+    belong to other parts of the checkpoint. `kinds` are the layers that the
+    libraries' code tells apart.
     """
 
     name: str
-    config: str
+    model_type: str
     text_model: str
     kinds: frozenset[str] = frozenset({FULL, SLIDING})
     renamed: tuple[tuple[str, str], ...] = ()
@@ -43,14 +43,14 @@ WITHIN_MODEL = ("model.language_model.", "model.")
 FAMILIES = {
     family.name: family
     for family in (
-        Family("LlamaForCausalLM", "LlamaConfig", "LlamaForCausalLM", frozenset({FULL})),
-        Family("MistralForCausalLM", "MistralConfig", "MistralForCausalLM"),
-        Family("Qwen2ForCausalLM", "Qwen2Config", "Qwen2ForCausalLM"),
-        Family("Qwen3ForCausalLM", "Qwen3Config", "Qwen3ForCausalLM"),
-        Family("Gemma3ForCausalLM", "Gemma3TextConfig", "Gemma3ForCausalLM"),
+        Family("LlamaForCausalLM", "llama", "LlamaForCausalLM"),
+        Family("MistralForCausalLM", "mistral", "MistralForCausalLM"),
+        Family("Qwen2ForCausalLM", "qwen2", "Qwen2ForCausalLM"),
+        Family("Qwen3ForCausalLM", "qwen3", "Qwen3ForCausalLM"),
+        Family("Gemma3ForCausalLM", "gemma3_text", "Gemma3ForCausalLM"),
         Family(
             "Gemma3ForConditionalGeneration",
-            "Gemma3Config",
+            "gemma3",
             "Gemma3ForCausalLM",
             renamed=(
                 WITHIN_MODEL,
@@ -64,10 +64,10 @@ FAMILIES = {
                 "multi_modal_projector.",
             ),
         ),
-        Family("Gemma4ForCausalLM", "Gemma4TextConfig", "Gemma4ForCausalLM"),
+        Family("Gemma4ForCausalLM", "gemma4_text", "Gemma4ForCausalLM"),
         Family(
             "Gemma4ForConditionalGeneration",
-            "Gemma4Config",
+            "gemma4",
             "Gemma4ForCausalLM",
             renamed=(WITHIN_MODEL,),
             left_out=(
@@ -79,7 +79,7 @@ FAMILIES = {
         ),
         Family(
             "Qwen3_5ForCausalLM",
-            "Qwen3_5TextConfig",
+            "qwen3_5_text",
             "Qwen3_5ForCausalLM",
             frozenset({FULL, RECURRENT}),
             # A draft model of its own, stored beside the decoder.
@@ -87,7 +87,7 @@ FAMILIES = {
         ),
         Family(
             "Qwen3_5ForConditionalGeneration",
-            "Qwen3_5Config",
+            "qwen3_5",
             "Qwen3_5ForCausalLM",
             frozenset({FULL, RECURRENT}),
             renamed=(WITHIN_MODEL,),

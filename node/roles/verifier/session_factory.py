@@ -38,7 +38,7 @@ class MadeSession:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionMaking:
+class SessionFactory:
     """Makes sessions in `registry`. Belongs to the event loop's thread.
 
     `self_id` is this node's.

@@ -12,8 +12,8 @@ from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.roles.verifier.worker import ModelWorker
 
 
-class KeptHere:
-    """See `session_restorers.KeepingHere`. Belongs to the event loop's thread."""
+class LocalEvictedStores:
+    """What `session_restorers.KeepingHere` asks for. Belongs to the event loop's thread."""
 
     def __init__(self, stores: EvictedStores, worker: ModelWorker) -> None:
         """`stores` count in the budget of the verifier whose steps `worker` runs."""
@@ -21,7 +21,7 @@ class KeptHere:
         self._worker = worker
 
     @classmethod
-    def of(cls, served: ServedVerifier) -> KeptHere | None:
+    def of(cls, served: ServedVerifier) -> LocalEvictedStores | None:
         """Beside a verifier; None where its back end cannot."""
         return cls(served.stores, served.worker) if served.stores is not None else None
 
