@@ -53,7 +53,6 @@ from kakeya_fleet.node.planning.placement_service import PlacementServicer
 from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
-from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.verifier.all_observers import AllObservers
@@ -138,8 +137,8 @@ class Roles:
             mode=LinkMode(settings.links),
             settings=settings.link_settings,
             clock=self._clock,
+            on_change=self._events.link_changed,
         )
-        self._links.on_change = self._events.link_changed
         self._encoders = EncoderShelf(self._links)
         self._fleet: FleetView | None = None
         self._breakers = BreakerBook(self._clock, self._boot_of, self._events.breaker_changed)
@@ -193,7 +192,6 @@ class Roles:
             self._clock,
             host=self._settings.host,
         )
-        self._link_handlers[LinkPurpose.KEYS_VALUES] = self._archive.reads
 
     def _arrived(self, spec: RoleSpec) -> None:
         self.expected.arrived(spec)
@@ -301,9 +299,6 @@ class Roles:
         self._restorers = Restorers(
             fleet=fleet,
             ways=ArchiveWays(self._metrics, deadline_seconds=self._settings.restorers.deadline),
-            reads=KvFetchLinks(
-                self._links, fleet, self._metrics, self._settings.restorers.deadline
-            ),
             metrics=self._metrics,
             settings=self._settings.restorers,
             drafters=self._proposer_role.folders,

@@ -123,7 +123,6 @@ async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put)
                 len(prompt) + work.max_tokens if wishes.kv_strategy is KvStrategy.FULL else 0
             ),
             restorer=wishes.restorer,
-            attend=wishes.attend,
             resume=True,
         )
         await sessions.enter_async_context(session)

@@ -61,7 +61,6 @@ def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
         without_proposer=request.without_proposer,
         archive_node_id=request.restorer.node_id,
         without_archive=request.restorer.kind == wire.RESTORER_KIND_IDENTITY,
-        reads_back=request.restorer.attend == wire.RESTORER_ATTEND_VERIFIER,
         grows=not request.context_tokens,
     )
 

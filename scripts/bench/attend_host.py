@@ -2,7 +2,7 @@
 
     python -m scripts.bench.attend_host 8GiB --host 127.0.0.1 --core 0
 
-Serves an archive, tensor links that read it back, and plain bytes. Prints their
+Serves an archive, and plain bytes. Prints their
 ports as one line of JSON, and ends when its standard input does.
 """
 
@@ -19,19 +19,11 @@ import threading
 import time
 from contextlib import suppress
 
-import grpc.aio
 import torch
 
-from kakeya.v1 import tensor_pb2_grpc
 from kakeya_fleet.node.config.role_spec import archive_bytes
-from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose
-from kakeya_fleet.node.links.transport.link_table import LinkTable
-from kakeya_fleet.node.links.transport.open_links import OpenLinks
-from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
-from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
-from kakeya_fleet.node.rpc.grpc_settings import server_options
 
 COUNT = struct.Struct("<Q")
 """Bytes that a connection asks for."""
@@ -41,7 +33,7 @@ PIECE_BYTES = 4 << 20
 
 
 class PlainBytes:
-    """Sends as many bytes as it is asked for: what no way to read tensors back can outdo."""
+    """Sends as many bytes as it is asked for: no way to read keys and values back outdoes it."""
 
     def __init__(self, host: str) -> None:
         self._listener = socket.create_server((host, 0))
@@ -69,22 +61,11 @@ class PlainBytes:
 
 async def serve(amount: str, host: str) -> None:
     """Serves until the standard input ends."""
-    metrics = NodeMetrics()
-    role = await ArchiveRole.start(archive_bytes(amount), {}, metrics, time.monotonic, host=host)
-    links = OpenLinks(metrics=metrics, mode=LinkMode.GRPC)
-    server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], options=server_options())
-    handlers = {LinkPurpose.KEYS_VALUES: role.reads}
-    table = LinkTable(time.monotonic)
-    tensor_pb2_grpc.add_TensorServiceServicer_to_server(
-        TensorServicer(table, metrics, links, handlers), server
+    role = await ArchiveRole.start(
+        archive_bytes(amount), {}, NodeMetrics(), time.monotonic, host=host
     )
-    port = server.add_insecure_port(f"{host}:0")
-    await server.start()
-    ports = {"archive": role.offer.port, "links": port, "plain": PlainBytes(host).port}
-    print(json.dumps(ports), flush=True)
+    print(json.dumps({"archive": role.offer.port, "plain": PlainBytes(host).port}), flush=True)
     await asyncio.to_thread(sys.stdin.read)
-    await links.close()
-    await server.stop(0)
     await role.close()
 
 

@@ -21,11 +21,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, cast
 
-import grpc.aio
 import numpy as np
 import torch
 
-from kakeya_fleet.engine.backends import fetched_attention, load_encoder
+from kakeya_fleet.engine.backends import load_encoder
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import (
@@ -40,16 +39,10 @@ from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.model_folder import SHIPPED
-from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from kakeya_fleet.engine.restoration.learned_map import read_map
-from kakeya_fleet.node.links.protocol.contract import LinkMode
-from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
-from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
 from kakeya_fleet.node.roles.archive.opening import Opening
-from kakeya_fleet.node.rpc.grpc_settings import client_options
 from scripts.bench.attend_host import COUNT, PIECE_BYTES
 from scripts.bench.counted_store import random_numbers
 
@@ -65,8 +58,7 @@ class Way(StrEnum):
     """Where queries attend to what an archive keeps."""
 
     ARCHIVE = "at the archive"
-    VERIFIER = "at the verifier"
-    PLAIN = "at the verifier, plain TCP"
+    VERIFIER = "at the verifier, over plain TCP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +89,11 @@ class Ports:
 
     host: str
     archive: int
-    links: int
     plain: int
 
 
-@dataclass(frozen=True, slots=True)
-class Peers:
-    """As much of a fleet as links are opened by."""
-
-    address: str
-    self_id: str = "verifier"
-
-    def channel(self, _node_id: str) -> grpc.aio.Channel:
-        """One to the archive's node."""
-        return grpc.aio.insecure_channel(self.address, options=client_options())
-
-
 class Session:
-    """A store in an archive, and the three ways to attend to it."""
+    """A store in an archive, and the two ways to attend to it."""
 
     def __init__(self, shape: Shape, ports: Ports) -> None:
         self._shape = shape
@@ -122,9 +101,7 @@ class Session:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         kept, evicted = self._opened(ports)
-        links = self._on_loop(lambda: self._opener(ports, evicted))
         fill(kept, evicted, shape.context)
-        fetched = FetchedEvictedStore(kept, evicted, FetchedParts(links, fetched_attention))
         own = shape.evicted(1)
         local = TorchEvictedStore(own, RestorerSpec(RestorerKind.ARCHIVE), kv_pool())
         fill(local, own, shape.context)
@@ -133,12 +110,8 @@ class Session:
         )
         self._steps: dict[Way, Callable[[int], PartialAttention]] = {
             Way.ARCHIVE: lambda rows: self._attended(kept, rows),
-            Way.VERIFIER: lambda rows: self._attended(fetched, rows),
-            Way.PLAIN: lambda rows: self._read_plainly(plain, local, rows),
+            Way.VERIFIER: lambda rows: self._read_plainly(plain, local, rows),
         }
-        answers = [self._steps[way](3) for way in (Way.ARCHIVE, Way.VERIFIER)]
-        if not np.array_equal(answers[0].output, answers[1].output):
-            raise RuntimeError("the ways differ in their bits")
 
     def step(self, way: Way, rows: int) -> float:
         """Seconds that one block of `rows` queries takes in all layers."""
@@ -183,11 +156,6 @@ class Session:
         address = f"{ports.host}:{ports.archive}"
         opened = asyncio.run_coroutine_threadsafe(ways.open(address, opening, encoder), self._loop)
         return opened.result().store, evicted
-
-    def _opener(self, ports: Ports, evicted: EvictedShape) -> Any:
-        peers = cast(FleetView, Peers(f"{ports.host}:{ports.links}"))
-        links = OpenLinks(mode=LinkMode.GRPC)
-        return KvFetchLinks(links, peers, NodeMetrics(), DEADLINE_SECONDS).opener("a", evicted)
 
     def _on_loop(self, call: Callable[[], Any]) -> Any:
         async def called() -> Any:

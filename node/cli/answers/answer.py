@@ -91,7 +91,6 @@ async def answer(
         restorer=question.kv.restorer,
         restorer_model=question.kv.restorer_model,
         restorer_node_id=await archive_node(client, question.kv.restorer_node),
-        attend=question.kv.attend,
         stop_token_ids=tokenizer.stop_token_ids if question.stop_at_eos else (),
         speculation=speculation,
         client_label=LABEL,

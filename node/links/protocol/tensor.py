@@ -64,11 +64,6 @@ def from_buffer(
     return WireTensor(name, TensorDtype(dtype), shape, buffer.cast("B"), first_position)
 
 
-def to_buffer(tensor: WireTensor) -> tuple[str, tuple[int, ...], memoryview]:
-    """The name of its format, its sizes and its bytes, which are not copied."""
-    return tensor.dtype.value, tensor.shape, memoryview(tensor.data)
-
-
 def from_floats(
     name: str,
     values: NDArray[np.float32],

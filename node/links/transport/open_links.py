@@ -61,17 +61,20 @@ class OpenLinks:
         mode: LinkMode = LinkMode.AUTO,
         settings: LinkSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[LinkChange], None] = _ignore,
     ) -> None:
-        """`builders` are for the roads that this node may have, best first."""
+        """`builders` are for the roads that this node may have, best first.
+
+        `on_change` hears of each change of what carries any of the links; raises nothing.
+        """
         self._builders = tuple(builders)
         self._metrics = metrics if metrics is not None else NodeMetrics()
         self._mode = mode
         self._settings = settings if settings is not None else LinkSettings()
         self._clock = clock
+        self._on_change = on_change
         self._ends: set[LinkEnd] = set()
         self._ended_bytes = 0
-        self.on_change: Callable[[LinkChange], None] = _ignore
-        """Hears of each change of what carries any of the links; raises nothing."""
 
     @property
     def byte_count(self) -> int:
@@ -176,7 +179,7 @@ class OpenLinks:
 
     def _changed(self, also: Callable[[LinkChange], None], change: LinkChange) -> None:
         also(change)
-        self.on_change(change)
+        self._on_change(change)
 
     def _ended(self, end: LinkEnd) -> None:
         if end in self._ends:

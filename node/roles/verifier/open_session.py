@@ -58,17 +58,11 @@ class OpenSession:
 
     def link_changes(self) -> tuple[LinkChange, ...]:
         """The changes of what carries its tensor links that were not told yet, oldest first."""
-        news = self.pairing.link_log.news()
-        if self.restorer is not None:
-            news += self.restorer.link_log.news()
-        return tuple(sorted(news, key=lambda change: change.at))
+        return self.pairing.link_log.news()
 
     def latest_link_changes(self, most: int) -> tuple[LinkChange, ...]:
         """The latest changes of what carries its tensor links, oldest first, told or not."""
-        changes = self.pairing.link_log.latest(most)
-        if self.restorer is not None:
-            changes += self.restorer.link_log.latest(most)
-        return tuple(sorted(changes, key=lambda change: change.at))[-most:]
+        return self.pairing.link_log.latest(most)
 
     def check_rebuilds(self, history_length: int) -> None:
         """Raises `RestorerLost` once `MOST_REBUILDS` caches did not last for a history.

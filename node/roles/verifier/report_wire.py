@@ -9,7 +9,6 @@ from kakeya.v1 import placement_pb2 as placement_wire
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya_fleet.engine.contracts.cache import CacheKind
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
-from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_record import SessionRecord
 from kakeya_fleet.engine.speculation.generation_report import (
@@ -27,7 +26,6 @@ from kakeya_fleet.node.planning.plan_wire import (
     placement_to_wire,
     plan_to_wire,
 )
-from kakeya_fleet.node.roles.archive.attend import ATTENDING
 from kakeya_fleet.node.roles.archive.opening import KINDS as RESTORER_KINDS
 from kakeya_fleet.node.roles.archive.session_restorer import SessionRestorer, placed
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange
@@ -202,7 +200,6 @@ def _restorer_to_wire(
             kind=RESTORER_KINDS[restorer.spec.kind],
             model_id=restorer.spec.model_id,
             node_id=where.node_id if where is not None else "",
-            attend=_attend_to_wire(restorer),
         ),
         digest=restorer.spec.digest,
         node_name=where.node_name if where is not None else "",
@@ -232,13 +229,6 @@ def _ranges_to_wire(
         )
         for held in ranges
     ]
-
-
-def _attend_to_wire(restorer: SessionRestorer) -> placement_wire.RestorerAttend.ValueType:
-    """Where queries attend; not set where nothing is elsewhere."""
-    if restorer.spec.kind is RestorerKind.IDENTITY:
-        return placement_wire.RESTORER_ATTEND_UNSPECIFIED
-    return ATTENDING[restorer.choice.attend]
 
 
 def _statistics_to_wire(

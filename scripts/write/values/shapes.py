@@ -35,10 +35,10 @@ class Shape:
     """`type` in TypeScript, where the value is an event of a watch."""
 
 
-ENUM_NAMES = {"RestorerAttend": "AttendAt"}
+ENUM_NAMES: dict[str, str] = {}
 """Enums that are called otherwise than in the contract."""
 
-ENUM_CONSTANTS = {"RestorerAttend": "ATTEND_PLACES"}
+ENUM_CONSTANTS: dict[str, str] = {}
 """TypeScript's list of an enum's names, where it is not the plural of the enum's name."""
 
 OTHER_ENUMS = ("Liveness",)
@@ -69,10 +69,9 @@ SHAPES = {
         name="GenerationDone", defaults_from="restorer_rebuild_count", big=("seed",)
     ),
     "RestorerInfo": Shape(
-        none=("attend",),
         flat={"restorer": ""},
-        after={"digest": "model_id", "attend": "lost"},
-        defaults_from="attend",
+        after={"digest": "model_id"},
+        defaults_from="archives",
         docs={
             "model_id": "Model of the learned map; empty without one.",
             "node_id": "The archive's node; empty in the verifier's own process.",

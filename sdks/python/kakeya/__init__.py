@@ -12,7 +12,6 @@ from kakeya.fleet_view import AsyncFleet
 from kakeya.generated.values import (
     ArchiveOffer,
     ArchiveRange,
-    AttendAt,
     BlockTiming,
     Card,
     DraftFault,
@@ -85,7 +84,6 @@ __all__ = [
     "AsyncGeneration",
     "AsyncSession",
     "AsyncWatch",
-    "AttendAt",
     "BlockTiming",
     "Card",
     "Client",

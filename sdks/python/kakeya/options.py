@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, TypedDict
 
-from kakeya.generated.values import AttendAt, KvStrategy, RestorerKind
+from kakeya.generated.values import KvStrategy, RestorerKind
 from kakeya.values import Speculation
 
 SpeculationChoice: TypeAlias = Literal["auto", "off"] | Speculation
@@ -35,10 +35,6 @@ class KvOptions(TypedDict, total=False):
     """
     restorer_node_id: str
     """The archive's node; the nearest with room unless given."""
-    attend: AttendAt | str | None
-    """"archive" (the default: the archive computes, and little travels) or "verifier", which
-    then reads keys and values back in each step.
-    """
 
 
 class SessionOptions(KvOptions, total=False):

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from kakeya import ranges
 from kakeya.enum_names import enum_number
 from kakeya.errors import BadRequest
-from kakeya.generated.values import AttendAt, KvStrategy, RestorerKind
+from kakeya.generated.values import KvStrategy, RestorerKind
 from kakeya.options import (
     GenerateOptions,
     KvOptions,
@@ -126,13 +126,12 @@ def _kv_strategy(options: KvOptions) -> placement_pb2.KvStrategy.ValueType:
 
 
 def _restorer(options: KvOptions) -> placement_pb2.Restorer | None:
-    """What restores, and where it is attended to; None when nothing is asked for."""
-    kind, attend = options.get("restorer"), options.get("attend")
+    """What restores; None when nothing is asked for."""
+    kind = options.get("restorer")
     model_id, node_id = options.get("restorer_model", ""), options.get("restorer_node_id", "")
-    if kind is None and not model_id and not node_id and attend is None:
+    if kind is None and not model_id and not node_id:
         return None
     return placement_pb2.Restorer(
-        attend=enum_number("attend", AttendAt, placement_pb2.RestorerAttend, attend),
         kind=enum_number("restorer", RestorerKind, placement_pb2.RestorerKind, kind)
         or placement_pb2.RESTORER_KIND_ARCHIVE,
         model_id=model_id,

@@ -6,6 +6,177 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+class KvStrategy(StrEnum):
+    """How the verifier keeps keys and values."""
+
+    FULL = "full"
+    """Every position stays resident: memory follows the history, or is taken at once for the
+    longest one where the session was opened with a bound.
+    """
+    SINK_WINDOW = "sink_window"
+    """The first `sink_tokens` and the last `window_tokens` stay resident."""
+    RESTORED = "restored"
+    """sink_window, and evicted positions are restored when attended to."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class RestorerKind(StrEnum):
+    """What is kept of the positions that a session has evicted."""
+
+    ARCHIVE = "archive"
+    """Their keys and values, in the memory of another process: exact."""
+    PROJECTION = "projection"
+    """Keys and values that a learned map makes of one context vector each, in the memory of another
+    process: fewer bytes are deposited, as many are kept.
+    """
+    IDENTITY = "identity"
+    """Their keys and values, in the verifier's own process: a check of the plumbing, it saves no
+    memory.
+    """
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class Transport(StrEnum):
+    """The road of tensors between verifier and proposer."""
+
+    LOCAL = "local"
+    """Both in one process; of tensors also shared memory of two processes of one host."""
+    GRPC = "grpc"
+    """gRPC streams."""
+    RING = "ring"
+    """An mlx.distributed ring."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class RejectionReason(StrEnum):
+    """Why a pairing was rejected."""
+
+    SLOWER_THAN_CHOSEN = "slower_than_chosen"
+    """Another pairing is predicted to be faster."""
+    SLOWER_THAN_ALONE = "slower_than_alone"
+    """Drafting is predicted to be slower than the verifier alone."""
+    TOKENIZER_MISMATCH = "tokenizer_mismatch"
+    """The tokenizer digests differ."""
+    NOT_ENOUGH_MEMORY = "not_enough_memory"
+    """The node's free memory does not hold the session's keys and values."""
+    NOT_ALIVE = "not_alive"
+    """The node is suspect, dead or has left."""
+    PROTOCOL_SKEW = "protocol_skew"
+    """The nodes share no version of the protocol."""
+    CONTEXT_TOO_LONG = "context_too_long"
+    """The context is longer than the model's positions."""
+    NOT_REQUESTED = "not_requested"
+    """The request named another proposer, or none."""
+    NOT_MEASURED = "not_measured"
+    """No step of the model was measured, so that no speed can be predicted."""
+    UNREACHABLE = "unreachable"
+    """The verifier cannot reach the proposer, or never measured the way to it."""
+    BREAKER_OPEN = "breaker_open"
+    """The proposer served bad blocks; its circuit breaker is open."""
+    NOT_EXACT = "not_exact"
+    """The verifier is not exact on its machine, so that drafting could change tokens; a request
+    that names the proposer accepts that.
+    """
+    WRONG_TARGET = "wrong_target"
+    """The proposer was made for another verifier's weights."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class LinkPurpose(StrEnum):
+    """What a link is for."""
+
+    FEATURES = "features"
+    """Context vectors of committed tokens, made from hidden states, to a proposer."""
+    KEYS_VALUES = "keys_values"
+    """Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class Role(StrEnum):
+    """What a node does for others with one model."""
+
+    VERIFIER = "verifier"
+    """Holds sessions and decides every token."""
+    PROPOSER = "proposer"
+    """Drafts blocks of tokens; never decides one."""
+    ARCHIVE = "archive"
+    """Keeps evicted keys and values for others."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class ModelKind(StrEnum):
+    """How a model produces tokens."""
+
+    AUTOREGRESSIVE = "autoregressive"
+    """One token after another, causal attention."""
+    NGRAM = "ngram"
+    """Prompt lookup: no weights, drafts from the history itself."""
+    MASKED_DIFFUSION = "masked_diffusion"
+    """Bidirectional denoising of masked tokens."""
+    DFLASH = "dflash"
+    """Block diffusion conditioned on a verifier's hidden states."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class Liveness(StrEnum):
+    """Liveness of a node, in the order of their ranks."""
+
+    ALIVE = "alive"
+    """Answers."""
+    SUSPECT = "suspect"
+    """Did not answer probes; may refute with a higher incarnation."""
+    DEAD = "dead"
+    """Did not refute in time."""
+    LEFT = "left"
+    """Left by its own, signed word."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class EventSeverity(StrEnum):
+    """How much an event matters."""
+
+    INFO = "info"
+    """All is well."""
+    WARNING = "warning"
+    """Speed was lost, or is about to be."""
+    ERROR = "error"
+    """Something failed that people asked for."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class TransferKind(StrEnum):
+    """What is brought into a node."""
+
+    DOWNLOAD = "download"
+    """A model's files come from the hub to the disk."""
+    LOAD = "load"
+    """A model's weights come from the disk to the memory that computes."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class TransferState(StrEnum):
+    """How a transfer stands."""
+
+    RUNNING = "running"
+    """It goes on."""
+    DONE = "done"
+    """It came to its end."""
+    FAILED = "failed"
+    """It failed; see error."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
 class StopReason(StrEnum):
     """Why a generation ended."""
 
@@ -70,190 +241,6 @@ class SessionOutcome(StrEnum):
     """A rank of its verifier's group was lost."""
     DRAINED = "drained"
     """Its node left."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class Liveness(StrEnum):
-    """Liveness of a node, in the order of their ranks."""
-
-    ALIVE = "alive"
-    """Answers."""
-    SUSPECT = "suspect"
-    """Did not answer probes; may refute with a higher incarnation."""
-    DEAD = "dead"
-    """Did not refute in time."""
-    LEFT = "left"
-    """Left by its own, signed word."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class EventSeverity(StrEnum):
-    """How much an event matters."""
-
-    INFO = "info"
-    """All is well."""
-    WARNING = "warning"
-    """Speed was lost, or is about to be."""
-    ERROR = "error"
-    """Something failed that people asked for."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class TransferKind(StrEnum):
-    """What is brought into a node."""
-
-    DOWNLOAD = "download"
-    """A model's files come from the hub to the disk."""
-    LOAD = "load"
-    """A model's weights come from the disk to the memory that computes."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class TransferState(StrEnum):
-    """How a transfer stands."""
-
-    RUNNING = "running"
-    """It goes on."""
-    DONE = "done"
-    """It came to its end."""
-    FAILED = "failed"
-    """It failed; see error."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class KvStrategy(StrEnum):
-    """How the verifier keeps keys and values."""
-
-    FULL = "full"
-    """Every position stays resident: memory follows the history, or is taken at once for the
-    longest one where the session was opened with a bound.
-    """
-    SINK_WINDOW = "sink_window"
-    """The first `sink_tokens` and the last `window_tokens` stay resident."""
-    RESTORED = "restored"
-    """sink_window, and evicted positions are restored when attended to."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class RestorerKind(StrEnum):
-    """What is kept of the positions that a session has evicted."""
-
-    ARCHIVE = "archive"
-    """Their keys and values, in the memory of another process: exact."""
-    PROJECTION = "projection"
-    """Keys and values that a learned map makes of one context vector each, in the memory of another
-    process: fewer bytes are deposited, as many are kept.
-    """
-    IDENTITY = "identity"
-    """Their keys and values, in the verifier's own process: a check of the plumbing, it saves no
-    memory.
-    """
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class AttendAt(StrEnum):
-    """Where queries attend to the positions that a session has evicted."""
-
-    ARCHIVE = "archive"
-    """Where the archive is: what travels in a step does not depend on the context."""
-    VERIFIER = "verifier"
-    """Where the verifier is, to keys and values that are read back in each step over a tensor link:
-    for archives that compute slowly, over fast roads.
-    """
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class Transport(StrEnum):
-    """The road of tensors between verifier and proposer."""
-
-    LOCAL = "local"
-    """Both in one process; of tensors also shared memory of two processes of one host."""
-    GRPC = "grpc"
-    """gRPC streams."""
-    RING = "ring"
-    """An mlx.distributed ring."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class RejectionReason(StrEnum):
-    """Why a pairing was rejected."""
-
-    SLOWER_THAN_CHOSEN = "slower_than_chosen"
-    """Another pairing is predicted to be faster."""
-    SLOWER_THAN_ALONE = "slower_than_alone"
-    """Drafting is predicted to be slower than the verifier alone."""
-    TOKENIZER_MISMATCH = "tokenizer_mismatch"
-    """The tokenizer digests differ."""
-    NOT_ENOUGH_MEMORY = "not_enough_memory"
-    """The node's free memory does not hold the session's keys and values."""
-    NOT_ALIVE = "not_alive"
-    """The node is suspect, dead or has left."""
-    PROTOCOL_SKEW = "protocol_skew"
-    """The nodes share no version of the protocol."""
-    CONTEXT_TOO_LONG = "context_too_long"
-    """The context is longer than the model's positions."""
-    NOT_REQUESTED = "not_requested"
-    """The request named another proposer, or none."""
-    NOT_MEASURED = "not_measured"
-    """No step of the model was measured, so that no speed can be predicted."""
-    UNREACHABLE = "unreachable"
-    """The verifier cannot reach the proposer, or never measured the way to it."""
-    BREAKER_OPEN = "breaker_open"
-    """The proposer served bad blocks; its circuit breaker is open."""
-    NOT_EXACT = "not_exact"
-    """The verifier is not exact on its machine, so that drafting could change tokens; a request
-    that names the proposer accepts that.
-    """
-    WRONG_TARGET = "wrong_target"
-    """The proposer was made for another verifier's weights."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class Role(StrEnum):
-    """What a node does for others with one model."""
-
-    VERIFIER = "verifier"
-    """Holds sessions and decides every token."""
-    PROPOSER = "proposer"
-    """Drafts blocks of tokens; never decides one."""
-    ARCHIVE = "archive"
-    """Keeps evicted keys and values for others."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class ModelKind(StrEnum):
-    """How a model produces tokens."""
-
-    AUTOREGRESSIVE = "autoregressive"
-    """One token after another, causal attention."""
-    NGRAM = "ngram"
-    """Prompt lookup: no weights, drafts from the history itself."""
-    MASKED_DIFFUSION = "masked_diffusion"
-    """Bidirectional denoising of masked tokens."""
-    DFLASH = "dflash"
-    """Block diffusion conditioned on a verifier's hidden states."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class LinkPurpose(StrEnum):
-    """What a link is for."""
-
-    FEATURES = "features"
-    """Context vectors of committed tokens, made from hidden states, to a proposer."""
-    KEYS_VALUES = "keys_values"
-    """Keys and values that an archive keeps, read back by the verifier whose session opened it."""
     UNKNOWN = "unknown"
     """Newer than this client, or not given."""
 
@@ -672,8 +659,6 @@ class RestorerInfo:
     """How often it was lost and made anew since the session was opened."""
     lost: bool
     """Whether it is lost now: the session's next operation makes it anew."""
-    attend: AttendAt | None = None
-    """Where queries attend; None with "identity"."""
     archives: tuple[ArchiveRange, ...] = ()
     """The archives that share it, by rising positions, as far as it reaches now: several where one
     had not the room. A range without an archive is kept in the verifier's own process. Empty with

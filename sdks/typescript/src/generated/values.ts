@@ -5,6 +5,144 @@
  */
 
 /**
+ * How the verifier keeps keys and values.
+ *
+ * - "full": Every position stays resident: memory follows the history, or is taken at once for the
+ *   longest one where the session was opened with a bound.
+ * - "sink_window": The first `sinkTokens` and the last `windowTokens` stay resident.
+ * - "restored": sink_window, and evicted positions are restored when attended to.
+ */
+export const KV_STRATEGIES = ["full", "sink_window", "restored"] as const;
+export type KvStrategy = (typeof KV_STRATEGIES)[number] | "unknown";
+
+/**
+ * What is kept of the positions that a session has evicted.
+ *
+ * - "archive": Their keys and values, in the memory of another process: exact.
+ * - "projection": Keys and values that a learned map makes of one context vector each, in the
+ *   memory of another process: fewer bytes are deposited, as many are kept.
+ * - "identity": Their keys and values, in the verifier's own process: a check of the plumbing, it
+ *   saves no memory.
+ */
+export const RESTORER_KINDS = ["archive", "projection", "identity"] as const;
+export type RestorerKind = (typeof RESTORER_KINDS)[number] | "unknown";
+
+/**
+ * The road of tensors between verifier and proposer.
+ *
+ * - "local": Both in one process; of tensors also shared memory of two processes of one host.
+ * - "grpc": gRPC streams.
+ * - "ring": An mlx.distributed ring.
+ */
+export const TRANSPORTS = ["local", "grpc", "ring"] as const;
+export type Transport = (typeof TRANSPORTS)[number] | "unknown";
+
+/**
+ * Why a pairing was rejected.
+ *
+ * - "slower_than_chosen": Another pairing is predicted to be faster.
+ * - "slower_than_alone": Drafting is predicted to be slower than the verifier alone.
+ * - "tokenizer_mismatch": The tokenizer digests differ.
+ * - "not_enough_memory": The node's free memory does not hold the session's keys and values.
+ * - "not_alive": The node is suspect, dead or has left.
+ * - "protocol_skew": The nodes share no version of the protocol.
+ * - "context_too_long": The context is longer than the model's positions.
+ * - "not_requested": The request named another proposer, or none.
+ * - "not_measured": No step of the model was measured, so that no speed can be predicted.
+ * - "unreachable": The verifier cannot reach the proposer, or never measured the way to it.
+ * - "breaker_open": The proposer served bad blocks; its circuit breaker is open.
+ * - "not_exact": The verifier is not exact on its machine, so that drafting could change tokens; a
+ *   request that names the proposer accepts that.
+ * - "wrong_target": The proposer was made for another verifier's weights.
+ */
+export const REJECTION_REASONS = [
+  "slower_than_chosen",
+  "slower_than_alone",
+  "tokenizer_mismatch",
+  "not_enough_memory",
+  "not_alive",
+  "protocol_skew",
+  "context_too_long",
+  "not_requested",
+  "not_measured",
+  "unreachable",
+  "breaker_open",
+  "not_exact",
+  "wrong_target",
+] as const;
+export type RejectionReason = (typeof REJECTION_REASONS)[number] | "unknown";
+
+/**
+ * What a link is for.
+ *
+ * - "features": Context vectors of committed tokens, made from hidden states, to a proposer.
+ * - "keys_values": Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED.
+ */
+export const LINK_PURPOSES = ["features", "keys_values"] as const;
+export type LinkPurpose = (typeof LINK_PURPOSES)[number] | "unknown";
+
+/**
+ * What a node does for others with one model.
+ *
+ * - "verifier": Holds sessions and decides every token.
+ * - "proposer": Drafts blocks of tokens; never decides one.
+ * - "archive": Keeps evicted keys and values for others.
+ */
+export const ROLES = ["verifier", "proposer", "archive"] as const;
+export type Role = (typeof ROLES)[number] | "unknown";
+
+/**
+ * How a model produces tokens.
+ *
+ * - "autoregressive": One token after another, causal attention.
+ * - "ngram": Prompt lookup: no weights, drafts from the history itself.
+ * - "masked_diffusion": Bidirectional denoising of masked tokens.
+ * - "dflash": Block diffusion conditioned on a verifier's hidden states.
+ */
+export const MODEL_KINDS = ["autoregressive", "ngram", "masked_diffusion", "dflash"] as const;
+export type ModelKind = (typeof MODEL_KINDS)[number] | "unknown";
+
+/**
+ * Liveness of a node, in the order of their ranks.
+ *
+ * - "alive": Answers.
+ * - "suspect": Did not answer probes; may refute with a higher incarnation.
+ * - "dead": Did not refute in time.
+ * - "left": Left by its own, signed word.
+ */
+export const LIVENESSES = ["alive", "suspect", "dead", "left"] as const;
+export type Liveness = (typeof LIVENESSES)[number] | "unknown";
+
+/**
+ * How much an event matters.
+ *
+ * - "info": All is well.
+ * - "warning": Speed was lost, or is about to be.
+ * - "error": Something failed that people asked for.
+ */
+export const EVENT_SEVERITIES = ["info", "warning", "error"] as const;
+export type EventSeverity = (typeof EVENT_SEVERITIES)[number] | "unknown";
+
+/**
+ * What is brought into a node.
+ *
+ * - "download": A model's files come from the hub to the disk.
+ * - "load": A model's weights come from the disk to the memory that computes.
+ */
+export const TRANSFER_KINDS = ["download", "load"] as const;
+export type TransferKind = (typeof TRANSFER_KINDS)[number] | "unknown";
+
+/**
+ * How a transfer stands.
+ *
+ * - "running": It goes on.
+ * - "done": It came to its end.
+ * - "failed": It failed; see error.
+ */
+export const TRANSFER_STATES = ["running", "done", "failed"] as const;
+export type TransferState = (typeof TRANSFER_STATES)[number] | "unknown";
+
+/**
  * Why a generation ended.
  *
  * - "max_tokens": `maxTokens` were generated.
@@ -71,155 +209,6 @@ export const SESSION_OUTCOMES = [
   "drained",
 ] as const;
 export type SessionOutcome = (typeof SESSION_OUTCOMES)[number] | "unknown";
-
-/**
- * Liveness of a node, in the order of their ranks.
- *
- * - "alive": Answers.
- * - "suspect": Did not answer probes; may refute with a higher incarnation.
- * - "dead": Did not refute in time.
- * - "left": Left by its own, signed word.
- */
-export const LIVENESSES = ["alive", "suspect", "dead", "left"] as const;
-export type Liveness = (typeof LIVENESSES)[number] | "unknown";
-
-/**
- * How much an event matters.
- *
- * - "info": All is well.
- * - "warning": Speed was lost, or is about to be.
- * - "error": Something failed that people asked for.
- */
-export const EVENT_SEVERITIES = ["info", "warning", "error"] as const;
-export type EventSeverity = (typeof EVENT_SEVERITIES)[number] | "unknown";
-
-/**
- * What is brought into a node.
- *
- * - "download": A model's files come from the hub to the disk.
- * - "load": A model's weights come from the disk to the memory that computes.
- */
-export const TRANSFER_KINDS = ["download", "load"] as const;
-export type TransferKind = (typeof TRANSFER_KINDS)[number] | "unknown";
-
-/**
- * How a transfer stands.
- *
- * - "running": It goes on.
- * - "done": It came to its end.
- * - "failed": It failed; see error.
- */
-export const TRANSFER_STATES = ["running", "done", "failed"] as const;
-export type TransferState = (typeof TRANSFER_STATES)[number] | "unknown";
-
-/**
- * How the verifier keeps keys and values.
- *
- * - "full": Every position stays resident: memory follows the history, or is taken at once for the
- *   longest one where the session was opened with a bound.
- * - "sink_window": The first `sinkTokens` and the last `windowTokens` stay resident.
- * - "restored": sink_window, and evicted positions are restored when attended to.
- */
-export const KV_STRATEGIES = ["full", "sink_window", "restored"] as const;
-export type KvStrategy = (typeof KV_STRATEGIES)[number] | "unknown";
-
-/**
- * What is kept of the positions that a session has evicted.
- *
- * - "archive": Their keys and values, in the memory of another process: exact.
- * - "projection": Keys and values that a learned map makes of one context vector each, in the
- *   memory of another process: fewer bytes are deposited, as many are kept.
- * - "identity": Their keys and values, in the verifier's own process: a check of the plumbing, it
- *   saves no memory.
- */
-export const RESTORER_KINDS = ["archive", "projection", "identity"] as const;
-export type RestorerKind = (typeof RESTORER_KINDS)[number] | "unknown";
-
-/**
- * Where queries attend to the positions that a session has evicted.
- *
- * - "archive": Where the archive is: what travels in a step does not depend on the context.
- * - "verifier": Where the verifier is, to keys and values that are read back in each step over a
- *   tensor link: for archives that compute slowly, over fast roads.
- */
-export const ATTEND_PLACES = ["archive", "verifier"] as const;
-export type AttendAt = (typeof ATTEND_PLACES)[number] | "unknown";
-
-/**
- * The road of tensors between verifier and proposer.
- *
- * - "local": Both in one process; of tensors also shared memory of two processes of one host.
- * - "grpc": gRPC streams.
- * - "ring": An mlx.distributed ring.
- */
-export const TRANSPORTS = ["local", "grpc", "ring"] as const;
-export type Transport = (typeof TRANSPORTS)[number] | "unknown";
-
-/**
- * Why a pairing was rejected.
- *
- * - "slower_than_chosen": Another pairing is predicted to be faster.
- * - "slower_than_alone": Drafting is predicted to be slower than the verifier alone.
- * - "tokenizer_mismatch": The tokenizer digests differ.
- * - "not_enough_memory": The node's free memory does not hold the session's keys and values.
- * - "not_alive": The node is suspect, dead or has left.
- * - "protocol_skew": The nodes share no version of the protocol.
- * - "context_too_long": The context is longer than the model's positions.
- * - "not_requested": The request named another proposer, or none.
- * - "not_measured": No step of the model was measured, so that no speed can be predicted.
- * - "unreachable": The verifier cannot reach the proposer, or never measured the way to it.
- * - "breaker_open": The proposer served bad blocks; its circuit breaker is open.
- * - "not_exact": The verifier is not exact on its machine, so that drafting could change tokens; a
- *   request that names the proposer accepts that.
- * - "wrong_target": The proposer was made for another verifier's weights.
- */
-export const REJECTION_REASONS = [
-  "slower_than_chosen",
-  "slower_than_alone",
-  "tokenizer_mismatch",
-  "not_enough_memory",
-  "not_alive",
-  "protocol_skew",
-  "context_too_long",
-  "not_requested",
-  "not_measured",
-  "unreachable",
-  "breaker_open",
-  "not_exact",
-  "wrong_target",
-] as const;
-export type RejectionReason = (typeof REJECTION_REASONS)[number] | "unknown";
-
-/**
- * What a node does for others with one model.
- *
- * - "verifier": Holds sessions and decides every token.
- * - "proposer": Drafts blocks of tokens; never decides one.
- * - "archive": Keeps evicted keys and values for others.
- */
-export const ROLES = ["verifier", "proposer", "archive"] as const;
-export type Role = (typeof ROLES)[number] | "unknown";
-
-/**
- * How a model produces tokens.
- *
- * - "autoregressive": One token after another, causal attention.
- * - "ngram": Prompt lookup: no weights, drafts from the history itself.
- * - "masked_diffusion": Bidirectional denoising of masked tokens.
- * - "dflash": Block diffusion conditioned on a verifier's hidden states.
- */
-export const MODEL_KINDS = ["autoregressive", "ngram", "masked_diffusion", "dflash"] as const;
-export type ModelKind = (typeof MODEL_KINDS)[number] | "unknown";
-
-/**
- * What a link is for.
- *
- * - "features": Context vectors of committed tokens, made from hidden states, to a proposer.
- * - "keys_values": Keys and values that an archive keeps, read back by the verifier whose session
- *   opened it.
- */
-export const LINK_PURPOSES = ["features", "keys_values"] as const;
-export type LinkPurpose = (typeof LINK_PURPOSES)[number] | "unknown";
 
 /**
  * What one step of a model costs on the machine that serves it, as measured when the model was
@@ -630,8 +619,6 @@ export interface RestorerInfo {
   readonly rebuildCount: number;
   /** Whether it is lost now: the session's next operation makes it anew. */
   readonly lost: boolean;
-  /** Where queries attend; null with "identity". */
-  readonly attend: AttendAt | null;
   /**
    * The archives that share it, by rising positions, as far as it reaches now: several where one
    * had not the room. A range without an archive is kept in the verifier's own process. Empty with

@@ -4,21 +4,13 @@ import { create } from "@bufbuild/protobuf";
 
 import {
   KvStrategySchema,
-  RestorerAttend,
-  RestorerAttendSchema,
   RestorerKind as WireRestorerKind,
   RestorerKindSchema,
   RestorerSchema,
   KvStrategy as WireKvStrategy,
   type Restorer,
 } from "../generated/kakeya/v1/placement_pb.js";
-import {
-  ATTEND_PLACES,
-  KV_STRATEGIES,
-  RESTORER_KINDS,
-  type AttendAt,
-  type RestorerKind,
-} from "../generated/values.js";
+import { KV_STRATEGIES, RESTORER_KINDS, type RestorerKind } from "../generated/values.js";
 import { enumNumber } from "./numbers.js";
 
 /** How a session that restores what it evicts does so. All are optional. */
@@ -29,8 +21,6 @@ export interface RestorerOptions {
   readonly restorerModel?: string | undefined;
   /** The archive's node; the nearest with room unless given. */
   readonly restorerNodeId?: string | undefined;
-  /** Where queries attend to evicted positions; "archive" unless given. */
-  readonly attend?: AttendAt | undefined;
 }
 
 /**
@@ -45,11 +35,11 @@ export function kvStrategyNumber(strategy: string | undefined): WireKvStrategy {
 
 /**
  * What restores; undefined when nothing is asked for. Throws BadRequest for a kind
- * or a place that does not exist.
+ * that does not exist.
  */
 export function restorer(options: RestorerOptions): Restorer | undefined {
-  const { restorer: kind, restorerModel, restorerNodeId, attend } = options;
-  if (kind === undefined && !restorerModel && !restorerNodeId && attend === undefined) {
+  const { restorer: kind, restorerModel, restorerNodeId } = options;
+  if (kind === undefined && !restorerModel && !restorerNodeId) {
     return undefined;
   }
   return create(RestorerSchema, {
@@ -59,9 +49,5 @@ export function restorer(options: RestorerOptions): Restorer | undefined {
         : enumNumber(RestorerKindSchema, kind, RESTORER_KINDS, "restorer"),
     modelId: restorerModel ?? "",
     nodeId: restorerNodeId ?? "",
-    attend:
-      attend === undefined
-        ? RestorerAttend.UNSPECIFIED
-        : enumNumber(RestorerAttendSchema, attend, ATTEND_PLACES, "attend"),
   });
 }
