@@ -79,7 +79,7 @@ MUTANTS = (
         "engine/sessions/step.py",
         "return tuple(choices[: index + 1]), True",
         "return tuple(choices[: index + 2]), True",
-        ("tests/engine/test_generation_stops.py",),
+        ("tests/engine/test_session.py",),
     ),
     # ---- The history alone decides the bits
     Mutant(

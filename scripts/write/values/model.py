@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pb2 import (
     FieldDescriptorProto,
 )
 
-from scripts.write.contract_reference import Commented
+from scripts.write.descriptors import Commented, one_line
 from scripts.write.values.shapes import ENUM_NAMES, OTHER_ENUMS, SHAPES, Shape
 
 # Numbers of descriptor.proto, as paths in the source information use them.
@@ -189,7 +189,7 @@ def _prefix(enum: str) -> str:
 
 
 def _comment(file: Commented, *path: int) -> str:
-    return " ".join(file.comments.get(path, "").split())
+    return one_line(file.comments.get(path, ""))
 
 
 def _value(messages: Mapping[str, _Message], name: str, shape: Shape) -> Value:
