@@ -17,7 +17,7 @@ else ifeq ($(shell uname -s),Linux)
 export UV_TORCH_BACKEND ?= cpu
 endif
 
-.PHONY: help setup demo test lint contract stubs clean
+.PHONY: help setup demo test beside check fix lint contract stubs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,8 +48,34 @@ $(STAMPS)/npm: package.json sdks/typescript/package.json dashboard/package.json
 demo: setup ## three nodes, one answer, from nothing: sets up, then shows it
 	@$(RUN) $(BIN)/python -m scripts.demo
 
-test: setup lint contract typescript dashboard-test ## all checks and tests; TESTS=PATH names the Python ones
-	$(RUN) $(BIN)/python -m pytest -n 2 --dist loadfile -q $(TESTS)
+PYTEST := $(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal -q
+BESIDE := $(STAMPS)/beside.log
+# By another name than MAKE, whose recipes `make -n` runs.
+SIDES := $(MAKE) --no-print-directory --keep-going beside
+
+# Both sides run to their end. What runs beside pytest is said behind it, so that neither is
+# mixed with the other.
+test: setup dashboard $(STAMPS)/chromium ## all checks and tests; TESTS=PATH names the Python ones
+	@$(SIDES) >$(BESIDE) 2>&1 & beside=$$!; status=0; \
+		$(PYTEST) $(TESTS) || status=1; \
+		wait $$beside || status=1; \
+		cat $(BESIDE); exit $$status
+
+beside: lint contract typescript dashboard-test ## what `make test` runs beside the Python tests
+
+check: lint ## in a minute: format, style, types, and the tests of the fleet's rules and of the Python SDK
+	$(PYTEST) tests/fleet tests/sdk
+
+fix: setup $(STAMPS)/npm ## mend format and style, and make anew what is made from other files
+	$(BIN)/python -m scripts.write.versions
+	$(BIN)/python -m scripts.write.stubs
+	node $(TS)/scripts/generate.mjs
+	$(BIN)/python -m scripts.write.contract_reference
+	$(BIN)/python -m scripts.write.configuration_reference
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	node_modules/.bin/buf format --write proto
+	$(NODE_BIN)/prettier --write --log-level warn $(TS) dashboard
 
 lint: setup ## check format, style, types and who imports whom in the Python code
 	$(BIN)/ruff format --check --quiet .
@@ -57,14 +83,17 @@ lint: setup ## check format, style, types and who imports whom in the Python cod
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-cache
 
-contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken since main, Python stubs as they are
+contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken since main, what is made of it as it is
 	node_modules/.bin/buf lint proto
 	node_modules/.bin/buf format -d --exit-code proto
 	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
 	$(BIN)/python -m scripts.write.stubs --check
+	$(BIN)/python -m scripts.write.versions --check
 
-stubs: setup ## make the Python stubs anew from proto/
+stubs: setup $(STAMPS)/npm ## make all anew that is made from proto/: stubs, messages, values, errors, pages of docs/
 	$(BIN)/python -m scripts.write.stubs
+	node $(TS)/scripts/generate.mjs
+	$(BIN)/python -m scripts.write.contract_reference
 
 # ---- The TypeScript SDK
 TS := sdks/typescript
@@ -92,10 +121,10 @@ $(STAMPS)/sdk-ts-check: setup $(STAMPS)/sdk-ts $(TS_CHECKED)
 	$(NODE_BIN)/tsc -p $(TS)/tsconfig.check.json
 	@touch $@
 
-# Agents start once, under Node; everything else runs under both.
-sdk-ts-test: setup $(STAMPS)/sdk-ts ## test the TypeScript SDK under Node and Bun
+# Everything under Node; under Bun the cases that both clients must answer alike.
+sdk-ts-test: setup $(STAMPS)/sdk-ts ## test the TypeScript SDK under Node, and the clients' common cases under Bun
 	npm run --silent test -w @kakeya/runtime
-	npm run --silent test:bun -w @kakeya/runtime -- --exclude '**/real-fleet.test.ts'
+	npm run --silent test:bun -w @kakeya/runtime -- tests/vectors.test.ts tests/runtime.test.ts
 
 sdk-ts-generate: $(STAMPS)/npm ## make the TypeScript messages anew from proto/
 	node $(TS)/scripts/generate.mjs
@@ -105,15 +134,13 @@ clean: ## remove all that was installed or built here
 
 # The page, its process and its tests' synthetic fleet; the SDK that they use is built before.
 DASHBOARD_SOURCES := $(shell find dashboard -type f \( -name '*.ts' -o -name '*.tsx' -o -name '*.css' -o -name '*.html' -o -name '*.svg' -o -name '*.js' \) -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
-SDK_SOURCES := $(shell find sdks/typescript/src -name '*.ts' 2>/dev/null)
 
 .PHONY: dashboard dashboard-test wheels
 
 dashboard: $(STAMPS)/dashboard ## build the page that `fleet dashboard` serves
 
-$(STAMPS)/dashboard: $(STAMPS)/npm $(SDK_SOURCES) $(DASHBOARD_SOURCES)
+$(STAMPS)/dashboard: $(STAMPS)/sdk-ts $(DASHBOARD_SOURCES)
 	@echo "building the dashboard, some seconds"
-	@npm run --silent build -w sdks/typescript
 	@npm run --silent build -w dashboard
 	@touch $@
 

@@ -27,10 +27,9 @@ from kakeya import (
     KakeyaError,
     Liveness,
     Speculation,
+    SpeculationChoice,
     Tokens,
 )
-from kakeya.client import SpeculationChoice
-from kakeya_fleet.node.agent_process import AgentProcess, AgentProcessFailed, Event, LocalFleet
 from kakeya_fleet.node.cli.answers.answer import Answer, Question, answer
 from kakeya_fleet.node.cli.answers.comparison import Comparison, choose_proposer
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
@@ -48,6 +47,7 @@ from kakeya_fleet.node.cli.terminal.statistics_text import (
 from kakeya_fleet.node.cli.terminal.timeline import bar_width, draw_timeline
 from kakeya_fleet.node.membership.network import multicast_fault
 from scripts.demo_stage import Stage, Verdicts
+from scripts.support.agent_process import AgentProcess, AgentProcessFailed, Event, LocalFleet
 
 PROMPT = '''class Header:
     """One line of a message's header."""

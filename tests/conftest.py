@@ -6,17 +6,30 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from tests.support import linked_pairs
 from tests.warm.starting import WarmStarts
+
+# No example has a time: on a busy machine any may take long.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what was found out about the exactness of models."""
+    return tmp_path_factory.mktemp("settled")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def warm_agents() -> Iterator[None]:
-    """Agents of a `LocalFleet` start as copies of a process that has imported the libraries."""
-    warm = WarmStarts()
+def warm_agents(settled: Path) -> Iterator[None]:
+    """Agents of a `LocalFleet` start as copies of a process that has imported the libraries.
+
+    They check a model's exactness once.
+    """
+    warm = WarmStarts(settled)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kakeya_fleet.node.agent_process.start_process", warm.start)
+        patched.setattr("scripts.support.agent_process.start_process", warm.start)
         yield
     warm.close()
 
@@ -70,10 +83,3 @@ def random_drafter(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pa
         return made[key]
 
     return make
-
-
-@pytest.fixture(scope="session")
-def linked_pair() -> Callable[..., object]:
-    """`async with linked_pair("grpc") as (caller, served)`."""
-    made: Callable[..., object] = linked_pairs.linked_pair
-    return made

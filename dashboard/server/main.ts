@@ -48,7 +48,7 @@ async function serve(options: Options): Promise<void> {
   const gateway = (): string => {
     if (watch.gateway !== "") return watch.gateway;
     const words = "The dashboard waits for a node of this machine.";
-    throw new Refused(503, "NO_NODE", words, "Start one: fleet join");
+    throw new Refused(503, "NO_NODE", words);
   };
   const playground = new Playground({
     gateway,

@@ -1,23 +1,20 @@
 import { KakeyaError } from "@kakeya/runtime";
 
 import type { Problem } from "../shared/messages";
+import { problem } from "../shared/problem";
+import { REMEDIES } from "../shared/remedies";
 
 /** A request that this process itself refuses. */
 export class Refused extends Error {
   readonly status: number;
   readonly problem: Problem;
 
-  constructor(status: number, reason: string, message: string, mend = "") {
+  constructor(status: number, reason: string, message: string) {
     super(message);
     this.status = status;
-    this.problem = { reason, message, mend };
+    this.problem = problem(reason, message);
   }
 }
-
-/** What mends an error on this page, where that is something else than in an application. */
-const MENDS: Readonly<Record<string, string>> = {
-  SESSION_NOT_FOUND: "Send it again: a new session is opened.",
-};
 
 /** Status and words of an error; null for one that is a fault of this program. */
 export function problemOf(error: unknown): { status: number; problem: Problem } | null {
@@ -26,7 +23,7 @@ export function problemOf(error: unknown): { status: number; problem: Problem } 
     const reason = error.reason || "FLEET_ERROR";
     return {
       status: 502,
-      problem: { reason, message: error.problem, mend: MENDS[reason] ?? sentence(error.mend) },
+      problem: { reason, message: error.problem, mend: REMEDIES[reason] ?? sentence(error.mend) },
     };
   }
   return null;

@@ -5,72 +5,56 @@
  * dashboard's process, which it corrects for each node's own clock.
  */
 
-export type Liveness = "alive" | "suspect" | "dead" | "left";
+import type * as sdk from "@kakeya/runtime";
+
+/** What this page has a word for: the SDK's names, less the one for those that are newer. */
+type Known<Name extends string> = Exclude<Name, "unknown">;
+
+export type Liveness = Known<sdk.Liveness>;
 export type Role = "verifier" | "proposer";
-export type Transport = "local" | "grpc" | "ring";
-export type Severity = "info" | "warning" | "error";
+export type Transport = Known<sdk.Transport>;
+export type Severity = Known<sdk.EventSeverity>;
+export type KvStrategy = Known<sdk.KvStrategy>;
+/** "auto" leaves it to the node. */
+export type AskedStrategy = "auto" | KvStrategy;
 
 /** A model in the role it is served in. */
-export interface ModelView {
-  modelId: string;
+export interface ModelView extends Pick<
+  sdk.ModelOffer,
+  | "modelId"
+  | "weightsDigest"
+  | "tokenizerDigest"
+  | "quantization"
+  | "dtype"
+  | "contextLength"
+  | "vocabularySize"
+  | "backend"
+  | "architecture"
+  | "kind"
+  | "exact"
+> {
   role: Role;
-  /** autoregressive, ngram, masked_diffusion or dflash. */
-  kind: string;
-  weightsDigest: string;
-  tokenizerDigest: string;
-  quantization: string;
-  dtype: string;
-  contextLength: number;
-  vocabularySize: number;
-  /** torch, mlx, or empty. */
-  backend: string;
-  architecture: string;
   /** Median seconds of a step of one token; 0 while unmeasured. */
   stepSeconds: number;
-  exact: boolean;
   /** Ranks that serve it together; 1 for one process. */
   rankCount: number;
 }
 
 /** One second of a node. */
-export interface Sample {
+export interface Sample extends Omit<sdk.NodeSample, "atUnix"> {
   at: number;
-  tokensPerSecond: number;
-  prefillTokensPerSecond: number;
-  sessionCount: number;
-  generatingCount: number;
-  draftStreamCount: number;
-  kvBytes: number;
-  memoryFreeBytes: number;
-  archiveBytes: number;
-  draftedCount: number;
-  acceptedCount: number;
-  verifyForwardCount: number;
-  draftsPerSecond: number;
-  linkBytesPerSecond: number;
 }
 
 /** A measured way from one node to another. */
-export interface WayView {
-  nodeId: string;
-  roundTripSeconds: number;
-  /** Proposers there are shut out by this node's breaker. */
-  breakerOpen: boolean;
-}
+export type WayView = Omit<sdk.PeerLink, "archiveWaitSeconds">;
 
 /** An open tensor link, as one of its ends sees it. */
-export interface LinkView {
-  peerNodeId: string;
-  /** features, kv, ... as the SDK names purposes. */
-  purpose: string;
+export interface LinkView extends Omit<
+  sdk.TensorLink,
+  "transport" | "generation" | "changedSecondsAgo"
+> {
   transport: Transport;
-  bytesPerSecond: number;
-  reason: string;
   changedAt: number;
-  isCaller: boolean;
-  tensorCount: number;
-  byteCount: number;
-  demotionCount: number;
 }
 
 /** Acceptance that a verifier measured with a proposer. */
@@ -90,32 +74,20 @@ export interface SeedFaultView extends Problem {
 }
 
 /** A download of a model, or a load into memory. */
-export interface TransferView {
+export interface TransferView extends Omit<sdk.Transfer, "kind" | "state" | "startedAtUnix"> {
   nodeId: string;
-  transferId: string;
-  kind: "download" | "load";
-  modelId: string;
-  state: "running" | "done" | "failed";
-  doneBytes: number;
-  totalBytes: number;
-  bytesPerSecond: number;
-  remainingSeconds: number;
+  kind: Known<sdk.TransferKind>;
+  state: Known<sdk.TransferState>;
   startedAt: number;
-  error: string;
 }
 
 /** Something that happened. `key` is unique in the fleet. */
-export interface EventView {
+export interface EventView extends Omit<sdk.NodeEvent, "number" | "atUnix" | "severity"> {
   key: string;
   at: number;
   severity: Severity;
-  kind: string;
-  message: string;
-  mend: string;
   /** The node that tells. */
   nodeId: string;
-  subjectNodeId: string;
-  sessionId: string;
 }
 
 /** A node. What only the node itself tells is as of `heardAt`. */
@@ -182,11 +154,11 @@ export interface SessionView {
   nodeId: string;
   modelId: string;
   label: string;
-  state: "idle" | "appending" | "generating";
+  state: Known<sdk.SessionState>;
   historyLength: number;
   residentTokenCount: number;
   kvBytes: number;
-  kvStrategy: "full" | "sink_window" | "restored";
+  kvStrategy: KvStrategy;
   sinkTokens: number;
   windowTokens: number;
   openedAt: number;
@@ -267,45 +239,34 @@ export interface PlanQuestion {
   verifierModel: string;
   proposerModel?: string;
   contextTokens: number;
-  /** "auto" leaves it to the node. */
-  kvStrategy: "auto" | "full" | "sink_window" | "restored";
+  kvStrategy: AskedStrategy;
   windowTokens?: number;
 }
 
-export interface PlacementView {
-  nodeId: string;
-  nodeName: string;
-  modelId: string;
-}
+export type PlacementView = Omit<sdk.Placement, "address">;
 
-export interface PlanView {
+export interface PlanView extends Omit<
+  sdk.Plan,
+  | "verifier"
+  | "proposer"
+  | "transport"
+  | "rejections"
+  | "archive"
+  | "archives"
+  | "kvStrategy"
+  | "exploring"
+  | "trials"
+> {
   verifier: PlacementView;
   proposer: PlacementView | null;
   transport: Transport | "";
-  blockSize: number;
-  predictedTokensPerSecond: number;
-  predictedAloneTokensPerSecond: number;
-  roundTripSeconds: number;
-  acceptanceRate: number;
-  /** Both 0 alone, and from nodes that do not tell. */
-  acceptanceRateLow: number;
-  acceptanceRateHigh: number;
-  acceptanceMeasured: boolean;
-  predictedTokensPerSecondLow: number;
-  predictedTokensPerSecondHigh: number;
   /** What a session tries on its own stream. */
   trials: (PlacementView & { predictedTokensPerSecondHigh: number })[];
-  kvBytes: number;
-  exact: boolean;
-  reasons: string[];
   archives: (PlacementView & { firstPosition: number; endPosition: number })[];
-  rejections: {
+  rejections: (Omit<sdk.Rejection, "verifier" | "proposer"> & {
     verifier: PlacementView;
     proposer: PlacementView | null;
-    reason: string;
-    explanation: string;
-    predictedTokensPerSecond: number;
-  }[];
+  })[];
 }
 
 /** `POST /generate`: the playground. Answered with server-sent events of `PlaygroundMessage`. */
@@ -320,8 +281,7 @@ export interface PlaygroundRequest {
   temperature: number;
   seed?: number;
   speculation: "auto" | "off";
-  /** "auto" leaves it to the node. */
-  kvStrategy: "auto" | "full" | "sink_window" | "restored";
+  kvStrategy: AskedStrategy;
 }
 
 export type PlaygroundMessage =

@@ -14,14 +14,12 @@ from kakeya_fleet.engine.backends.backend import Backend
 from kakeya_fleet.engine.backends.mlx_backend.backend import MlxBackend
 from kakeya_fleet.engine.backends.torch_backend.backend import TorchBackend
 from kakeya_fleet.engine.contracts.draft import Proposer
-from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
 from kakeya_fleet.engine.models.digests import weight_bytes
 from kakeya_fleet.engine.models.model_folder import ModelFolder, Progress
 from kakeya_fleet.engine.models.weight_reading import told_of_weights
-from kakeya_fleet.engine.restoration.keys_values_source import ChunkAttention
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.engine.verifiers.thread_count import Threads
 
@@ -176,11 +174,6 @@ def archive_stores(budget_bytes: int) -> EvictedStores:
     Raises a `ModelUnusable` when none that has such is installed.
     """
     return _provided(lambda each: each.archive_stores())(budget_bytes)
-
-
-def fetched_attention(shape: EvictedShape) -> ChunkAttention:
-    """What attends to evicted keys and values that are read back. Raises as `archive_stores`."""
-    return _provided(lambda each: each.fetched_attention())(shape)
 
 
 def threads_of(verifier: Verifier) -> Threads | None:

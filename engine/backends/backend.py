@@ -17,7 +17,6 @@ from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.kv.kernels import Kernels
 from kakeya_fleet.engine.models.model_folder import ModelFolder
-from kakeya_fleet.engine.restoration.keys_values_source import NewAttention
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.engine.verifiers.thread_count import Threads
 
@@ -113,10 +112,6 @@ class Backend(Protocol):
 
     def stores_beside(self) -> StoresBeside | None:
         """Makes stores in the process of one of its verifiers."""
-        ...
-
-    def fetched_attention(self) -> NewAttention | None:
-        """Attends to evicted keys and values that are read back."""
         ...
 
     def threads(self) -> Threads | None:

@@ -11,9 +11,8 @@ Result = TypeVar("Result")
 class Runner(Protocol):
     """Runs blocking steps one at a time in the thread of one model.
 
-    A step may be an `engine.sessions.turns.Turn`: those of several sessions may be run
-    together. Cancelling the awaiting task takes a waiting step back; a step that
-    has begun is waited for, so that nobody touches its session before it ended.
+    Cancelling the awaiting task takes a waiting step back; a step that has begun is
+    waited for, so that nobody touches its session before it ended.
     """
 
     def __call__(self, step: Callable[[], Result], /) -> Awaitable[Result]:

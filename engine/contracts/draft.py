@@ -117,6 +117,17 @@ class DraftSource(Protocol):
         """A draft that continues `history` + `assumed`."""
         ...
 
+    def open(self, history: Sequence[int]) -> None:
+        """Begins what takes time before the first draft behind `history`; waits for nothing.
+
+        What cannot be had fails the next draft.
+        """
+        ...
+
+    def rest(self) -> None:
+        """Gives up what it keeps elsewhere for an idle session; the next draft begins it anew."""
+        ...
+
     async def close(self) -> None:
         """Ends the source; drafts in flight fail with UNREACHABLE."""
         ...

@@ -158,24 +158,6 @@ class GroupStore(Generic[Array]):
         ]
         return cast(Raw, np.concatenate(parts, axis=3))
 
-    def layer_positions(
-        self, layer: int, first: int, end: int, *, origin: int, into: Raw | None = None
-    ) -> Raw:
-        """One layer's keys and values [2, kv_heads, n, head_dim] of `first` to `end`, in a copy.
-
-        In `into` when it is given. `layer` counts within the group, whose placement is
-        contiguous from `origin` on.
-        """
-        parts: list[Raw] = []
-        start = origin
-        for slab, keys in zip(self.slabs, self.placement.segments, strict=True):
-            low, high = max(first, start), min(end, start + keys)
-            if low < high:
-                parts.append(slab.payload.read_layer(layer, low - start, high - low))
-            start += keys
-        # Not by the back end, which may start a pool of threads for each that calls.
-        return cast(Raw, np.concatenate(parts, axis=2, out=into))
-
     @property
     def freed_bytes(self) -> int:
         """Bytes that the pool gets back when this store is released now."""

@@ -85,6 +85,12 @@ class LocalDraftSource:
             forward_pass_count=draft.forward_pass_count,
         )
 
+    def open(self, history: Sequence[int]) -> None:
+        """Nothing takes time before: the proposer is here."""
+
+    def rest(self) -> None:
+        """Nothing is kept elsewhere."""
+
     async def close(self) -> None:
         """Ends the source; a draft in flight fails with UNREACHABLE."""
         self._closed = True

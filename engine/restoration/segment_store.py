@@ -9,7 +9,6 @@ there. It needs no model.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -100,8 +99,6 @@ class SegmentStore(Generic[Array]):
         self._released = False
         self._begun: deque[PartialAttention | CarriedQueries[Array]] = deque()
         self._masks = BlockMasks(shape, kernels, chunk_keys)
-        self._changing = threading.Lock()
-        """Held where slabs come, go or are written, and by who reads them from another thread."""
 
     @property
     def spec(self) -> RestorerSpec:
@@ -140,50 +137,29 @@ class SegmentStore(Generic[Array]):
         if end > self._shape.context_length:
             raise RestorerRefused(f"position {end - 1} is beyond {self._shape.context_length}")
         numbers = self._numbers(first, evicted)
-        with self._changing:
-            self._grow(end)
-            for store, own in zip(self._groups, numbers, strict=True):
-                store.make_writable(writes(self._placement, first, count))
-                store.put(first, own)
-            self._length = end
-
-    def read(self, layer: int, first: int, end: int, into: Raw | None = None) -> Raw:
-        """A copy of the keys and values [2, kv_heads, n, head_dim] of `first` to `end`, exclusive.
-
-        In `into` when it is given. Any thread may call. Raises `RestorerRefused` for a
-        layer that is not kept, `ValueError` for positions that are not deposited here.
-        """
-        place = self._places.get(layer)
-        if place is None:
-            raise RestorerRefused(f"layer {layer} keeps nothing of what was evicted")
-        store, index = place
-        with self._changing:
-            self._check_there()
-            if not max(self._origin, self._shape.sink) <= first < end <= self._length:
-                raise ValueError(
-                    f"positions {first} to {end} are not among those to {self._length}"
-                )
-            return store.layer_positions(index, first, end, origin=self._origin, into=into)
+        self._grow(end)
+        for store, own in zip(self._groups, numbers, strict=True):
+            store.make_writable(writes(self._placement, first, count))
+            store.put(first, own)
+        self._length = end
 
     def reserve(self, end: int) -> None:
         """Takes the memory for the positions below `end`."""
         self._check_there()
         if self._completed or not self._origin < end <= self._shape.context_length:
             raise RestorerRefused(f"no room is kept for positions up to {end} here")
-        with self._changing:
-            self._grow(end)
+        self._grow(end)
 
     def complete(self) -> None:
         """Ends the range where the positions that are deposited end."""
         self._check_there()
         if self._length <= self._origin or self._length % self._chunk_keys:
             raise ValueError(f"a range does not end at {self._length}, between two chunks")
-        with self._changing:
-            placement = contiguous_placement(self._length, self._origin)
-            for store in self._groups:
-                store.resize(placement)
-            self._placement = placement
-            self._completed = True
+        placement = contiguous_placement(self._length, self._origin)
+        for store in self._groups:
+            store.resize(placement)
+        self._placement = placement
+        self._completed = True
 
     def begin(self, queries: EvictedQueries) -> None:
         """Attends to the positions here that these queries see."""
@@ -245,10 +221,9 @@ class SegmentStore(Generic[Array]):
         """Gives the memory back."""
         self._begun.clear()
         self._masks.clear()
-        with self._changing:
-            self._released = True
-            for store in self._groups:
-                store.release()
+        self._released = True
+        for store in self._groups:
+            store.release()
 
     def _use(self, groups: list[GroupStore[Array]]) -> None:
         self._groups = groups

@@ -6,27 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import Raw
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.restoration.ranges import RangeStore
-
-
-class KeptStore(RangeStore, Protocol):
-    """A store that has what it keeps in its own memory."""
-
-    def read(self, layer: int, first: int, end: int, into: Raw | None = None) -> Raw:
-        """A copy of the keys and values [2, kv_heads, n, head_dim] of `first` to `end`, exclusive.
-
-        In `into`, of that shape and the store's format, when it is given. Any thread
-        may call, at any time: a position that is deposited stays as it is. Raises
-        `RestorerRefused` for a layer that is not kept, `RestorerLost` once released,
-        `ValueError` for positions that are not deposited here.
-        """
-        ...
-
-    def fork(self, length: int) -> KeptStore:
-        """A store of the positions below `length`."""
-        ...
 
 
 class EvictedStores(Protocol):
@@ -54,7 +35,7 @@ class EvictedStores(Protocol):
         map_folder: Path | None = None,
         *,
         origin: int = 0,
-    ) -> KeptStore:
+    ) -> RangeStore:
         """An empty store of the positions from `origin` on.
 
         With `projection` by the learned map in `map_folder`. Raises `OutOfKvMemory`,

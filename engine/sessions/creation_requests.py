@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from kakeya_fleet.engine.errors import BadParameters
@@ -30,39 +31,44 @@ class _Request:
 
 
 class CreationRequests:
-    """The latest request ids, for ten minutes. Used by one thread at a time."""
+    """The latest request ids, for ten minutes. Used by one thread at a time.
+
+    Each verifier has request ids of its own; `verifier` stands for it.
+    """
 
     def __init__(self) -> None:
-        self._requests: OrderedDict[str, _Request] = OrderedDict()
+        self._requests: OrderedDict[tuple[Hashable, str], _Request] = OrderedDict()
 
-    def remember(self, request_id: str, session_id: str, asked_for: object, now: float) -> None:
+    def remember(
+        self, verifier: Hashable, request_id: str, session_id: str, asked_for: object, now: float
+    ) -> None:
         """`request_id` opened a session; an empty one is not remembered."""
         if not request_id:
             return
-        self._requests.pop(request_id, None)
-        self._requests[request_id] = _Request(session_id, asked_for, now)
+        self._requests.pop((verifier, request_id), None)
+        self._requests[verifier, request_id] = _Request(session_id, asked_for, now)
         if len(self._requests) > REMEMBERED_REQUESTS:
             self._requests.popitem(last=False)
 
-    def check(self, request_id: str, asked_for: object, now: float) -> None:
+    def check(self, verifier: Hashable, request_id: str, asked_for: object, now: float) -> None:
         """Raises `BadParameters` when `request_id` asked for something else."""
         self.forget(now)
-        request = self._requests.get(request_id)
+        request = self._requests.get((verifier, request_id))
         if request is not None and request.asked_for != asked_for:
             raise BadParameters(
                 f"request id {request_id!r} opened another kind of session", field="request_id"
             )
 
-    def found(self, request_id: str, now: float) -> str | None:
+    def found(self, verifier: Hashable, request_id: str, now: float) -> str | None:
         """The session that `request_id` opened, which may have ended; None for an unknown one."""
         self.forget(now)
-        request = self._requests.get(request_id)
+        request = self._requests.get((verifier, request_id))
         return request.session_id if request is not None else None
 
     def forget(self, now: float) -> None:
         """Forgets those that are older than ten minutes."""
         while self._requests:
-            request_id, oldest = next(iter(self._requests.items()))
+            key, oldest = next(iter(self._requests.items()))
             if now - oldest.asked_at < REQUEST_ID_SECONDS:
                 return
-            del self._requests[request_id]
+            del self._requests[key]

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
-PATIENCE_SHARE = 0.1
+LINGER_SHARE = 0.1
 """Of the last batch's seconds: the most that waiting can cost a step."""
-LONGEST_PATIENCE_SECONDS = 0.005
+MOST_LINGER_SECONDS = 0.005
 """Handing out tokens and asking again takes less than this on a machine that keeps up."""
 REMEMBERED_SESSIONS = 4096
 
@@ -27,7 +27,7 @@ class Gathering:
 
     def __init__(self) -> None:
         self._ended_at = 0.0
-        self._patience = 0.0
+        self._linger = 0.0
         self._expected: set[int] = set()
         # When the last batch of each session ended, the latest last.
         self._served: OrderedDict[int, float] = OrderedDict()
@@ -36,7 +36,7 @@ class Gathering:
     def served(self, sessions: Iterable[int], began: float, ended: float) -> None:
         """A batch of these sessions ran."""
         self._ended_at = ended
-        self._patience = min(PATIENCE_SHARE * (ended - began), LONGEST_PATIENCE_SECONDS)
+        self._linger = min(LINGER_SHARE * (ended - began), MOST_LINGER_SECONDS)
         for session in sessions:
             self._served[session] = ended
             self._served.move_to_end(session)
@@ -50,13 +50,13 @@ class Gathering:
         ended = self._served.get(session)
         if ended is None:
             return
-        if now - ended > self._patience:
+        if now - ended > self._linger:
             self._late.add(session)
         else:
             self._late.discard(session)
 
-    def patience(self, now: float) -> float:
+    def linger_seconds(self, now: float) -> float:
         """Seconds that the next batch is still to wait; 0 for none."""
         if not self._expected:
             return 0.0
-        return max(0.0, self._ended_at + self._patience - now)
+        return max(0.0, self._ended_at + self._linger - now)

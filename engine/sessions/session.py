@@ -23,11 +23,9 @@ from kakeya_fleet.engine.invariants import FINITE_LOGITS, CheckedInvariants, Inv
 from kakeya_fleet.engine.memory.slab_pool import Slab
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.acceptance import accepted_prefix, decide
-from kakeya_fleet.engine.sessions.append_checks import check_append
-from kakeya_fleet.engine.sessions.fed import Fed
 from kakeya_fleet.engine.sessions.history import History
-from kakeya_fleet.engine.sessions.session_cache import SessionCache
-from kakeya_fleet.engine.sessions.session_checks import check_room, prefix_length
+from kakeya_fleet.engine.sessions.history_checks import check_append, check_room, prefix_length
+from kakeya_fleet.engine.sessions.session_cache import ForwardInFlight, SessionCache
 from kakeya_fleet.engine.sessions.session_features import SessionFeatures
 from kakeya_fleet.engine.sessions.session_memory import SessionMemory
 from kakeya_fleet.engine.sessions.step import Step, until_stop
@@ -49,7 +47,7 @@ class Session:
         self._spec = cache.spec
         self._widest = cache.widest
         self._cache = SessionCache(cache)
-        self._fed: Fed | None = None
+        self._forward: ForwardInFlight | None = None
         self._memory = SessionMemory(verifier, cache)
         self._history = History()
         self._computed = 0
@@ -197,16 +195,11 @@ class Session:
 
         Raises `SessionNotFound` when the session was ended meanwhile.
         """
-        with self._outcome() as fed:
-            self._computed += len(fed.token_ids)
-            self._check(fed.cache)
-            self._keep_features(fed, output, self._computed - len(fed.token_ids))
+        with self._outcome() as forward:
+            self._computed += len(forward.token_ids)
+            self._check(forward.cache)
+            self._keep_features(forward, output, self._computed - len(forward.token_ids))
             return self.pending > 0
-
-    def prefill_step(self) -> bool:
-        """Computes the K/V of at most `chunk` pending tokens; whether more are pending."""
-        feed = self.prefill_feed()
-        return self.prefilled(self._run(feed)) if feed is not None else False
 
     def verify_feed(self, draft: Sequence[int], limit: int) -> Feed:
         """The last token and what of `draft` a forward and these bounds can use.
@@ -236,45 +229,31 @@ class Session:
         Commits nothing behind a stop id. Raises `InvariantViolated`, and
         `SessionNotFound` when the session was ended meanwhile.
         """
-        with self._outcome() as fed:
-            draft = fed.token_ids[1:]
+        with self._outcome() as forward:
+            draft = forward.token_ids[1:]
             with self._invariants.checking(FINITE_LOGITS):
-                if output.logits is None or len(output.logits) != len(fed.token_ids):
+                if output.logits is None or len(output.logits) != len(forward.token_ids):
                     raise InvariantViolated("a forward returned no logits", invariant=FINITE_LOGITS)
                 choices = decide(output.logits, draft, parameters, self._history)
             kept, stopped = until_stop(choices, stop_ids)
             committed = tuple(choice.token_id for choice in kept)
-            self._commit(fed, committed)
-            self._keep_features(fed, output, fed.history_length - 1)
+            self._commit(forward, committed)
+            self._keep_features(forward, output, forward.history_length - 1)
             return Step(
                 choices=kept,
-                first_index=fed.history_length,
+                first_index=forward.history_length,
                 verified_count=len(draft),
                 accepted_count=accepted_prefix(draft, committed),
                 stopped=stopped,
             )
 
-    def verify(
-        self,
-        draft: Sequence[int],
-        parameters: SamplingParameters,
-        *,
-        limit: int,
-        stop_ids: frozenset[int] = frozenset(),
-    ) -> Step:
-        """Runs one forward over the last token and `draft`, and commits what it decides.
-
-        See `verify_feed` and `verified` for bounds and errors.
-        """
-        return self.verified(self._run(self.verify_feed(draft, limit)), parameters, stop_ids)
-
     def not_run(self) -> None:
         """Takes back a feed whose forward failed: the session stands where it stood."""
-        fed, self._fed = self._fed, None
-        if fed is None:
+        forward, self._forward = self._forward, None
+        if forward is None:
             return
         try:
-            self._roll_back(fed.cache)
+            self._roll_back(forward.cache)
         finally:
             self._cache.hand_back()
 
@@ -357,35 +336,26 @@ class Session:
             raise
         self._memory.feeds(cache, len(token_ids))
         features = self._features
-        self._fed = Fed(cache, token_ids, len(self._history), features)
+        self._forward = ForwardInFlight(cache, token_ids, len(self._history), features)
         self._forward_count += 1
         return Feed(cache, token_ids, want_logits, features.spec.taps if features else ())
 
     @contextmanager
-    def _outcome(self) -> Iterator[Fed]:
+    def _outcome(self) -> Iterator[ForwardInFlight]:
         """The end of a forward that was under way."""
-        fed, self._fed = self._fed, None
-        if fed is None:
+        forward, self._forward = self._forward, None
+        if forward is None:
             raise ValueError("no forward of this session is under way")
         try:
             self._cache.check_alive()
-            yield fed
+            yield forward
         except InvariantViolated as error:
             raise self._ended(error) from None
         except BaseException:
-            self._roll_back(fed.cache)
+            self._roll_back(forward.cache)
             raise
         finally:
             self._cache.hand_back()
-
-    def _run(self, feed: Feed) -> Output:
-        """The output of one feed alone."""
-        try:
-            (output,) = self._verifier.forward_batch([feed])
-        except BaseException:
-            self.not_run()
-            raise
-        return output
 
     def _roll_back(self, cache: KvCache) -> None:
         """Drops what a forward wrote and nobody decided upon."""
@@ -397,17 +367,17 @@ class Session:
         shared = min(self._computed, max(0, length - 1))
         return shared if shared >= cache.forkable_from else None
 
-    def _commit(self, fed: Fed, committed: tuple[int, ...]) -> None:
+    def _commit(self, forward: ForwardInFlight, committed: tuple[int, ...]) -> None:
         self._history.extend(committed)
-        self._invariants.commit(self._history, fed.history_length, committed)
-        self._computed = fed.history_length + len(committed) - 1
-        fed.cache.truncate(self._computed)
-        self._check(fed.cache)
+        self._invariants.commit(self._history, forward.history_length, committed)
+        self._computed = forward.history_length + len(committed) - 1
+        forward.cache.truncate(self._computed)
+        self._check(forward.cache)
 
-    def _keep_features(self, fed: Fed, output: Output, first: int) -> None:
+    def _keep_features(self, forward: ForwardInFlight, output: Output, first: int) -> None:
         """Context vectors of the positions from `first` on that this forward made final."""
-        if fed.features is not None and output.features is not None:
-            fed.features.add(first, output.features[: self._computed - first])
+        if forward.features is not None and output.features is not None:
+            forward.features.add(first, output.features[: self._computed - first])
 
     def _check(self, cache: KvCache) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kakeya_fleet.engine.contracts.cache import KvCache
@@ -11,6 +12,21 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.engine.memory.slab_pool import Slab
 from kakeya_fleet.engine.sessions.ended import ended_error
+from kakeya_fleet.engine.sessions.session_features import SessionFeatures
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardInFlight:
+    """A forward under way: `token_ids` behind what the borrowed `cache` holds.
+
+    `history_length` is that when it was asked for; `features` is where the hidden
+    states of its tapped layers go.
+    """
+
+    cache: KvCache
+    token_ids: list[int]
+    history_length: int
+    features: SessionFeatures | None
 
 
 class SessionCache:

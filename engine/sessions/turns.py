@@ -1,16 +1,17 @@
 """A session's turn: one forward that it asks for, and what came of it.
 
-A turn is a step that a `Runner` runs; one that knows turns runs those of several
-sessions in one forward. The K/V and logits of a session do not depend on who
-shares a forward with it (`engine.contracts.verifier`), so neither does its stream.
+A `TurnRunner` may run those of several sessions in one forward. The K/V and logits of
+a session do not depend on who shares a forward with it (`engine.contracts.verifier`), so neither
+does its stream.
 """
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
@@ -53,6 +54,17 @@ class Turn(ABC, Generic[Result]):
     @abstractmethod
     def outcome(self, output: Output | None) -> Result:
         """The result, from what came of `feed`; `output` is None when that was."""
+
+
+class TurnRunner(Protocol):
+    """Runs turns in the thread of their verifier, perhaps several in one forward.
+
+    Waits and cancellation are as with `engine.contracts.blocking.Runner`.
+    """
+
+    def __call__(self, turn: Turn[Result], /) -> Awaitable[Result]:
+        """What the turn comes to, or raises."""
+        ...
 
 
 class PrefillTurn(Turn[bool]):
@@ -102,7 +114,9 @@ class VerifyTurn(Turn[Verified]):
 
     decodes = True
 
-    def __init__(self, session: Session, block: Block, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, session: Session, block: Block, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         """`clock` gives monotonic seconds."""
         super().__init__(session)
         self._block = block

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 
-from kakeya_fleet.engine.contracts.blocking import Runner
 from kakeya_fleet.engine.errors import BadParameters, EmptyHistory, RestorerLost
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.step import Step
-from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
+from kakeya_fleet.engine.sessions.turns import Block, VerifyTurn
 from kakeya_fleet.engine.speculation.drafter import NO_DRAFT, BlockDraft, DraftingLimits, taken_back
 from kakeya_fleet.engine.speculation.drafting import Drafting
 from kakeya_fleet.engine.speculation.generation_report import (
@@ -74,52 +74,23 @@ def _ignore(_timing: BlockTiming) -> None:
     return
 
 
-Recover = Callable[[], Awaitable[None]]
-"""Gives a session that lost its restorer a new cache, or raises `RestorerLost` in the end.
-
-It decides how long it tries, and calls `Session.renew` in the verifier's thread.
-"""
-
-
-async def prefill(session: Session, *, run: Runner, recover: Recover | None = None) -> None:
-    """Computes all pending K/V, one forward a step, so that other sessions take turns.
-
-    When the session's restorer is lost, `recover` is awaited and all is computed
-    again. Raises `RestorerLost` without one.
-    """
-    while session.pending:
-        await _prefill_step(session, run, recover)
-
-
-async def _prefill_step(session: Session, run: Runner, recover: Recover | None) -> None:
-    try:
-        await run(PrefillTurn(session))
-    except RestorerLost:
-        if recover is None:
-            raise
-        await recover()
-
-
 async def generate(
     session: Session,
     proposers: Roster | None,
     parameters: GenerationParameters,
+    driver: SessionDriver,
     *,
-    run: Runner,
-    clock: Callable[[], float],
     should_stop: Callable[[], bool] = _never,
     on_block: Callable[[BlockTiming], None] = _ignore,
-    recover: Recover | None = None,
 ) -> AsyncGenerator[Committed | Done, None]:
     """Continues the session's history; yields tokens as they commit, then one `Done`.
 
-    `run` runs the verifier's steps, `clock` gives monotonic seconds.
-    `should_stop` is asked between blocks and ends with DRAINING. `on_block` hears
-    of every block, also of those that `Done` no longer has, or never comes to
-    tell. `proposers` keeps what earlier generations learned; its sources stay
-    open. `recover` is awaited when the session's restorer is lost:
-    its history and the block are then computed again, and the stream goes on as it
-    would have.
+    `driver` runs its turns, what is pending first. `should_stop` is asked between
+    turns and ends with DRAINING. `on_block` hears of every block, also of those that
+    `Done` no longer has, or never comes to tell. `proposers` keeps what earlier
+    generations learned; its sources stay open. When the session's restorer is lost and
+    the driver recovers it, its history and the block are computed again, and the stream
+    goes on as it would have.
 
     The tokens are the verifier's own choices whatever a source does, and whoever drafts. Leaving
     the iterator (`aclose`, cancellation) stops the work within one block, leaves
@@ -130,18 +101,18 @@ async def generate(
     `SessionNotFound` when the session ends meanwhile, `RestorerLost` when that is
     for good, and whatever a source raises but `DraftFailed`.
     """
-    generation = _Generation(session, proposers, parameters, clock, recover)
+    generation = _Generation(session, proposers, parameters, driver, should_stop)
     try:
-        stop = await generation.prefill(run, should_stop)
+        stop = await generation.prefill()
         while stop is None:
             try:
-                committed, stop = await generation.block(run)
+                committed, stop = await generation.block()
             except RestorerLost as lost:
-                stop = await generation.recovered(lost, run, should_stop)
+                stop = await generation.recovered(lost)
                 continue
             on_block(generation.last_block)
             yield committed
-            stop = stop or generation.stop_reason(should_stop)
+            stop = stop or generation.stop_reason()
         await generation.close()
         yield generation.done(stop)
     finally:
@@ -156,19 +127,20 @@ class _Generation:
         session: Session,
         proposers: Roster | None,
         parameters: GenerationParameters,
-        clock: Callable[[], float],
-        recover: Recover | None,
+        driver: SessionDriver,
+        should_stop: Callable[[], bool],
     ) -> None:
         if not session.history:
             raise EmptyHistory("a generation continues a history; append tokens first")
         parameters.sampling.check_vocabulary(session.verifier.info.vocabulary_size)
         self._session = session
         self._parameters = parameters
-        self._clock = clock
+        self._driver = driver
+        self._clock = driver.clock
+        self._should_stop = should_stop
         self._proposers = proposers
-        self._recover = recover
         self._tally = Tally()
-        self._began = clock()
+        self._began = driver.clock()
         self._prefill_seconds = 0.0
         self._first_token_seconds = 0.0
         info = session.verifier.info
@@ -185,33 +157,28 @@ class _Generation:
                 deadline_seconds=parameters.draft_deadline_seconds,
                 adaptive=parameters.adaptive,
             )
-            self._drafting = Drafting(proposers, limits, self._tally, clock)
+            self._drafting = Drafting(proposers, limits, self._tally, driver.clock)
 
     @property
     def last_block(self) -> BlockTiming:
         """Where the seconds of the latest block went."""
         return self._tally.timeline[-1]
 
-    async def prefill(self, run: Runner, should_stop: Callable[[], bool]) -> StopReason | None:
+    async def prefill(self) -> StopReason | None:
         """Computes pending K/V; a reason when there is nothing to generate after it."""
         began = self._elapsed()
-        stop = self.stop_reason(should_stop)
-        while stop is None and self._session.pending:
-            await _prefill_step(self._session, run, self._recover)
-            stop = self.stop_reason(should_stop)
+        stop = await self._driver.prefill(self._session, self.stop_reason)
         self._prefill_seconds += self._elapsed() - began
-        return stop
+        return stop or self.stop_reason()
 
-    async def recovered(
-        self, lost: RestorerLost, run: Runner, should_stop: Callable[[], bool]
-    ) -> StopReason | None:
+    async def recovered(self, lost: RestorerLost) -> StopReason | None:
         """Makes the cache anew that a block has lost, and does as `prefill`; else raises `lost`."""
-        if self._recover is None:
+        if self._driver.recover is None:
             raise lost
-        await self._recover()
-        return await self.prefill(run, should_stop)
+        await self._driver.recover()
+        return await self.prefill()
 
-    async def block(self, run: Runner) -> tuple[Committed, StopReason | None]:
+    async def block(self) -> tuple[Committed, StopReason | None]:
         """Drafts, verifies and commits one block."""
         session, parameters = self._session, self._parameters
         started = self._elapsed()
@@ -224,7 +191,7 @@ class _Generation:
                 self._drafting.draft_ahead(session.history, draft.token_ids, behind - 1)
 
         block = Block(draft.token_ids, parameters.sampling, limit, parameters.stop_ids)
-        verified = await run(VerifyTurn(session, block, self._clock))
+        verified = await self._driver.run(VerifyTurn(session, block, self._clock))
         self._in_hand = None
         step = verified.step
         if self._drafting is not None:
@@ -237,15 +204,15 @@ class _Generation:
         self._record(draft, step, verified.seconds, started)
         return _committed(step), StopReason.STOP_TOKEN if step.stopped else None
 
-    def stop_reason(self, should_stop: Callable[[], bool]) -> StopReason | None:
-        """Why to stop between two blocks; None to go on."""
+    def stop_reason(self) -> StopReason | None:
+        """Why to stop between two turns; None to go on."""
         if self._tally.token_count >= self._parameters.max_tokens:
             return StopReason.MAX_TOKENS
         if self._remaining() <= 0:
             return StopReason.CONTEXT_FULL
         if self._seconds_left() <= 0.0:
             return StopReason.DEADLINE
-        return StopReason.DRAINING if should_stop() else None
+        return StopReason.DRAINING if self._should_stop() else None
 
     async def close(self) -> None:
         """Takes back the drafts in flight."""

@@ -19,7 +19,6 @@ from kakeya_fleet.fleet.placement.archive_reasons import (
     cost_reason,
     no_room_reasons,
     others_reasons,
-    read_back_reason,
 )
 from kakeya_fleet.fleet.placement.archive_shares import ArchiveShare, share_positions, wait_seconds
 from kakeya_fleet.fleet.placement.plan import ArchiveRange, KvStrategy, Placement, PlanRequest
@@ -63,18 +62,15 @@ def place_archives(
     evicted_end = max(sink, context - request.window_tokens)
     # A session opens its archive before anything is evicted.
     end = max(evicted_end, sink + LEAST_POSITIONS)
-    # Keys and values are read back from one archive, never from several.
-    shares = share_positions(
-        choice.candidates, sink, end, offer.kv_bytes_per_token, in_one=request.reads_back
-    )
+    shares = share_positions(choice.candidates, sink, end, offer.kv_bytes_per_token)
     if shares is None:
-        reasons = no_room_reasons(choice.candidates, verifier, end, in_one=request.reads_back)
+        reasons = no_room_reasons(choice.candidates, verifier, end)
         return ArchivePlacement(
             verifier,
             archive=_placement(choice.candidates[0]),
             reasons=(*reasons, *choice.objections),
         )
-    return _placed(request, verifier, shares, choice, evicted_count=evicted_end - sink)
+    return _placed(verifier, shares, choice, evicts=evicted_end > sink)
 
 
 def planned_tokens(request: PlanRequest, verifier: Server) -> int:
@@ -83,22 +79,11 @@ def planned_tokens(request: PlanRequest, verifier: Server) -> int:
 
 
 def _placed(
-    request: PlanRequest,
-    verifier: Server,
-    shares: Sequence[ArchiveShare],
-    choice: ArchiveChoice,
-    *,
-    evicted_count: int,
+    verifier: Server, shares: Sequence[ArchiveShare], choice: ArchiveChoice, *, evicts: bool
 ) -> ArchivePlacement:
-    offer, evicts = verifier.offer, evicted_count > 0
+    offer = verifier.offer
     wait = wait_seconds(shares)
-    reads_back = request.reads_back and evicts
-    cost = (
-        read_back_reason(verifier, evicted_count)
-        if reads_back
-        else cost_reason(verifier, shares, wait, evicts=evicts)
-    )
-    layers = offer.history_layer_count if evicts and not reads_back else 0
+    layers = offer.history_layer_count if evicts else 0
     costs = restored_costs(offer.step_costs, layers, wait or 0.0)
     ranges = tuple(
         ArchiveRange(_placement(share.candidate), share.first, share.end) for share in shares
@@ -109,8 +94,8 @@ def _placed(
         ranges=ranges,
         reasons=(
             choice_reason(shares, choice.candidates, offer.kv_bytes_per_token),
-            cost,
-            *others_reasons(choice.candidates, shares, verifier, waits=not request.reads_back),
+            cost_reason(verifier, shares, wait, evicts=evicts),
+            *others_reasons(choice.candidates, shares, verifier),
             *choice.objections,
         ),
         is_measured=not evicts or (wait is not None and layers > 0),

@@ -78,56 +78,31 @@ def cost_reason(
     )
 
 
-def read_back_reason(verifier: Server, evicted_count: int) -> str:
-    """What each step takes when the verifier attends itself."""
-    size = bytes_text(evicted_count * verifier.offer.kv_bytes_per_token)
-    return (
-        f"{verifier.card.name} attends to it itself: once all is evicted, {size} of keys and "
-        "values come back in each step; what a step waits for them is not counted."
-    )
-
-
 def others_reasons(
-    candidates: Sequence[ArchiveCandidate],
-    shares: Sequence[ArchiveShare],
-    verifier: Server,
-    *,
-    waits: bool,
+    candidates: Sequence[ArchiveCandidate], shares: Sequence[ArchiveShare], verifier: Server
 ) -> tuple[str, ...]:
-    """Why not each archive that was not chosen, the best of them first.
-
-    `waits` tells whether each layer would wait for one round trip.
-    """
+    """Why not each archive that was not chosen, the best of them first."""
     chosen = {share.candidate.node_id for share in shares}
     needed = needed_bytes(shares[-1].end, verifier.offer.kv_bytes_per_token)
     others = [one for one in candidates if one.node_id not in chosen]
     others.sort(key=lambda one: _rank(one, needed))
-    return tuple(_other_text(one, needed, verifier, waits=waits) for one in others)
+    return tuple(_other_text(one, needed, verifier) for one in others)
 
 
 def no_room_reasons(
-    candidates: Sequence[ArchiveCandidate], verifier: Server, end: int, *, in_one: bool
+    candidates: Sequence[ArchiveCandidate], verifier: Server, end: int
 ) -> tuple[str, ...]:
-    """That the planned context fits into no archive, nor into all together; the first is asked.
-
-    With `in_one` several cannot share it.
-    """
+    """That the planned context fits into no archive, nor into all together; the first is asked."""
     needed = needed_bytes(end, verifier.offer.kv_bytes_per_token)
     first, *others = candidates
-    if in_one:
-        free = max(one.free_bytes for one in candidates)
-        have = "Keys and values are read back from one archive alone, and the largest has"
-    else:
-        free = sum(one.free_bytes for one in candidates)
-        have = "All archives together have"
-    if not others:
-        have = f"The archive of {first.node_name} has"
+    free = sum(one.free_bytes for one in candidates)
+    have = "All archives together have" if others else f"The archive of {first.node_name} has"
     return (
         f"{have} {bytes_text(free)} free, {bytes_text(needed)} are needed for {end:,} evicted "
         f"positions: a session can begin on {first.node_name}, but not grow that long; start "
         "another with `fleet join --serve archive=1GiB`.",
         *(
-            _other_text(one, needed, verifier, waits=not in_one)
+            _other_text(one, needed, verifier)
             for one in sorted(others, key=lambda one: one.node_id)
         ),
     )
@@ -169,7 +144,7 @@ def full_reason(
     )
 
 
-def _other_text(other: ArchiveCandidate, needed: int, verifier: Server, *, waits: bool) -> str:
+def _other_text(other: ArchiveCandidate, needed: int, verifier: Server) -> str:
     layers, trip = verifier.offer.history_layer_count, other.round_trip_seconds
     name = f"Not {other.node_name}"
     if other.free_bytes < needed:
@@ -178,8 +153,6 @@ def _other_text(other: ArchiveCandidate, needed: int, verifier: Server, *, waits
         return f"{name} itself: its memory is what the session is to save."
     if trip is None:
         return f"{name}: the way there is not measured."
-    if not waits:
-        return f"{name}: the round trip there is {seconds_text(trip)}."
     wait = f"{seconds_text(layers * trip)} a step" if layers else f"{seconds_text(trip)} a layer"
     return f"{name}: {wait} would be waited for it, round trip {seconds_text(trip)}."
 

@@ -36,22 +36,20 @@ def share_positions(
     first: int,
     end: int,
     bytes_per_position: int,
-    *,
-    in_one: bool = False,
 ) -> tuple[ArchiveShare, ...] | None:
     """The archives for which a layer waits least, with room for all positions below `end`.
 
     In ascending order of positions, the nearest first; positions below `first` are
     kept elsewhere. One with room for all is better than several unless these are
     nearer all together. Archives of other nodes come before the verifier's own, and
-    measured ways before others. None when all together lack the room, or `in_one` each.
+    measured ways before others. None when all together lack the room.
     """
     sets = [
         [candidate]
         for candidate in candidates
         if _reach(candidate, 0, end, bytes_per_position) >= end
     ]
-    gathered = None if in_one else _gathered(candidates, end, bytes_per_position)
+    gathered = _gathered(candidates, end, bytes_per_position)
     if gathered is not None:
         sets.append(gathered)
     if not sets:

@@ -49,9 +49,8 @@ class PlanRequest:
 
     `kv_strategy` None lets the planner choose for each verifier.
     `archive_node_id` names the archive of a `restored` session; `without_archive`
-    when it needs none, or has its own already; `reads_back` when the verifier attends
-    itself to what is evicted, to keys and values that come back in each step. The memory
-    of a `full` session that `grows` is not taken at once, but as its history grows.
+    when it needs none, or has its own already. The memory of a `full` session that
+    `grows` is not taken at once, but as its history grows.
     """
 
     verifier_model: str
@@ -66,7 +65,6 @@ class PlanRequest:
     without_proposer: bool = False
     archive_node_id: str = ""
     without_archive: bool = False
-    reads_back: bool = False
     grows: bool = False
 
     @property

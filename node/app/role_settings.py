@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
 from kakeya_fleet.node.roles.groups.group_settings import GroupSource
 
@@ -26,6 +27,8 @@ class RoleSettings:
     """What computes: torch, mlx or auto."""
     links: str = "auto"
     """What carries tensors between nodes: grpc, local, ring or auto."""
+    link_settings: LinkSettings = field(default_factory=LinkSettings)
+    """When links take roads and leave them, and how long they wait for what."""
     host: str = "127.0.0.1"
     """Where an archive listens, at a port of its own."""
     group: GroupSource | None = None

@@ -17,7 +17,6 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import grpc.aio
 
@@ -26,12 +25,11 @@ from kakeya.v1 import (
     placement_pb2_grpc,
     proposer_pb2_grpc,
     runtime_pb2_grpc,
-    tensor_pb2,
     tensor_pb2_grpc,
 )
 from kakeya_fleet.engine.errors import EngineError
 from kakeya_fleet.engine.models.model_folder import model_id_of
-from kakeya_fleet.engine.sessions.session_store import EndReason
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError
 from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance
@@ -40,14 +38,13 @@ from kakeya_fleet.node.app.role_settings import RoleLoad, RoleSettings
 from kakeya_fleet.node.app.served_proposers import ServedProposers
 from kakeya_fleet.node.config.role_spec import RoleSpec, archive_bytes
 from kakeya_fleet.node.errors import NodeError
-from kakeya_fleet.node.links.encoder_fetch import EncoderShelf
-from kakeya_fleet.node.links.feature_inbox import FeatureInbox
-from kakeya_fleet.node.links.link_handler import LinkHandler
-from kakeya_fleet.node.links.link_table import LinkTable
-from kakeya_fleet.node.links.open_links import OpenLinks
-from kakeya_fleet.node.links.promotion import LinkMode
+from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf
+from kakeya_fleet.node.links.features.feature_links import FeatureLinks
+from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
-from kakeya_fleet.node.links.tensor_service import TensorServicer
+from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
+from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
 from kakeya_fleet.node.planning.fleet_view import FleetView
@@ -55,23 +52,25 @@ from kakeya_fleet.node.planning.placement_service import PlacementServicer
 from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
-from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
 from kakeya_fleet.node.roles.archive.session_restorers import Restorers
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.verifier.all_observers import AllObservers
 from kakeya_fleet.node.roles.verifier.breaker_book import BreakerBook
+from kakeya_fleet.node.roles.verifier.draft_connections import PairingContext
 from kakeya_fleet.node.roles.verifier.generations import Generations
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_service import RuntimeServicer
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 from kakeya_fleet.node.roles.verifier.served_verifiers import ServedVerifiers
-from kakeya_fleet.node.roles.verifier.session_desk import Listeners, SessionDesk
+from kakeya_fleet.node.roles.verifier.session_announcer import SessionAnnouncer
+from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
+from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle, new_session_id
 from kakeya_fleet.node.roles.verifier.session_metrics import SessionMetrics
 from kakeya_fleet.node.roles.verifier.session_totals import SessionTotals
 from kakeya_fleet.node.roles.verifier.session_watch import SessionWatch
-from kakeya_fleet.node.roles.verifier.session_words import SessionWords
-from kakeya_fleet.node.roles.verifier.surroundings import Surroundings
 from kakeya_fleet.node.roles.verifier.truncation_watch import TruncationWatch
+from kakeya_fleet.node.roles.verifier.verifier_routing import VerifierRouting
 from kakeya_fleet.node.watch.doings import Doings
 from kakeya_fleet.node.watch.model_transfer import ModelTransfer
 from kakeya_fleet.node.watch.node_sample import Totals
@@ -92,7 +91,7 @@ SWEEP_SECONDS = 5.0
 class _Services:
     """What `register` made: all that needs the fleet."""
 
-    desk: SessionDesk
+    lifecycle: SessionLifecycle
     generations: Generations
     proposer: ProposerServicer
     tensors: TensorServicer
@@ -113,31 +112,39 @@ class Roles:
         self._metrics = metrics
         self._clock = time.monotonic
         self._doings = doings if doings is not None else Doings()
-        self._words = SessionWords(self._doings.events, self._name_of)
+        self._events = SessionEvents(self._doings.events, self._name_of)
         self._totals = SessionTotals()
-        self.session_watch = SessionWatch(self._words, metrics, self._clock)
+        self.session_watch = SessionWatch(self._events, metrics, self._clock)
         own = (
             self._totals,
             self.session_watch,
             SessionMetrics(metrics, self._clock),
-            TruncationWatch(self._words, metrics),
+            TruncationWatch(self._events, metrics),
         )
-        self._observer = AllObservers((*own, *observers))
+        self._announcer = SessionAnnouncer(AllObservers((*own, *observers)), self._events, metrics)
+        self.sessions: SessionRegistry[OpenSession] = SessionRegistry(
+            clock=self._clock,
+            ids=new_session_id,
+            ttl_seconds=settings.session_ttl_seconds,
+            on_end=self._announcer.on_end,
+        )
         self._proposer_role = ServedProposers(settings, self._clock)
         self._proposers = self._proposer_role.by_model
         self._ledger = AcceptanceLedger()
-        self._links = OpenLinks(metrics=metrics, mode=LinkMode(settings.links), clock=self._clock)
-        self._links.on_change = self._words.link_changed
+        self._links = OpenLinks(
+            metrics=metrics,
+            mode=LinkMode(settings.links),
+            settings=settings.link_settings,
+            clock=self._clock,
+            on_change=self._events.link_changed,
+        )
         self._encoders = EncoderShelf(self._links)
         self._fleet: FleetView | None = None
-        self._breakers = BreakerBook(self._clock, self._boot_of, self._words.breaker_changed)
+        self._breakers = BreakerBook(self._clock, self._boot_of, self._events.breaker_changed)
         self._services: _Services | None = None
         self._archive: ArchiveRole | None = None
         self.expected = ExpectedRoles(backend=settings.backend, is_group=settings.group is not None)
-        self._link_handlers: dict[tensor_pb2.LinkPurpose.ValueType, LinkHandler] = {}
-        self._verifier_role = ServedVerifiers(
-            settings, self._clock, self._session_ended, self._words
-        )
+        self._verifier_role = ServedVerifiers(settings, self.sessions, self._clock, self._events)
         self._verifiers = self._verifier_role.by_model
         self._restorers: Restorers | None = None
         metrics.kv_budget_bytes.set(settings.kv_budget_bytes)
@@ -183,7 +190,6 @@ class Roles:
             self._clock,
             host=self._settings.host,
         )
-        self._link_handlers[tensor_pb2.LINK_PURPOSE_KEYS_VALUES] = self._archive.reads
 
     def _arrived(self, spec: RoleSpec) -> None:
         self.expected.arrived(spec)
@@ -223,7 +229,7 @@ class Roles:
         """For GetNode."""
         services = self._services
         return RoleLoad(
-            session_count=self._verifier_role.session_count,
+            session_count=len(self.sessions),
             generating_count=services.generations.running_count if services else 0,
             draft_stream_count=services.proposer.stream_count if services else 0,
             kv_bytes=self._verifier_role.kv_bytes,
@@ -266,7 +272,7 @@ class Roles:
     @property
     def draining(self) -> bool:
         """Whether new sessions, generations and drafts are refused."""
-        return self._services is not None and self._services.desk.draining
+        return self._services is not None and self._services.lifecycle.draining
 
     def register(
         self, server: grpc.aio.Server, fleet: FleetView, roads: Sequence[RoadBuilder] = ()
@@ -279,7 +285,7 @@ class Roles:
         self._fleet = fleet
         self._links.add_roads(roads)
         planner = Planner(fleet, self._own_measurements)
-        around = Surroundings(
+        context = PairingContext(
             fleet=fleet,
             planner=planner,
             proposers=self._proposers,
@@ -291,51 +297,45 @@ class Roles:
         self._restorers = Restorers(
             fleet=fleet,
             ways=ArchiveWays(self._metrics, deadline_seconds=self._settings.restorers.deadline),
-            reads=KvFetchLinks(
-                self._links, fleet, self._metrics, self._settings.restorers.deadline
-            ),
             metrics=self._metrics,
             settings=self._settings.restorers,
             drafters=self._proposer_role.folders,
             clock=self._clock,
         )
-        desk = SessionDesk(
-            self._verifiers,
-            around,
+        lifecycle = SessionLifecycle(
+            self.sessions,
+            VerifierRouting(self._verifiers, fleet, self.expected.is_loading),
+            context,
             self._restorers,
-            self._metrics,
+            self._announcer,
             self._clock,
-            Listeners(self._observer, self._words, self.expected.is_loading),
         )
         generations = Generations(
-            desk,
+            lifecycle,
             self._ledger,
             self._clock,
-            observer=self._observer,
             draft_deadline_seconds=self._settings.draft_deadline_seconds,
         )
-        links = LinkTable(self._clock, most_links=self._settings.draft_stream_limit)
+        table = LinkTable(
+            self._clock, ServingSettings(most_links=self._settings.draft_stream_limit)
+        )
+        features = FeatureLinks(self._proposer_role.conditioned, table)
         proposer = ProposerServicer(
             self._proposers,
             self._metrics,
             self._settings.draft_stream_limit,
-            partial(_find_inbox, links),
+            features.inbox,
         )
-        tensors = TensorServicer(
-            self._proposer_role.conditioned,
-            links,
-            self._metrics,
-            self._links,
-            self._link_handlers,
-        )
-        runtime = RuntimeServicer(desk, generations, self.session_watch, self._clock)
+        handlers = {LinkPurpose.FEATURES: features}
+        tensors = TensorServicer(table, self._metrics, self._links, handlers)
+        runtime = RuntimeServicer(lifecycle, generations, self.session_watch, self._clock)
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(runtime, server)
         proposer_pb2_grpc.add_ProposerServiceServicer_to_server(proposer, server)
         placement_pb2_grpc.add_PlacementServiceServicer_to_server(
             PlacementServicer(planner), server
         )
         tensor_pb2_grpc.add_TensorServiceServicer_to_server(tensors, server)
-        self._services = _Services(desk, generations, proposer, tensors)
+        self._services = _Services(lifecycle, generations, proposer, tensors)
         return SERVICE_NAMES
 
     async def run(self) -> None:
@@ -349,7 +349,7 @@ class Roles:
         while True:
             await asyncio.sleep(period)
             if self._services is not None:
-                self._services.desk.sweep()
+                self._services.lifecycle.sweep()
                 self._services.tensors.sweep()
             if self._archive is not None:
                 self._archive.sweep()
@@ -364,7 +364,7 @@ class Roles:
             self._archive.drain()
         if services is None:
             return
-        services.desk.drain()
+        services.lifecycle.drain()
         services.proposer.drain()
         services.tensors.drain()
         ended = asyncio.create_task(services.generations.all_ended())
@@ -374,7 +374,7 @@ class Roles:
     async def close(self) -> None:
         """Closes sessions and their draft sources, then the models' threads."""
         if self._services is not None:
-            await self._services.desk.close()
+            await self._services.lifecycle.close()
         await self._encoders.close()
         await self._links.close()
         await self._proposer_role.close()
@@ -383,10 +383,6 @@ class Roles:
             await self._restorers.close()
         if self._archive is not None:
             await self._archive.close()
-
-    def _session_ended(self, session_id: str, reason: EndReason) -> None:
-        if self._services is not None:
-            self._services.desk.ended(session_id, reason)
 
     def _name_of(self, node_id: str) -> str:
         """A node's name for people."""
@@ -413,8 +409,3 @@ class Roles:
             free_archive_bytes=archive.free_bytes if archive is not None else None,
             archive_waits=self.archive_waits(),
         )
-
-
-def _find_inbox(links: LinkTable, link_id: str) -> FeatureInbox | None:
-    link = links.find(link_id)
-    return link.inbox if link is not None else None

@@ -28,8 +28,7 @@ from kakeya_fleet.node.config.role_spec import parse_role_specs
 from kakeya_fleet.node.config.state_directory import RUNNING
 from kakeya_fleet.node.errors import NodeError
 from kakeya_fleet.node.http.server import ServingNode
-from kakeya_fleet.node.links.roads.ring_probe import RingProbe
-from kakeya_fleet.node.links.roads.road_builders import road_builders, wants_ring
+from kakeya_fleet.node.links.roads.host_roads import RingProbe, road_builders, wants_ring
 from kakeya_fleet.node.membership.card_maker import CardMaker
 from kakeya_fleet.node.membership.exchange_client import ExchangeClient
 from kakeya_fleet.node.membership.fleet_changes import EventSink, FleetChanges

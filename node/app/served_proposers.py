@@ -11,7 +11,7 @@ from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.node.app.proposer_role import load_served_proposer
 from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
-from kakeya_fleet.node.links.tensor_service import ConditionedProposer
+from kakeya_fleet.node.links.features.feature_links import ConditionedProposer
 from kakeya_fleet.node.roles.archive.drafter_folders import drafter_folder
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 from kakeya_fleet.node.watch.model_transfer import ModelTransfer

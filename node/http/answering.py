@@ -123,13 +123,11 @@ async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put)
                 len(prompt) + work.max_tokens if wishes.kv_strategy is KvStrategy.FULL else 0
             ),
             restorer=wishes.restorer,
-            attend=wishes.attend,
             resume=True,
         )
         await sessions.enter_async_context(session)
         if session.model.tokenizer_digest != work.codec.digest:
             raise HttpRefusal(
-                503,
                 "TOKENIZER_CHANGED",
                 f"{work.wishes.model} came back with another tokenizer just now; ask again",
                 retry_after=1.0,
@@ -169,7 +167,6 @@ async def _generate(
     done = generation.done
     if done is not None and done.stop_reason is StopReason.DRAINING:
         raise HttpRefusal(
-            503,
             "DRAINING",
             f"the node {session.address} is leaving the fleet and no other could go on; ask again",
             retry_after=1.0,

@@ -144,7 +144,7 @@ class Endpoints:
             raise
         except Exception:  # noqa: BLE001 - what began as a stream must not go on as another answer
             _log.exception("http_fault", path=request.path)
-            fault = HttpRefusal(500, "INTERNAL_ERROR", "a fault of this node; see its log")
+            fault = HttpRefusal("INTERNAL_ERROR", "a fault of this node; see its log")
             await stream.write(event(fault.envelope()))
         await response.write_eof()
         return response

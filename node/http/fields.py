@@ -44,7 +44,7 @@ class Fields:
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 name = self.named(key)
                 raise HttpRefusal(
-                    400, "UNKNOWN_FIELD", f"{name[:64]!r} is not a field here{hint}", parameter=name
+                    "UNKNOWN_FIELD", f"{name[:64]!r} is not a field here{hint}", parameter=name
                 )
 
     def refuse(self, key: str, allowed: Collection[object], mend: str) -> None:

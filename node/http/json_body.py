@@ -22,7 +22,6 @@ async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, ob
     """
     if request.content_type != "application/json":
         raise HttpRefusal(
-            415,
             "NOT_JSON",
             f"the content type is {request.content_type[:60]!r}; send application/json",
         )
@@ -31,11 +30,10 @@ async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, ob
             raw = await request.read()
     except TimeoutError:
         raise HttpRefusal(
-            408, "BODY_TOO_SLOW", f"the body did not come within {limits.body_seconds:g} s"
+            "BODY_TOO_SLOW", f"the body did not come within {limits.body_seconds:g} s"
         ) from None
     except web.HTTPRequestEntityTooLarge:
         raise HttpRefusal(
-            413,
             "BODY_TOO_LARGE",
             f"the body is larger than {limits.body_bytes} bytes; for long contexts append to a "
             "session with the SDK",
@@ -47,9 +45,9 @@ async def read_json(request: web.Request, limits: HttpLimits) -> Mapping[str, ob
             json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         detail = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise HttpRefusal(400, "BAD_JSON", f"the body is not JSON: {detail}") from None
+        raise HttpRefusal("BAD_JSON", f"the body is not JSON: {detail}") from None
     if not isinstance(body, dict):
-        raise HttpRefusal(400, "BAD_JSON", "the body is JSON, but not an object")
+        raise HttpRefusal("BAD_JSON", "the body is JSON, but not an object")
     return body
 
 

@@ -73,7 +73,7 @@ async def enveloping(request: web.Request, handler: Handler) -> web.StreamRespon
         raise
     except Exception:  # noqa: BLE001 - a fault of ours is answered, and told with its place
         _log.exception("http_fault", path=request.path)
-        return _refused(HttpRefusal(500, "INTERNAL_ERROR", "a fault of this node; see its log"))
+        return _refused(HttpRefusal("INTERNAL_ERROR", "a fault of this node; see its log"))
 
 
 def guarding(hosts: OwnHosts) -> Middleware:
@@ -84,16 +84,13 @@ def guarding(hosts: OwnHosts) -> Middleware:
         host = request.headers.get("Host", "")
         if not hosts.allows_host(host, _reached_at(request)):
             raise HttpRefusal(
-                403,
                 "FOREIGN_HOST",
                 f"{host[:80]!r} is not a name of this node: ask by its address, or add the name "
                 "to http_hosts in its configuration",
             )
         origin = request.headers.get("Origin")
         if origin is not None and not hosts.allows_origin(origin, host):
-            raise HttpRefusal(
-                403, "FOREIGN_ORIGIN", f"pages of {origin[:80]!r} may not use this node"
-            )
+            raise HttpRefusal("FOREIGN_ORIGIN", f"pages of {origin[:80]!r} may not use this node")
         return await handler(request)
 
     return guard
@@ -113,8 +110,8 @@ def _of_server(error: web.HTTPException, request: web.Request) -> HttpRefusal:
     """A refusal of the HTTP library: no such path, or another method."""
     if error.status == 404:
         message = f"there is nothing at {request.path[:80]!r}; GET / lists what there is"
-        return HttpRefusal(404, "NO_SUCH_PATH", message)
+        return HttpRefusal("NO_SUCH_PATH", message)
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
-        return HttpRefusal(405, "WRONG_METHOD", f"{request.path[:80]} takes {allowed}")
-    return HttpRefusal(error.status, "BAD_REQUEST", error.reason)
+        return HttpRefusal("WRONG_METHOD", f"{request.path[:80]} takes {allowed}")
+    return HttpRefusal("BAD_REQUEST", error.reason, status=error.status)

@@ -25,7 +25,6 @@ class Places:
         """Holds a place. Raises `HttpRefusal`."""
         if self._taken >= self._most:
             raise HttpRefusal(
-                429,
                 "TOO_MANY_REQUESTS",
                 f"this node answers {self._most} requests at once; come back, or ask another node",
                 retry_after=1.0,

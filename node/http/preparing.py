@@ -34,7 +34,6 @@ async def prepare_chat(request: ChatRequest, models: ServedModels) -> Prepared:
     codec = await models.codec(model)
     if not codec.has_chat_template:
         raise HttpRefusal(
-            400,
             "NO_CHAT_TEMPLATE",
             f"{request.wishes.model} has no chat template: it is no chat model; "
             "send text that it continues to /v1/completions",
@@ -83,7 +82,6 @@ def _render(
         )
     except TextError as error:
         raise HttpRefusal(
-            400,
             "TEMPLATE_REFUSED",
             f"the chat template refuses the messages: {error}",
             parameter="messages",
@@ -114,7 +112,6 @@ def _max_tokens(wishes: Wishes, offer: ModelOffer, lengths: Sequence[int], defau
     if room < (wanted or 1):
         asked = f" and {wanted} of the answer" if wanted else ""
         raise HttpRefusal(
-            400,
             "CONTEXT_EXCEEDED",
             f"{wishes.model} has a context of {context} tokens: {length} of the prompt{asked} do "
             "not fit; shorten the prompt or ask for fewer",

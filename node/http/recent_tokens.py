@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+
 if TYPE_CHECKING:
-    from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-    from kakeya_fleet.node.roles.verifier.finished import Finished
-    from kakeya_fleet.node.roles.verifier.observer import Outcome
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
-class RecentTokens:
+class RecentTokens(SessionObserver):
     """Hears of all sessions. Belongs to the event loop's thread; `clock` is monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._models: dict[str, str] = {}
         self._last: dict[str, float] = {}
 
     def seconds_since(self, model_id: str) -> float | None:
@@ -25,34 +23,6 @@ class RecentTokens:
         last = self._last.get(model_id)
         return None if last is None else max(0.0, self._clock() - last)
 
-    def opened(self, session: OpenSession) -> None:
-        """Notes its model."""
-        self._models[session.session_id] = session.spec.model_id
-
-    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
-        """Says nothing of generating."""
-
-    def began(self, session_id: str) -> None:
-        """Says nothing yet."""
-
-    def committed(self, session_id: str, token_count: int) -> None:  # noqa: ARG002
+    def committed(self, session: OpenSession, token_count: int) -> None:  # noqa: ARG002
         """The model generates."""
-        model_id = self._models.get(session_id)
-        if model_id is not None:
-            self._last[model_id] = self._clock()
-
-    def block(self, session_id: str, block: BlockTiming) -> None:
-        """Came with tokens."""
-
-    def finished(self, session_id: str, finished: Finished) -> None:
-        """Came after tokens."""
-
-    def left(self, session_id: str) -> None:
-        """Says nothing of the model."""
-
-    def idle(self, session_id: str) -> None:
-        """Says nothing of the model."""
-
-    def ended(self, session_id: str, outcome: Outcome) -> None:  # noqa: ARG002
-        """Forgets the session."""
-        self._models.pop(session_id, None)
+        self._last[session.spec.model_id] = self._clock()

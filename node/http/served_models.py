@@ -71,7 +71,6 @@ class ServedModels:
         served = ", ".join(sorted(self._known)) or "none"
         if self._is_loading():
             raise HttpRefusal(
-                503,
                 "LOADING",
                 f"{model_id[:64]!r} is not served yet, and this node loads models; come back",
                 parameter="model",

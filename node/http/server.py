@@ -168,7 +168,7 @@ class HttpServer:
     def _when_open(self, choose: Callable[[Endpoints], Handler]) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             if self._endpoints is None:
-                raise HttpRefusal(503, "LOADING", "the node starts; come back", retry_after=1.0)
+                raise HttpRefusal("LOADING", "the node starts; come back", retry_after=1.0)
             return await choose(self._endpoints)(request)
 
         return handle

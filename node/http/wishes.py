@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kakeya import AttendAt, KvStrategy, RestorerKind, Speculation
+from kakeya import KvStrategy, RestorerKind, Speculation
 from kakeya_fleet.node.http.fields import Fields
 from kakeya_fleet.node.http.refusal import bad_field
 
@@ -46,7 +46,6 @@ _KAKEYA_FIELDS = frozenset(
         "sink_tokens",
         "window_tokens",
         "restorer",
-        "attend",
         "deadline_seconds",
     }
 )
@@ -88,7 +87,6 @@ class SessionWishes:
     sink_tokens: int | None = None
     window_tokens: int | None = None
     restorer: RestorerKind | None = None
-    attend: AttendAt | None = None
     speculation: str | Speculation = "auto"
     deadline_seconds: float | None = None
 
@@ -176,19 +174,17 @@ def _session(fields: Fields) -> SessionWishes:
     inner.check_known(_KAKEYA_FIELDS)
     strategy = _one_of(inner, "kv_strategy", KvStrategy)
     restorer = _one_of(inner, "restorer", RestorerKind)
-    attend = _one_of(inner, "attend", AttendAt)
     return SessionWishes(
         kv_strategy=KvStrategy(strategy) if strategy else KvStrategy.FULL,
         sink_tokens=inner.whole("sink_tokens", 0, 1 << 20),
         window_tokens=inner.whole("window_tokens", 1, 1 << 20),
         restorer=RestorerKind(restorer) if restorer else None,
-        attend=AttendAt(attend) if attend else None,
         speculation=_speculation(inner),
         deadline_seconds=inner.number("deadline_seconds", 0.0, 86_400.0, 0.0) or None,
     )
 
 
-def _one_of(fields: Fields, key: str, kind: type[KvStrategy | RestorerKind | AttendAt]) -> str:
+def _one_of(fields: Fields, key: str, kind: type[KvStrategy | RestorerKind]) -> str:
     value = fields.text(key)
     known = [each.value for each in kind if each.value not in {"unknown", "none", "unspecified"}]
     if value and value not in known:

@@ -40,11 +40,6 @@ class ArchiveFamilies:
             registry=registry,
             buckets=SHORT_SECONDS,
         )
-        self.restorer_read_bytes = Counter(
-            "kakeya_restorer_read_bytes_total",
-            "Keys and values that were read back from archives, to be attended to here.",
-            registry=registry,
-        )
         self.restorer_faults = Counter(
             "kakeya_restorer_faults_total",
             "Archives that sessions lost, by kind: unreachable, deadline, full, gone, refused, "

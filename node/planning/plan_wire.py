@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kakeya.enum_names import number_of
 from kakeya.v1 import placement_pb2 as wire
 from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.fleet.placement.plan import (
@@ -10,47 +11,19 @@ from kakeya_fleet.fleet.placement.plan import (
     Plan,
     PlanRequest,
     Rejection,
-    RejectionReason,
-    Transport,
 )
 
 DEFAULT_SINK_TOKENS = 4
 DEFAULT_WINDOW_TOKENS = 1024
 MAX_DRAFTED_TOKENS = 15
 
-_KV_STRATEGIES: dict[KvStrategy, wire.KvStrategy.ValueType] = {
-    KvStrategy.FULL: wire.KV_STRATEGY_FULL,
-    KvStrategy.SINK_WINDOW: wire.KV_STRATEGY_SINK_WINDOW,
-    KvStrategy.RESTORED: wire.KV_STRATEGY_RESTORED,
-}
-_TRANSPORTS: dict[Transport, wire.Transport.ValueType] = {
-    Transport.LOCAL: wire.TRANSPORT_LOCAL,
-    Transport.GRPC: wire.TRANSPORT_GRPC,
-    Transport.RING: wire.TRANSPORT_RING,
-}
-_REJECTION_REASONS: dict[RejectionReason, wire.RejectionReason.ValueType] = {
-    RejectionReason.SLOWER_THAN_CHOSEN: wire.REJECTION_REASON_SLOWER_THAN_CHOSEN,
-    RejectionReason.SLOWER_THAN_ALONE: wire.REJECTION_REASON_SLOWER_THAN_ALONE,
-    RejectionReason.TOKENIZER_MISMATCH: wire.REJECTION_REASON_TOKENIZER_MISMATCH,
-    RejectionReason.NOT_ENOUGH_MEMORY: wire.REJECTION_REASON_NOT_ENOUGH_MEMORY,
-    RejectionReason.NOT_ALIVE: wire.REJECTION_REASON_NOT_ALIVE,
-    RejectionReason.PROTOCOL_SKEW: wire.REJECTION_REASON_PROTOCOL_SKEW,
-    RejectionReason.CONTEXT_TOO_LONG: wire.REJECTION_REASON_CONTEXT_TOO_LONG,
-    RejectionReason.NOT_REQUESTED: wire.REJECTION_REASON_NOT_REQUESTED,
-    RejectionReason.NOT_MEASURED: wire.REJECTION_REASON_NOT_MEASURED,
-    RejectionReason.UNREACHABLE: wire.REJECTION_REASON_UNREACHABLE,
-    RejectionReason.BREAKER_OPEN: wire.REJECTION_REASON_BREAKER_OPEN,
-    RejectionReason.NOT_EXACT: wire.REJECTION_REASON_NOT_EXACT,
-    RejectionReason.WRONG_TARGET: wire.REJECTION_REASON_WRONG_TARGET,
-}
-
 
 def kv_strategy_from_wire(value: int) -> KvStrategy | None:
     """The strategy; None when not given. Raises `BadParameters`."""
     if value == wire.KV_STRATEGY_UNSPECIFIED:
         return None
-    for strategy, number in _KV_STRATEGIES.items():
-        if number == value:
+    for strategy in KvStrategy:
+        if number_of(wire.KvStrategy, strategy) == value:
             return strategy
     raise BadParameters(
         f"kv_strategy is {value}; it must be 1 (full), 2 (sink_window) or 3 (restored)",
@@ -60,7 +33,7 @@ def kv_strategy_from_wire(value: int) -> KvStrategy | None:
 
 def kv_strategy_to_wire(strategy: KvStrategy) -> wire.KvStrategy.ValueType:
     """The strategy's number."""
-    return _KV_STRATEGIES[strategy]
+    return number_of(wire.KvStrategy, strategy)
 
 
 def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
@@ -88,7 +61,6 @@ def plan_request_from_wire(request: wire.PlanRequest) -> PlanRequest:
         without_proposer=request.without_proposer,
         archive_node_id=request.restorer.node_id,
         without_archive=request.restorer.kind == wire.RESTORER_KIND_IDENTITY,
-        reads_back=request.restorer.attend == wire.RESTORER_ATTEND_VERIFIER,
         grows=not request.context_tokens,
     )
 
@@ -98,9 +70,7 @@ def plan_to_wire(plan: Plan) -> wire.Plan:
     return wire.Plan(
         verifier=placement_to_wire(plan.verifier),
         proposer=placement_to_wire(plan.proposer),
-        transport=(
-            wire.TRANSPORT_UNSPECIFIED if plan.transport is None else _TRANSPORTS[plan.transport]
-        ),
+        transport=number_of(wire.Transport, plan.transport),
         block_size=plan.block_size if plan.proposer is not None else 0,
         predicted_tokens_per_second=plan.predicted_tokens_per_second,
         predicted_alone_tokens_per_second=plan.predicted_alone_tokens_per_second,
@@ -152,7 +122,7 @@ def _rejection_to_wire(rejection: Rejection) -> wire.Rejection:
     return wire.Rejection(
         verifier=placement_to_wire(rejection.verifier),
         proposer=placement_to_wire(rejection.proposer),
-        reason=_REJECTION_REASONS[rejection.reason],
+        reason=number_of(wire.RejectionReason, rejection.reason),
         explanation=rejection.explanation,
         predicted_tokens_per_second=rejection.predicted_tokens_per_second,
     )

@@ -90,7 +90,7 @@ class Planner:
         return plan(request, nodes, collected.measurements())
 
     def plan_here(self, request: PlanRequest) -> Plan:
-        """A proposer for a session on this node; its memory is the session store's matter.
+        """A proposer for a session on this node; its memory is the session registry's matter.
 
         Raises `ModelNotFound`, `NoPlacement`.
         """

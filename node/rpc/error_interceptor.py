@@ -1,4 +1,4 @@
-"""Answers the errors of every servicer in one place, from `node.rpc.error_table`.
+"""Answers the errors of every servicer in one place, from `node.rpc.error_status`.
 
 A domain error becomes its status and ErrorInfo; bytes that do not parse become
 INVALID_ARGUMENT; anything else becomes INTERNAL with one line in the log and
@@ -17,7 +17,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.rpc.error_table import (
+from kakeya_fleet.node.rpc.error_status import (
     DOMAIN_ERRORS,
     INTERNAL_REASON,
     DomainError,

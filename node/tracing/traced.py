@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kakeya_fleet.engine.speculation.generation_report import TIMELINE_BLOCKS, BlockTiming
 
 if TYPE_CHECKING:
-    from kakeya_fleet.node.roles.verifier.finished import Finished
+    from kakeya_fleet.node.roles.verifier.observer import Finished
 
 
 @dataclass(slots=True)

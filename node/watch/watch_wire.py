@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
+from kakeya.enum_names import number_of
 from kakeya.v1 import capability_pb2 as wire
-from kakeya_fleet.node.watch.event_log import NodeEvent, Severity
+from kakeya_fleet.node.watch.event_log import NodeEvent
 from kakeya_fleet.node.watch.node_sample import NodeSample
-from kakeya_fleet.node.watch.transfers import TransferKind, TransferState, TransferStatus
+from kakeya_fleet.node.watch.transfers import TransferStatus
 
-_SEVERITIES: dict[Severity, wire.EventSeverity.ValueType] = {
-    Severity.INFO: wire.EVENT_SEVERITY_INFO,
-    Severity.WARNING: wire.EVENT_SEVERITY_WARNING,
-    Severity.ERROR: wire.EVENT_SEVERITY_ERROR,
-}
-_KINDS: dict[TransferKind, wire.TransferKind.ValueType] = {
-    TransferKind.DOWNLOAD: wire.TRANSFER_KIND_DOWNLOAD,
-    TransferKind.LOAD: wire.TRANSFER_KIND_LOAD,
-}
-_STATES: dict[TransferState, wire.TransferState.ValueType] = {
-    TransferState.RUNNING: wire.TRANSFER_STATE_RUNNING,
-    TransferState.DONE: wire.TRANSFER_STATE_DONE,
-    TransferState.FAILED: wire.TRANSFER_STATE_FAILED,
-}
 MOST_COUNT = (1 << 32) - 1
 
 
@@ -50,7 +37,7 @@ def event_to_wire(event: NodeEvent) -> wire.NodeEvent:
     return wire.NodeEvent(
         number=event.number,
         at_unix=event.at_unix,
-        severity=_SEVERITIES[event.severity],
+        severity=number_of(wire.EventSeverity, event.severity),
         kind=event.kind.value,
         message=event.message,
         mend=event.mend,
@@ -63,9 +50,9 @@ def transfer_to_wire(status: TransferStatus) -> wire.Transfer:
     """A download or a load."""
     return wire.Transfer(
         transfer_id=status.transfer_id,
-        kind=_KINDS[status.kind],
+        kind=number_of(wire.TransferKind, status.kind),
         model_id=status.model_id,
-        state=_STATES[status.state],
+        state=number_of(wire.TransferState, status.state),
         done_bytes=status.done_bytes,
         total_bytes=status.total_bytes,
         bytes_per_second=status.bytes_per_second,

@@ -23,8 +23,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kakeya_fleet.node.agent_process import LocalFleet
 from scripts.bench.machine import machine, script_command
+from scripts.support.agent_process import LocalFleet
 
 ROUNDS = 20
 JOINS = 5

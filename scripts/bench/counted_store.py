@@ -65,7 +65,7 @@ class CountedStore:
         `KvCache.fill` then finds them there. They repeat: what is attended to changes no times.
         """
         rng = np.random.default_rng(seed)
-        block = [_random(rng, dtype, sizes) for dtype, sizes in self._shape.arrays(BLOCK)]
+        block = [random_numbers(rng, dtype, sizes) for dtype, sizes in self._shape.arrays(BLOCK)]
         first = max(self._store.length, self._shape.sink)
         while first < end:
             count = min(BLOCK, end - first)
@@ -105,7 +105,9 @@ class CountedStore:
         self._store.release()
 
 
-def _random(rng: np.random.Generator, dtype: np.dtype[np.generic], sizes: tuple[int, ...]) -> Raw:
+def random_numbers(
+    rng: np.random.Generator, dtype: np.dtype[np.generic], sizes: tuple[int, ...]
+) -> Raw:
     """Normal numbers in a cache's format; bfloat16 as the upper half of float32."""
     numbers = rng.standard_normal(sizes, np.float32)
     if dtype == np.float32:

@@ -30,9 +30,9 @@ from transformers import AutoTokenizer
 
 from kakeya import AsyncClient, LinkPurpose, Speculation, TensorLink
 from kakeya_fleet.engine.models.model_folder import resolve
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
 from scripts.bench.intervals import summary
 from scripts.bench.machine import command, machine, write_report
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 PROMPTS = (
     "def parse_header(line):\n",

@@ -30,9 +30,10 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import resolve
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.verifiers.recomputing import RecomputingVerifier
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from scripts.bench.machine import command, decile_ratio, machine, step_summary, write_report
 from scripts.bench.process_memory import PEAK_IS, PeakMemory, allocation_peak
+from scripts.support.recomputing import RecomputingVerifier
 
 CACHED, RECOMPUTED = "kv_cache", "no_kv_cache"
 FLAT = 1.1
@@ -80,12 +81,12 @@ def answer(verifier: Verifier, prompt: Sequence[int], new_tokens: int) -> Answer
     began = time.perf_counter()
     session = Session(verifier, verifier.allocate(spec))
     session.append(prompt)
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     tokens: list[int] = []
     ends: list[float] = []
     for _ in range(new_tokens):
-        tokens += session.verify([], GREEDY, limit=1).committed
+        tokens += VerifyTurn(session, Block([], GREEDY, 1))().step.committed
         ends.append(time.perf_counter())
     cache_bytes = session.memory_bytes
     session.end("closed")

@@ -28,8 +28,8 @@ import openai
 
 from kakeya import Client
 from kakeya.text import TextCodec
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
 from scripts.bench.machine import command, machine, write_report
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 PROMPTS = (
     "def parse_header(line):\n",

@@ -5,7 +5,7 @@
 Prints one line of JSON with its ports. A line of JSON on its standard input asks for a
 road, `{"kind", "nonce", "terms"}`, and is answered with this end's terms; each tensor on
 it is announced, and acknowledged, on a connection to `announcements` that begins with
-the road's number. Links are served at `grpc` as a node serves them, for keys and values
+the road's number. Links are served at `grpc` as a node serves them, for vectors
 that nobody keeps. Ends when its standard input does.
 """
 
@@ -18,16 +18,17 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from kakeya.v1 import tensor_pb2 as wire
 from kakeya.v1 import tensor_pb2_grpc
-from kakeya_fleet.node.links.contract import LinkClosed, RoadKind, TensorLink
-from kakeya_fleet.node.links.link_limits import LinkLimits
-from kakeya_fleet.node.links.link_table import LinkTable
-from kakeya_fleet.node.links.open_links import OpenLinks
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose, RoadKind, TensorLink
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.protocol.settings import LinkLimits
 from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadFailed
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
-from kakeya_fleet.node.links.tensor_service import TensorServicer
+from kakeya_fleet.node.links.transport.link_service import LinkService
+from kakeya_fleet.node.links.transport.link_table import LinkTable
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
+from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.grpc_settings import STOP_SECONDS
@@ -46,17 +47,18 @@ def builders() -> Mapping[RoadKind, RoadBuilder]:
 class Sink:
     """Serves links: takes every tensor, keeps none."""
 
-    def check(
+    def open(
         self,
-        request: wire.OpenLinkRequest,  # noqa: ARG002 - of no influence here
-    ) -> LinkLimits:
+        request: LinkRequest,  # noqa: ARG002 - of no influence here
+    ) -> LinkService:
         """Any may be opened."""
-        return LinkLimits()
+        limits = LinkLimits()
+        return LinkService(limits, limits.budget_bytes, self._serve)
 
-    async def serve(
+    async def _serve(
         self,
         link: TensorLink,
-        request: wire.OpenLinkRequest,  # noqa: ARG002 - of no influence here
+        _want_encoder: bool,  # noqa: FBT001
     ) -> None:
         """Until the link ends."""
         with suppress(LinkClosed):
@@ -104,13 +106,8 @@ async def serve() -> None:
     metrics = NodeMetrics()
     links = OpenLinks(tuple(builders().values()), metrics)
     server = make_server(ErrorInterceptor(metrics))
-    tensors = TensorServicer(
-        {},
-        LinkTable(time.monotonic),
-        metrics,
-        links,
-        {wire.LINK_PURPOSE_KEYS_VALUES: Sink()},
-    )
+    table = LinkTable(time.monotonic)
+    tensors = TensorServicer(table, metrics, links, {LinkPurpose.FEATURES: Sink()})
     tensor_pb2_grpc.add_TensorServiceServicer_to_server(tensors, server)
     port = listen(server, HOST, 0, 0)
     await server.start()

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from kakeya_fleet.node.links.contract import RoadKind, TensorLink
-from kakeya_fleet.node.links.link_limits import LARGE_BYTES
-from kakeya_fleet.node.links.promotion import LinkMode
+from kakeya_fleet.node.links.protocol.contract import LinkMode, RoadKind, TensorLink
+from kakeya_fleet.node.links.protocol.settings import LARGE_BYTES
 from scripts.bench.intervals import summary
 from scripts.bench.link_sides import OnLink, Peer, builders, link
 

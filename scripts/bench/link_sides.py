@@ -18,12 +18,12 @@ from typing import Protocol, Self
 
 import grpc.aio
 
-from kakeya.v1 import tensor_pb2 as wire
-from kakeya_fleet.node.links.contract import RoadKind, TensorLink
-from kakeya_fleet.node.links.open_links import LinkUse, OpenLinks
-from kakeya_fleet.node.links.promotion import LinkMode
+from kakeya_fleet.node.links.ends.link_end import LinkUse
+from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose, RoadKind, TensorLink
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor
 from kakeya_fleet.node.links.roads.contract import Road, RoadBuilder, RoadFailed
-from kakeya_fleet.node.links.wire_tensor import WireTensor
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.grpc_settings import client_options
 from scripts.bench.bare_ring import BareRing
@@ -138,7 +138,7 @@ class OnLink:
 
     async def transfers(self, data: memoryview, repeats: int) -> list[float]:
         """Seconds of each. Raises `LinkClosed`."""
-        tensor = WireTensor("bench", wire.TENSOR_DTYPE_INT8, (len(data),), data)
+        tensor = WireTensor("bench", TensorDtype.INT8, (len(data),), data)
         found = []
         for _ in range(repeats):
             began = time.perf_counter()
@@ -197,9 +197,7 @@ async def link(
     changed = asyncio.Event()
     try:
         async with grpc.aio.insecure_channel(peer.grpc, options=client_options()) as channel:
-            request = wire.OpenLinkRequest(
-                sender_node_id="bench", purpose=wire.LINK_PURPOSE_KEYS_VALUES, archive_id="bench"
-            )
+            request = LinkRequest(LinkPurpose.FEATURES, sender_node_id="bench")
             opened = await links.open(
                 channel,
                 request,

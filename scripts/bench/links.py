@@ -25,8 +25,7 @@ from typing import Any
 
 import torch
 
-from kakeya_fleet.node.links.contract import LinkClosed, RoadKind
-from kakeya_fleet.node.links.promotion import LinkMode
+from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkMode, RoadKind
 from kakeya_fleet.node.links.roads.contract import RoadFailed
 from scripts.bench import link_sides
 from scripts.bench.bare_ring import WHOLE, RingFailed

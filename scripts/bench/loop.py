@@ -36,6 +36,7 @@ from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.generation_report import BlockTiming, Committed, Done
 from kakeya_fleet.engine.speculation.roster import Roster
@@ -157,13 +158,8 @@ class Bench:
 
     async def read_prompt(self) -> None:
         """Prefills the base session."""
-
-        def prefill() -> None:
-            self._base.append(self.prompt)
-            while self._base.prefill_step():
-                pass
-
-        await self._worker.run(prefill)
+        driver = SessionDriver(self._worker.run_turn, time.perf_counter)
+        await driver.append(self._base, self.prompt, run_step=self._worker.run)
 
     async def answer(self, source: DraftSource | None) -> Answer:
         """The continuation of the prompt, with the drafts of `source`."""
@@ -176,8 +172,7 @@ class Bench:
             session,
             Roster.of_one(source) if source is not None else None,
             GenerationParameters(max_tokens=self._new_tokens),
-            run=self._worker.run,
-            clock=time.perf_counter,
+            SessionDriver(self._worker.run_turn, time.perf_counter),
             on_block=blocks.append,
         ):
             if isinstance(event, Committed):

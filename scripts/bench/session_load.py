@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from kakeya_fleet.engine.contracts.blocking import Runner
 from kakeya_fleet.engine.contracts.cache import CacheSpec
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.sessions.session_store import Activity, SessionRecord, SessionStore
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.sessions.session_record import Activity, KvBudget, SessionRecord
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.engine.sessions.turns import TurnRunner
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.generation_report import Done, StopReason
 
@@ -49,13 +52,26 @@ class Endurance:
 
 
 class TurnLoad:
-    """Runs turns on sessions of `store`, all with caches of `spec`, steps by `run`."""
+    """Runs turns on sessions of `registry`, all of `budget` and with caches of `spec`.
 
-    def __init__(self, store: SessionStore, spec: CacheSpec, shape: TurnShape, run: Runner) -> None:
-        self._store = store
+    Turns are run by `run`, other steps of the verifier by `run_step`.
+    """
+
+    def __init__(
+        self,
+        registry: SessionRegistry[None],
+        budget: KvBudget,
+        spec: CacheSpec,
+        shape: TurnShape,
+        run: TurnRunner,
+        run_step: Runner,
+    ) -> None:
+        self._registry = registry
+        self._budget = budget
         self._spec = spec
         self._shape = shape
-        self._run = run
+        self._run_step = run_step
+        self._driver = SessionDriver(run, time.perf_counter)
         self._parameters = GenerationParameters(max_tokens=shape.generated)
 
     async def endure(
@@ -75,13 +91,13 @@ class TurnLoad:
         endurance = Endurance()
         left = iter(range(turns))
 
-        async def one(record: SessionRecord, rng: random.Random) -> SessionRecord:
+        async def one(record: SessionRecord[None], rng: random.Random) -> SessionRecord[None]:
             for _turn in left:
                 if not self._has_room(record.session):
-                    self._store.close(record.session_id)
+                    self._registry.close(record.session_id)
                     record = await self._open(endurance)
                 began = time.perf_counter()
-                with self._store.hold(record.session_id, Activity.GENERATING):
+                with self._registry.hold(record.session_id, Activity.GENERATING):
                     await self._turn(record.session, rng)
                 endurance.latencies.append(time.perf_counter() - began)
                 done = len(endurance.latencies)
@@ -98,12 +114,12 @@ class TurnLoad:
             ]
         endurance.seconds = time.perf_counter() - began
         for task in running:
-            self._store.close(task.result().session_id)
+            self._registry.close(task.result().session_id)
         return endurance
 
-    async def _open(self, endurance: Endurance) -> SessionRecord:
+    async def _open(self, endurance: Endurance) -> SessionRecord[None]:
         endurance.sessions_opened += 1
-        return await self._run(lambda: self._store.create(self._spec))
+        return await self._run_step(lambda: self._registry.create(self._budget, self._spec))
 
     def _has_room(self, session: Session) -> bool:
         return len(session.history) + self._shape.tokens <= session.history_limit
@@ -111,8 +127,9 @@ class TurnLoad:
     async def _turn(self, session: Session, rng: random.Random) -> None:
         """Appends and generates; raises `ValueError` unless all was generated."""
         size = session.verifier.info.vocabulary_size
-        session.append([rng.randrange(size) for _ in range(self._shape.appended)])
-        events = generate(session, None, self._parameters, run=self._run, clock=time.perf_counter)
+        appended = [rng.randrange(size) for _ in range(self._shape.appended)]
+        await self._driver.append(session, appended, run_step=self._run_step)
+        events = generate(session, None, self._parameters, self._driver)
         done = [event async for event in events if isinstance(event, Done)]
         if [end.stop_reason for end in done] != [StopReason.MAX_TOKENS]:
             raise ValueError(f"a generation ended with {done}")

@@ -36,7 +36,7 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
-from kakeya_fleet.engine.sessions.session_store import SessionStore
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.verifiers.exactness import settle
 from kakeya_fleet.node.roles.verifier.worker import ModelWorker
 from scripts.bench.machine import command, decile_ratio, machine, percentile, write_report
@@ -120,22 +120,21 @@ class Bench:
         return CacheSpec(CacheKind.CONTIGUOUS, capacity=context)
 
     async def endure(self, kind: str, sessions: int, turns: int, seed: int) -> Endurance:
-        """One run over a new store."""
+        """One run over a new registry."""
         verifier = self._verifiers[kind]
         ids = random.Random(seed)
-        store = SessionStore(
-            verifier,
-            BUDGET_BYTES,
+        registry: SessionRegistry[None] = SessionRegistry(
             clock=time.monotonic,
             ids=lambda: str(uuid.UUID(int=ids.getrandbits(128))),
         )
+        budget = registry.add_verifier(verifier, BUDGET_BYTES)
         worker = ModelWorker(f"bench-{kind}")
 
         def read(turn: int) -> Reading:
             return Reading(turn, verifier.pool.held_bytes, self._process.memory_info().rss)
 
         try:
-            load = TurnLoad(store, self.spec(kind), SHAPE, worker.run)
+            load = TurnLoad(registry, budget, self.spec(kind), SHAPE, worker.run_turn, worker.run)
             # Warms kernels, slabs and thread up; its latencies do not count.
             await load.endure(sessions=sessions, turns=4 * sessions, read=read, read_every=turns)
             return await load.endure(
@@ -146,7 +145,7 @@ class Bench:
                 seed=seed,
             )
         finally:
-            store.close_all()
+            registry.close_all()
             await worker.close()
 
     def crowds(self, kind: str, turns: int, rounds: int, seed: int) -> list[dict[str, object]]:

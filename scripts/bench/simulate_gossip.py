@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 
 from kakeya_fleet.fleet.cards.liveness import Liveness
-from kakeya_fleet.fleet.simulated_fleet import SimulatedFleet
+from scripts.support.simulated_fleet import SimulatedFleet
 
 LOSS = 0.3
 # No scenario takes longer than this in virtual seconds; what does has failed.

@@ -31,10 +31,10 @@ from pathlib import Path
 import psutil
 
 from kakeya import AsyncClient, KakeyaError, NodeSample
-from kakeya_fleet.node.agent_process import LocalFleet
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.soak_agent import PROBE_TOKENS, Application, Habits, differing, probe
 from scripts.bench.soak_tally import Tally, totals
+from scripts.support.agent_process import LocalFleet
 
 SERVED = ["verifier=tiny", "proposer=tiny-dflash", "archive=256MiB"]
 MODEL = "tiny"

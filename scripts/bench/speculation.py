@@ -33,7 +33,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import scripts.train.python_corpus as python_corpus
 from kakeya import AsyncClient, GenerationDone, Speculation
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
-from kakeya_fleet.node.agent_process import LocalFleet
 from scripts.bench.fleet_answers import Measured, fleet_answer, transformers_answer
 from scripts.bench.machine import machine, script_command, write_report
 from scripts.bench.package_code import PACKAGES, package_files, package_versions
@@ -48,6 +47,7 @@ from scripts.bench.speculation_sides import (
     sides,
 )
 from scripts.bench.speculation_table import markdown
+from scripts.support.agent_process import LocalFleet
 
 SAMPLING = {"greedy": 0.0, "sampled": 0.7}
 GOALS = {"code_over_plain": 2.0, "code_acceptance_length": 4.0, "random_over_plain": 0.95}

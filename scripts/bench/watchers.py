@@ -26,8 +26,8 @@ from pathlib import Path
 import psutil
 
 from kakeya import AsyncClient, AsyncSession
-from kakeya_fleet.node.agent_process import LocalFleet
 from scripts.bench.machine import command, machine, write_report
+from scripts.support.agent_process import LocalFleet
 
 PATIENCE_SECONDS = 60.0
 SETTLE_SECONDS = 2.0

@@ -14,6 +14,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 
 SINK, WINDOW = 4, 16
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=SINK, window=WINDOW)
@@ -160,7 +161,7 @@ CHECKS: dict[str, Callable[[Verifier], bool]] = {
 def _session(verifier: Verifier, spec: CacheSpec, prompt: Sequence[int]) -> Session:
     session = Session(verifier, verifier.allocate(spec))
     session.append(prompt)
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     return session
 
@@ -175,7 +176,9 @@ def _stream(
     tokens: list[int] = []
     while len(tokens) < count:
         guess = draft(len(tokens))
-        tokens += session.verify(guess, parameters, limit=count - len(tokens)).committed
+        tokens += VerifyTurn(
+            session, Block(guess, parameters, count - len(tokens))
+        )().step.committed
     session.end("closed")
     return tokens
 

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 
 from kakeya import Client, KakeyaError
-from kakeya_fleet.node.agent_process import LocalFleet
+from scripts.support.agent_process import LocalFleet
 
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "dashboard" / "bench" / "picture.mjs"

@@ -7,36 +7,29 @@ python -m scripts.write.contract_reference --check    # exit status 1 when the p
 from __future__ import annotations
 
 import argparse
-import importlib.resources
 import re
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from textwrap import dedent
 
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
     FieldDescriptorProto,
-    FileDescriptorProto,
-    FileDescriptorSet,
     MethodDescriptorProto,
     ServiceDescriptorProto,
 )
-from grpc_tools import protoc
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ROOT / "proto"
+from scripts.write import descriptors
+from scripts.write.descriptors import ROOT, Commented, Path_
+
 PAGE = ROOT / "docs" / "contract.md"
 INTRODUCTION = """\
 # The contract, `kakeya.v1`
 
 Made from the comments of [proto/kakeya/v1](../proto/kakeya/v1) by
 `python -m scripts.write.contract_reference`. Every error is a gRPC status with
-`google.rpc.ErrorInfo(reason, "kakeya", metadata)`; the reasons, each with its mend, are in
+`google.rpc.ErrorInfo(reason, "kakeya", metadata)`; the reasons, each with its remedy, are in
 [troubleshooting.md](troubleshooting.md). Names are fixed; fields may be added, and an unknown one
 is ignored. Units are suffixes: `_seconds`, `_bytes`, `_unix` (seconds since 1970).
 """
@@ -44,6 +37,7 @@ is ignored. Units are suffixes: `_seconds`, `_bytes`, `_unix` (seconds since 197
 _MESSAGES, _ENUMS, _SERVICES = 4, 5, 6
 _FIELDS, _NESTED, _NESTED_ENUMS, _VALUES, _METHODS = 2, 3, 4, 2, 2
 _PACKAGE = ".kakeya.v1."
+_REASONS = "ErrorReason"
 _REASON = re.compile(r"\b([A-Z]+(?:_[A-Z]+)+|DRAINING)\b")
 # What applications call comes first.
 _FIRST_FILES = (
@@ -52,61 +46,14 @@ _FIRST_FILES = (
     "kakeya/v1/placement.proto",
 )
 
-Path_ = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Commented:
-    """One file and the comment of each of its elements, by its path in the file."""
-
-    file: FileDescriptorProto
-    comments: Mapping[Path_, str]
-
-    def of(self, *path: int) -> str:
-        """The comment as one line for a table's cell."""
-        return " ".join(self.comments.get(path, "").split()).replace("|", "\\|")
-
-    def text(self, *path: int) -> str:
-        """The comment as it is written; lines that are indented stay a table."""
-        lines = [line.removeprefix(" ") for line in self.comments.get(path, "").splitlines()]
-        blocks: list[str] = []
-        for is_table, group in groupby(lines, key=lambda line: line.startswith("  ")):
-            text = "\n".join(group).strip("\n")
-            blocks.append(f"```\n{dedent(text)}\n```" if is_table else text)
-        return "\n\n".join(block for block in blocks if block)
-
 
 def read() -> list[Commented]:
-    """All files of the contract, by name."""
-    names = sorted(str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.proto"))
-    well_known = importlib.resources.files("grpc_tools") / "_proto"
-    with tempfile.NamedTemporaryFile() as output:
-        status = protoc.main(
-            [
-                "protoc",
-                f"-I{SOURCES}",
-                f"-I{well_known}",
-                "--include_source_info",
-                f"--descriptor_set_out={output.name}",
-                *names,
-            ]
-        )
-        if status:
-            sys.exit(status)
-        described = FileDescriptorSet.FromString(Path(output.name).read_bytes())
+    """All files of the contract: those of `_FIRST_FILES`, then the others by name."""
     first = {name: index for index, name in enumerate(_FIRST_FILES)}
-    return [
-        Commented(
-            file,
-            {
-                tuple(location.path): location.leading_comments or location.trailing_comments
-                for location in file.source_code_info.location
-            },
-        )
-        for file in sorted(
-            described.file, key=lambda file: (first.get(file.name, len(first)), file.name)
-        )
-    ]
+    return sorted(
+        descriptors.commented(descriptors.compiled()),
+        key=lambda each: (first.get(each.file.name, len(first)), each.file.name),
+    )
 
 
 def page(files: Sequence[Commented]) -> str:
@@ -158,7 +105,7 @@ def _given(method: MethodDescriptorProto) -> str:
 
 
 def _linked_reasons(text: str) -> str:
-    """The errors' text; its reasons, which stand in brackets, lead to their mends."""
+    """The errors' text; its reasons, which stand in brackets, lead to their remedies."""
     return re.sub(
         r"\(([^()]*)\)",
         lambda found: "(" + _REASON.sub(_reason_link, found[1]) + ")",
@@ -221,6 +168,9 @@ def _enum(
     commented: Commented, path: Path_, enum: EnumDescriptorProto, within: str
 ) -> Iterator[str]:
     yield f"\n### {within}{enum.name}\n\n{commented.text(*path)}\n"
+    if enum.name == _REASONS:
+        yield "Its values are the headings of [troubleshooting.md](troubleshooting.md)."
+        return
     yield "| value | meaning |\n|---|---|"
     for index, value in enumerate(enum.value):
         yield f"| `{value.name}` = {value.number} | {commented.of(*path, _VALUES, index)} |"

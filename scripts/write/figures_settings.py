@@ -39,6 +39,7 @@ SETTINGS = {
         # Archives, links, families.
         "Goals: 0.7 of full attention's speed at 8,192",
         "K/V budget, 8 GiB here",
+        "behind 1,024 positions of this shape in",
         "sink 4 and window 16, 400 tokens",
         "Gemma 3 and 4 and",
         # Decoding, sessions, generation, the verifier.

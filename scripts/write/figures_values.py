@@ -10,6 +10,7 @@ from scripts.write.figures_tables import KV
 
 FAST = "restored, archive over 10 Gbit/s + 0.1 ms"
 RESTORED_GOAL = 0.6
+AT_ARCHIVE, READ_BACK = "at the archive", "at the verifier, over plain TCP"
 OVER_A_WIRE = (FAST, "restored, archive over 1 Gbit/s + 0.3 ms")
 
 
@@ -188,6 +189,31 @@ def archive_bytes(found: Report) -> list[str]:
 def archive_over_full(found: Report) -> str:
     """Over the faster network at 8,192 tokens."""
     return f"{found['verdict']['over_full']['8192'][FAST]['1']['median']:.2f}"
+
+
+def attending(found: Report) -> list[str]:
+    """What reading keys and values back would send and cost, over the wires and over loopback."""
+    told = found["verdict"]
+    first = [cell for cell in found["cells"] if cell["network"] != "loopback"]
+    token, prompt = (next(cell for cell in first if cell["rows"] == rows) for rows in (1, 64))
+    wires = [told[f"{rows} over networks"] for rows in (1, 64)]
+    hosts = [told[f"{rows} over loopback"] for rows in (1, 64)]
+    return [
+        _wire_megabytes(token, READ_BACK),
+        _wire_megabytes(token, AT_ARCHIVE),
+        _wire_megabytes(prompt, AT_ARCHIVE),
+        *(f"{ratios[end]:.2f}" for ratios in wires for end in ("least", "most")),
+        *(
+            f"{sum(ratios[count] for ratios in where)}"
+            for where in (wires, hosts)
+            for count in ("ahead", "cells")
+        ),
+        f"{found['rounds']}",
+    ]
+
+
+def _wire_megabytes(cell: Mapping[str, Any], way: str) -> str:
+    return f"{cell['ways'][way]['wire_bytes_a_step']['median'] / 1e6:.1f}"
 
 
 def promoted(found: Report) -> list[str]:

@@ -436,12 +436,6 @@ ARCHIVES = Row(
             ),
         ),
         Panel(
-            "Read back",
-            "Keys and values read back from archives, to be attended to at the verifier.",
-            "Bps",
-            (rate("kakeya_restorer_read_bytes_total"),),
-        ),
-        Panel(
             "Archives lost and made anew",
             "A lost archive is rebuilt from the history, with the same stream; lost: no other was "
             "found in time.",

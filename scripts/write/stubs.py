@@ -1,88 +1,100 @@
-"""Generates the Python stubs of proto/ into sdks/python/kakeya/v1.
+"""Writes what the contract gives: stubs, values of both SDKs, all that is said of errors.
 
-`--check` writes nothing and exits with 1 when the stubs in the tree differ
-from what the .proto files give. Run with grpcio-tools 1.76.0, the oldest that
-is supported: stubs of a newer generator refuse older runtimes.
+python -m scripts.write.stubs
+python -m scripts.write.stubs --check    # writes nothing; exit status 1 on a difference
+
+The stubs are made with grpcio-tools 1.76.0, the oldest that is supported: stubs of a
+newer generator refuse older runtimes.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.resources
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from grpc_tools import protoc
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ROOT / "proto"
-TARGET = ROOT / "sdks" / "python"
-SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
+from scripts.write import error_classes, error_page, error_reasons
+from scripts.write.descriptors import ROOT, compiled, run_protoc
+from scripts.write.values import files as values
+
+PYTHON = Path("sdks/python")
+STUBS = PYTHON / "kakeya" / "v1"
+STUB_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 
 
-def generate(target: Path) -> list[Path]:
-    """Writes the stubs below `target`; returns their paths relative to it."""
-    well_known = importlib.resources.files("grpc_tools") / "_proto"
-    files = sorted(str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.proto"))
+def made() -> dict[Path, str]:
+    """Every generated file and its text, by its path in the tree."""
+    described = compiled()
+    return stubs() | errors(described) | values.files(described)
+
+
+def stubs() -> dict[Path, str]:
+    """What protoc and its plugins make."""
     plugins = Path(sys.executable).parent
-    status = protoc.main(
-        [
-            "protoc",
-            f"-I{SOURCES}",
-            f"-I{well_known}",
+    with tempfile.TemporaryDirectory() as scratch:
+        run_protoc(
             f"--plugin=protoc-gen-mypy={plugins / 'protoc-gen-mypy'}",
             f"--plugin=protoc-gen-mypy_grpc={plugins / 'protoc-gen-mypy_grpc'}",
-            f"--python_out={target}",
-            f"--grpc_python_out={target}",
-            f"--mypy_out=quiet:{target}",
-            f"--mypy_grpc_out=quiet:{target}",
-            *files,
-        ]
-    )
-    if status != 0:
-        raise SystemExit(f"protoc failed with status {status}")
-    return sorted(
-        path.relative_to(target)
-        for path in target.rglob("*")
-        if path.name.endswith(SUFFIXES) and path.is_file()
-    )
-
-
-def differences() -> list[str]:
-    """Stubs in the tree that are missing, stale or orphaned, by name."""
-    with tempfile.TemporaryDirectory() as scratch:
-        fresh_root = Path(scratch)
-        fresh = generate(fresh_root)
-        found = [
-            str(name)
-            for name in fresh
-            if not (TARGET / name).is_file()
-            or (TARGET / name).read_bytes() != (fresh_root / name).read_bytes()
-        ]
-        committed = {
-            path.relative_to(TARGET)
-            for path in (TARGET / "kakeya" / "v1").rglob("*")
-            if path.name.endswith(SUFFIXES)
+            f"--python_out={scratch}",
+            f"--grpc_python_out={scratch}",
+            f"--mypy_out=quiet:{scratch}",
+            f"--mypy_grpc_out=quiet:{scratch}",
+        )
+        return {
+            PYTHON / path.relative_to(scratch): path.read_text("utf-8")
+            for path in Path(scratch).rglob("*")
+            if path.is_file()
         }
-        return found + sorted(str(name) for name in committed - set(fresh))
+
+
+def errors(described: FileDescriptorSet) -> dict[Path, str]:
+    """What is made of the vocabulary of errors."""
+    vocabulary = error_reasons.read(described)
+    return {
+        PYTHON / "kakeya" / "errors.py": error_classes.python(vocabulary),
+        Path("sdks/typescript/src/errors.ts"): error_classes.typescript(vocabulary),
+        Path("dashboard/shared/remedies.ts"): error_page.dashboard(vocabulary),
+        Path("docs/troubleshooting.md"): error_page.page(vocabulary),
+    }
+
+
+def differences(files: Mapping[Path, str]) -> list[str]:
+    """Files in the tree that are missing, stale or orphaned, by name."""
+    stale = {
+        path
+        for path, text in files.items()
+        if not (ROOT / path).is_file() or (ROOT / path).read_text("utf-8") != text
+    }
+    committed = {
+        path.relative_to(ROOT)
+        for path in (ROOT / STUBS).rglob("*")
+        if path.name.endswith(STUB_SUFFIXES)
+    }
+    return sorted(map(str, stale | committed - files.keys()))
 
 
 def main() -> None:
     """Generates, or checks with --check."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 on a difference"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments = parser.parse_args()
-    if not arguments.check:
-        print(f"wrote {len(generate(TARGET))} stubs")
+    parser.add_argument("--check", action="store_true", help="only compare")
+    only_check = parser.parse_args().check
+    files = made()
+    if not only_check:
+        for path, text in files.items():
+            (ROOT / path).write_text(text, "utf-8")
+        print(f"wrote {len(files)} files")
         return
-    stale = differences()
-    if stale:
-        print("stubs differ from proto/, run `make stubs`:", *stale, sep="\n  ")
+    wrong = differences(files)
+    if wrong:
+        print("files differ from proto/, run `make stubs`:", *wrong, sep="\n  ")
         raise SystemExit(1)
-    print("stubs match proto/")
+    print("generated files match proto/")
 
 
 if __name__ == "__main__":

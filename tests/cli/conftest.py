@@ -9,7 +9,7 @@ import time
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from kakeya_fleet.node.agent_process import LocalFleet
+from scripts.support.agent_process import LocalFleet
 from tests.support.in_process import Finished
 from tests.support.pty_screen import Process
 

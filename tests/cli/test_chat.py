@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from kakeya import Client
-from kakeya_fleet.node.agent_process import LocalFleet
+from scripts.support.agent_process import LocalFleet
 from tests.support.in_process import run_here
 
 

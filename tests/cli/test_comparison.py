@@ -14,7 +14,7 @@ from kakeya import (
 )
 from kakeya_fleet.node.cli.answers.answer import Answer, Question, digest_of
 from kakeya_fleet.node.cli.answers.comparison import Comparison, compare
-from kakeya_fleet.node.cli.shell.mends import with_mend
+from kakeya_fleet.node.cli.shell.remedies import with_remedy
 
 NUMBERS = SpeculationStatistics(0, 0, 0, 1, 1.0, 0.0, 0.0, (), None, 0, 0, "", "")
 DONE = GenerationDone(StopReason.MAX_TOKENS, 3, 4, Timings(0, 0, 0, 1), NUMBERS, (), 0)
@@ -48,11 +48,11 @@ def test_the_digest_is_over_the_ids_as_32_bits_little_endian():
 
 
 def test_a_refusal_ends_with_its_mend():
-    assert with_mend("DRAINING", "mini-1 is leaving.") == (
+    assert with_remedy("DRAINING", "mini-1 is leaving.") == (
         "mini-1 is leaving; ask another node with --node HOST:PORT."
     )
-    assert with_mend("BAD_REQUEST", "top_p is 7") == "top_p is 7."
-    assert with_mend("NODE_UNREACHABLE", "is it running?") == "is it running?"
+    assert with_remedy("BAD_REQUEST", "top_p is 7") == "top_p is 7."
+    assert with_remedy("NODE_UNREACHABLE", "is it running?") == "is it running?"
 
 
 @pytest.mark.parametrize("kept", [None, *KvStrategy])

@@ -23,8 +23,7 @@ def test_without_options_the_node_decides():
 
 def test_every_option_reaches_its_field():
     words = "--kv restored --sink 2 --window 64 --restorer projection --restorer-model drafter"
-    given = KvChoice("restored", 2, 64, "projection", "drafter", "mini-2", "verifier")
-    words += " --attend verifier"
+    given = KvChoice("restored", 2, 64, "projection", "drafter", "mini-2")
     result = run(*words.split(), "--restorer-node", "mini-2", "--other", "2")
     assert result.output.strip() == repr((given, 2))
     assert run("--kv-strategy", "full").output.strip() == repr((KvChoice("full"), 0))
@@ -37,9 +36,6 @@ def test_every_option_reaches_its_field():
         ("--kv full --restorer-node a", "needs --kv restored"),
         ("--kv restored --restorer-model a", "needs --restorer projection"),
         ("--kv restored --restorer identity --restorer-node a", "own process"),
-        ("--kv full --attend verifier", "--attend needs --kv restored"),
-        ("--kv restored --restorer identity --attend archive", "no --attend"),
-        ("--kv restored --attend nowhere", "'archive', 'verifier'"),
         ("--kv restored --restorer magic", "'archive', 'projection', 'identity'"),
         ("--kv restored --window 0", "1<=x<=4294967295"),
         ("--kv restored --sink 4294967296", "0<=x<=4294967295"),

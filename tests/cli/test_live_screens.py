@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kakeya import Client, Speculation
-from kakeya_fleet.node.agent_process import LocalFleet
+from scripts.support.agent_process import LocalFleet
 
 
 @pytest.fixture

@@ -100,7 +100,5 @@ def test_archives_are_told_with_their_ranges_when_several_share_a_session():
     lines = plan_lines(both)
     at = lines.index("  archives     mini-3 (10.0.0.3:1), positions 4 to 8,191")
     assert "  predicted    179 tok/s, alone, with the archive" in lines
-    reading = plan_lines(one, reads_back=True)
-    assert "  predicted    179 tok/s, alone, without what is read back" in reading
     assert lines[at + 1] == "               mini-4 (10.0.0.4:1), positions 8,192 to 29,999"
     assert pair_text(both) == "tiny on mini-1, evicted positions on mini-3 and mini-4, alone"

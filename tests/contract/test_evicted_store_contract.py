@@ -40,7 +40,7 @@ from kakeya_fleet.node.roles.archive.next_range import RangePart
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
-from tests.support import evicted_stores, fetched_sources
+from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 BUDGET_BYTES = 12 << 20
@@ -124,7 +124,7 @@ def far() -> Iterator[MakeStore]:
     assert not len(archives)
 
 
-@pytest.fixture(scope="module", params=["naive", "torch", "mlx", "remote", "fetched", "shared"])
+@pytest.fixture(scope="module", params=["naive", "torch", "mlx", "remote", "shared"])
 def make_store(request: pytest.FixtureRequest) -> MakeStore:
     if request.param == "naive":
         return evicted_stores.NaiveEvictedStore
@@ -137,8 +137,6 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
         module = importlib.import_module("kakeya_fleet.engine.backends.mlx_backend.kernels")
         mlx_pool = kv_pool(BUDGET_BYTES)
         return lambda shape: SegmentStore(shape, ARCHIVE, module.MlxKernels(shape.dtype), mlx_pool)
-    if request.param == "fetched":
-        return fetched_sources.FetchedStores(kv_pool(BUDGET_BYTES)).make
     pool = kv_pool(BUDGET_BYTES)
     return lambda shape: TorchEvictedStore(shape, ARCHIVE, pool)
 

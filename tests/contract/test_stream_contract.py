@@ -16,6 +16,8 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.speculation.generation import generate
 from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
@@ -27,22 +29,19 @@ PROMPT = [(11 * index + index * index // 7) % 48 for index in range(320)]
 COUNT = 48
 SEEDED = SamplingParameters(temperature=0.7, top_p=0.95, top_k=40, seed=2024)
 SAMPLINGS = {"greedy": GREEDY, "seeded": SEEDED}
-# No cache knows how tokens are chosen: one that wraps meets both ways, each other cache one.
+# In full on the verifier made for tests. No back end knows how tokens are chosen, and all
+# caches of each are held to its bits elsewhere: it meets both ways, and a ring that wraps.
 CASES = [
-    ("contiguous", "seeded"),
-    ("sink_window", "greedy"),
-    ("sink_window", "seeded"),
-    ("one_over", "seeded"),
-    ("no_sink", "greedy"),
+    ("hash", "contiguous", "seeded"),
+    ("hash", "sink_window", "greedy"),
+    ("hash", "sink_window", "seeded"),
+    ("hash", "one_over", "seeded"),
+    ("hash", "no_sink", "greedy"),
+    ("torch", "sink_window", "seeded"),
+    ("torch", "contiguous", "greedy"),
+    ("mlx", "sink_window", "greedy"),
+    ("mlx", "one_over", "seeded"),
 ]
-
-
-@pytest.fixture(scope="module", params=[*sorted(BACKENDS), "hash"])
-def any_verifier(request, random_checkpoint):
-    """Each back end with a small random model, and the one made for tests."""
-    if request.param == "hash":
-        return hashing.HashVerifier()
-    return load_verifier(ModelFolder(random_checkpoint(), "random"), backend=request.param)
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
@@ -51,13 +50,26 @@ def case(request):
 
 
 @pytest.fixture(scope="module")
+def any_verifier(case, random_checkpoint):
+    """A back end with a small random model, or the verifier made for tests."""
+    name = case[0]
+    if name == "hash":
+        return hashing.HashVerifier()
+    return load_verifier(ModelFolder(random_checkpoint(), "random"), backend=name)
+
+
+@pytest.fixture(scope="module")
 def spec(case, specs):
-    return specs[case[0]]
+    return specs[case[1]]
 
 
 @pytest.fixture(scope="module")
 def sampling(case):
-    return SAMPLINGS[case[1]]
+    return SAMPLINGS[case[2]]
+
+
+def test_every_back_end_is_among_the_cases():
+    assert {name for name, _, _ in CASES} == {*BACKENDS, "hash"}
 
 
 def opened(verifier, spec, prompt=PROMPT):
@@ -72,8 +84,8 @@ def alone(any_verifier, spec, sampling):
     session = Session(any_verifier, any_verifier.allocate(spec))
     for token in PROMPT:
         session.append([token])
-        session.prefill_step()
-    tokens = [session.verify([], sampling, limit=1).committed[0] for _ in range(COUNT)]
+        PrefillTurn(session)()
+    tokens = [VerifyTurn(session, Block([], sampling, 1))().step.committed[0] for _ in range(COUNT)]
     assert len(set(tokens)) > 1
     return tokens
 
@@ -82,7 +94,7 @@ def alone(any_verifier, spec, sampling):
 def read(any_verifier, spec):
     """A session that has read the prompt at once, to be forked."""
     session = opened(any_verifier, spec)
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     return session
 
@@ -120,22 +132,24 @@ def test_history_counts_not_how_it_arrived(any_verifier, spec, sampling, alone, 
         at = len(session.history)
         session.append(PROMPT[at : at + data.draw(st.integers(1, 60))])
         for _ in range(data.draw(st.integers(0, 4))):
-            session.prefill_step()
-    while session.prefill_step():
+            PrefillTurn(session)()
+    while PrefillTurn(session)():
         pass
     tokens = []
     while len(tokens) < COUNT:
         draft = [*alone[len(tokens) :][: data.draw(st.integers(0, 8))], 0, 1]
-        step = session.verify(draft, sampling, limit=COUNT - len(tokens))
+        step = VerifyTurn(session, Block(draft, sampling, COUNT - len(tokens)))().step
         tokens += step.committed
     assert tokens == alone
 
 
 def test_at_once_is_token_by_token(any_verifier, spec, sampling, alone):
     session = opened(any_verifier, spec)
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
-    assert session.verify(alone[:15], sampling, limit=16).committed == tuple(alone[:16])
+    assert VerifyTurn(session, Block(alone[:15], sampling, 16))().step.committed == tuple(
+        alone[:16]
+    )
 
 
 async def test_eight_interleaved_sessions_are_eight_sessions_alone(any_verifier, spec, sampling):
@@ -163,7 +177,10 @@ async def test_a_cancelled_generation_continues_as_if_it_had_not_been(
 
     async def consume():
         async for _ in generate(
-            session, Roster.of_one(source), asked, run=sources.yielding, clock=time.perf_counter
+            session,
+            Roster.of_one(source),
+            asked,
+            SessionDriver(sources.yielding, time.perf_counter),
         ):
             pass
 
@@ -181,13 +198,19 @@ async def test_a_cancelled_generation_continues_as_if_it_had_not_been(
 
 def test_a_fork_goes_on_as_its_origin_would(any_verifier, spec, sampling, alone):
     session = opened(any_verifier, spec)
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
-    session.verify(alone[:9], sampling, limit=10)
+    VerifyTurn(session, Block(alone[:9], sampling, 10))()
     whole, shorter = session.fork(), session.fork(len(PROMPT) + 4)
-    while shorter.prefill_step():
+    while PrefillTurn(shorter)():
         pass
     assert whole.pending == 0
-    assert shorter.verify(alone[4:10], sampling, limit=9).committed == tuple(alone[4:11])
-    assert whole.verify(alone[10:20], sampling, limit=16).committed == tuple(alone[10:21])
-    assert session.verify(alone[10:20], sampling, limit=16).committed == tuple(alone[10:21])
+    assert VerifyTurn(shorter, Block(alone[4:10], sampling, 9))().step.committed == tuple(
+        alone[4:11]
+    )
+    assert VerifyTurn(whole, Block(alone[10:20], sampling, 16))().step.committed == tuple(
+        alone[10:21]
+    )
+    assert VerifyTurn(session, Block(alone[10:20], sampling, 16))().step.committed == tuple(
+        alone[10:21]
+    )

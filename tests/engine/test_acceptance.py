@@ -22,15 +22,12 @@ def test_the_prefix_is_the_longest_common_one(draft, chosen):
         assert draft[count] != chosen[count]
 
 
-@pytest.mark.parametrize(
-    ("draft", "committed"),
-    [([], [4]), ([4], [4, 2]), ([4, 2, 1], [4, 2, 1, 3]), ([4, 0, 1], [4, 2]), ([0, 2, 1], [4])],
-)
-def test_accepted_tokens_then_one_of_the_verifiers_own(draft, committed):
-    own = [4, 2, 1, 3][: len(draft) + 1]
-    logits = np.eye(5, dtype=np.float32)[own]
-    choices = decide(logits, draft, GREEDY, History([0] * 10))
-    assert [choice.token_id for choice in choices] == committed
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=7), st.data())
+def test_accepted_tokens_then_one_of_the_verifiers_own(own, data):
+    drafted = st.lists(st.integers(0, 4), min_size=len(own) - 1, max_size=len(own) - 1)
+    draft = data.draw(drafted, label="draft")
+    choices = decide(np.eye(5, dtype=np.float32)[own], draft, GREEDY, History([0] * 10))
+    assert [choice.token_id for choice in choices] == own[: accepted_prefix(draft, own) + 1]
 
 
 def test_rows_behind_a_mismatch_are_not_looked_at():

@@ -43,7 +43,7 @@ print(sorted({"mlx", "mlx_lm", "torch", "transformers", "safetensors"} & sys.mod
     assert run(program) == "[]"
 
 
-@pytest.mark.parametrize("capability", ["kernels", "archive_stores", "fetched_attention"])
+@pytest.mark.parametrize("capability", ["kernels", "archive_stores"])
 def test_what_needs_no_model_imports_no_transformers(capability: str) -> None:
     """An archive's node starts in the time that torch takes."""
     program = """

@@ -12,6 +12,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import PrefillTurn
 from tests.support import draft_sources as sources
 from tests.support import streams
 
@@ -117,7 +118,7 @@ async def test_drafts_within_the_loop_are_those_of_the_history_alone(verifier, p
         whole = Session(verifier, verifier.allocate(spec))
         whole.use_encoder(proposer.encoder)
         whole.append(text[:length])
-        while whole.prefill_step():
+        while PrefillTurn(whole)():
             pass
         state = proposer.open(text[:length])
         state.take_features(*whole.features.since(0))

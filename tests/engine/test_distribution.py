@@ -22,6 +22,8 @@ from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sessions.acceptance import decide
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
@@ -171,7 +173,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer():
     def opened(tokens):
         session = Session(verifier, verifier.allocate(spec))
         session.append(tokens)
-        while session.prefill_step():
+        while PrefillTurn(session)():
             pass
         return session
 
@@ -188,7 +190,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer():
         sampling = replace(shape, seed=seed)
         alone = opened(prompt)
         for _ in range(3):
-            alone.verify([], sampling, limit=1)
+            VerifyTurn(alone, Block([], sampling, 1))()
         source = sources.AdversarialSource(list(alone.history), hashing.VOCABULARY)
         # The first draft has 0, 1 or 2 right tokens in turn.
         source.call_count = seed
@@ -197,7 +199,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer():
         events = [
             event
             async for event in generate(
-                session, Roster.of_one(source), asked, run=sources.yielding, clock=lambda: 0.0
+                session, Roster.of_one(source), asked, SessionDriver(sources.yielding, lambda: 0.0)
             )
         ]
         tokens = [token for event in events[:-1] for token in event.token_ids]

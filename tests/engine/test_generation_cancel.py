@@ -15,6 +15,7 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.generation import generate
 from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
@@ -45,7 +46,7 @@ async def cancelled_after(ticks, session, source, asked, run):
 
     async def consume():
         async for item in generate(
-            session, Roster.of_one(source), asked, run=run, clock=time.perf_counter
+            session, Roster.of_one(source), asked, SessionDriver(run, time.perf_counter)
         ):
             received.extend(getattr(item, "token_ids", ()))
 
@@ -98,7 +99,7 @@ async def test_leaving_the_iterator_stops_within_one_block(expected):
     source = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
     asked = streams.parameters(COUNT, sampling=SEEDED, block_size=4)
     stream = generate(
-        session, Roster.of_one(source), asked, run=sources.yielding, clock=time.perf_counter
+        session, Roster.of_one(source), asked, SessionDriver(sources.yielding, time.perf_counter)
     )
     first = await anext(stream)
     forwards = session.verifier.forward_count
@@ -146,7 +147,7 @@ async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(exp
 
     async def consume():
         async for _ in generate(
-            session, Roster.of_one(source), asked_ahead, run=runner, clock=time.perf_counter
+            session, Roster.of_one(source), asked_ahead, SessionDriver(runner, time.perf_counter)
         ):
             pass
 

@@ -11,6 +11,7 @@ from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.errors import DraftFaultKind
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.roster import Roster
@@ -259,8 +260,7 @@ async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected):
             opened(hashing),
             Roster.of_one(source),
             asked,
-            run=sources.yielding,
-            clock=StandingClock(),
+            SessionDriver(sources.yielding, StandingClock()),
         )
     ]
     assert source.call_count == 2

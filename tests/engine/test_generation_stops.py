@@ -13,7 +13,7 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.speculation.generation import GenerationParameters, prefill
+from kakeya_fleet.engine.speculation.generation import GenerationParameters
 from kakeya_fleet.engine.speculation.generation_report import StopReason
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
@@ -130,19 +130,6 @@ async def test_draining_ends_between_blocks(source):
     )
     assert done.stop_reason is StopReason.DRAINING
     assert 100 <= done.history_length < 116
-
-
-async def test_prefill_runs_one_forward_a_step():
-    session = opened(hashing)
-    steps = []
-
-    async def run(step):
-        steps.append(session.pending)
-        return step()
-
-    await prefill(session, run=run)
-    assert steps == [49, 32, 15]
-    assert session.pending == 0
 
 
 async def test_an_empty_history_is_refused():

@@ -27,7 +27,8 @@ from kakeya_fleet.engine.errors import (
 )
 from kakeya_fleet.engine.group.messages import Message
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
-from kakeya_fleet.engine.sessions.session_store import SessionStore
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.verifiers.exactness import settle
 from tests.support import group_ranks as local
 from tests.support import hash_verifier as hashing
@@ -251,34 +252,33 @@ def test_threads_of_the_ranks_are_told_where_they_are_equal():
 def sessions_of(verifier, budget_bytes):
     clock = itertools.count()
     ids = itertools.count()
-    return SessionStore(
-        verifier,
-        budget_bytes,
+    registry = SessionRegistry(
         clock=lambda: next(clock) * 100.0,
         ids=lambda: f"s{next(ids)}",
     )
+    return registry, registry.add_verifier(verifier, budget_bytes)
 
 
 def test_sessions_are_admitted_by_the_bytes_of_the_ranks():
     verifier, ranks = group()
     needed = verifier.bytes_needed(RING)
-    store = sessions_of(verifier, 2 * needed)
-    first = store.create(RING)
-    with store.hold(first.session_id, first.activity):
-        store.create(RING)
+    registry, budget = sessions_of(verifier, 2 * needed)
+    first = registry.create(budget, RING)
+    with registry.hold(first.session_id, first.activity):
+        registry.create(budget, RING)
         # The idle one makes room: its memory counts no more before the ranks gave it back.
-        third = store.create(RING)
-        assert store.kv_bytes == 2 * needed
-        assert len(store) == 2
-        with store.hold(third.session_id, third.activity), pytest.raises(OutOfKvMemory):
-            store.create(RING)
+        third = registry.create(budget, RING)
+        assert budget.used_bytes == 2 * needed
+        assert len(registry) == 2
+        with registry.hold(third.session_id, third.activity), pytest.raises(OutOfKvMemory):
+            registry.create(budget, RING)
     third.session.append(TOKENS[:40])
-    while third.session.prefill_step():
+    while PrefillTurn(third.session)():
         pass
-    forked = store.fork(third.session_id)
+    forked = registry.fork(third.session_id)
     assert forked.session.memory_bytes == needed
-    store.close_all()
-    assert store.kv_bytes == 0
+    registry.close_all()
+    assert budget.used_bytes == 0
     verifier.bytes_needed(RING)
     assert {rank.server._verifiers[0].pool.used_bytes for rank in ranks} == {0}
     assert {rank.server._verifiers[0].pool.budget_bytes for rank in ranks} == {2 * needed}
@@ -287,25 +287,28 @@ def test_sessions_are_admitted_by_the_bytes_of_the_ranks():
 def test_a_session_on_a_group_streams_what_it_streams_alone():
     sampling = SamplingParameters()
     verifier, _ = group(3)
-    record = sessions_of(verifier, 1 << 20).create(RING)
+    registry, budget = sessions_of(verifier, 1 << 20)
+    record = registry.create(budget, RING)
     record.session.append(TOKENS[:50])
-    while record.session.prefill_step():
+    while PrefillTurn(record.session)():
         pass
     stream = []
     while len(stream) < 60:
-        stream += record.session.verify(TOKENS[:4], sampling, limit=60 - len(stream)).committed
+        stream += VerifyTurn(
+            record.session, Block(TOKENS[:4], sampling, 60 - len(stream))
+        )().step.committed
     assert stream == hashing.expected_stream(TOKENS[:50], RING, 60, sampling)
 
 
 def test_a_lost_rank_ends_the_group_for_good_and_frees_what_the_leader_counts():
     verifier, ranks = group()
-    store = sessions_of(verifier, 1 << 20)
-    session = store.create(RING).session
+    registry, budget = sessions_of(verifier, 1 << 20)
+    session = registry.create(budget, RING).session
     session.append(TOKENS[:30])
     cache = verifier.allocate(WHOLE)
     ranks[1].dies = True
     with pytest.raises(GroupLost, match=r"2 ranks .* rank 1 died"):
-        session.prefill_step()
+        PrefillTurn(session)()
     ranks[1].dies = False
     asked = len(ranks[0].commands)
     for refused in (
@@ -313,16 +316,16 @@ def test_a_lost_rank_ends_the_group_for_good_and_frees_what_the_leader_counts():
         lambda: cache.fork(0),
         lambda: cache.truncate(0),
         lambda: verifier.bytes_needed(RING),
-        session.prefill_step,
+        PrefillTurn(session),
     ):
         with pytest.raises(GroupLost):
             refused()
     assert len(ranks[0].commands) == asked
     cache.release()
-    store.close_all()
+    registry.close_all()
     assert verifier.pool.used_bytes == 0
     with pytest.raises(SessionNotFound):
-        session.prefill_step()
+        PrefillTurn(session)()
 
 
 def test_ranks_that_drift_apart_are_noticed_at_once():

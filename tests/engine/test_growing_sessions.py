@@ -9,7 +9,9 @@ import pytest
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.errors import InvariantViolated, OutOfKvMemory, SessionNotFound
 from kakeya_fleet.engine.sampling.choice import GREEDY
-from kakeya_fleet.engine.sessions.session_store import Activity, EndReason, SessionStore
+from kakeya_fleet.engine.sessions.ended import EndReason
+from kakeya_fleet.engine.sessions.session_record import Activity
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
 from tests.support import hash_verifier as hashing
 
@@ -20,7 +22,7 @@ SLABS = 8
 
 @pytest.fixture
 def room():
-    """A store of room for eight slabs of eight positions, with a clock that is set by hand."""
+    """A registry with room for eight slabs of eight positions, with a clock that is set by hand."""
 
     class Room:
         def __init__(self):
@@ -29,21 +31,20 @@ def room():
             self.verifier = hashing.HashVerifier()
             self.slab = hashing.SLAB_BYTES
             numbers = itertools.count(1)
-            self.store = SessionStore(
-                self.verifier,
-                SLABS * self.slab,
+            self.registry = SessionRegistry(
                 clock=lambda: self.now,
                 ids=lambda: f"s{next(numbers)}",
                 min_idle_seconds=60.0,
-                on_end=lambda session_id, reason: self.ended.append((session_id, reason)),
+                on_end=lambda record, reason: self.ended.append((record.session_id, reason)),
             )
+            self.budget = self.registry.add_verifier(self.verifier, SLABS * self.slab)
 
         def reads(self, count):
             """A session that has read so many tokens."""
-            record = self.store.create(GROWING)
-            with self.store.hold(record.session_id, Activity.APPENDING):
+            record = self.registry.create(self.budget, GROWING)
+            with self.registry.hold(record.session_id, Activity.APPENDING):
                 record.session.append([index % 40 for index in range(count)])
-                while record.session.prefill_step():
+                while PrefillTurn(record.session)():
                     pass
             return record
 
@@ -51,13 +52,13 @@ def room():
 
 
 def test_a_session_takes_what_its_history_needs_and_no_more(room):
-    record = room.store.create(GROWING)
-    assert record.session.memory_bytes == room.store.kv_bytes == room.slab
+    record = room.registry.create(room.budget, GROWING)
+    assert record.session.memory_bytes == room.budget.used_bytes == room.slab
     grown = room.reads(20)
     assert grown.session.memory_bytes == 3 * room.slab
-    assert room.store.kv_bytes == 4 * room.slab
+    assert room.budget.used_bytes == 4 * room.slab
     with pytest.raises(OutOfKvMemory):
-        room.store.create(BOUNDED)
+        room.registry.create(room.budget, BOUNDED)
 
 
 def test_room_to_grow_is_made_of_the_least_recently_used_idle_session(room):
@@ -93,7 +94,7 @@ def test_a_generation_without_room_stops_between_tokens_and_goes_on_when_there_i
     committed = []
 
     def one_more():
-        step = asking.session.verify([], GREEDY, limit=1)
+        step = VerifyTurn(asking.session, Block([], GREEDY, 1))().step
         committed.extend(step.committed)
 
     with pytest.raises(OutOfKvMemory):
@@ -102,7 +103,7 @@ def test_a_generation_without_room_stops_between_tokens_and_goes_on_when_there_i
     assert committed == expected[: len(committed)]
     assert asking.session.history[:] == [*text, *committed]
     assert asking.session.memory_bytes == 4 * room.slab
-    room.store.close(other.session_id)
+    room.registry.close(other.session_id)
     while len(committed) < 12:
         one_more()
     assert committed == expected
@@ -112,7 +113,7 @@ def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room):
     one, other, _third = room.reads(24), room.reads(24), room.reads(8)
     for record in (one, other):
         while len(record.session.history) < 25:
-            record.session.verify([], GREEDY, limit=1)
+            VerifyTurn(record.session, Block([], GREEDY, 1))()
     texts = [record.session.history[:] for record in (one, other)]
     block = Block([], GREEDY, 1)
     turns = [VerifyTurn(record.session, block, lambda: room.now) for record in (one, other)]
@@ -122,7 +123,7 @@ def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room):
     assert list(first.result.step.committed) == expected
     assert isinstance(second.error, OutOfKvMemory)
     assert other.session.history[:] == texts[1]
-    room.store.close(one.session_id)
+    room.registry.close(one.session_id)
     (again,) = run_turns([(turns[1], 1)])
     assert list(again.result.step.committed) == hashing.expected_stream(
         texts[1], GROWING, 1, GREEDY
@@ -131,24 +132,24 @@ def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room):
 
 def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room):
     origin = room.reads(20)
-    fork = room.store.fork(origin.session_id, 10)
+    fork = room.registry.fork(origin.session_id, 10)
     assert fork.session.memory_bytes == 2 * room.slab
     # Its two are those of the origin, which wrote them in its last forward: each wants its own.
-    assert room.store.kv_bytes == 5 * room.slab
+    assert room.budget.used_bytes == 5 * room.slab
     for record in (origin, fork):
         text = record.session.history[:]
         expected = hashing.expected_stream(text, GROWING, 9, GREEDY)
-        while record.session.prefill_step():
+        while PrefillTurn(record.session)():
             pass
         assert [
             token
             for _ in range(9)
-            for token in record.session.verify([], GREEDY, limit=1).committed
+            for token in VerifyTurn(record.session, Block([], GREEDY, 1))().step.committed
         ] == expected
-    room.store.close(origin.session_id)
-    assert room.store.kv_bytes == fork.session.memory_bytes
-    room.store.close(fork.session_id)
-    assert room.store.kv_bytes == 0
+    room.registry.close(origin.session_id)
+    assert room.budget.used_bytes == fork.session.memory_bytes
+    room.registry.close(fork.session_id)
+    assert room.budget.used_bytes == 0
 
 
 @pytest.mark.parametrize("positions", [38, 257], ids=["too few", "too many"])
@@ -158,26 +159,30 @@ def test_bytes_that_no_position_accounts_for_end_the_session(room, monkeypatch, 
     claimed = property(lambda _: positions * hashing.SLOT_BYTES)
     monkeypatch.setattr(hashing.HashCache, "memory_bytes", claimed)
     with pytest.raises(InvariantViolated, match="bytes"):
-        record.session.verify([], GREEDY, limit=1)
+        VerifyTurn(record.session, Block([], GREEDY, 1))()
     with pytest.raises(SessionNotFound):
-        room.store.get(record.session_id)
+        room.registry.get(record.session_id)
 
 
 def test_prefill_that_lost_its_room_to_another_goes_on_when_it_has_some(room):
     asking, other = room.reads(8), room.reads(8)
-    with room.store.hold(asking.session_id, Activity.APPENDING):
+    with room.registry.hold(asking.session_id, Activity.APPENDING):
         asking.session.append([3] * 40)
-        with room.store.hold(other.session_id, Activity.APPENDING):
+        with room.registry.hold(other.session_id, Activity.APPENDING):
             other.session.append([4] * 24)
-            while other.session.prefill_step():
+            while PrefillTurn(other.session)():
                 pass
         turn = PrefillTurn(asking.session)
         (ended,) = run_turns([(turn, 64)])
         assert isinstance(ended.error, OutOfKvMemory)
         assert len(asking.session.history) == 48
-        room.store.close(other.session_id)
-        while asking.session.prefill_step():
+        room.registry.close(other.session_id)
+        while PrefillTurn(asking.session)():
             pass
     expected = hashing.expected_stream(asking.session.history[:], GROWING, 3, GREEDY)
-    got = [t for _ in range(3) for t in asking.session.verify([], GREEDY, limit=1).committed]
+    got = [
+        t
+        for _ in range(3)
+        for t in VerifyTurn(asking.session, Block([], GREEDY, 1))().step.committed
+    ]
     assert got == expected

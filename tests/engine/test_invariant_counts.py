@@ -6,6 +6,7 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.positions import attends
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from tests.support import hash_verifier as hashing
 
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
@@ -26,13 +27,13 @@ def test_every_promise_is_counted_where_it_is_checked():
     session = new_session(hashing)
     assert set(counts(session).values()) == {0}
     session.append(range(20))
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     prefilled = counts(session)
     assert prefilled["history_cache_agreement"] == prefilled["bounded_kv_memory"] > 0
     assert prefilled["contiguous_commit"] == prefilled["finite_logits"] == 0
     for blocks in (1, 2):
-        session.verify([1, 2, 3], GREEDY, limit=4)
+        VerifyTurn(session, Block([1, 2, 3], GREEDY, 4))()
         decided = counts(session)
         assert decided["contiguous_commit"] == decided["finite_logits"] == blocks
     # Before and after each forward.
@@ -57,12 +58,12 @@ def test_a_session_forgets_as_far_as_it_has_computed():
     session.append(range(40))
     assert session.forgotten_count == 0
     seen = []
-    while session.prefill_step():
+    while PrefillTurn(session)():
         seen.append(session.forgotten_count)
     assert seen == sorted(seen)
     assert session.forgotten_count == 40 - 2 - 6
     full = new_session(hashing, FULL)
     full.append(range(40))
-    while full.prefill_step():
+    while PrefillTurn(full)():
         pass
     assert full.forgotten_count == 0

@@ -20,6 +20,7 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from scripts.train.tiny_masked import DECODERS, MASK, save_masked_checkpoint
 from tests.support import draft_sources as sources
 from tests.support import streams
@@ -289,9 +290,9 @@ def opened(verifier):
 async def test_past_the_window_the_stream_is_that_without_a_proposer(sampling, either, verifier):
     chosen = SAMPLINGS[sampling]
     alone = opened(verifier)
-    while alone.prefill_step():
+    while PrefillTurn(alone)():
         pass
-    expected = [alone.verify([], chosen, limit=1).committed[0] for _ in range(COUNT)]
+    expected = [VerifyTurn(alone, Block([], chosen, 1))().step.committed[0] for _ in range(COUNT)]
     for block_size in (1, 7):
         source = LocalDraftSource(either)
         session = opened(verifier)

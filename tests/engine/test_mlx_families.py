@@ -129,8 +129,8 @@ def test_greedy_tokens_are_those_of_torch(
 ) -> None:
     path = random_checkpoint(family)
     mlx, torch = load(path, "mlx"), load(path, "torch")
-    full, ring = (greedy(torch, spec, 200) for spec in (FULL, RING))
-    assert len(full) == len(ring) == 200
+    full, ring = (greedy(torch, spec, 80) for spec in (FULL, RING))
+    assert len(full) == len(ring) == 80
     assert choices(mlx, FULL, full) == full
     assert choices(mlx, RING, ring) == ring
     assert greedy(mlx, RING, 20) == ring[:20]
@@ -148,14 +148,12 @@ def test_the_text_part_of_several_modalities_is_that_of_torch(
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
-@pytest.mark.parametrize("spec", [FULL, RING], ids=["full", "ring"])
-def test_logits_are_those_of_torch(
-    random_checkpoint: Callable[..., Path], variant: str, spec: CacheSpec
-) -> None:
+def test_logits_are_those_of_torch(random_checkpoint: Callable[..., Path], variant: str) -> None:
     family, config = VARIANTS[variant]
     path = random_checkpoint(family, **config)
-    got, expected = (logits_of(load(path, backend), spec) for backend in ("mlx", "torch"))
-    assert np.abs(got - expected).max() < 1e-4
+    mlx, torch = load(path, "mlx"), load(path, "torch")
+    for spec in (FULL, RING):
+        assert np.abs(logits_of(mlx, spec) - logits_of(torch, spec)).max() < 1e-4, spec
 
 
 @pytest.mark.parametrize("family", FAMILIES)

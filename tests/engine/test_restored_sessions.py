@@ -19,8 +19,9 @@ from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.sessions.session_store import SessionStore
-from kakeya_fleet.engine.speculation.generation import prefill
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.speculation.generation_report import StopReason
 from tests.support import draft_sources as sources
 from tests.support import restored_caches as caches
@@ -94,10 +95,11 @@ class Recovery:
 # Lost in prefill, in the first blocks, at a deposit, between two layers, while it is made
 # anew, and several times.
 LOSSES = [[0], [3], [22], [23], [27], [22, 28], [30, 5, 24, 23], [1, 1, 1, 28]]
+DRAFTS = ["none", "right", "adversarial"]
 
 
+# Each loss greedily and seeded, each time with another of the kinds of drafts.
 @pytest.mark.parametrize("losses", LOSSES, ids=str)
-@pytest.mark.parametrize("drafts", ["none", "right", "adversarial"])
 async def test_the_stream_of_a_session_made_anew_is_the_same(
     verifier: Verifier,
     new_store: Callable[..., Any],
@@ -105,8 +107,8 @@ async def test_the_stream_of_a_session_made_anew_is_the_same(
     sampling: SamplingParameters,
     alone: list[int],
     losses: list[int],
-    drafts: str,
 ) -> None:
+    drafts = DRAFTS[(LOSSES.index(losses) + sampling.greedy) % len(DRAFTS)]
     session = Session.allocate(verifier, SPEC, new_store(losses[0]))
     session.append(prompt)
     source = None
@@ -168,9 +170,10 @@ async def test_prefill_alone_recovers_too(
     session = Session.allocate(verifier, SPEC, new_store(9))
     session.append(prompt)
     with pytest.raises(RestorerLost):
-        await prefill(session, run=sources.yielding)
+        await SessionDriver(sources.yielding, lambda: 0.0).prefill(session)
     assert 0 < session.pending < len(prompt) - 1
-    await prefill(session, run=sources.yielding, recover=Recovery(session, new_store, [4, 1 << 30]))
+    recover = Recovery(session, new_store, [4, 1 << 30])
+    await SessionDriver(sources.yielding, lambda: 0.0, recover=recover).prefill(session)
     assert session.pending == 0
 
 
@@ -182,7 +185,7 @@ def test_a_lost_turn_leaves_the_session_where_it_stood(
     while session.pending:
         before, length = session.pending, len(session.history)
         try:
-            session.prefill_step()
+            PrefillTurn(session)()
         except RestorerLost:
             assert (session.pending, len(session.history)) == (before, length)
             break
@@ -190,7 +193,7 @@ def test_a_lost_turn_leaves_the_session_where_it_stood(
         with pytest.raises(RestorerLost):
             for _ in range(60):
                 length = len(session.history)
-                session.verify([], GREEDY, limit=9)
+                VerifyTurn(session, Block([], GREEDY, 9))()
         assert (session.pending, len(session.history)) == (0, length)
 
 
@@ -203,7 +206,7 @@ def test_what_a_renewed_session_had_is_given_back_first(
     used, before = verifier.pool.used_bytes, session.memory_bytes
     verifier.pool.budget_bytes = used
     try:
-        session.prefill_step()
+        PrefillTurn(session)()
         other = new_store()
         session.renew(other)
         assert store.released
@@ -218,11 +221,11 @@ def test_what_a_renewed_session_had_is_given_back_first(
         assert not unused.released
         assert session.memory_bytes == 0
         with pytest.raises(RestorerLost):
-            session.prefill_step()
+            PrefillTurn(session)()
     finally:
         verifier.pool.budget_bytes = None
     session.renew(unused)
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     assert session.memory_bytes == before
     session.end("closed")
@@ -237,9 +240,9 @@ def test_a_fork_has_a_store_of_its_own(
     verifier: Verifier, new_store: Callable[..., Any], prompt: list[int]
 ) -> None:
     def next_tokens(session: Session) -> list[int]:
-        while session.prefill_step():
+        while PrefillTurn(session)():
             pass
-        return [session.verify([], GREEDY, limit=1).committed[0] for _ in range(20)]
+        return [VerifyTurn(session, Block([], GREEDY, 1))().step.committed[0] for _ in range(20)]
 
     expected = {}
     for length in (120, 117, 40):
@@ -248,7 +251,7 @@ def test_a_fork_has_a_store_of_its_own(
         expected[length] = next_tokens(session)
     origin = Session.allocate(verifier, SPEC, new_store())
     origin.append(prompt)
-    while origin.prefill_step():
+    while PrefillTurn(origin)():
         pass
     # The last is behind what the ring still has: computed anew, over what is deposited.
     forks = {length: origin.fork(length) for length in expected}
@@ -259,24 +262,25 @@ def test_a_fork_has_a_store_of_its_own(
     assert {length: next_tokens(fork) for length, fork in forks.items()} == expected
 
 
-def test_the_session_store_takes_over_or_releases(
+def test_the_registry_takes_over_or_releases(
     verifier: Verifier, new_store: Callable[..., Any], prompt: list[int]
 ) -> None:
     ids = iter(f"s{number}" for number in range(99))
-    budget = verifier.pool.used_bytes + verifier.bytes_needed(SPEC)
-    sessions = SessionStore(verifier, budget, clock=lambda: 0.0, ids=lambda: next(ids))
+    sessions = SessionRegistry(clock=lambda: 0.0, ids=lambda: next(ids))
+    room = verifier.pool.used_bytes + verifier.bytes_needed(SPEC)
+    budget = sessions.add_verifier(verifier, room)
     try:
         first = new_store()
-        record = sessions.create(SPEC, request_id="r", evicted=first)
+        record = sessions.create(budget, SPEC, request_id="r", evicted=first)
         retried = new_store()
-        assert sessions.create(SPEC, request_id="r", evicted=retried) is record
+        assert sessions.create(budget, SPEC, request_id="r", evicted=retried) is record
         assert (first.released, retried.released) == (False, True)
         refused = new_store()
         with pytest.raises(OutOfKvMemory):
-            sessions.create(SPEC, evicted=refused)
+            sessions.create(budget, SPEC, evicted=refused)
         assert refused.released
         record.session.append(prompt[:60])
-        while record.session.prefill_step():
+        while PrefillTurn(record.session)():
             pass
         anew = new_store()
         sessions.renew(record.session_id, anew)

@@ -25,6 +25,7 @@ from kakeya_fleet.engine.errors import (
 from kakeya_fleet.engine.invariants import INVARIANTS
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from tests.support import hash_verifier as hashing
 
 WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
@@ -39,14 +40,14 @@ def new_session(hashing, spec=WINDOWED, **options):
 
 
 def prefilled(session):
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
     return session
 
 
 def alone(session, count, sampling=GREEDY):
     prefilled(session)
-    return [session.verify([], sampling, limit=1).committed[0] for _ in range(count)]
+    return [VerifyTurn(session, Block([], sampling, 1))().step.committed[0] for _ in range(count)]
 
 
 @given(data=st.data())
@@ -62,13 +63,13 @@ def test_history_counts_not_how_it_arrived(data):
         session.append(PROMPT[at:end], expected_length=at)
         at = end
         for _ in range(data.draw(st.integers(0, 3), "prefill steps")):
-            session.prefill_step()
+            PrefillTurn(session)()
     prefilled(session)
     while len(session.history) < len(text):
         at = len(session.history)
         right = data.draw(st.integers(0, 6), "right tokens")
         draft = [*text[at : at + right], data.draw(st.integers(0, 47), "a guess")]
-        session.verify(draft, SEEDED, limit=len(text) - at)
+        VerifyTurn(session, Block(draft, SEEDED, len(text) - at))()
     assert session.history[:] == text
 
 
@@ -114,11 +115,11 @@ def test_a_prefill_step_is_one_forward_as_wide_as_the_cache_takes():
     counts = []
     while session.pending:
         before = session.pending
-        assert session.prefill_step() == (session.pending > 0)
+        assert PrefillTurn(session)() == (session.pending > 0)
         counts.append(before - session.pending)
     assert counts == [17, 17, 5]
     assert session.forward_count == session.verifier.forward_count == 3
-    assert not session.prefill_step()
+    assert not PrefillTurn(session)()
     assert session.forward_count == 3
 
 
@@ -127,7 +128,7 @@ def test_a_block_is_one_forward():
     session = new_session(hashing)
     session.append(PROMPT)
     before = prefilled(session).forward_count
-    step = session.verify(expected[:15], GREEDY, limit=100)
+    step = VerifyTurn(session, Block(expected[:15], GREEDY, 100))().step
     assert session.forward_count == before + 1
     assert step.committed == tuple(expected)
     assert (step.first_index, step.verified_count, step.accepted_count) == (len(PROMPT), 15, 15)
@@ -140,7 +141,7 @@ def test_nothing_is_committed_behind_a_stop_id():
     session = new_session(hashing)
     session.append(PROMPT)
     prefilled(session)
-    step = session.verify(expected[:15], GREEDY, limit=100, stop_ids=frozenset({stop}))
+    step = VerifyTurn(session, Block(expected[:15], GREEDY, 100, frozenset({stop})))().step
     assert step.stopped
     assert step.committed == tuple(expected[: first + 1])
     assert step.accepted_count == first + 1
@@ -152,7 +153,7 @@ def test_no_more_than_the_limit_is_committed(limit):
     expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
     session = new_session(hashing)
     session.append(PROMPT)
-    step = prefilled(session).verify(expected[:15], GREEDY, limit=limit)
+    step = VerifyTurn(prefilled(session), Block(expected[:15], GREEDY, limit))().step
     assert step.committed == tuple(expected[:limit])
     assert step.verified_count == limit - 1
 
@@ -162,23 +163,23 @@ def test_the_history_fills_the_context_and_no_more(spec):
     session = new_session(hashing, spec, context_length=64)
     assert session.history_limit == 64
     session.append(PROMPT[:60])
-    step = prefilled(session).verify([0] * 15, GREEDY, limit=100)
+    step = VerifyTurn(prefilled(session), Block([0] * 15, GREEDY, 100))().step
     assert step.verified_count == 3
     alone(session, 64 - len(session.history))
     with pytest.raises(ContextExceeded):
-        session.verify([], GREEDY, limit=1)
+        VerifyTurn(session, Block([], GREEDY, 1))()
     assert len(session.history) == 64
 
 
 def test_generation_needs_a_history_and_a_finished_prefill():
     session = new_session(hashing)
     with pytest.raises(EmptyHistory):
-        session.verify([], GREEDY, limit=1)
+        VerifyTurn(session, Block([], GREEDY, 1))()
     session.append([1, 2])
     with pytest.raises(ValueError, match="wait for prefill"):
-        session.verify([], GREEDY, limit=1)
+        VerifyTurn(session, Block([], GREEDY, 1))()
     with pytest.raises(ValueError, match="limit"):
-        session.verify([], GREEDY, limit=0)
+        VerifyTurn(session, Block([], GREEDY, 0))()
 
 
 @given(length=st.integers(0, len(PROMPT) + 9), pending=st.integers(0, 30))
@@ -264,7 +265,7 @@ def test_a_broken_promise_is_named_and_ends_the_session(promise, invariant):
     alone(session, 2)
     cache.broken = True
     with pytest.raises(InvariantViolated) as caught:
-        session.verify([0, 0, 0, 0], GREEDY, limit=9)
+        VerifyTurn(session, Block([0, 0, 0, 0], GREEDY, 9))()
     assert caught.value.metadata["invariant"] == invariant
     assert_ended(session, invariant)
 
@@ -282,7 +283,7 @@ def test_tokens_that_slip_in_between_end_the_session():
 
     verifier.forward_batch = forward_batch
     with pytest.raises(InvariantViolated) as caught:
-        session.verify([], GREEDY, limit=9)
+        VerifyTurn(session, Block([], GREEDY, 9))()
     assert caught.value.metadata["invariant"] == "contiguous_commit"
     assert_ended(session, "contiguous_commit")
 
@@ -293,7 +294,7 @@ def test_logits_that_mean_nothing_end_the_session():
     nothing = Output(np.full((1, 48), np.nan, np.float32))
     session.verifier.forward_batch = lambda feeds: [nothing]
     with pytest.raises(InvariantViolated):
-        session.verify([], GREEDY, limit=9)
+        VerifyTurn(session, Block([], GREEDY, 9))()
     assert_ended(session, "finite_logits")
 
 
@@ -304,8 +305,8 @@ def assert_ended(session, invariant):
     assert violations == {name: int(name == invariant) for name in INVARIANTS}
     operations = [
         lambda: session.append([1]),
-        session.prefill_step,
-        lambda: session.verify([], GREEDY, limit=1),
+        PrefillTurn(session),
+        lambda: VerifyTurn(session, Block([], GREEDY, 1))().step,
         session.fork,
     ]
     for operation in operations:
@@ -332,7 +333,10 @@ def test_a_forward_that_fails_leaves_the_session_as_it_was():
         honest(feeds)
         raise ZeroDivisionError
 
-    for operation in (session.prefill_step, lambda: session.verify([1, 2], GREEDY, limit=9)):
+    for operation in (
+        PrefillTurn(session),
+        lambda: VerifyTurn(session, Block([1, 2], GREEDY, 9))().step,
+    ):
         session.verifier.forward_batch = failing
         with pytest.raises(ZeroDivisionError):
             operation()
@@ -491,8 +495,8 @@ def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two():
         victims.put(victim)
         try:
             while len(victim.history) < 115:
-                if not victim.prefill_step():
-                    victim.verify([], GREEDY, limit=1)
+                if not PrefillTurn(victim)():
+                    VerifyTurn(victim, Block([], GREEDY, 1))()
         except SessionNotFound:
             ended_within += 1
         assert alone(witness, 8) == expected

@@ -13,6 +13,7 @@ from kakeya_fleet.engine.contracts.verifier import Feed
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_features import MOST_WAITING, SessionFeatures
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from tests.support import hash_verifier as hashing
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
@@ -43,7 +44,7 @@ def open_session(verifier, encoder=None):
 
 
 def prefill(session):
-    while session.prefill_step():
+    while PrefillTurn(session)():
         pass
 
 
@@ -61,7 +62,7 @@ def decode(session, wanted, wrong=()):
     """Generates `wanted` tokens with drafts that err at some positions; the tokens."""
     text = []
     while len(text) < wanted:
-        step = session.verify(wrong, GREEDY, limit=wanted - len(text))
+        step = VerifyTurn(session, Block(wrong, GREEDY, wanted - len(text)))().step
         text += step.committed
     return text
 
@@ -91,7 +92,7 @@ def test_right_drafts_give_the_same_vectors(verifier):
     drafted.append(PROMPT[20:])
     prefill(drafted)
     while (done := len(drafted.history) - len(PROMPT)) < 24:
-        drafted.verify(text[done : done + 4], GREEDY, limit=24 - done)
+        VerifyTurn(drafted, Block(text[done : done + 4], GREEDY, 24 - done))()
     assert drafted.history[:] == alone.history[:]
     assert np.array_equal(drafted.features.since(0)[1], alone.features.since(0)[1])
 
@@ -107,7 +108,7 @@ def test_without_an_encoder_nothing_is_tapped(verifier):
 def test_an_encoder_may_come_and_go_between_and_within_forwards(verifier):
     session = open_session(verifier)
     session.append(PROMPT)
-    session.prefill_step()
+    PrefillTurn(session)()
     known = len(PROMPT) - 1 - session.pending
     session.use_encoder(Doubling())
     prefill(session)

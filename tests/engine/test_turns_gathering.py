@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kakeya_fleet.engine.sessions.gathering import (
-    LONGEST_PATIENCE_SECONDS,
+    MOST_LINGER_SECONDS,
     REMEMBERED_SESSIONS,
     Gathering,
 )
@@ -18,27 +18,27 @@ def served(*sessions, seconds=0.02):
 
 
 def test_at_first_nobody_is_waited_for():
-    assert Gathering().patience(5.0) == 0.0
+    assert Gathering().linger_seconds(5.0) == 0.0
 
 
 def test_it_waits_a_tenth_of_the_batch_until_all_have_come():
     gathering, ended = served(1, 2)
-    assert gathering.patience(ended) == pytest.approx(0.002)
+    assert gathering.linger_seconds(ended) == pytest.approx(0.002)
     gathering.came(1, ended + 0.0005)
-    assert gathering.patience(ended + 0.0005) == pytest.approx(0.0015)
+    assert gathering.linger_seconds(ended + 0.0005) == pytest.approx(0.0015)
     gathering.came(2, ended + 0.001)
-    assert gathering.patience(ended + 0.001) == 0.0
+    assert gathering.linger_seconds(ended + 0.001) == 0.0
 
 
-def test_the_patience_ends():
+def test_the_linger_ends():
     gathering, ended = served(1)
-    assert gathering.patience(ended + 0.002) == pytest.approx(0.0, abs=1e-9)
-    assert gathering.patience(ended + 9.0) == 0.0
+    assert gathering.linger_seconds(ended + 0.002) == pytest.approx(0.0, abs=1e-9)
+    assert gathering.linger_seconds(ended + 9.0) == 0.0
 
 
 def test_a_long_batch_does_not_make_it_patient():
     gathering, ended = served(1, seconds=60.0)
-    assert gathering.patience(ended) == pytest.approx(LONGEST_PATIENCE_SECONDS)
+    assert gathering.linger_seconds(ended) == pytest.approx(MOST_LINGER_SECONDS)
 
 
 def test_who_came_late_is_not_waited_for_until_it_comes_in_time():
@@ -46,10 +46,10 @@ def test_who_came_late_is_not_waited_for_until_it_comes_in_time():
     gathering.came(1, ended + 0.5)
     gathering.came(2, ended + 0.001)
     gathering.served([1], ended + 1.0, ended + 1.02)
-    assert gathering.patience(ended + 1.02) == 0.0
+    assert gathering.linger_seconds(ended + 1.02) == 0.0
     gathering.came(1, ended + 1.021)
     gathering.served([1], ended + 2.0, ended + 2.02)
-    assert gathering.patience(ended + 2.02) > 0.0
+    assert gathering.linger_seconds(ended + 2.02) > 0.0
 
 
 def test_sessions_that_never_come_again_are_forgotten():

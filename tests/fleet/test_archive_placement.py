@@ -200,46 +200,6 @@ def test_a_context_that_stays_resident_waits_for_nothing(
     assert one_more.predicted_tokens_per_second < 1.0
 
 
-def test_what_comes_back_in_each_step_is_said_and_not_counted(
-    verifier: NodeView, archive: Callable[..., NodeView]
-) -> None:
-    reading = replace(RESTORED, reads_back=True)
-    made = plan(reading, [verifier, archive("a")], trips(a=0.5))
-    assert made.predicted_tokens_per_second == pytest.approx(100.0)
-    assert reason(made, "come back") == (
-        "name-v attends to it itself: once all is evicted, 38.1 MiB of keys and values come back "
-        "in each step; what a step waits for them is not counted."
-    )
-    assert "times as fast" not in made.reasons[-1]
-    resident = plan(replace(reading, context_tokens=1000), [verifier, archive("a")], trips(a=0.5))
-    assert "come back" not in " ".join(resident.reasons)
-    few = plan(replace(reading, context_tokens=1100), [verifier, archive("a")], trips(a=0.5))
-    assert reason(few, "come back").startswith(
-        "name-v attends to it itself: once all is evicted, 96.0 KiB of keys"
-    )
-
-
-def test_what_is_read_back_lies_in_one_archive(
-    verifier: NodeView, archive: Callable[..., NodeView]
-) -> None:
-    """As the sessions have it: several share what is attended to where it lies alone."""
-    reading = replace(RESTORED, reads_back=True)
-    small = [verifier, archive("a", 20 * MIB), archive("b", 24 * MIB)]
-    assert len(kept(plan(RESTORED, small, trips(a=0.001, b=0.002)))) == 2
-    made = plan(reading, small, trips(a=0.001, b=0.002))
-    assert made.archives == ()
-    assert made.archive is not None
-    assert made.archive.node_id == "a"
-    assert reason(made, "one archive alone") == (
-        "Keys and values are read back from one archive alone, and the largest has 24.0 MiB free, "
-        "39.0 MiB are needed for 39,000 evicted positions: a session can begin on name-a, but not "
-        "grow that long; start another with `fleet join --serve archive=1GiB`."
-    )
-    large = plan(reading, [verifier, archive("a"), archive("b")], trips(a=0.001, b=0.002))
-    assert [node for node, _first, _end in kept(large)] == ["a"]
-    assert reason(large, "Not name-b") == "Not name-b: the round trip there is 2.00 ms."
-
-
 def test_the_own_memory_is_what_the_session_was_to_save(
     verifier: NodeView, archive: Callable[..., NodeView]
 ) -> None:

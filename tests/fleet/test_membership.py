@@ -30,7 +30,7 @@ from kakeya_fleet.fleet.membership.events import (
 )
 from kakeya_fleet.fleet.membership.membership import Membership, step
 from kakeya_fleet.fleet.membership.registry import Registry
-from kakeya_fleet.fleet.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
+from scripts.support.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
 
 OWN = signed(simulated_card(0))
 

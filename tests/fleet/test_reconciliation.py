@@ -15,7 +15,7 @@ from kakeya_fleet.fleet.membership.reconciliation import (
     select,
 )
 from kakeya_fleet.fleet.membership.registry import Registry
-from kakeya_fleet.fleet.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
+from scripts.support.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
 
 
 def registry_of(own: int, held: Iterable[tuple[int, int, int, Liveness]]) -> Registry:

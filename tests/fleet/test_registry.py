@@ -15,7 +15,7 @@ from kakeya_fleet.fleet.cards.rules import CardRule
 from kakeya_fleet.fleet.cards.signed_message import left_message
 from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
 from kakeya_fleet.fleet.membership.registry import Registry, RumourRule
-from kakeya_fleet.fleet.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
+from scripts.support.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
 
 OWN = 99
 

@@ -11,7 +11,7 @@ import pytest
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.membership.events import Heard
-from kakeya_fleet.fleet.simulated_fleet import (
+from scripts.support.simulated_fleet import (
     NOW_UNIX,
     SimulatedFleet,
     SimulatedNode,

@@ -24,12 +24,12 @@ import openai
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
 from kakeya_fleet.node.app.agent import Agent
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.http.limits import HttpLimits
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 WEATHER_CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 END_ID, CALL_ID = 256, 257

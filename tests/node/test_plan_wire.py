@@ -2,7 +2,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from kakeya import wire as sdk_wire
+from kakeya.generated import wire as sdk_wire
 from kakeya.v1 import placement_pb2
 from kakeya_fleet.fleet.placement.plan import (
     ArchiveRange,

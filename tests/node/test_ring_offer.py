@@ -7,7 +7,7 @@ import pytest
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.rules import check_card
 from kakeya_fleet.node.app import running_node
-from kakeya_fleet.node.links.roads.ring_probe import RingProbe
+from kakeya_fleet.node.links.roads.host_roads import RingProbe
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -10,6 +11,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 
 from kakeya.v1 import runtime_pb2, runtime_pb2_grpc
+from kakeya_fleet.fleet.placement.plan import KvStrategy
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.errors import BadConfig
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -233,14 +235,15 @@ async def test_what_waits_is_sent_at_the_end(collector, metrics):
 def test_a_session_that_ends_leaves_nothing_behind():
     handed = []
     traces = SessionTraces(handed.append, lambda: 1)
-    traces._sessions["s"] = TracedSession("s", "tiny", "full", "")
-    traces.prefilled("s", 5, 0.1)
-    traces.began("s")
-    traces.prefilled("s", 5, 0.1)
-    traces.ended("s", None)
-    traces.left("s")
+    spec = SimpleNamespace(model_id="tiny", kv_strategy=KvStrategy.FULL, restorer=None)
+    session = SimpleNamespace(session_id="s", spec=spec)
+    traces.prefilled(session, 5, 0.1)
+    traces.began(session)
+    traces.prefilled(session, 5, 0.1)
+    traces.ended(session, None)
+    traces.left(session)
     assert len(handed) == 1
-    assert not traces._sessions
+    assert handed[0].session == TracedSession("s", "tiny", "full", "")
     assert not traces._prefills
     assert not traces._running
 

@@ -14,9 +14,19 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from kakeya_fleet.node.roles.verifier import verifier_loading
 from tests.support import calls, evicted_stores, range_nodes
 from tests.support import checkpoint as random_model
 from tests.support import neighbourhood as nodes
+from tests.warm.settled import SettledOnce
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _settled_once(settled: Path) -> Iterator[None]:
+    """The nodes of this room, all of its own process, check a model's exactness once."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(verifier_loading, "settle", SettledOnce(settled))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 from kakeya_fleet.fleet.cards.card import ArchiveOffer
 from kakeya_fleet.fleet.cards.liveness import Liveness
-from kakeya_fleet.fleet.simulated_fleet import simulated_card
 from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.roles.archive.answer_waits import ANSWERS_KEPT, LEAST_ANSWERS, AnswerWaits
+from scripts.support.simulated_fleet import simulated_card
 
 
 class Fleet:

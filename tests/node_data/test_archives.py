@@ -199,69 +199,6 @@ def test_a_strangers_id_is_refused_and_disturbs_nobody(
     )
 
 
-def raw_stream(
-    stub: ArchiveServiceStub, shape: EvictedShape, *messages: wire.UseArchiveRequest
-) -> list[wire.UseArchiveResponse]:
-    """What a client without manners gets."""
-    opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
-    attach = wire.AttachArchive(archive_id=opened.archive_id)
-    return list(stub.UseArchive(iter([wire.UseArchiveRequest(attach=attach), *messages])))
-
-
-def test_what_the_client_did_not_check_the_archive_does(
-    served: tuple[ArchiveServiceStub, NodeMetrics], archives: Archives, shape: EvictedShape
-) -> None:
-    stub, _ = served
-    refused = (grpc.StatusCode.INVALID_ARGUMENT, "RESTORER_REFUSED")
-
-    def deposit(first: int = shape.sink, **changes: Any) -> wire.UseArchiveRequest:
-        groups = evicted_stores.random_evicted(shape, 20, seed=0).groups
-        fields = {"position_count": 20, "tensors": [group.tobytes() for group in groups]} | changes
-        return wire.UseArchiveRequest(deposit=wire.EvictedDeposit(first_position=first, **fields))
-
-    def queries(**changes: Any) -> wire.UseArchiveRequest:
-        values = evicted_stores.random_queries(shape, 0, 30, 2, seed=0).queries
-        fields = {
-            "layer": 0, "first_position": 30, "query_count": 2, "scaling": 1.0,
-            "queries": values.tobytes(),
-        } | changes  # fmt: skip
-        return wire.UseArchiveRequest(queries=wire.EvictedQueries(**fields))
-
-    nan = evicted_stores.random_evicted(shape, 20, seed=0).groups
-    nan[0][0, 0, 0, 0, 0] = np.nan
-    bad = [
-        [deposit(tensors=[group.tobytes() for group in nan])],
-        [deposit(tensors=[b"123"])],
-        [deposit(tensors=[])],
-        [deposit(position_count=19)],
-        [deposit(position_count=0)],
-        [deposit(first=50)],
-        [deposit(), deposit()],
-        [deposit(), queries(layer=1)],
-        [deposit(), queries(query_count=3)],
-        [deposit(), queries(first_position=1 << 40)],
-        [deposit(), queries(first_position=200)],
-        [deposit(), queries(queries=np.full((4, 2, 8), np.inf, np.float32).tobytes())],
-        [deposit(), queries(scaling=float("nan"))],
-        [wire.UseArchiveRequest(fork=wire.ForkArchive(length=1 << 40))],
-    ]
-    for messages in bad:
-        assert reason_of(lambda messages=messages: raw_stream(stub, shape, *messages)) == refused
-    malformed = (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
-    assert reason_of(lambda: raw_stream(stub, shape, wire.UseArchiveRequest())) == malformed
-    assert reason_of(lambda: list(stub.UseArchive(iter([deposit()])))) == malformed
-    full = deposit(
-        position_count=1100,
-        tensors=[group.tobytes() for group in _deposit_of(shape, 1100).groups],
-    )
-    assert reason_of(lambda: raw_stream(stub, shape, full)) == (
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        "ARCHIVE_FULL",
-    )
-    assert len(raw_stream(stub, shape, deposit(), queries())) == 2
-    assert archives.used_bytes == 0
-
-
 def test_a_failed_deposit_is_told_by_the_next_answer(
     served: tuple[ArchiveServiceStub, NodeMetrics], shape: EvictedShape, faults: list[RestorerFault]
 ) -> None:

@@ -238,8 +238,8 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     await client.append(session, PROMPT * 3)
     tokens = (await client.generate(session, 40)).token_ids
     await calls.until(lambda: proposer.roles.load_numbers().draft_stream_count == 1)
-    monkeypatch.setattr("kakeya_fleet.node.roles.verifier.session_desk.REST_SECONDS", 0.0)
-    verifier.roles._services.desk.sweep()
+    monkeypatch.setattr("kakeya_fleet.node.roles.verifier.session_lifecycle.REST_SECONDS", 0.0)
+    verifier.roles._services.lifecycle.sweep()
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
     again = await client.generate(session, 40)
     assert again.done.speculation.faults == []
@@ -254,15 +254,15 @@ async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_li
     client, verifier
 ):
     """The first caller leaves while its session is made, and the retry is already waiting."""
-    desk = verifier.roles._services.desk
+    lifecycle = verifier.roles._services.lifecycle
     served = verifier.roles._verifiers["random"]
     spec = session_spec_from_wire(
         runtime_pb2.CreateSessionRequest(model_id="random", request_id="impatient")
     )
-    before = len(served.store)
+    before = len(verifier.roles.sessions)
     busy = threading.Event()
     working = asyncio.create_task(served.worker.run(busy.wait))
-    first, second = (asyncio.create_task(desk.open(spec)) for _ in range(2))
+    first, second = (asyncio.create_task(lifecycle.open(spec)) for _ in range(2))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     first.cancel()
@@ -272,9 +272,9 @@ async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_li
     await working
     assert (await client.info(session.session_id)).history_length == 0
     assert await client.append(session.session_id, PROMPT) == len(PROMPT)
-    assert len(served.store) == before + 1
+    assert len(verifier.roles.sessions) == before + 1
     await client.close(session.session_id)
-    assert len(served.store) == before
+    assert len(verifier.roles.sessions) == before
 
 
 async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_waits_for(
@@ -284,7 +284,7 @@ async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_wait
     session = await client.open(mode=calls.FIXED, proposer="liar", proposer_node="waited-for")
     await client.append(session, PROMPT)
     call = started(client, session)
-    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    pairing = verifier.roles.sessions.opened(session).pairing
     await calls.until(lambda: drafting(pairing) and drafting(pairing).source._stream._waiting)
     await client.close(session)
     with pytest.raises(grpc.aio.AioRpcError):
@@ -336,7 +336,7 @@ async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
     session = await client.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
     await client.append(session, PROMPT)
     await client.generate(session, 10)
-    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    pairing = verifier.roles.sessions.opened(session).pairing
     source = drafting(pairing).source
     closing, gate = asyncio.Event(), asyncio.Event()
     close = source.close

@@ -67,7 +67,6 @@ async def test_it_does_not_wait_for_an_archive_that_says_nothing(
     restorers = Restorers(
         fleet=None,  # type: ignore[arg-type]
         ways=ways,
-        reads=None,  # type: ignore[arg-type]
         metrics=NodeMetrics(),
         settings=RestorerSettings(deadline=60.0, rebuild=60.0),
         drafters={},

@@ -20,11 +20,14 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.sessions.feature_window import FeatureWindow
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
-from kakeya_fleet.node.links.encoder_fetch import ProposerAddress
-from kakeya_fleet.node.links.feature_sender import FeatureSender
-from kakeya_fleet.node.links.link_table import LinkTable
-from kakeya_fleet.node.links.tensor_service import ConditionedProposer, TensorServicer
-from kakeya_fleet.node.links.wire_tensor import BFLOAT16, FLOAT32
+from kakeya_fleet.node.links.features.encoder_fetch import ProposerAddress
+from kakeya_fleet.node.links.features.feature_links import ConditionedProposer, FeatureLinks
+from kakeya_fleet.node.links.features.feature_sender import FeatureSender
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype
+from kakeya_fleet.node.links.transport.link_table import LinkTable
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
+from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.proposer.proposer_loading import proposer_offer
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
@@ -136,20 +139,18 @@ class Server:
         served = ServedProposer(proposer, self.offer, inline, inline)
         metrics = NodeMetrics()
         self.table = LinkTable(lambda: 0.0)
-        links = {"recalling": ConditionedProposer(proposer.encoder.weights, WIDTH, "")}
+        proposers = {"recalling": ConditionedProposer(proposer.encoder.weights, WIDTH, "")}
+        features = FeatureLinks(proposers, self.table)
+        handlers = {LinkPurpose.FEATURES: features}
         self.server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)])
         tensor_pb2_grpc.add_TensorServiceServicer_to_server(
-            TensorServicer(links, self.table, metrics), self.server
+            TensorServicer(self.table, metrics, OpenLinks(metrics=metrics), handlers), self.server
         )
         proposer_pb2_grpc.add_ProposerServiceServicer_to_server(
-            ProposerServicer({"recalling": served}, metrics, 8, self.find_inbox), self.server
+            ProposerServicer({"recalling": served}, metrics, 8, features.inbox), self.server
         )
         self.port = self.server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self.server.start()
-
-    def find_inbox(self, link_id):
-        link = self.table.find(link_id)
-        return link.inbox if link is not None else None
 
     async def stop(self):
         await self.server.stop(0)
@@ -170,7 +171,7 @@ async def channel(server):
         yield opened
 
 
-def remote(server, channel, verifier, dtype=BFLOAT16):
+def remote(server, channel, verifier, dtype=TensorDtype.BFLOAT16):
     address = ProposerAddress(channel, server.offer, "self", "")
     sender = FeatureSender(address, verifier.read, open_timeout=5.0, dtype=dtype)
     return RemoteDraftSource(channel, "recalling", VOCABULARY, "t", sender=sender)
@@ -181,7 +182,7 @@ def make_source(request, server, channel):
     def make(verifier):
         if request.param == "local":
             return LocalDraftSource(RecallingProposer(), features=verifier.read)
-        dtype = FLOAT32 if request.param == "float32" else BFLOAT16
+        dtype = TensorDtype(request.param)
         return remote(server, channel, verifier, dtype)
 
     return make

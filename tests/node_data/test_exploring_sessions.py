@@ -19,7 +19,7 @@ async def opened(verifier, caller, *trials: Trial):
     """A session whose plan begins alone and tries `trials`; and its pairing."""
     session = await caller.open(mode=0)
     await caller.append(session, PROMPT)
-    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    pairing = verifier.roles.sessions.opened(session).pairing
     pairing._plan = replace(pairing._plan, proposer=None, transport=None, trials=trials)
     return session, pairing
 

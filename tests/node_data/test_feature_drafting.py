@@ -17,8 +17,8 @@ from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.speculation.breaker import BAD_BLOCKS_TO_OPEN
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
-from kakeya_fleet.node.links.feature_sender import FeatureStream
-from kakeya_fleet.node.links.tensor_chunks import fill_chunk
+from kakeya_fleet.node.links.features.feature_sender import FeatureStream
+from kakeya_fleet.node.links.protocol.chunks import chunk_of
 from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -113,7 +113,7 @@ async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     """They are made all the while, so that nothing is missing when the drafter is back."""
     other = await neighbourhood.start("looking-up", "proposer=ngram")
     session = await client.open(mode=runtime_pb2.SPECULATION_MODE_AUTO)
-    pairing = verifier.roles._services.desk.get(session)[0].pairing
+    pairing = verifier.roles.sessions.opened(session).pairing
     monkeypatch.setattr(pairing, "_replan", lambda: None)
     pairing._plan = replace(
         pairing._plan,
@@ -214,13 +214,13 @@ async def test_corrupt_vectors_are_sent_again_and_cost_nothing(
 ):
     sent = 0
 
-    def spoilt(chunk, *given):
+    def spoilt(*given):
         nonlocal sent
-        fill_chunk(chunk, *given)
         sent += 1
-        chunk.crc32c ^= sent % 3 == 2
+        chunk = chunk_of(*given)
+        return replace(chunk, crc32c=chunk.crc32c ^ (sent % 3 == 2))
 
-    monkeypatch.setattr("kakeya_fleet.node.links.tensor_sender.fill_chunk", spoilt)
+    monkeypatch.setattr("kakeya_fleet.node.links.ends.tensor_sender.chunk_of", spoilt)
     before = proposer.metric("kakeya_tensors_refused_total", fault="corrupt")
     session = await paired(client)
     stream = await client.generate(session, TOKENS)

@@ -1,4 +1,4 @@
-"""Context vectors that arrive: taken, refused, waited for; and the links they arrive on."""
+"""Context vectors that arrive: taken, refused, waited for."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import asyncio
 import numpy as np
 import pytest
 
-from kakeya_fleet.node.links.feature_inbox import FEATURES, FeatureInbox
-from kakeya_fleet.node.links.link_table import LinkTable
-from kakeya_fleet.node.links.refused_tensor import RefusedTensor, TensorFault
-from kakeya_fleet.node.links.wire_tensor import BFLOAT16, WireTensor, from_floats
-from kakeya_fleet.node.rpc.refusals import TooManyLinks
+from kakeya_fleet.node.links.features.feature_inbox import FEATURES, FeatureInbox
+from kakeya_fleet.node.links.protocol.chunks import RefusedTensor, TensorFault
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_floats
 
 WIDTH = 4
+FLOAT32, BFLOAT16, INT8 = TensorDtype.FLOAT32, TensorDtype.BFLOAT16, TensorDtype.INT8
 
 
 def tensor(first, count, width=WIDTH, name=FEATURES, **fields):
@@ -48,10 +47,15 @@ def test_deltas_overlaps_and_gaps():
         (tensor(0, 2, width=WIDTH + 1), TensorFault.WRONG_SHAPE),
         (tensor(0, 2, name="keys"), TensorFault.WRONG_SHAPE),
         (tensor(0, 17), TensorFault.WRONG_SHAPE),
-        (WireTensor(FEATURES, 4, (1, WIDTH), bytes(WIDTH)), TensorFault.WRONG_SHAPE),
-        (WireTensor(FEATURES, 1, (WIDTH,), bytes(4 * WIDTH)), TensorFault.WRONG_SHAPE),
+        (WireTensor(FEATURES, INT8, (1, WIDTH), bytes(WIDTH)), TensorFault.WRONG_SHAPE),
         (
-            WireTensor(FEATURES, 1, (1, WIDTH), bytes(4 * WIDTH), first_position=2**63),
+            WireTensor(FEATURES, FLOAT32, (WIDTH,), bytes(4 * WIDTH)),
+            TensorFault.WRONG_SHAPE,
+        ),
+        (
+            WireTensor(
+                FEATURES, TensorDtype.FLOAT32, (1, WIDTH), bytes(4 * WIDTH), first_position=2**63
+            ),
             TensorFault.WRONG_SHAPE,
         ),
         (
@@ -86,46 +90,3 @@ async def test_vectors_on_their_way_are_waited_for():
     inbox.take(tensor(3, 4))
     assert await asyncio.gather(*waiting[1:]) == [True, True]
     assert not await inbox.wait(8, 0.01)
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-def test_the_table_is_bounded_in_links_and_in_bytes():
-    table = LinkTable(Clock(), most_links=2)
-    first, second = (table.open("node", "model", WIDTH) for _ in range(2))
-    assert first.link_id != second.link_id
-    with pytest.raises(TooManyLinks):
-        table.open("node", "model", WIDTH)
-    table.close(first.link_id, "closed")
-    assert first.ended.is_set()
-    assert table.find(first.link_id) is None
-    assert table.open("node", "model", WIDTH) is not second
-
-    bytes_of_one = FeatureInbox(WIDTH).memory_bytes
-    table = LinkTable(Clock(), most_bytes=2 * bytes_of_one)
-    table.open("node", "model", WIDTH)
-    with pytest.raises(TooManyLinks):
-        table.open("node", "model", 2 * WIDTH)
-    table.open("node", "model", WIDTH)
-    assert table.reserved_bytes == 2 * bytes_of_one
-
-
-def test_idle_links_end_and_used_ones_stay():
-    clock = Clock()
-    table = LinkTable(clock, idle_seconds=10.0)
-    used, idle = (table.open("node", "model", WIDTH) for _ in range(2))
-    clock.now = 6.0
-    table.find(used.link_id)
-    clock.now = 11.0
-    table.sweep()
-    assert table.find(used.link_id) is used
-    assert idle.ended.is_set()
-    assert "idle" in idle.end_reason
-    table.close_all("over")
-    assert used.ended.is_set()
-    assert len(table) == 0

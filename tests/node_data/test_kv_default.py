@@ -156,8 +156,8 @@ async def test_an_archive_that_is_lost_while_the_first_tokens_are_computed_leave
         raise RestorerRefused("these numbers it takes from nobody")
 
     monkeypatch.setattr(Archives, "deposit", refusing)
-    store = verifier_node.roles._verifiers["random"].store
-    before = len(store)
+    sessions = verifier_node.roles.sessions
+    before = len(sessions)
     refusal = await caller.refusal(
         "CreateSession",
         runtime_pb2.CreateSessionRequest(
@@ -169,4 +169,4 @@ async def test_an_archive_that_is_lost_while_the_first_tokens_are_computed_leave
         ),
     )
     assert refusal.reason == "RESTORER_LOST"
-    assert len(store) == before
+    assert len(sessions) == before

@@ -10,9 +10,9 @@ import pytest_asyncio
 
 from kakeya.v1 import placement_pb2, runtime_pb2
 from kakeya.v1 import tensor_pb2 as wire
-from kakeya_fleet.node.links import used_road
-from kakeya_fleet.node.links.contract import LinkPurpose, RoadKind
-from kakeya_fleet.node.links.link_log import ChangeCause, LinkChange, LinkLog
+from kakeya_fleet.node.links.protocol.changes import ChangeCause, LinkChange, LinkLog
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose, RoadKind
+from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 from tests.support import calls, fake_roads
 from tests.support import neighbourhood as nodes
@@ -29,8 +29,9 @@ class Pair:
     def __init__(self, nodes, calls, neighbourhood, names):
         self.nodes, self.calls, self.neighbourhood, self.names = nodes, calls, neighbourhood, names
 
-    async def start(self, checkpoint, drafter, roads):
-        settings = replace(self.nodes.SETTINGS, links="local")
+    async def start(self, checkpoint, drafter, roads, link_settings=None):
+        link_settings = link_settings if link_settings is not None else LinkSettings()
+        settings = replace(self.nodes.SETTINGS, links="local", link_settings=link_settings)
         self.verifier, self.proposer = [
             await self.neighbourhood.start(name, spec, settings=settings, roads=[road])
             for name, spec, road in zip(
@@ -119,17 +120,14 @@ async def test_a_link_over_shared_memory_says_so_everywhere(pair, alone, checkpo
     await pair.stop()
 
 
-async def test_roads_that_fail_under_a_session_cost_no_token(
-    pair, alone, checkpoint, drafter, monkeypatch
-):
-    monkeypatch.setattr(used_road, "ROAD_SECONDS", 0.02)
-    monkeypatch.setattr("kakeya_fleet.node.links.promotion.FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr("kakeya_fleet.node.links.promotion.LONGEST_PAUSE_SECONDS", 0.001)
+async def test_roads_that_fail_under_a_session_cost_no_token(pair, alone, checkpoint, drafter):
     fates = itertools.cycle(["whole", "dies", "whole", "corrupt", "lost", "fails", "frozen"])
     shared = fake_roads.Shared(fates=fates)
-    await pair.start(
-        checkpoint, drafter, (fake_roads.FakeRoads(shared), fake_roads.FakeRoads(shared))
+    roads = (fake_roads.FakeRoads(shared), fake_roads.FakeRoads(shared))
+    short = LinkSettings(
+        transfer_seconds=0.02, first_pause_seconds=0.001, longest_pause_seconds=0.001
     )
+    await pair.start(checkpoint, drafter, roads, short)
     session = await pair.session()
     stream = await pair.client.generate(session, 2 * TOKENS)
     assert stream.token_ids == alone

@@ -1,12 +1,18 @@
-"""Places for links: kept by those who use them."""
+"""Places for links: bounded, kept by those who use them, given back by all others."""
 
 from __future__ import annotations
 
 import pytest
 
-from kakeya.v1 import tensor_pb2 as wire
-from kakeya_fleet.node.links.link_table import IDLE_SECONDS, UNCLAIMED_SECONDS, LinkTable
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose, TensorLink
+from kakeya_fleet.node.links.protocol.opening import LinkRequest
+from kakeya_fleet.node.links.protocol.settings import LinkLimits
+from kakeya_fleet.node.links.transport.link_service import LinkService
+from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
 from kakeya_fleet.node.rpc.refusals import TooManyLinks
+
+REQUEST = LinkRequest(LinkPurpose.FEATURES)
+SETTINGS = ServingSettings(most_links=3, most_bytes=100)
 
 
 class Clock:
@@ -17,26 +23,48 @@ class Clock:
         return self.now
 
 
-async def test_links_that_nobody_claims_give_their_places_back_soon() -> None:
-    clock = Clock()
-    table = LinkTable(clock, most_links=3)
-    used = table.open("verifier", "drafter", 8)
-    used.is_streaming = True
-    abandoned = [table.open("stranger", "drafter", 8) for _ in range(2)]
+async def _serve(_link: TensorLink, _want_encoder: bool) -> None:
+    raise NotImplementedError
+
+
+def service(memory_bytes: int = 1) -> LinkService:
+    return LinkService(LinkLimits(), memory_bytes, _serve)
+
+
+def test_the_table_is_bounded_in_links_and_in_bytes() -> None:
+    table = LinkTable(Clock(), SETTINGS)
+    first, *_ = links = [table.open(REQUEST, service()) for _ in range(3)]
+    assert len({link.link_id for link in links}) == 3
     with pytest.raises(TooManyLinks):
-        table.open("verifier", "drafter", 8)
-    clock.now = UNCLAIMED_SECONDS - 0.1
+        table.open(REQUEST, service())
+    table.close(first.link_id, "closed")
+    assert first.ended.is_set()
+    assert table.find(first.link_id) is None
+    table.open(REQUEST, service(98))
+    assert table.reserved_bytes == 100
+    table.close(links[1].link_id, "closed")
+    with pytest.raises(TooManyLinks):
+        table.open(REQUEST, service(2))
+    table.close_all("over")
+    assert len(table) == 0
+
+
+def test_links_that_nobody_claims_or_uses_give_their_places_back() -> None:
+    clock = Clock()
+    table = LinkTable(clock, SETTINGS)
+    used, idle = table.open(REQUEST, service()), table.open(REQUEST, service())
+    used.is_streaming = idle.is_streaming = True
+    abandoned = table.open(REQUEST, service())
+    clock.now = SETTINGS.unclaimed_seconds - 0.1
     table.sweep()
     assert len(table) == 3
-    clock.now = UNCLAIMED_SECONDS
+    clock.now = SETTINGS.unclaimed_seconds
+    table.sweep()
+    assert list(table) == [used, idle]
+    assert abandoned.ended.is_set()
+    clock.now = SETTINGS.idle_seconds - 1
+    assert table.find(used.link_id) is used
+    clock.now = SETTINGS.idle_seconds + 1
     table.sweep()
     assert list(table) == [used]
-    assert all(link.ended.is_set() for link in abandoned)
-    table.open("verifier", "drafter", 8)
-    kept = table.open_for(wire.OpenLinkRequest(), None, 8)
-    kept.is_streaming = True
-    clock.now = IDLE_SECONDS
-    table.sweep()
-    assert used.ended.is_set()
-    # One that a handler serves is as idle as its session.
-    assert list(table) == [kept]
+    assert "idle" in idle.end_reason

@@ -93,7 +93,7 @@ def caller(around: Any) -> Any:
     return calls.Caller(around.directory.channels["verifier"])
 
 
-async def opened(caller: Any, model_id: str = "", node_id: str = "archive", attend: int = 0) -> Any:
+async def opened(caller: Any, model_id: str = "", node_id: str = "archive") -> Any:
     return await caller.stub.CreateSession(
         runtime_pb2.CreateSessionRequest(
             model_id="random",
@@ -101,9 +101,7 @@ async def opened(caller: Any, model_id: str = "", node_id: str = "archive", atte
             sink_tokens=4,
             window_tokens=32,
             speculation=runtime_pb2.Speculation(mode=runtime_pb2.SPECULATION_MODE_OFF),
-            restorer=placement_pb2.Restorer(
-                kind=PROJECTION, model_id=model_id, node_id=node_id, attend=attend
-            ),
+            restorer=placement_pb2.Restorer(kind=PROJECTION, model_id=model_id, node_id=node_id),
         ),
         timeout=30,
     )
@@ -134,18 +132,6 @@ async def test_the_stream_is_that_of_the_map_whatever_the_chunks(caller: Any) ->
     exact = await caller.open(model_id="random", max_history_tokens=0)
     await caller.append(exact, PROMPT)
     assert (await caller.generate(exact, MAX_TOKENS)).token_ids != streams[0]
-
-
-async def test_what_the_map_makes_there_may_be_attended_to_here(caller: Any) -> None:
-    streams = []
-    for attend in (
-        placement_pb2.RESTORER_ATTEND_ARCHIVE,
-        placement_pb2.RESTORER_ATTEND_VERIFIER,
-    ):
-        session = await opened(caller, attend=attend)
-        await caller.append(session.session_id, PROMPT)
-        streams.append((await caller.generate(session.session_id, MAX_TOKENS)).token_ids)
-    assert streams[0] == streams[1]
 
 
 async def test_the_plan_counts_the_vectors_of_what_is_not_evicted(caller: Any) -> None:

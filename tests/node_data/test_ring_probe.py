@@ -6,11 +6,10 @@ import sys
 
 import pytest
 
-from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.protocol.contract import RoadKind
 from kakeya_fleet.node.links.roads.contract import RoadFailed
-from kakeya_fleet.node.links.roads.ring_probe import RingProbe
+from kakeya_fleet.node.links.roads.host_roads import RingProbe, road_builders, wants_ring
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
-from kakeya_fleet.node.links.roads.road_builders import road_builders, wants_ring
 from tests.support import road_pairs
 
 ring = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")

@@ -13,7 +13,6 @@ import grpc.aio
 import pytest
 
 from kakeya.v1 import placement_pb2, runtime_pb2
-from kakeya_fleet.engine.sessions.session_store import EndReason
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.hostfiles.hostfile import HostfileError
 from kakeya_fleet.node.app.roles import Roles, RoleSettings
@@ -162,17 +161,6 @@ async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, wo
     with pytest.raises(error, match=words):
         await roles.load(["verifier=hash"])
     await roles.close()
-
-
-async def test_sessions_of_a_lost_group_are_swept_before_the_desk_has_heard_of_it(tmp_path):
-    """A fault of the sweep would end the node."""
-    async with nodes.Neighbourhood() as around:
-        path = groups.write_hostfile(tmp_path)
-        node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
-        await filled(calls.Caller(node.channel), PROMPT)
-        (served,) = node.roles._verifiers.values()
-        served.store.close_all(EndReason.GROUP)
-        node.roles._services.desk.sweep()
 
 
 async def test_a_group_restores_nothing_and_says_so(tmp_path):

@@ -40,7 +40,7 @@ async def open_sessions(client):
 @pytest.fixture
 def alone(verifier):
     """How many sessions of other tests are still there."""
-    return len(verifier.roles._verifiers["random"].store)
+    return len(verifier.roles.sessions)
 
 
 async def test_the_first_tokens_are_the_history_and_computed(client):
@@ -97,11 +97,11 @@ async def test_the_same_request_id_appends_once(client):
 async def test_tokens_that_cannot_be_appended_leave_no_session(
     client, verifier, alone, token_ids, reason
 ):
-    store = verifier.roles._verifiers["random"].store
+    sessions = verifier.roles.sessions
     for request_id in ("", "refused"):
         refusal = await client.refusal("CreateSession", request(token_ids, request_id=request_id))
         assert refusal.reason == reason
-        assert len(store) == alone
+        assert len(sessions) == alone
     # The id is free for what can be opened.
     better = await opened(client, PROMPT, request_id="refused")
     assert better.history_length == len(PROMPT)
@@ -111,23 +111,22 @@ async def test_tokens_that_cannot_be_appended_leave_no_session(
 async def test_a_client_that_leaves_while_they_are_computed_leaves_no_session(
     client, verifier, alone
 ):
-    store = verifier.roles._verifiers["random"].store
+    sessions = verifier.roles.sessions
     call = client.stub.CreateSession(request(LONG), timeout=60)
-    await calls.until(lambda: len(store) == alone + 1)
+    await calls.until(lambda: len(sessions) == alone + 1)
     call.cancel()
-    await calls.until(lambda: len(store) == alone)
+    await calls.until(lambda: len(sessions) == alone)
 
 
 async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whole_session(
     client, verifier, alone
 ):
-    store = verifier.roles._verifiers["random"].store
+    sessions = verifier.roles.sessions
     first = client.stub.CreateSession(request(LONG, request_id="left"), timeout=60)
-    await calls.until(lambda: len(store) == alone + 1)
+    await calls.until(lambda: len(sessions) == alone + 1)
     (given_up,) = [each for each in await open_sessions(client) if each.history_length == len(LONG)]
     second = asyncio.create_task(opened(client, LONG, request_id="left"))
-    desk = verifier.roles._services.desk
-    turn = desk.get(given_up.session_id)[0].turn
+    turn = sessions.opened(given_up.session_id).turn
     await calls.until(lambda: turn._waiters)
     first.cancel()
     response = await second
@@ -136,17 +135,17 @@ async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whol
     assert info.history_length == len(LONG)
     await client.generate(response.session_id, 1)
     await client.close(response.session_id)
-    assert len(store) == alone
+    assert len(sessions) == alone
 
 
 async def test_draining_ends_an_opening_by_name(neighbourhood, checkpoint):
     node = await neighbourhood.start("opening", f"verifier={checkpoint}")
     client = calls.Caller(node.channel)
     opening = asyncio.create_task(client.refusal("CreateSession", request(LONG)))
-    store = node.roles._verifiers["random"].store
-    await calls.until(lambda: len(store) == 1)
+    sessions = node.roles.sessions
+    await calls.until(lambda: len(sessions) == 1)
     await node.roles.drain(5.0)
     refusal = await opening
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
-    assert len(store) == 0
+    assert len(sessions) == 0
     await node.stop()

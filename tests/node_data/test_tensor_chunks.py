@@ -10,17 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya.v1 import tensor_pb2 as wire
-from kakeya_fleet.node.links.bfloat16 import from_bfloat16, to_bfloat16
-from kakeya_fleet.node.links.crc32c import crc32c
-from kakeya_fleet.node.links.refused_tensor import RefusedTensor, TensorFault
-from kakeya_fleet.node.links.tensor_chunks import CHUNK_BYTES, TensorAssembler, chunks_of
-from kakeya_fleet.node.links.wire_tensor import (
-    BFLOAT16,
-    FLOAT32,
-    WireTensor,
-    from_floats,
-    to_floats,
+from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.node.links.protocol.bfloat16 import from_bfloat16, to_bfloat16
+from kakeya_fleet.node.links.protocol.chunks import (
+    CHUNK_BYTES,
+    RefusedTensor,
+    TensorAssembler,
+    TensorFault,
+    chunks_of,
+    crc32c,
 )
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.protocol.messages import (
+    Announcement,
+    Chunk,
+    RoadMessage,
+    RoadStep,
+    Taken,
+    TensorHead,
+)
+from kakeya_fleet.node.links.protocol.tensor import TensorDtype, WireTensor, from_floats, to_floats
+from kakeya_fleet.node.links.transport.wire import message_from_wire, message_to_wire
 from kakeya_fleet.node.rpc.refusals import TensorOutOfOrder
 
 LINK = "link"
@@ -81,37 +91,38 @@ def test_bfloat16_of_what_is_not_finite():
 @settings(deadline=None)
 @given(
     counts=st.lists(st.integers(0, 40), min_size=1, max_size=4),
-    dtype=st.sampled_from([FLOAT32, BFLOAT16]),
+    dtype=st.sampled_from([TensorDtype.FLOAT32, TensorDtype.BFLOAT16]),
     chunk=st.integers(1, 64),
 )
 def test_what_is_put_together_is_what_was_taken_apart(counts, dtype, chunk):
     random = np.random.default_rng(sum(counts))
     assembler = TensorAssembler(LINK, 1 << 20)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kakeya_fleet.node.links.tensor_chunks.CHUNK_BYTES", chunk)
-        for tensor_id, count in enumerate(counts, start=1):
-            values = random.standard_normal((count, 3)).astype(np.float32)
-            if dtype == BFLOAT16:
-                values = from_bfloat16(to_bfloat16(values))
-            tensor = from_floats("features", values, dtype, first_position=7)
-            pieces = [
-                wire.TensorChunk.FromString(piece.SerializeToString())
-                for piece in chunks_of(tensor, LINK, tensor_id)
-            ]
-            *_, last = results = [assembler.add(piece) for piece in pieces]
-            assert all(result is None for result in results[:-1])
-            assert (last.name, last.shape, last.first_position) == ("features", (count, 3), 7)
-            assert np.array_equal(to_floats(last), values)
+    for tensor_id, count in enumerate(counts, start=1):
+        values = random.standard_normal((count, 3)).astype(np.float32)
+        if dtype is TensorDtype.BFLOAT16:
+            values = from_bfloat16(to_bfloat16(values))
+        tensor = from_floats("features", values, dtype, first_position=7)
+        pieces = map(over_the_wire, chunks_of(tensor, LINK, tensor_id, chunk))
+        *_, last = results = [assembler.add(piece) for piece in pieces]
+        assert all(result is None for result in results[:-1])
+        assert (last.name, last.shape, last.first_position) == ("features", (count, 3), 7)
+        assert np.array_equal(to_floats(last), values)
+
+
+def over_the_wire(message):
+    request = wire.StreamTensorsRequest()
+    message_to_wire(message, request)
+    return message_from_wire(wire.StreamTensorsRequest.FromString(request.SerializeToString()))
 
 
 def whole(tensor_id=1, **fields):
-    """One chunk that is a whole tensor of eight bytes."""
+    """One chunk that is a whole tensor of eight bytes, as a request."""
     data = fields.pop("data", bytes(8))
     chunk = wire.TensorChunk(
         link_id=LINK,
         tensor_id=tensor_id,
         name="features",
-        dtype=FLOAT32,
+        dtype=wire.TENSOR_DTYPE_FLOAT32,
         shape=[1, 2],
         data=data,
         crc32c=crc32c(data),
@@ -122,7 +133,7 @@ def whole(tensor_id=1, **fields):
             chunk.shape.extend(value)
         else:
             setattr(chunk, name, value)
-    return chunk
+    return wire.StreamTensorsRequest(chunk=chunk)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +158,7 @@ def whole(tensor_id=1, **fields):
 )
 def test_chunks_that_do_not_follow_each_other_end_the_link(chunk):
     with pytest.raises(TensorOutOfOrder):
-        TensorAssembler(LINK, 1 << 20).add(chunk)
+        TensorAssembler(LINK, 1 << 20).add(message_from_wire(chunk))
 
 
 def test_a_second_chunk_must_follow_the_first():
@@ -158,20 +169,45 @@ def test_a_second_chunk_must_follow_the_first():
         whole(tensor_id=2, offset_bytes=4, data=bytes(4)),
     ):
         assembler = TensorAssembler(LINK, 1 << 20)
-        assert assembler.add(whole(data=bytes(4))) is None
+        assert assembler.add(message_from_wire(whole(data=bytes(4)))) is None
         with pytest.raises(TensorOutOfOrder):
-            assembler.add(later)
+            assembler.add(message_from_wire(later))
 
 
 def test_a_corrupt_tensor_is_dropped_alone():
     assembler = TensorAssembler(LINK, 1 << 20)
-    assert assembler.add(whole(data=b"abcd", crc32c=1)) is None
+    assert assembler.add(message_from_wire(whole(data=b"abcd", crc32c=1))) is None
     with pytest.raises(RefusedTensor) as caught:
-        assembler.add(whole(data=b"efgh", offset_bytes=4))
+        assembler.add(message_from_wire(whole(data=b"efgh", offset_bytes=4)))
     assert caught.value.fault is TensorFault.CORRUPT
-    following = assembler.add(whole(tensor_id=2))
+    following = assembler.add(message_from_wire(whole(tensor_id=2)))
     assert isinstance(following, WireTensor)
 
 
 def test_formats_without_floats_are_carried_but_not_read():
-    assert to_floats(WireTensor("n", wire.TENSOR_DTYPE_INT8, (2,), b"ab")) is None
+    assert to_floats(WireTensor("n", TensorDtype.INT8, (2,), b"ab")) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Taken(1 << 40),
+        Announcement(7, TensorHead("x", TensorDtype.FLOAT16, (2, 0), 1 << 33), 5, 3),
+        Chunk("link", 7, 1 << 20, b"abc", 5),
+        *(
+            RoadMessage(3, step, kind, b"n" * 32, {"a": "b"}, "why", 9)
+            for step, kind in zip(RoadStep, (None, *RoadKind), strict=True)
+        ),
+    ],
+    ids=str,
+)
+def test_messages_come_over_the_wire_as_they_are(message):
+    assert over_the_wire(message) == message
+
+
+def test_what_is_no_message_is_refused():
+    with pytest.raises(BadParameters):
+        message_from_wire(wire.StreamTensorsRequest())
+    for step in (wire.ROAD_STEP_UNSPECIFIED, 99):
+        with pytest.raises(TensorOutOfOrder):
+            message_from_wire(wire.StreamTensorsRequest(road=wire.RoadMessage(step=step)))

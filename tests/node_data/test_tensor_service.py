@@ -14,22 +14,25 @@ from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.features import FeatureSpec
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
-from kakeya_fleet.node.links.encoder_fetch import (
+from kakeya_fleet.node.links.features.encoder_fetch import (
     EncoderShelf,
     EncoderUnavailable,
     ProposerAddress,
     fetch_encoder,
 )
-from kakeya_fleet.node.links.feature_inbox import FEATURES
-from kakeya_fleet.node.links.link_table import LinkTable
-from kakeya_fleet.node.links.open_links import OpenLinks
-from kakeya_fleet.node.links.tensor_chunks import chunks_of
-from kakeya_fleet.node.links.tensor_service import (
+from kakeya_fleet.node.links.features.feature_inbox import FEATURES
+from kakeya_fleet.node.links.features.feature_links import (
     ConditionedProposer,
-    TensorServicer,
+    FeatureLinks,
     weights_tensor,
 )
-from kakeya_fleet.node.links.wire_tensor import from_floats, to_floats
+from kakeya_fleet.node.links.protocol.chunks import chunks_of
+from kakeya_fleet.node.links.protocol.contract import LinkPurpose
+from kakeya_fleet.node.links.protocol.tensor import from_floats, to_floats
+from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
+from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
+from kakeya_fleet.node.links.transport.wire import message_to_wire
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from tests.support import calls
@@ -46,9 +49,16 @@ class Served:
     def __init__(self, weights):
         self.metrics = NodeMetrics()
         self.now = 0.0
-        self.table = LinkTable(lambda: self.now, most_links=4, idle_seconds=10.0)
+        settings = ServingSettings(most_links=4, idle_seconds=10.0)
+        self.table = LinkTable(lambda: self.now, settings)
         proposers = {"drafter": ConditionedProposer(weights, HIDDEN, "target" * 8)}
-        self.servicer = TensorServicer(proposers, self.table, self.metrics)
+        self.features = FeatureLinks(proposers, self.table)
+        self.servicer = TensorServicer(
+            self.table,
+            self.metrics,
+            OpenLinks(metrics=self.metrics),
+            {LinkPurpose.FEATURES: self.features},
+        )
         self.server = grpc.aio.server(interceptors=[ErrorInterceptor(self.metrics)])
         tensor_pb2_grpc.add_TensorServiceServicer_to_server(self.servicer, self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
@@ -180,15 +190,17 @@ async def test_a_closed_channel_is_no_encoder(served, weights):
 
 def features(link_id, tensor_id, first, values):
     tensor = from_floats(FEATURES, np.asarray(values, np.float32), first_position=first)
-    return [
-        wire.StreamTensorsRequest(chunk=chunk) for chunk in chunks_of(tensor, link_id, tensor_id)
-    ]
+    requests = []
+    for chunk in chunks_of(tensor, link_id, tensor_id):
+        requests.append(wire.StreamTensorsRequest())
+        message_to_wire(chunk, requests[-1])
+    return requests
 
 
 async def test_deltas_arrive_and_bad_ones_are_asked_for_again_or_dropped(served):
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
-    inbox = served.table.find(link_id).inbox
+    inbox = served.features.inbox(link_id)
     sent = [
         *features(link_id, 1, 0, np.zeros((3, WIDTH))),
         *features(link_id, 2, 3, np.full((2, WIDTH), np.nan)),
@@ -235,7 +247,7 @@ async def test_chunks_out_of_order_end_the_link_and_no_other(served, spoil, expe
     await calls.until(lambda: served.table.find(link_id) is None)
     (request,) = features(other, 1, 0, np.zeros((1, WIDTH)))
     await staying.write(request)
-    inbox = served.table.find(other).inbox
+    inbox = served.features.inbox(other)
     await calls.until(lambda: inbox.end == 1)
 
 
@@ -288,7 +300,7 @@ async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served)
     assert "no road" in answer.reason
     (request,) = features(link_id, 1, 0, np.zeros((1, WIDTH)))
     await call.write(request)
-    inbox = served.table.find(link_id).inbox
+    inbox = served.features.inbox(link_id)
     await calls.until(lambda: inbox.end == 1)
     # A generation is proposed once.
     await call.write(wire.StreamTensorsRequest(road=proposal))

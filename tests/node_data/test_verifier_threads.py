@@ -9,8 +9,9 @@ import structlog
 import torch
 
 from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.node.roles.verifier import verifier_loading
-from kakeya_fleet.node.roles.verifier.verifier_loading import StoreSettings, load_served_verifier
+from kakeya_fleet.node.roles.verifier.verifier_loading import Admission, load_served_verifier
 
 
 @dataclass
@@ -28,12 +29,16 @@ def threads(monkeypatch):
     return given
 
 
+def admitted(clock) -> Admission:
+    return Admission(SessionRegistry(clock=clock, ids=str), 1 << 24, clock)
+
+
 async def load(checkpoint) -> list[dict]:
     seconds = iter(range(10**9))
-    store = StoreSettings(1 << 24, 60.0, lambda: next(seconds) / 1000, lambda *_: None)
+    admission = admitted(lambda: next(seconds) / 1000)
     with structlog.testing.capture_logs() as log:
         served = await load_served_verifier(
-            str(checkpoint), store, dtype="float32", backend="torch"
+            str(checkpoint), admission, dtype="float32", backend="torch"
         )
     await served.worker.close()
     return [event for event in log if event["event"] == "fewer_threads"]
@@ -74,8 +79,9 @@ async def test_exactness_is_checked_and_told_with_the_threads_that_serve(checkpo
     monkeypatch.setattr(verifier_loading, "threads_of", lambda _: TorchThreads())
     monkeypatch.setattr(verifier_loading, "settle_threads", chosen)
     monkeypatch.setattr(verifier_loading, "settle", settled)
-    store = StoreSettings(1 << 24, 60.0, lambda: 0.0, lambda *_: None)
-    served = await load_served_verifier(str(checkpoint), store, dtype="float32", backend="torch")
+    served = await load_served_verifier(
+        str(checkpoint), admitted(lambda: 0.0), dtype="float32", backend="torch"
+    )
     try:
         serving = await served.worker.run(torch.get_num_threads)
         assert checked == [3]

@@ -150,8 +150,7 @@ async def test_a_client_that_leaves_and_an_eviction_are_told(client, verifier):
             ),
         )
         assert left[-1].stop_reason == wire.STOP_REASON_UNSPECIFIED
-        served = verifier.roles.verifiers["random"]
-        served.store.sweep(float("inf"))
+        verifier.roles.sessions.sweep(float("inf"))
         (*_, end) = await watch.until(session, lambda body: isinstance(body, wire.EndedSession))
         assert end.outcome == wire.SESSION_OUTCOME_EVICTED
 

@@ -17,8 +17,8 @@ from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.gathering import Gathering
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
-from kakeya_fleet.engine.speculation.generation import prefill
 from kakeya_fleet.node.roles.verifier.worker import ModelWorker, WorkerClosed
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
@@ -138,8 +138,8 @@ def verifying(session):
     return VerifyTurn(session, Block((), GREEDY, 1), time.monotonic)
 
 
-async def while_busy(worker, *steps):
-    """Submits all steps while the thread is held up; the tasks, when all of them wait."""
+async def while_busy(worker, *turns, functions=()):
+    """Submits turns and functions while the thread is held up; the tasks, when all wait."""
     gate, began = threading.Event(), threading.Event()
 
     def hold():
@@ -148,7 +148,8 @@ async def while_busy(worker, *steps):
 
     holding = asyncio.create_task(worker.run(hold))
     await asyncio.to_thread(began.wait)
-    tasks = [asyncio.create_task(worker.run(step)) for step in steps]
+    waiting = [*map(worker.run_turn, turns), *map(worker.run, functions)]
+    tasks = [asyncio.create_task(each) for each in waiting]
     await asyncio.sleep(0)
     return holding, gate, tasks
 
@@ -170,12 +171,9 @@ async def test_functions_and_batches_take_turns(worker):
     verifier = hashing.HashVerifier()
     at = []
     sessions = [opened(verifier), opened(verifier, [1])]
-    steps = [
-        PrefillTurn(sessions[0]),
-        verifying(sessions[1]),
-        *[lambda: at.append(verifier.forward_count)] * 3,
-    ]
-    holding, gate, tasks = await while_busy(worker, *steps)
+    turns = [PrefillTurn(sessions[0]), verifying(sessions[1])]
+    functions = [lambda: at.append(verifier.forward_count)] * 3
+    holding, gate, tasks = await while_busy(worker, *turns, functions=functions)
     gate.set()
     await asyncio.gather(holding, *tasks)
     assert at == [0, 1, 1]
@@ -193,7 +191,7 @@ async def test_a_waiting_turn_is_taken_back_at_once(worker):
     await asyncio.gather(holding, tasks[0], tasks[2])
     assert list(verifier.batches) == [(1, 1)]
     assert sessions[1].history[:] == [1]
-    assert (await worker.run(verifying(sessions[1]))).step.first_index == 1
+    assert (await worker.run_turn(verifying(sessions[1]))).step.first_index == 1
 
 
 async def test_a_turn_that_began_is_waited_for(worker):
@@ -254,7 +252,7 @@ class Patient(Gathering):
         super().__init__()
         self.waits = threading.Event()
 
-    def patience(self, _now):
+    def linger_seconds(self, _now):
         self.waits.set()
         return 5.0
 
@@ -264,9 +262,9 @@ async def test_closing_refuses_what_came_while_it_waited_for_more(monkeypatch):
     monkeypatch.setattr("kakeya_fleet.node.roles.verifier.worker.Gathering", lambda: gathering)
     worker = ModelWorker("closing")
     turns = [PrefillTurn(opened(hashing.HashVerifier())) for _ in range(4)]
-    tasks = [asyncio.create_task(worker.run(turns[0]))]
+    tasks = [asyncio.create_task(worker.run_turn(turns[0]))]
     await asyncio.to_thread(gathering.waits.wait)
-    tasks += [asyncio.create_task(worker.run(turn)) for turn in turns[1:]]
+    tasks += [asyncio.create_task(worker.run_turn(turn)) for turn in turns[1:]]
     async with asyncio.timeout(10):
         await asyncio.gather(asyncio.sleep(0), worker.close())
         ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -279,7 +277,7 @@ async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(worker,
         "kakeya_fleet.node.roles.verifier.worker.time", SimpleNamespace(monotonic=lambda: clock.now)
     )
     session = opened(hashing.HashVerifier())
-    await worker.run(PrefillTurn(session))
+    await worker.run_turn(PrefillTurn(session))
     holding, gate, (asked,) = await while_busy(worker, PrefillTurn(session))
     clock.now += 30.0
     gate.set()
@@ -325,7 +323,7 @@ async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker):
 
     async def collect(session, source, count, sampling):
         asked = streams.parameters(count, sampling=sampling, block_size=4)
-        return await streams.collect(session, source, asked, run=worker.run)
+        return await streams.collect(session, source, asked, run=worker.run_turn)
 
     assert await asyncio.gather(*map(one, range(16))) == [True] * 16
     assert max(map(len, verifier.batches)) > 4
@@ -355,7 +353,7 @@ async def test_nobody_waits_for_anothers_whole_prompt(worker):
 
         async def run(step):
             asked_at = verifier.forward_count
-            result = await worker.run(step)
+            result = await worker.run_turn(step)
             waits.append(ran_in[id(cache)] - asked_at)
             beside.append(reading.pending > 0)
             return result
@@ -364,12 +362,14 @@ async def test_nobody_waits_for_anothers_whole_prompt(worker):
         tokens, _ = await streams.collect(session, None, asked, run=run)
         assert tokens == hashing.expected_stream([number], WINDOWED, 12, GREEDY)
 
-    await asyncio.gather(prefill(reading, run=worker.run), *map(answer, range(4)))
+    await asyncio.gather(
+        SessionDriver(worker.run_turn, time.monotonic).prefill(reading), *map(answer, range(4))
+    )
     assert sum(beside) > 12, "the answers came while the prompt was read"
     # The forward that runs when it asks, one that may begin just then, and its own.
     assert max(waits) <= 3
     # The prompt was read in every batch that had an answer, or the next one.
     widest = [sum(sizes) for sizes in verifier.batches]
     assert max(widest) <= 64
-    assert (await worker.run(verifying(reading))).step.first_index == 4000
+    assert (await worker.run_turn(verifying(reading))).step.first_index == 4000
     assert verifier.forward_count < 4000 // 16

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from kakeya import AsyncClient, Completion, Speculation
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 PROMPT = tuple(range(300, 340)) * 3
 """A history with repetitions, so that prompt lookup has something to draft."""

@@ -8,7 +8,7 @@ import pytest
 
 from kakeya import AsyncClient, Completion, ModelKind, Speculation
 from kakeya_fleet.engine.models.model_folder import resolve
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from kakeya import AsyncClient, AsyncSession, LinkChange, Speculation, TensorLink, Transport
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 CHILD = "ring_child"
 PROMPT = tuple((token * 7 + index) % 900 + 20 for index, token in enumerate(range(120)))

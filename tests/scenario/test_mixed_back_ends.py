@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from kakeya import AsyncClient, AsyncSession, Completion, ModelKind, Speculation
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kakeya import AsyncClient, Completion, DropReason, NoPlacement, Speculation
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 MAX_TOKENS = 300
 """Behind a prompt of 120, fifteen times sink and window together."""

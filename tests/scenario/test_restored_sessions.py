@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from kakeya import AsyncClient, AsyncSession, Completion, Liveness, NoArchive, RestorerLost
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 WINDOW_TOKENS = 64
 MAX_TOKENS = 80

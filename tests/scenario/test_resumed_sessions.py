@@ -6,7 +6,7 @@ import pytest
 
 from kakeya import AsyncClient, AsyncSession, Resumption, StopReason, TransportError
 from kakeya.text import TextCodec
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
 TOKENS = 200

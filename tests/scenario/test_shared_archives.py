@@ -12,7 +12,7 @@ import pytest
 
 from kakeya import AsyncClient, AsyncSession, Liveness
 from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support import checkpoint as random_model
 
 WINDOW_TOKENS = 512

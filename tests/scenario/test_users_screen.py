@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kakeya_fleet.node.agent_process import LocalFleet
+from scripts.support.agent_process import LocalFleet
 
 # The client's own deadline for a silent stream is 30 s; a dead transport is known earlier.
 STATED_DEADLINE_SECONDS = 30

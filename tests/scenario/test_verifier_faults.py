@@ -12,7 +12,7 @@ from kakeya import (
     StopReason,
     Timeouts,
 )
-from kakeya_fleet.node.agent_process import LocalFleet
+from scripts.support.agent_process import LocalFleet
 
 MAX_TOKENS = 600
 

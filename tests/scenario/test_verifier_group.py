@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from kakeya import AsyncClient, Completion, FleetSnapshot, GroupLost, NodeChanged, Role
-from kakeya_fleet.node.agent_process import LocalFleet
+from scripts.support.agent_process import LocalFleet
 
 MAX_TOKENS = 120
 SILENCE_SECONDS = "4"

@@ -13,7 +13,7 @@ from kakeya.v1 import (
     runtime_pb2,
     runtime_pb2_grpc,
 )
-from kakeya_fleet.node.agent_process import AgentProcess, LocalFleet
+from scripts.support.agent_process import AgentProcess, LocalFleet
 
 KILLED_AFTER = 60
 TOLD_SECONDS = 20.0

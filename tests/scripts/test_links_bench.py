@@ -5,7 +5,7 @@ import socket
 import threading
 from pathlib import Path
 
-from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.protocol.contract import RoadKind
 from scripts.bench.bare_ring import WHOLE, pieces
 from scripts.bench.link_promotion import NOISE, Chosen, conclusions, goal_met
 from scripts.bench.links import WAYS, cell, main, repeats_of

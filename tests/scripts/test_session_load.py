@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.sessions.session_store import EndReason, SessionStore
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from scripts.bench.generation import Measured as MeasuredGeneration
 from scripts.bench.generation import answer, measure_memory
 from scripts.bench.session_load import Reading, TurnLoad, TurnShape
@@ -28,18 +28,19 @@ async def directly(step):
 
 def load(verifier, spec):
     ids = itertools.count()
-    store = SessionStore(verifier, 1 << 20, clock=lambda: 0.0, ids=lambda: f"s{next(ids)}")
-    return store, TurnLoad(store, spec, SHAPE, directly)
+    registry = SessionRegistry(clock=lambda: 0.0, ids=lambda: f"s{next(ids)}")
+    budget = registry.add_verifier(verifier, 1 << 20)
+    return registry, TurnLoad(registry, budget, spec, SHAPE, directly, directly)
 
 
 @pytest.mark.parametrize(("sessions", "turns"), [(1, 12), (3, 14)])
 async def test_all_turns_are_counted_and_read_now_and_then(sessions, turns):
     verifier = hashing.HashVerifier()
-    store, runner = load(verifier, CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6))
+    registry, runner = load(verifier, CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6))
     read_at = []
 
     def read(turn):
-        read_at.append((turn, len(store)))
+        read_at.append((turn, len(registry)))
         return Reading(turn, verifier.pool.held_bytes, 0)
 
     got = await runner.endure(sessions=sessions, turns=turns, read=read, read_every=4)
@@ -47,18 +48,18 @@ async def test_all_turns_are_counted_and_read_now_and_then(sessions, turns):
     assert got.sessions_opened == sessions
     assert read_at == [(4 * index, sessions) for index in range(1, turns // 4 + 1)]
     assert len({reading.kv_bytes for reading in got.readings}) == 1
-    assert len(store) == 0
+    assert len(registry) == 0
     assert verifier.pool.held_bytes == 0
 
 
 async def test_a_full_session_makes_place_for_another():
     verifier = hashing.HashVerifier()
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=3 * SHAPE.tokens)
-    store, runner = load(verifier, spec)
+    registry, runner = load(verifier, spec)
     read = lambda turn: Reading(turn, verifier.pool.held_bytes, 0)  # noqa: E731
     got = await runner.endure(sessions=1, turns=10, read=read, read_every=1)
     assert got.sessions_opened == 4
-    assert store.ends[EndReason.CLOSED] == 4
+    assert len(registry) == 0
     assert {reading.kv_bytes for reading in got.readings} == {verifier.bytes_needed(spec)}
 
 
@@ -69,7 +70,7 @@ async def test_a_turn_that_fails_is_not_a_figure():
                 raise RuntimeError("no more")
             return super().forward_batch(feeds)
 
-    _store, runner = load(Failing(), CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6))
+    _registry, runner = load(Failing(), CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6))
     with pytest.raises(ExceptionGroup):
         await runner.endure(
             sessions=2, turns=50, read=lambda turn: Reading(turn, 0, 0), read_every=9

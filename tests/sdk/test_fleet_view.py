@@ -8,7 +8,8 @@ import grpc
 import pytest
 
 import kakeya
-from kakeya import AsyncClient, FleetSnapshot, Liveness, NodeChanged, NodeRemoved, fleet_wire
+from kakeya import AsyncClient, FleetSnapshot, Liveness, NodeChanged, NodeRemoved
+from kakeya.generated import wire
 from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, tensor_pb2
 
 CARD = capability_pb2.CapabilityCard(
@@ -152,7 +153,7 @@ def test_tensor_links_and_what_archives_are_waited_for():
             )
         ],
     )
-    seen = fleet_wire.node(answer)
+    seen = wire.node(answer)
     assert seen.links[0].archive_wait_seconds == 0.25
     assert seen.tensor_links == (
         kakeya.TensorLink(
@@ -185,7 +186,7 @@ def test_the_host_and_seed_peers_that_cannot_be_joined():
             )
         ],
     )
-    seen = fleet_wire.node(answer)
+    seen = wire.node(answer)
     assert seen.card.host_id == "cd" * 16
     assert seen.seed_faults == (
         kakeya.SeedFault(

@@ -6,15 +6,13 @@ import pytest
 from kakeya import (
     ArchiveFull,
     AsyncClient,
-    AttendAt,
     BadRequest,
     NoArchive,
     RestorerKind,
     RestorerLost,
     TrainedForAnother,
-    fleet_wire,
-    wire,
 )
+from kakeya.generated import wire
 from kakeya.v1 import capability_pb2, placement_pb2, runtime_pb2
 
 
@@ -26,44 +24,36 @@ async def test_a_session_asks_for_what_restores(node):
             restorer="projection",
             restorer_model="tiny-dflash",
             restorer_node_id="aa",
-            attend="verifier",
         )
         await client.create_session("tiny", kv_strategy="restored")
         await client.create_session("tiny", restorer=RestorerKind.IDENTITY)
-        await client.create_session("tiny", kv_strategy="restored", attend=AttendAt.ARCHIVE)
-        with pytest.raises(BadRequest, match="archive, verifier"):
-            await client.create_session("tiny", attend="nowhere")
         with pytest.raises(BadRequest, match="archive, projection, identity"):
             await client.create_session("tiny", restorer="magic")
-        await client.fleet.plan(
-            "tiny", kv_strategy="restored", restorer_node_id="bb", attend="verifier"
-        )
+        await client.fleet.plan("tiny", kv_strategy="restored", restorer_node_id="bb")
     asked = [request.restorer for request in node.requests["CreateSession"]]
     assert asked == [
         placement_pb2.Restorer(
             kind=placement_pb2.RESTORER_KIND_PROJECTION,
             model_id="tiny-dflash",
             node_id="aa",
-            attend=placement_pb2.RESTORER_ATTEND_VERIFIER,
         ),
         placement_pb2.Restorer(),
         placement_pb2.Restorer(kind=placement_pb2.RESTORER_KIND_IDENTITY),
-        placement_pb2.Restorer(
-            kind=placement_pb2.RESTORER_KIND_ARCHIVE, attend=placement_pb2.RESTORER_ATTEND_ARCHIVE
-        ),
     ]
     present = [request.HasField("restorer") for request in node.requests["CreateSession"]]
     # A node of an earlier version, and another strategy, must not see one.
-    assert present == [True, False, True, True]
+    assert present == [True, False, True]
     (planned,) = (request.restorer for request in node.requests["Plan"])
     assert planned.node_id == "bb"
-    assert planned.attend == placement_pb2.RESTORER_ATTEND_VERIFIER
 
 
 def test_where_evicted_positions_are_is_told():
     message = runtime_pb2.SessionInfo(
         restorer=runtime_pb2.RestorerInfo(
-            restorer=placement_pb2.Restorer(kind=placement_pb2.RESTORER_KIND_ARCHIVE, node_id="bb"),
+            restorer=placement_pb2.Restorer(
+                kind=placement_pb2.RESTORER_KIND_ARCHIVE,
+                node_id="bb",
+            ),
             node_name="mini-2",
             evicted_token_count=900,
             evicted_bytes=1 << 20,
@@ -82,32 +72,22 @@ def test_where_evicted_positions_are_is_told():
     assert told is not None
     assert (told.kind, told.node_id, told.node_name) == (RestorerKind.ARCHIVE, "bb", "mini-2")
     assert (told.evicted_token_count, told.evicted_bytes) == (900, 1 << 20)
-    assert (told.rebuild_count, told.lost, told.attend) == (2, True, AttendAt.ARCHIVE)
+    assert (told.rebuild_count, told.lost) == (2, True)
     (shared,) = told.archives
     assert (shared.archive.node_name, shared.first_position, shared.end_position) == (
         "mini-2",
         4,
         8192,
     )
-    for number, attend in (
-        (placement_pb2.RESTORER_ATTEND_VERIFIER, AttendAt.VERIFIER),
-        (placement_pb2.RESTORER_ATTEND_ARCHIVE, AttendAt.ARCHIVE),
-        (9, AttendAt.UNKNOWN),
-    ):
-        message.restorer.restorer.attend = number
-        assert wire.session_info(message).restorer.attend is attend
-    identity = placement_pb2.Restorer(kind=placement_pb2.RESTORER_KIND_IDENTITY)
-    message.restorer.restorer.CopyFrom(identity)
-    assert wire.session_info(message).restorer.attend is None
     assert wire.session_info(runtime_pb2.SessionInfo()).restorer is None
     done = runtime_pb2.GenerateDone(restorer_rebuild_count=3)
     assert wire.generation_done(done).restorer_rebuild_count == 3
     archive = capability_pb2.ArchiveOffer(
         capacity_bytes=9, free_bytes=7, port=5, arithmetic="torch"
     )
-    card = fleet_wire.card(capability_pb2.CapabilityCard(archive=archive))
+    card = wire.card(capability_pb2.CapabilityCard(archive=archive))
     assert (card.archive.capacity_bytes, card.archive.free_bytes, card.archive.port) == (9, 7, 5)
-    assert fleet_wire.card(capability_pb2.CapabilityCard()).archive is None
+    assert wire.card(capability_pb2.CapabilityCard()).archive is None
 
 
 @pytest.mark.parametrize(

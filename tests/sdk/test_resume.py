@@ -349,7 +349,6 @@ async def test_what_the_session_was_asked_for_is_asked_for_again(pair):
         "restorer": "projection",
         "restorer_model": "tiny-dflash",
         "restorer_node_id": "cc",
-        "attend": "verifier",
         "speculation": Speculation("ngram", node_id="dd", block_size=3),
     }
     async with AsyncClient(node.address) as client:

@@ -368,3 +368,13 @@ async def test_a_stream_without_its_end_is_an_error(node):
         await session.append([1])
         with pytest.raises(kakeya.UnexpectedError):
             await session.generate(4).collect()
+
+
+async def test_a_keyword_that_is_none_is_refused(node):
+    async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'temprature'"):
+            session.generate(3, temprature=0.5)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'kv'"):
+            await client.create_session("tiny", kv="restored")
+        with pytest.raises(TypeError, match="unexpected keyword argument 'tokens'"):
+            await client.fleet.plan("tiny", tokens=[1])

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 
 import kakeya
-from kakeya import wire
+from kakeya.enum_names import enum_value
+from kakeya.generated import wire
+from kakeya.generation import committed
 from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, runtime_pb2, tensor_pb2
 
 ENUMS = [
@@ -22,11 +28,11 @@ ENUMS = [
 
 @pytest.mark.parametrize(("ours", "theirs"), ENUMS, ids=[ours.__name__ for ours, _ in ENUMS])
 def test_every_value_of_the_contract_has_its_member(ours, theirs):
-    members = [wire.enum_value(ours, theirs.DESCRIPTOR, number) for number in theirs.values()]
+    members = [enum_value(ours, theirs.DESCRIPTOR, number) for number in theirs.values()]
     assert members[0] is ours.UNKNOWN
     assert ours.UNKNOWN not in members[1:]
     assert len(set(members)) == len(members) == len(ours)
-    assert wire.enum_value(ours, theirs.DESCRIPTOR, 10_000) is ours.UNKNOWN
+    assert enum_value(ours, theirs.DESCRIPTOR, 10_000) is ours.UNKNOWN
 
 
 def test_statistics_and_timeline_of_a_generation():
@@ -117,43 +123,82 @@ def test_statistics_and_timeline_of_a_generation():
 def test_alternatives_without_their_log_probabilities_are_the_nodes_fault():
     lame = runtime_pb2.TokenAlternatives(token_ids=[1, 2], log_probabilities=[-1.0])
     with pytest.raises(kakeya.UnexpectedError):
-        wire.tokens(runtime_pb2.CommittedTokens(token_ids=[1], alternatives=[lame]))
+        committed(runtime_pb2.CommittedTokens(token_ids=[1], alternatives=[lame]))
+
+
+VALUES = [
+    (kakeya.ModelOffer, model_pb2.ModelOffer),
+    (kakeya.Plan, placement_pb2.Plan),
+    (kakeya.Placement, placement_pb2.Placement),
+    (kakeya.Rejection, placement_pb2.Rejection),
+    (kakeya.SessionInfo, runtime_pb2.SessionInfo),
+    (kakeya.GenerationDone, runtime_pb2.GenerateDone),
+    (kakeya.SpeculationStatistics, runtime_pb2.SpeculationStatistics),
+    (kakeya.BlockTiming, runtime_pb2.BlockTiming),
+    (kakeya.ProposerStatistics, runtime_pb2.ProposerStatistics),
+    (kakeya.Trial, placement_pb2.Trial),
+    (kakeya.Timings, runtime_pb2.GenerateTimings),
+    (kakeya.Tokens, runtime_pb2.CommittedTokens),
+    (kakeya.NodeLoad, capability_pb2.NodeLoad),
+    (kakeya.PeerLink, capability_pb2.PeerLink),
+    (kakeya.TensorLink, capability_pb2.TensorLinkStatus),
+    (kakeya.SeedFault, capability_pb2.SeedFault),
+    (kakeya.LinkChange, runtime_pb2.LinkChange),
+    (kakeya.ArchiveRange, placement_pb2.ArchiveRange),
+    (kakeya.MeasuredAcceptance, capability_pb2.MeasuredAcceptance),
+    (kakeya.Node, capability_pb2.GetNodeResponse),
+    (kakeya.NodeSample, capability_pb2.NodeSample),
+    (kakeya.NodeEvent, capability_pb2.NodeEvent),
+    (kakeya.Transfer, capability_pb2.Transfer),
+    (kakeya.NodeHistory, capability_pb2.NodeHistory),
+    (kakeya.SessionActivity, runtime_pb2.SessionActivity),
+    (kakeya.SessionsSnapshot, runtime_pb2.SessionsSnapshot),
+    (kakeya.EndedSession, runtime_pb2.EndedSession),
+]
+
+
+@pytest.mark.parametrize(("value", "message"), VALUES)
+def test_values_have_the_fields_of_their_messages(value, message):
+    assert set(value.__dataclass_fields__) == set(message.DESCRIPTOR.fields_by_name)
+
+
+GIVEN = {
+    FieldDescriptor.TYPE_STRING: "a",
+    FieldDescriptor.TYPE_BYTES: b"a",
+    FieldDescriptor.TYPE_DOUBLE: 1.5,
+    FieldDescriptor.TYPE_BOOL: True,
+}
+
+
+def filled(message):
+    """The message with something in each of its fields."""
+    for field in message.DESCRIPTOR.fields:
+        if field.message_type is not None:
+            inner = getattr(message, field.name)
+            filled(inner.add() if field.is_repeated else inner)
+            continue
+        given = GIVEN.get(field.type, 1)
+        if field.is_repeated:
+            getattr(message, field.name).append(given)
+        else:
+            setattr(message, field.name, given)
+    return message
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (kakeya.ModelOffer, model_pb2.ModelOffer),
-        (kakeya.Plan, placement_pb2.Plan),
-        (kakeya.Placement, placement_pb2.Placement),
-        (kakeya.Rejection, placement_pb2.Rejection),
-        (kakeya.SessionInfo, runtime_pb2.SessionInfo),
-        (kakeya.GenerationDone, runtime_pb2.GenerateDone),
-        (kakeya.SpeculationStatistics, runtime_pb2.SpeculationStatistics),
-        (kakeya.BlockTiming, runtime_pb2.BlockTiming),
-        (kakeya.ProposerStatistics, runtime_pb2.ProposerStatistics),
-        (kakeya.Trial, placement_pb2.Trial),
-        (kakeya.Timings, runtime_pb2.GenerateTimings),
-        (kakeya.Tokens, runtime_pb2.CommittedTokens),
-        (kakeya.NodeLoad, capability_pb2.NodeLoad),
-        (kakeya.PeerLink, capability_pb2.PeerLink),
-        (kakeya.TensorLink, capability_pb2.TensorLinkStatus),
-        (kakeya.SeedFault, capability_pb2.SeedFault),
-        (kakeya.LinkChange, runtime_pb2.LinkChange),
-        (kakeya.ArchiveRange, placement_pb2.ArchiveRange),
-        (kakeya.MeasuredAcceptance, capability_pb2.MeasuredAcceptance),
-        (kakeya.Node, capability_pb2.GetNodeResponse),
-        (kakeya.NodeSample, capability_pb2.NodeSample),
-        (kakeya.NodeEvent, capability_pb2.NodeEvent),
-        (kakeya.Transfer, capability_pb2.Transfer),
-        (kakeya.NodeHistory, capability_pb2.NodeHistory),
-        (kakeya.SessionActivity, runtime_pb2.SessionActivity),
-        (kakeya.SessionsSnapshot, runtime_pb2.SessionsSnapshot),
-        (kakeya.EndedSession, runtime_pb2.EndedSession),
+        *(each for each in VALUES if each[0] is not kakeya.Tokens),
+        (kakeya.Card, capability_pb2.CapabilityCard),
+        (kakeya.RestorerInfo, runtime_pb2.RestorerInfo),
     ],
 )
-def test_values_have_the_fields_of_their_messages(value, message):
-    assert set(value.__dataclass_fields__) == set(message.DESCRIPTOR.fields_by_name)
+def test_every_field_of_a_message_arrives(value, message):
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", value.__name__).lower()
+    seen = getattr(wire, name)(filled(message()))
+    assert type(seen) is value
+    for field in dataclasses.fields(value):
+        assert getattr(seen, field.name) not in (None, "", 0, (), "unknown"), field.name
 
 
 def test_an_offer_carries_what_a_session_takes_and_what_computes_it():

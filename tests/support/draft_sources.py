@@ -35,6 +35,12 @@ class OracleSource:
     async def answer(self, right: list[int], block_size: int) -> Draft:
         return Draft(tuple(right), compute_seconds=1e-6, round_trip_seconds=2e-6)
 
+    def open(self, history: Sequence[int]) -> None:
+        """Nothing takes time."""
+
+    def rest(self) -> None:
+        """Nothing is kept."""
+
     async def close(self) -> None:
         """Nothing is open."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.generation_report import Committed, Done
 from kakeya_fleet.engine.speculation.roster import Roster
@@ -16,7 +17,9 @@ def parameters(count, *, sampling=GREEDY, **options) -> GenerationParameters:
     return GenerationParameters(max_tokens=count, sampling=sampling, **options)
 
 
-async def collect(session, source, asked, *, run, **options) -> tuple[list[int], Done]:
+async def collect(
+    session, source, asked, *, run, clock=time.perf_counter, recover=None, **options
+) -> tuple[list[int], Done]:
     """All tokens and the report; fails unless indices are contiguous and Done is last.
 
     `source` is a draft source, a roster of several, or None.
@@ -24,10 +27,10 @@ async def collect(session, source, asked, *, run, **options) -> tuple[list[int],
     tokens: list[int] = []
     done = None
     before = len(session.history)
-    options.setdefault("clock", time.perf_counter)
     state = options.pop("state", None)
     proposers = source if isinstance(source, Roster | None) else Roster.of_one(source, state)
-    async for item in generate(session, proposers, asked, run=run, **options):
+    driver = SessionDriver(run, clock, recover=recover)
+    async for item in generate(session, proposers, asked, driver, **options):
         assert done is None, "something followed Done"
         if isinstance(item, Done):
             done = item

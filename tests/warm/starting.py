@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from kakeya_fleet.node.agent_process import start_process
+from scripts.support.agent_process import start_process
 
 # Importing on a busy machine.
 PATIENCE_SECONDS = 120.0
@@ -73,9 +73,11 @@ class WarmProcess:
 
 
 class WarmStarts:
-    """The process that is copied, started with the first agent. A context manager that ends it."""
+    """The process that is copied, started with the first agent; `close` ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, settled: Path) -> None:
+        """`settled` is the folder of what agents found out about their models."""
+        self._settled = settled
         self._lock = threading.Lock()
         self._changed = threading.Condition()
         self._template: subprocess.Popen[bytes] | None = None
@@ -126,8 +128,10 @@ class WarmStarts:
             self._template = subprocess.Popen(
                 [
                     sys.executable,
-                    str(Path(__file__).with_name("template.py")),
+                    "-m",
+                    "tests.warm.template",
                     str(theirs.fileno()),
+                    str(self._settled),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

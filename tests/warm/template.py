@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 REQUEST_BYTES = 1 << 20
 
@@ -52,7 +53,7 @@ class Copy:
         sys.argv[1:] = self.arguments
 
 
-def preload() -> None:
+def preload(settled: Path) -> None:
     """Imports what an agent and a small verifier need, and starts no thread by that."""
     import transformers.models.qwen3.modeling_qwen3  # noqa: F401, PLC0415
 
@@ -64,10 +65,13 @@ def preload() -> None:
     from kakeya_fleet.node.app import agent  # noqa: F401, PLC0415
     from kakeya_fleet.node.cli.join import agent_view, command  # noqa: F401, PLC0415
     from kakeya_fleet.node.cli.shell import dispatch  # noqa: F401, PLC0415
+    from kakeya_fleet.node.roles.verifier import verifier_loading  # noqa: PLC0415
+    from tests.warm.settled import SettledOnce  # noqa: PLC0415
 
     import_backend("torch")
     import_dflash("torch")
     import_archives()
+    verifier_loading.settle = SettledOnce(settled)
     threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["one"]
     if len(threads) != 1 or threading.active_count() != 1:
         raise RuntimeError(f"a process of {len(threads)} threads cannot be copied")
@@ -122,9 +126,9 @@ def _tell(channel: socket.socket, words: dict[str, int]) -> None:
     channel.send(json.dumps(words).encode())
 
 
-def run(descriptor: int) -> None:
+def run(descriptor: int, settled: Path) -> None:
     """Serves on the socket; the copies run `fleet`."""
-    preload()
+    preload(settled)
     channel = socket.socket(fileno=descriptor)
     _tell(channel, {"pid": os.getpid()})
     copy = serve(channel)
@@ -137,4 +141,4 @@ def run(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    run(int(sys.argv[1]))
+    run(int(sys.argv[1]), Path(sys.argv[2]))

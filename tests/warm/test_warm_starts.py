@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from kakeya_fleet.node.agent_process import AgentProcess, AgentProcessFailed, LocalFleet
+from scripts.support.agent_process import AgentProcess, AgentProcessFailed, LocalFleet
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import type {
   PlaygroundRequest,
   Problem,
 } from "../../shared/messages";
+import { problem } from "../../shared/problem";
 import { close, generate, ProblemError } from "../state/ask";
 
 /** A run of tokens of one kind. */
@@ -74,19 +75,13 @@ export async function begin(request: PlaygroundRequest): Promise<void> {
       answer.value = advanced(answer.peek(), message, now());
       if (message.type === "opened") opened = message.sessionKey;
     }
-    settle(stopper, "failed", {
-      reason: "STREAM_ENDED",
-      message: "The dashboard's process ended the stream without an answer.",
-      mend: "Ask again.",
-    });
+    const words = "The dashboard's process ended the stream without an answer.";
+    settle(stopper, "failed", problem("STREAM_ENDED", words));
   } catch (error) {
     if (stopper.signal.aborted) return settle(stopper, "stopped");
     if (!(error instanceof ProblemError) && !(error instanceof TypeError)) throw error;
-    settle(stopper, "failed", {
-      reason: "DASHBOARD_UNREACHABLE",
-      message: "The stream from the dashboard's process broke off.",
-      mend: "See whether it runs, then ask again: fleet dashboard",
-    });
+    const words = "The stream from the dashboard's process broke off.";
+    settle(stopper, "failed", problem("DASHBOARD_UNREACHABLE", words));
   }
 }
 

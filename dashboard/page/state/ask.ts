@@ -7,6 +7,7 @@ import type {
   PlaygroundRequest,
   Problem,
 } from "../../shared/messages";
+import { problem } from "../../shared/problem";
 import { eventData } from "./event_data";
 
 /** An error that the process, or the fleet behind it, answered with. */
@@ -70,11 +71,8 @@ async function post(path: string, body: unknown, signal?: AbortSignal): Promise<
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ProblemError({
-      reason: "DASHBOARD_UNREACHABLE",
-      message: "The dashboard's process does not answer.",
-      mend: "Start it again with: fleet dashboard",
-    });
+    const words = "The dashboard's process does not answer.";
+    throw new ProblemError(problem("DASHBOARD_UNREACHABLE", words));
   }
   if (!response.ok) throw new ProblemError(await problemOf(response));
   return response;
@@ -84,9 +82,5 @@ async function problemOf(response: Response): Promise<Problem> {
   if (response.headers.get("content-type")?.startsWith("application/json")) {
     return (await response.json()) as Problem;
   }
-  return {
-    reason: "HTTP_ERROR",
-    message: `The dashboard's process answered ${response.status}.`,
-    mend: "",
-  };
+  return problem("HTTP_ERROR", `The dashboard's process answered ${response.status}.`);
 }

@@ -1,4 +1,5 @@
 import type { ModelView, NodeView } from "../../shared/messages";
+import { problem } from "../../shared/problem";
 import { kindName, RoleTag, State } from "../parts/badges";
 import { second } from "../parts/clock";
 import { Empty } from "../parts/empty";
@@ -131,19 +132,15 @@ export function NodePage({ nodeId }: { nodeId: string }) {
 
 function Down({ view }: { view: NodeView }) {
   const left = view.liveness === "left";
-  return (
-    <ProblemBox
-      problem={{
-        reason: left ? "NODE_LEFT" : "NODE_DEAD",
-        message: left
-          ? `${view.name} left the fleet ${ago(view.heardAt, second.value)}. What follows is its last word.`
-          : `${view.name} is dead; it was last heard ${ago(view.heardAt, second.value)}, at ${dateTime(view.heardAt)}. What follows is its last word.`,
-        mend: left
-          ? "Start it again on its machine: fleet join"
-          : "See on its machine whether the agent runs, and start it again: fleet join. It joins by itself.",
-      }}
-    />
-  );
+  const heard = ago(view.heardAt, second.value);
+  const last = "What follows is its last word.";
+  const why = left
+    ? problem("NODE_LEFT", `${view.name} left the fleet ${heard}. ${last}`)
+    : problem(
+        "NODE_DEAD",
+        `${view.name} is dead; it was last heard ${heard}, at ${dateTime(view.heardAt)}. ${last}`,
+      );
+  return <ProblemBox problem={why} />;
 }
 
 function Models({ models }: { models: readonly ModelView[] }) {

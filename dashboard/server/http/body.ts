@@ -10,7 +10,8 @@ export async function jsonBody(request: IncomingMessage): Promise<Record<string,
   let length = 0;
   for await (const chunk of request as AsyncIterable<Buffer>) {
     length += chunk.length;
-    if (length > LIMIT) throw new Refused(413, "TOO_LARGE", "The request is larger than 1 MiB.");
+    if (length > LIMIT)
+      throw new Refused(413, "BODY_TOO_LARGE", "The request is larger than 1 MiB.");
     chunks.push(chunk);
   }
   let value: unknown;

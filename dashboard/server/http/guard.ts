@@ -1,5 +1,7 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 
+import { problem } from "../../shared/problem";
+
 /** Headers of every answer: nothing but files of this origin, in no frame, told to nobody. */
 export const SAFE_HEADERS: Readonly<Record<string, string>> = {
   "content-security-policy": [
@@ -52,7 +54,7 @@ export function refusal(
     return refused(403, "FOREIGN_ORIGIN", "Pages of other sites may not ask here.");
   }
   if (method !== "GET" && method !== "HEAD" && method !== "POST") {
-    return refused(405, "METHOD_NOT_ALLOWED", `${method} is not served.`);
+    return refused(405, "WRONG_METHOD", `${method} is not served.`);
   }
   if (method === "POST" && !headers["content-type"]?.startsWith("application/json")) {
     return refused(415, "BAD_REQUEST", "A request's body is application/json.");
@@ -70,6 +72,6 @@ export function refuse(request: IncomingMessage, response: ServerResponse, port:
   if (why === null) return false;
   const { status, reason, message } = why;
   response.writeHead(status, { ...SAFE_HEADERS, "content-type": "application/json" });
-  response.end(JSON.stringify({ reason, message, mend: "" }));
+  response.end(JSON.stringify(problem(reason, message)));
   return true;
 }

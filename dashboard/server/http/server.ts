@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 
 import type { PlaygroundMessage } from "../../shared/messages";
+import { problem } from "../../shared/problem";
 import { problemOf, Refused } from "../problem";
 import { jsonBody } from "./body";
 import { beginEvents, eventText, keepAlive } from "./event_stream";
@@ -40,7 +41,7 @@ export class HttpServer {
       await once(this.#server, "listening");
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
-      throw new Refused(409, "PORT_TAKEN", `Port ${port} is taken: choose another with --port.`);
+      throw new Refused(409, "PORT_IN_USE", `Port ${port} is taken: choose another with --port.`);
     }
     const address = this.#server.address() as AddressInfo;
     this.#port = address.port;
@@ -89,8 +90,7 @@ export class HttpServer {
       default:
         if (request.method === "POST") {
           response.writeHead(404, { ...SAFE_HEADERS, "content-type": "application/json" });
-          const problem = { reason: "NOT_FOUND", message: `${pathname} is not served.`, mend: "" };
-          response.end(JSON.stringify(problem));
+          response.end(JSON.stringify(problem("NO_SUCH_PATH", `${pathname} is not served.`)));
           return;
         }
         return files.serve(pathname, response);
@@ -147,14 +147,10 @@ function fail(response: ServerResponse, error: unknown): void {
     response.end();
     return;
   }
-  const { status, problem } = known ?? {
+  const told = known ?? {
     status: 500,
-    problem: {
-      reason: "INTERNAL",
-      message: "The dashboard's process failed; its terminal says where.",
-      mend: "",
-    },
+    problem: problem("INTERNAL_ERROR", "The dashboard's process failed; its terminal says where."),
   };
-  response.writeHead(status, { ...SAFE_HEADERS, "content-type": "application/json" });
-  response.end(JSON.stringify(problem));
+  response.writeHead(told.status, { ...SAFE_HEADERS, "content-type": "application/json" });
+  response.end(JSON.stringify(told.problem));
 }

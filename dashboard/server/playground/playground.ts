@@ -95,12 +95,7 @@ export class Playground {
     if (request.sessionKey !== "") {
       const held = this.#held.get(request.sessionKey);
       if (held === undefined) {
-        throw new Refused(
-          404,
-          "SESSION_NOT_FOUND",
-          "The playground's session was closed.",
-          "Send it again: a new session is opened.",
-        );
+        throw new Refused(404, "SESSION_NOT_FOUND", "The playground's session was closed.");
       }
       return held;
     }
@@ -111,12 +106,7 @@ export class Playground {
       const { textCodec } = await import("@kakeya/runtime/text");
       const codec = await textCodec(client, request.model, { signal });
       if (request.mode === "chat" && !codec.hasChatTemplate) {
-        throw new Refused(
-          400,
-          "NO_CHAT_TEMPLATE",
-          `${request.model} has no chat template.`,
-          "Choose plain text.",
-        );
+        throw new Refused(400, "NO_CHAT_TEMPLATE", `${request.model} has no chat template.`);
       }
       const session = await client.createSession(request.model, {
         kvStrategy: askedStrategy(request.kvStrategy),

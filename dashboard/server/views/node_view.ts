@@ -118,11 +118,7 @@ function ofNode(node: Node | null, card: Card | null, offset: number): NodePart 
     generatingCount: load?.generatingCount ?? 0,
     draining: node?.draining ?? false,
     httpAddress: node?.httpAddress || (card?.httpAddress ?? ""),
-    ways: (node?.links ?? []).map((way) => ({
-      nodeId: way.nodeId,
-      roundTripSeconds: way.roundTripSeconds,
-      breakerOpen: way.breakerOpen,
-    })),
+    ways: (node?.links ?? []).map(({ archiveWaitSeconds: _, ...way }) => way),
     links: linkViews(node),
     seedFaults: (node?.seedFaults ?? []).map(({ address, reason, message, mend }) => ({
       address,
@@ -142,17 +138,10 @@ function ofNode(node: Node | null, card: Card | null, offset: number): NodePart 
 }
 
 function linkViews(node: Node | null): LinkView[] {
-  return (node?.tensorLinks ?? []).map((link) => ({
-    peerNodeId: link.peerNodeId,
-    purpose: link.purpose,
+  return (node?.tensorLinks ?? []).map(({ generation: _, changedSecondsAgo, ...link }) => ({
+    ...link,
     transport: transportOf(link.transport) || "grpc",
-    bytesPerSecond: link.bytesPerSecond,
-    reason: link.reason,
-    changedAt: Date.now() - link.changedSecondsAgo * 1000,
-    isCaller: link.isCaller,
-    tensorCount: link.tensorCount,
-    byteCount: link.byteCount,
-    demotionCount: link.demotionCount,
+    changedAt: Date.now() - changedSecondsAgo * 1000,
   }));
 }
 
@@ -215,36 +204,27 @@ function tenth(rate: number): number {
 
 /** `boot` tells the node's starts apart: event numbers begin anew with each. */
 export function eventView(
-  event: NodeEvent,
+  { number, atUnix, ...event }: NodeEvent,
   nodeId: string,
   boot: string,
   offset: number,
 ): EventView {
   return {
-    key: `${nodeId}/${boot}/${event.number}`,
-    at: event.atUnix * 1000 + offset,
+    ...event,
+    key: `${nodeId}/${boot}/${number}`,
+    at: atUnix * 1000 + offset,
     severity: event.severity === "unknown" ? "info" : event.severity,
-    kind: event.kind,
-    message: event.message,
-    mend: event.mend,
     nodeId,
-    subjectNodeId: event.subjectNodeId,
-    sessionId: event.sessionId,
   };
 }
 
 export function transferView(transfer: Transfer, nodeId: string, offset: number): TransferView {
+  const { startedAtUnix, ...told } = transfer;
   return {
+    ...told,
     nodeId,
-    transferId: transfer.transferId,
     kind: transfer.kind === "load" ? "load" : "download",
-    modelId: transfer.modelId,
     state: transfer.state === "unknown" ? "running" : transfer.state,
-    doneBytes: transfer.doneBytes,
-    totalBytes: transfer.totalBytes,
-    bytesPerSecond: transfer.bytesPerSecond,
-    remainingSeconds: transfer.remainingSeconds,
-    startedAt: transfer.startedAtUnix * 1000 + offset,
-    error: transfer.error,
+    startedAt: startedAtUnix * 1000 + offset,
   };
 }

@@ -64,8 +64,5 @@ class MlxBackend:
     def stores_beside(self) -> None:
         """None."""
 
-    def fetched_attention(self) -> None:
-        """None."""
-
     def threads(self) -> None:
         """None: MLX lets nobody choose."""

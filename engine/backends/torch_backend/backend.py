@@ -14,7 +14,6 @@ from kakeya_fleet.engine.backends.backend import (
     NewStores,
     StoresBeside,
 )
-from kakeya_fleet.engine.restoration.keys_values_source import NewAttention
 from kakeya_fleet.engine.verifiers.thread_count import Threads
 
 
@@ -77,14 +76,6 @@ class TorchBackend:
         from kakeya_fleet.engine.backends.torch_backend.stores_beside import stores_beside
 
         return stores_beside
-
-    def fetched_attention(self) -> NewAttention:
-        """`TorchFetchedAttention`."""
-        from kakeya_fleet.engine.backends.torch_backend.fetched_attention import (
-            TorchFetchedAttention,
-        )
-
-        return TorchFetchedAttention
 
     def threads(self) -> Threads:
         """`TorchThreads`."""

@@ -21,7 +21,6 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported
 from kakeya_fleet.engine.errors import ModelUnusable
 
 JOIN_SECONDS = 60.0
-EXCHANGE_SECONDS = 600.0
 """Whoever watches the ranks ends them long before; a library's default is no end at all."""
 
 

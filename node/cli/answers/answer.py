@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kakeya import Alternative, AsyncClient, GenerationDone, Plan, Tokens
-from kakeya.client import SpeculationChoice
+from kakeya import Alternative, AsyncClient, GenerationDone, Plan, SpeculationChoice, Tokens
 from kakeya_fleet.node.cli.asking.kv_options import KvChoice
 from kakeya_fleet.node.cli.asking.models import archive_node
 from kakeya_fleet.node.cli.asking.prefill import PrefillLine, pieces
@@ -92,7 +91,6 @@ async def answer(
         restorer=question.kv.restorer,
         restorer_model=question.kv.restorer_model,
         restorer_node_id=await archive_node(client, question.kv.restorer_node),
-        attend=question.kv.attend,
         stop_token_ids=tokenizer.stop_token_ids if question.stop_at_eos else (),
         speculation=speculation,
         client_label=LABEL,

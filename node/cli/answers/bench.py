@@ -23,8 +23,7 @@ from kakeya_fleet.node.cli.shell.failure import ExitCode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kakeya import AsyncClient, Plan
-    from kakeya.client import SpeculationChoice
+    from kakeya import AsyncClient, Plan, SpeculationChoice
     from kakeya_fleet.node.cli.answers.comparison import Comparison
     from kakeya_fleet.node.cli.asking.kv_options import KvChoice
     from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer

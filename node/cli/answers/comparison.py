@@ -7,8 +7,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Literal
 
-from kakeya import AsyncClient, Plan, RejectionReason, Speculation
-from kakeya.client import SpeculationChoice
+from kakeya import AsyncClient, Plan, RejectionReason, Speculation, SpeculationChoice
 from kakeya_fleet.node.cli.answers.answer import Answer, Question, answer
 from kakeya_fleet.node.cli.asking.tokenizer import TextTokenizer
 from kakeya_fleet.node.cli.terminal.statistics_text import tokens_per_second

@@ -20,8 +20,7 @@ from kakeya_fleet.node.cli.asking.sampling_options import max_tokens_option, sam
 from kakeya_fleet.node.cli.shell.failure import ExitCode
 
 if TYPE_CHECKING:
-    from kakeya import AsyncClient, Plan, Tokens
-    from kakeya.client import SpeculationChoice
+    from kakeya import AsyncClient, Plan, SpeculationChoice, Tokens
     from kakeya.text import Detokenizer
     from kakeya_fleet.node.cli.answers.answer import Answer, Question
     from kakeya_fleet.node.cli.asking.kv_options import KvChoice

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from kakeya import KakeyaError
 from kakeya_fleet.node.cli.shell.failure import CommandFailed
-from kakeya_fleet.node.cli.shell.mends import with_mend
+from kakeya_fleet.node.cli.shell.remedies import with_remedy
 
 
 @contextmanager
 def told_as_failures() -> Iterator[None]:
-    """Errors of the fleet leave as `CommandFailed`, each with its mend."""
+    """Errors of the fleet leave as `CommandFailed`, each with its remedy."""
     try:
         yield
     except KakeyaError as error:
@@ -21,5 +21,5 @@ def told_as_failures() -> Iterator[None]:
 
 def failure_of(error: KakeyaError) -> CommandFailed:
     """An error of the fleet as people are told of it."""
-    message = with_mend(error.reason, error.problem, error.mend)
+    message = with_remedy(error.reason, error.problem, error.mend)
     return CommandFailed(error.reason, message, metadata=error.metadata)

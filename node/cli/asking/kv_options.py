@@ -28,7 +28,6 @@ class KvChoice:
     restorer: str | None = None
     restorer_model: str = ""
     restorer_node: str = ""
-    attend: str | None = None
 
 
 _OPTIONS = (
@@ -72,12 +71,6 @@ _OPTIONS = (
         default="",
         help="Node whose archive is used. Default: the nearest with room.",
     ),
-    click.option(
-        "--attend",
-        type=click.Choice(["archive", "verifier"]),
-        help="With --kv restored: where queries attend to what is kept. Default: archive; "
-        "verifier reads it back in each step.",
-    ),
 )
 
 
@@ -93,20 +86,16 @@ def _collected(command: Callable[..., int]) -> Callable[..., int]:
         restorer: str | None,
         restorer_model: str,
         restorer_node: str,
-        attend: str | None,
         **kwargs: object,
     ) -> int:
-        if kv_strategy != "restored" and (restorer or restorer_model or restorer_node or attend):
-            option = "--restorer" if restorer or restorer_model or restorer_node else "--attend"
-            raise click.UsageError(f"{option} needs --kv restored")
+        if kv_strategy != "restored" and (restorer or restorer_model or restorer_node):
+            raise click.UsageError("--restorer needs --kv restored")
         if restorer_model and restorer != "projection":
             raise click.UsageError("--restorer-model needs --restorer projection")
         if restorer_node and restorer == "identity":
             raise click.UsageError("--restorer identity is in the verifier's own process")
-        if attend and restorer == "identity":
-            raise click.UsageError("--restorer identity is attended to where it is: no --attend")
         kwargs["kv"] = KvChoice(
-            kv_strategy, sink_tokens, window_tokens, restorer, restorer_model, restorer_node, attend
+            kv_strategy, sink_tokens, window_tokens, restorer, restorer_model, restorer_node
         )
         return command(*args, **kwargs)
 

@@ -96,7 +96,6 @@ def _open(
         restorer=kv.restorer,
         restorer_model=kv.restorer_model,
         restorer_node_id=archive_node_id,
-        attend=kv.attend,
         stop_token_ids=codec.stop_token_ids,
         client_label=LABEL,
         resume=True,

@@ -80,14 +80,13 @@ def command(
             restorer=kv.restorer,
             restorer_model=kv.restorer_model,
             restorer_node_id=await archive_node(client, kv.restorer_node),
-            attend=kv.attend,
             block_size=block_size or 0,
         )
         if as_json:
             write_json(fields_of(plan))
             return ExitCode.OK
         lines = [f"plan for {model}, {context_tokens:,} tokens of context"]
-        lines += plan_lines(plan, reads_back=kv.attend == "verifier")
+        lines += plan_lines(plan)
         say(fitted("\n".join(lines), sys.stdout))
         return ExitCode.OK
 

@@ -11,11 +11,8 @@ from kakeya_fleet.node.cli.terminal.quantities import (
 )
 
 
-def plan_lines(plan: Plan, *, reads_back: bool = False) -> list[str]:
-    """The plan, line by line; headings stand at the margin.
-
-    `reads_back` when the verifier attends to what is kept: that is not in the prediction.
-    """
+def plan_lines(plan: Plan) -> list[str]:
+    """The plan, line by line; headings stand at the margin."""
     lines = [f"  verifier     {_place(plan.verifier)}", f"  proposer     {_proposer(plan)}"]
     if plan.proposer is not None:
         transport = plan.transport.value if plan.transport else "-"
@@ -30,8 +27,8 @@ def plan_lines(plan: Plan, *, reads_back: bool = False) -> list[str]:
             f"  WARNING      not exact: drafts can change tokens of {plan.verifier.model_id} "
             f"on {plan.verifier.node_name}"
         ]
-    waits = ", without what is read back" if reads_back else ", with the archive"
-    lines += [f"  predicted    {prediction_text(plan)}{waits if plan.archives else ''}"]
+    waits = ", with the archive" if plan.archives else ""
+    lines += [f"  predicted    {prediction_text(plan)}{waits}"]
     if plan.proposer is not None and plan.acceptance_rate_high:
         lines += [f"               {_speeds(plan)}"]
     kept = f", {plan.kv_strategy.value}" if plan.kv_strategy is not None else ""

@@ -120,7 +120,7 @@ def command(config_file: Path | None, *, as_json: bool, no_mdns: bool, **given: 
         flags["mdns"] = False
     from kakeya_fleet.engine.errors import EngineError
     from kakeya_fleet.fleet.errors import FleetError
-    from kakeya_fleet.node.cli.shell.mends import sentence
+    from kakeya_fleet.node.cli.shell.remedies import sentence
     from kakeya_fleet.node.errors import NodeError
     from kakeya_fleet.node.rpc.refusals import Refusal
 

@@ -84,11 +84,6 @@ def share_text(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole > 0 else "-"
 
 
-def short_hash(digest: str) -> str:
-    """The first 16 of a hexadecimal digest's characters."""
-    return digest[:16]
-
-
 def _unit_of(count: int) -> int:
     unit = 0
     while count >= 1024 ** (unit + 1) and unit < len(_BINARY_UNITS) - 1:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+
+MIN_NONCE_BYTES = 16
+MAX_NONCE_BYTES = 64
 
 Terms = Mapping[str, str]
 """What one end tells the other of a road: addresses, names, never the nonce itself."""
@@ -18,6 +21,17 @@ Terms = Mapping[str, str]
 
 class RoadFailed(Exception):
     """The road has ended, or was never built; the message is a sentence for people."""
+
+
+def check_nonce(nonce: bytes) -> None:
+    """Checks a road's secret, which the control stream gave to both of its ends.
+
+    Raises `RoadFailed` when it is too short to be one, or too long for a segment.
+    """
+    if not MIN_NONCE_BYTES <= len(nonce) <= MAX_NONCE_BYTES:
+        raise RoadFailed(
+            f"a nonce has {MIN_NONCE_BYTES} to {MAX_NONCE_BYTES} bytes, not {len(nonce)}"
+        )
 
 
 class Road(Protocol):

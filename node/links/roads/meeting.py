@@ -21,8 +21,6 @@ import psutil
 from kakeya_fleet.node.links.roads.contract import RoadFailed
 
 _PREFIX = "kakeya-road"
-# A stranger who connects and says nothing holds up the meeting for so long.
-WORD_SECONDS = 1.0
 
 
 def host_digest() -> str:

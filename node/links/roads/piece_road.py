@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from kakeya_fleet.node.links.contract import RoadKind
+from kakeya_fleet.node.links.protocol.contract import RoadKind
 from kakeya_fleet.node.links.roads.piece_directions import PieceReceiver, PieceSender
 from kakeya_fleet.node.links.roads.road_fault import RoadFault
 from kakeya_fleet.node.links.roads.segment import Segment

@@ -14,23 +14,15 @@ from typing import Protocol
 
 from kakeya_fleet.engine.backends.mlx_ring.protocol import Frame, FrameKind, Pieces
 from kakeya_fleet.fleet.cards.address import parse_address
-from kakeya_fleet.node.links.contract import RoadKind
-from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, Terms
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, Terms, check_nonce
 from kakeya_fleet.node.links.roads.frame_channel import FrameChannel
-from kakeya_fleet.node.links.roads.nonces import check_nonce
 from kakeya_fleet.node.links.roads.piece_directions import AskingReceiver, PieceSender, Surface
 from kakeya_fleet.node.links.roads.piece_road import PieceRoad, copy_threads
 from kakeya_fleet.node.links.roads.ring_port import RingPort
 from kakeya_fleet.node.links.roads.ring_process import RingProcess, RingSeat, start_message
 from kakeya_fleet.node.links.roads.road_fault import RoadFault
 from kakeya_fleet.node.links.roads.segment import Segment, SegmentBudget, make_segment
-
-# What the ring is fastest with; larger sends fall to a tenth.
-PIECE_BYTES = 4 << 20
-SLOT_COUNT = 2
-LIMIT_BYTES = 1 << 30
-# The child ends itself this much later than the agent would have killed it.
-CHILD_GRACE_SECONDS = 2.0
 
 
 class HostProbe(Protocol):
@@ -47,17 +39,30 @@ class RingRoads:
     """Implements `RoadBuilder` for RING.
 
     `host` is the IPv4 address, or a name of it, under which the other end reaches this
-    one. `limit_bytes` bounds the segments of all its roads together; `directory` holds
-    them in place of the host's memory.
+    one.
     """
 
     host: str
     probe: HostProbe | None = None
+
     ready_seconds: float = 10.0
-    piece_bytes: int = PIECE_BYTES
-    slot_count: int = SLOT_COUNT
-    limit_bytes: int = LIMIT_BYTES
+    """From a child's start to its READY: MLX takes one to several seconds."""
+
+    child_grace_seconds: float = 2.0
+    """The child ends itself this much later than the agent would have killed it."""
+
+    piece_bytes: int = 4 << 20
+    """What the ring is fastest with; larger sends fall to a tenth."""
+
+    slot_count: int = 2
+    """Of each direction: one is filled while the other is sent."""
+
+    limit_bytes: int = 1 << 30
+    """The segments of all its roads together."""
+
     directory: Path | None = None
+    """Holds the segments in place of the host's memory."""
+
     _budget: SegmentBudget = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +98,7 @@ class RingRoads:
         except RoadFailed:
             segment.close()
             raise
-        return RingPlan(nonce, rank, port, segment, pieces, self.ready_seconds)
+        return RingPlan(nonce, rank, port, segment, pieces, self)
 
 
 class RingPlan:
@@ -106,14 +111,14 @@ class RingPlan:
         port: RingPort,
         segment: Segment,
         pieces: Pieces,
-        ready_seconds: float,
+        settings: RingRoads,
     ) -> None:
         self._nonce = nonce
         self._rank = rank
         self._port = port
         self._segment = segment
         self._pieces = pieces
-        self._ready_seconds = ready_seconds
+        self._settings = settings
 
     @property
     def terms(self) -> Terms:
@@ -126,11 +131,12 @@ class RingPlan:
             peer, own = _address(other), self._port.address
             seat = RingSeat(self._rank, (own, peer) if self._rank == 0 else (peer, own))
             end = _RingEnd(RingProcess(seat, self._segment), self._segment, self._pieces)
+            seconds = self._settings.ready_seconds
             message = start_message(
-                seat, self._nonce, self._pieces, self._ready_seconds + CHILD_GRACE_SECONDS
+                seat, self._nonce, self._pieces, seconds + self._settings.child_grace_seconds
             )
             try:
-                await end.ready(message, self._ready_seconds)
+                await end.ready(message, seconds)
             except BaseException:
                 await end.closed()
                 raise

@@ -26,27 +26,20 @@ from kakeya_fleet.engine.backends.mlx_ring.protocol import (
     is_proof,
     proof,
 )
-from kakeya_fleet.node.links.contract import RoadKind
-from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, Terms
+from kakeya_fleet.node.links.protocol.contract import RoadKind
+from kakeya_fleet.node.links.roads.contract import Road, RoadFailed, Terms, check_nonce
 from kakeya_fleet.node.links.roads.frame_channel import FrameChannel
 from kakeya_fleet.node.links.roads.meeting import (
-    WORD_SECONDS,
     Meeting,
     connected,
     host_digest,
     read_descriptor,
     read_exactly,
 )
-from kakeya_fleet.node.links.roads.nonces import check_nonce
 from kakeya_fleet.node.links.roads.piece_directions import PieceReceiver, PieceSender, Surface
 from kakeya_fleet.node.links.roads.piece_road import PieceRoad, copy_threads
 from kakeya_fleet.node.links.roads.road_fault import RoadFault
 from kakeya_fleet.node.links.roads.segment import Segment, SegmentBudget, make_segment
-
-# Large, for the sake of few hops between event loop and threads on a busy host.
-PIECE_BYTES = 2 << 20
-SLOT_COUNT = 4
-LIMIT_BYTES = 1 << 30
 
 SECRET_BYTES = 32
 
@@ -59,17 +52,26 @@ _ANSWERING = "answering end"
 
 @dataclass(frozen=True, slots=True)
 class SharedMemoryRoads:
-    """Implements `RoadBuilder` for LOCAL.
+    """Implements `RoadBuilder` for LOCAL."""
 
-    `limit_bytes` bounds the segments of all its roads together. `directory` holds
-    segments and sockets in place of the host's memory, without names that last.
-    """
+    piece_bytes: int = 2 << 20
+    """Large, for the sake of few hops between event loop and threads on a busy host."""
 
-    piece_bytes: int = PIECE_BYTES
-    slot_count: int = SLOT_COUNT
-    limit_bytes: int = LIMIT_BYTES
+    slot_count: int = 4
+    """Of each direction: so many pieces are ahead of their reader."""
+
+    limit_bytes: int = 1 << 30
+    """The segments of all its roads together."""
+
     directory: Path | None = None
+    """Holds segments and sockets in place of the host's memory, without names that last."""
+
     ready_seconds: float = 5.0
+    """From READY of this end to the other's coming; both are on one host."""
+
+    greeting_seconds: float = 1.0
+    """A stranger who connects and says nothing holds up the meeting for so long."""
+
     _budget: SegmentBudget = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,7 +98,7 @@ class SharedMemoryRoads:
         except OSError as error:
             segment.close()
             raise RoadFailed(f"no Unix socket to meet at: {error}") from error
-        return ProposedRoad(nonce, pieces, segment, meeting, self.ready_seconds)
+        return ProposedRoad(nonce, pieces, segment, meeting, self)
 
     async def answer(self, nonce: bytes, proposed: Terms) -> AnsweredRoad:
         """Raises `RoadFailed` when the terms come from another host."""
@@ -114,13 +116,13 @@ class ProposedRoad:
         pieces: Pieces,
         segment: Segment,
         meeting: Meeting,
-        ready_seconds: float,
+        settings: SharedMemoryRoads,
     ) -> None:
         self._nonce = nonce
         self._pieces = pieces
         self._segment = segment
         self._meeting = meeting
-        self._ready_seconds = ready_seconds
+        self._settings = settings
 
     @property
     def terms(self) -> Terms:
@@ -136,13 +138,13 @@ class ProposedRoad:
         """Waits for the other end. Raises `RoadFailed`; then nothing is left."""
         try:
             _check_host(other)
-            async with asyncio.timeout(self._ready_seconds):
+            async with asyncio.timeout(self._settings.ready_seconds):
                 own = await self._other_end()
                 return await _road(own, self._segment, self._pieces, outgoing=0)
         except TimeoutError:
             await self.abandon()
             raise RoadFailed(
-                f"the other end did not come within {self._ready_seconds:g} s"
+                f"the other end did not come within {self._settings.ready_seconds:g} s"
             ) from None
         except BaseException:
             await self.abandon()
@@ -159,7 +161,7 @@ class ProposedRoad:
         while True:
             comer = await self._meeting.next_comer()
             try:
-                async with asyncio.timeout(WORD_SECONDS):
+                async with asyncio.timeout(self._settings.greeting_seconds):
                     said = await read_exactly(comer, PROOF_BYTES)
                 if is_proof(said, self._nonce, _ANSWERING):
                     await self._hand_over(comer)

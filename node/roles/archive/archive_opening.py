@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
-from kakeya_fleet.engine.backends import fetched_attention
-from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
-from kakeya_fleet.engine.errors import RestorerLost
-from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore, FetchedParts
 from kakeya_fleet.fleet.placement.archive_choice import (
     ArchiveCandidate,
     ArchiveChoice,
@@ -18,16 +12,10 @@ from kakeya_fleet.fleet.placement.archive_choice import (
 )
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveRefused, ArchiveWays
-from kakeya_fleet.node.roles.archive.attend import AttendAt
-from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
 from kakeya_fleet.node.roles.archive.opening import Opening
 from kakeya_fleet.node.roles.archive.remote_store import RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.session_restorer import SessionRestorer
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, NoArchive, RestorerMismatch
-
-ATTENDING_HERE = (
-    "The verifier attends to what is kept there itself: its keys and values come back in each step."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +34,12 @@ class RangeWish:
 class FoundArchive:
     """An archive that took a session.
 
-    `store` is what the session uses: `kept` itself, unless it attends to it here.
     `objections` are sentences, one for each archive that was not taken.
     """
 
     where: ArchiveCandidate
     arithmetic: str
-    kept: RemoteEvictedStore
-    store: EvictedStore
+    store: RemoteEvictedStore
     objections: tuple[str, ...]
 
 
@@ -66,7 +52,6 @@ class ArchiveOpening:
 
     fleet: FleetView
     ways: ArchiveWays
-    reads: KvFetchLinks
     lease_seconds: float
 
     def candidates(self, restorer: SessionRestorer, positions: int) -> ArchiveChoice:
@@ -116,36 +101,8 @@ class ArchiveOpening:
                 opened.store.release()
                 objections.append(f"{where.node_name} computes with {opened.arithmetic}.")
                 continue
-            store: EvictedStore = opened.store
-            if restorer.choice.attend is AttendAt.VERIFIER:
-                try:
-                    store = await self._attending_here(opened.store, where, shape)
-                except RestorerLost as lost:
-                    refusals.append(ArchiveRefused("", str(lost)))
-                    objections.append(f"{where.node_name} cannot be read back: {lost}")
-                    continue
-                objections.insert(0, ATTENDING_HERE)
-            return FoundArchive(where, opened.arithmetic, opened.store, store, tuple(objections))
+            return FoundArchive(where, opened.arithmetic, opened.store, tuple(objections))
         raise _none(objections, refusals)
-
-    async def _attending_here(
-        self, kept: EvictedStore, where: ArchiveCandidate, shape: EvictedShape
-    ) -> EvictedStore:
-        """A store that keeps there and attends here. Raises `RestorerLost`, `kept` released."""
-        parts = FetchedParts(self.reads.opener(where.node_id, shape), fetched_attention)
-        # It imports what computes, and waits for the link.
-        making = asyncio.ensure_future(asyncio.to_thread(FetchedEvictedStore, kept, shape, parts))
-        try:
-            return await asyncio.shield(making)
-        except asyncio.CancelledError:
-            making.add_done_callback(_let_go)
-            raise
-
-
-def _let_go(making: asyncio.Future[FetchedEvictedStore]) -> None:
-    """Releases a store whose caller left before it was made."""
-    if not making.cancelled() and making.exception() is None:
-        making.result().release()
 
 
 def _none(

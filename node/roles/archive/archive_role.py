@@ -13,7 +13,6 @@ from kakeya_fleet.fleet.cards.card import ArchiveOffer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
-from kakeya_fleet.node.roles.archive.kv_reads import KvReads
 from kakeya_fleet.node.roles.archive.node_stores import NodeStores
 
 ARCHIVE_ID_BYTES = 16
@@ -25,8 +24,6 @@ class ArchiveRole:
     def __init__(self, server: ArchiveServer, clock: Callable[[], float]) -> None:
         self._server = server
         self._clock = clock
-        self.reads = KvReads(server.archives)
-        """Serves links on which verifiers read back what is kept here."""
 
     @classmethod
     async def start(
@@ -86,6 +83,5 @@ class ArchiveRole:
         self._server.archives.drain()
 
     async def close(self) -> None:
-        """Ends every archive and the server's threads; its links were ended before."""
+        """Ends every archive and the server's threads."""
         await asyncio.to_thread(self._server.close)
-        await asyncio.to_thread(self.reads.close)

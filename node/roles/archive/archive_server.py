@@ -19,8 +19,8 @@ from kakeya_fleet.node.roles.archive.archives import MAX_ARCHIVES, Archives
 from kakeya_fleet.node.roles.archive.data_server import DataServer
 from kakeya_fleet.node.rpc.grpc_settings import STOP_SECONDS, server_options
 
-# Threads for calls that open and close, beside one for each stream.
-SPARE_THREADS = 4
+# For calls that open and close archives; a data connection has a thread of its own.
+CALL_THREADS = 4
 
 
 class ArchiveServer:
@@ -31,10 +31,9 @@ class ArchiveServer:
         self.archives = archives
         _count(archives, metrics)
         self._data = DataServer(archives, metrics, host)
-        threads = MAX_ARCHIVES + SPARE_THREADS
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="archive")
+        self._executor = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="archive")
         self._server = grpc.server(
-            self._executor, options=server_options(), maximum_concurrent_rpcs=threads
+            self._executor, options=server_options(), maximum_concurrent_rpcs=MAX_ARCHIVES
         )
         servicer = ArchiveServicer(archives, metrics, self._data.port)
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(servicer, self._server)
@@ -51,7 +50,7 @@ class ArchiveServer:
         self._server.start()
 
     def close(self) -> None:
-        """Ends every stream and connection, then the threads. Blocks until they have ended."""
+        """Ends every call and connection, then the threads. Blocks until they have ended."""
         self.archives.cut_off()
         self._data.close()
         # With no grace gRPC tells its clients of an error, which they write to stderr.

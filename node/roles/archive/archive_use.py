@@ -86,11 +86,6 @@ class ArchiveUse:
         seconds = self._seconds + time.perf_counter() - began
         return Attended(parts, seconds, store.stored_bytes)
 
-    def attend(self, asked: EvictedQueries) -> Attended:
-        """Both at once. Raises `RestorerRefused`."""
-        self.begin(asked)
-        return self.finish()
-
     def reserve(self, end: int) -> None:
         """Keeps memory for the positions below `end`. Raises `RestorerRefused`, `ArchiveFull`."""
         self._archives.reserve(self._archive, end)

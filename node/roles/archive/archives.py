@@ -10,7 +10,7 @@ from typing import Protocol
 from kakeya_fleet.engine.contracts.evicted_store import Evicted
 from kakeya_fleet.engine.contracts.positions import contiguous_placement
 from kakeya_fleet.engine.errors import OutOfKvMemory
-from kakeya_fleet.engine.restoration.stores import KeptStore
+from kakeya_fleet.engine.restoration.ranges import RangeStore
 from kakeya_fleet.fleet.placement.archive_choice import LEAST_POSITIONS
 from kakeya_fleet.node.roles.archive.opening import Opening
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
@@ -45,29 +45,23 @@ class StoreMaker(Protocol):
         """Raises what `make` would, but for memory."""
         ...
 
-    def make(self, opening: Opening) -> KeptStore:
+    def make(self, opening: Opening) -> RangeStore:
         """An empty store. Raises `OutOfKvMemory`, `RestorerMismatch`, `ModelUnusable`."""
         ...
 
 
 @dataclass(slots=True)
 class Archive:
-    """One session's archive. `store` belongs to the thread of its stream once attached.
-
-    Other threads may `read` it. Those in `on_change` hear of deposits and of the end,
-    in the thread that has it.
-    """
+    """One session's archive. `store` belongs to the thread of its stream once attached."""
 
     archive_id: str
     opening: Opening
-    store: KeptStore
+    store: RangeStore
     lease_seconds: float
     used_at: float
     attached: bool = False
     expired: bool = False
     on_expiry: list[Callable[[], object]] = field(default_factory=list)
-    released: bool = False
-    on_change: list[Callable[[], object]] = field(default_factory=list)
 
     def is_idle(self, now: float) -> bool:
         """Whether nobody used it for as long as its lease, or came for it at all."""
@@ -146,15 +140,6 @@ class Archives:
             archive.used_at = self._clock()
             return archive
 
-    def in_use(self, archive_id: str) -> Archive:
-        """The archive that a session has attached to. Raises `ArchiveNotFound`, `Draining`."""
-        with self._lock:
-            archive = self._archives.get(archive_id)
-        if archive is None or not archive.attached:
-            raise _not_found(archive_id)
-        self.used(archive)
-        return archive
-
     def used(self, archive: Archive) -> None:
         """Renews the lease of an attached archive. Raises `ArchiveNotFound`, `Draining`."""
         if archive.expired:
@@ -168,7 +153,6 @@ class Archives:
             archive.store.deposit(first, evicted)
         except OutOfKvMemory as error:
             raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
-        _changed(archive)
 
     def reserve(self, archive: Archive, end: int) -> None:
         """Keeps memory for the positions below `end`. Raises `RestorerRefused`, `ArchiveFull`."""
@@ -191,9 +175,7 @@ class Archives:
         """Ends an attached archive and gives its memory back; by the thread that has it."""
         with self._lock:
             self._archives.pop(archive.archive_id, None)
-        archive.released = True
         archive.store.release()
-        _changed(archive)
 
     def close(self, archive_id: str) -> None:
         """Ends an archive that was never attached. Raises `ArchiveNotFound`."""
@@ -236,7 +218,7 @@ class Archives:
         if self._draining:
             raise Draining("this archive's node is leaving the fleet; take another archive")
 
-    def _entered(self, opening: Opening, store: KeptStore) -> Archive:
+    def _entered(self, opening: Opening, store: RangeStore) -> Archive:
         asked = opening.lease_seconds or DEFAULT_LEASE_SECONDS
         archive = Archive(
             archive_id=self._ids(),
@@ -281,11 +263,6 @@ class Archives:
 def _kept(archive: Archive) -> int:
     opening = archive.opening
     return max(0, archive.store.length - max(opening.shape.sink, opening.first_position))
-
-
-def _changed(archive: Archive) -> None:
-    for tell in tuple(archive.on_change):
-        tell()
 
 
 def _expire(archive: Archive) -> None:

@@ -15,8 +15,8 @@ ends send frames: a header of 28 bytes and a body, all numbers little-endian:
 
     kind              layer  count      number   position      body
     1 ATTACH          0      0          0        0             the archive's id
-    2 DEPOSIT         0      positions  0        the first     as EvictedDeposit.tensors, in turn
-    3 QUERIES         layer  queries    scaling  the first     as EvictedQueries.queries
+    2 DEPOSIT         0      positions  0        the first     keys and values, or vectors
+    3 QUERIES         layer  queries    scaling  the first     queries
     4 FORK            0      0          0        its length    empty
     5 RESERVE         0      0          0        the end       empty
     6 COMPLETE        0      0          0        the end       empty

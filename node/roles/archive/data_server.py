@@ -33,7 +33,7 @@ from kakeya_fleet.node.roles.archive.data_frames import (
     send_parts,
 )
 from kakeya_fleet.node.roles.archive.tensor_bytes import deposit_of, partial_of, queries_of
-from kakeya_fleet.node.rpc.error_table import (
+from kakeya_fleet.node.rpc.error_status import (
     DOMAIN_ERRORS,
     INTERNAL_REASON,
     error_status,

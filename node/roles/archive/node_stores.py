@@ -7,7 +7,8 @@ from pathlib import Path
 
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
 from kakeya_fleet.engine.restoration.learned_map import LearnedMap, find_map
-from kakeya_fleet.engine.restoration.stores import EvictedStores, KeptStore
+from kakeya_fleet.engine.restoration.ranges import RangeStore
+from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.node.roles.archive.opening import Opening
 from kakeya_fleet.node.rpc.refusals import RestorerMismatch
 
@@ -39,7 +40,7 @@ class NodeStores:
         """Raises `ModelNotFound`, `TrainedForAnother`, `RestorerMismatch`."""
         self._map_of(opening)
 
-    def make(self, opening: Opening) -> KeptStore:
+    def make(self, opening: Opening) -> RangeStore:
         """An empty store. Raises `OutOfKvMemory`, `ModelUnusable`, and what `check` raises."""
         found = self._map_of(opening)
         folder = found.path if found is not None else None

@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from kakeya_fleet.node.rpc.error_table import DOMAIN
+from kakeya_fleet.node.rpc.error_status import DOMAIN
 
 
 class RestorerFault(StrEnum):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
-from kakeya_fleet.engine.restoration.fetched_store import FetchedEvictedStore
 from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
 from kakeya_fleet.fleet.placement.plan import Placement
-from kakeya_fleet.node.links.link_log import LinkLog
-from kakeya_fleet.node.roles.archive.attend import AttendAt
-from kakeya_fleet.node.roles.archive.kv_fetch_link import KvLinkSource
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore
 
 
@@ -24,12 +20,6 @@ class RestorerChoice:
     kind: RestorerKind = RestorerKind.ARCHIVE
     model_id: str = ""
     node_id: str = ""
-    attend: AttendAt = AttendAt.ARCHIVE
-
-    @property
-    def archive_computes(self) -> bool:
-        """Whether the stream's bits are of the archive's making."""
-        return self.attend is AttendAt.ARCHIVE or self.kind is RestorerKind.PROJECTION
 
 
 @dataclass(slots=True)
@@ -37,7 +27,7 @@ class SessionRestorer:
     """One session's restorer.
 
     `where` is its first archive, None in the verifier's own process; `shared` has all
-    of them, None for a session whose queries attend here. `arithmetic` is that of its
+    of them, None for `identity`. `arithmetic` is that of its
     archives: one that computes with another is never taken in their place.
     """
 
@@ -54,8 +44,6 @@ class SessionRestorer:
     lost: bool = False
     failed: frozenset[str] = frozenset()
     """Nodes whose archives were lost last: they may be frozen, and known to none yet."""
-    link_log: LinkLog = field(default_factory=LinkLog)
-    """What carried the links on which its queries' keys and values come back."""
 
     @property
     def placement(self) -> Placement | None:
@@ -93,14 +81,10 @@ class SessionRestorer:
         """Notes whose archive was just lost."""
         if self.shared is not None:
             self.failed = self.shared.failed_nodes or self.failed
-        elif self.where is not None:
-            self.failed = frozenset({self.where.node_id})
 
     def use(self, store: EvictedStore | None) -> None:
         """Notes which store it has from now on."""
         self.shared = store if isinstance(store, SharedEvictedStore) else None
-        if isinstance(store, FetchedEvictedStore) and isinstance(store.source, KvLinkSource):
-            store.source.news.log = self.link_log
 
 
 def placed(where: ArchiveCandidate, spec: RestorerSpec) -> Placement:

@@ -22,13 +22,10 @@ from kakeya_fleet.engine.errors import ModelUnusable, OutOfKvMemory, RestorerLos
 from kakeya_fleet.engine.restoration.learned_map import find_map
 from kakeya_fleet.engine.restoration.ranges import RangeStore
 from kakeya_fleet.fleet.placement.archive_choice import LEAST_POSITIONS
-from kakeya_fleet.node.links.link_log import LinkLog
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.archive.archive_opening import ArchiveOpening, RangeWish
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
-from kakeya_fleet.node.roles.archive.attend import AttendAt
-from kakeya_fleet.node.roles.archive.kv_fetch_links import KvFetchLinks
 from kakeya_fleet.node.roles.archive.next_range import NextRange, RangePart
 from kakeya_fleet.node.roles.archive.session_restorer import RestorerChoice, SessionRestorer
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
@@ -50,13 +47,9 @@ FULL_GRACE_SECONDS = 1.0
 """What a lost session had in other archives is free again within it."""
 KEPT_HERE = (
     "No archive is left that can take the session: what it evicts is kept here, in the verifier's"
-    " own memory, which grows."
+    f" own memory, which grows. From the next multiple of {CHUNK_KEYS:,} positions on it goes to an"
+    " archive again, if there is one by then."
 )
-KEPT_ELSEWHERE_LATER = (
-    f"From the next multiple of {CHUNK_KEYS:,} positions on it goes to an archive again, if there"
-    " is one by then."
-)
-ATTENDS_HERE = "the session attends here to what it keeps, and an archive would for a range"
 
 _log = structlog.get_logger(__name__)
 
@@ -102,7 +95,6 @@ class Restorers:
 
     fleet: FleetView
     ways: ArchiveWays
-    reads: KvFetchLinks
     metrics: NodeMetrics
     settings: RestorerSettings
     drafters: Mapping[str, Path]
@@ -188,7 +180,7 @@ class Restorers:
 
     def forked(self, restorer: SessionRestorer, evicted: EvictedStore | None) -> SessionRestorer:
         """The restorer of a fork, whose store is `evicted`."""
-        forked = replace(restorer, rebuild_count=0, link_log=LinkLog())
+        forked = replace(restorer, rebuild_count=0)
         forked.use(evicted)
         return forked
 
@@ -198,7 +190,6 @@ class Restorers:
             task.cancel()
         if self._opening:
             await asyncio.wait(self._opening)
-        await self.reads.close()
         await self.ways.close()
 
     def _rebuilt(
@@ -227,35 +218,24 @@ class Restorers:
         except (NoArchive, ArchiveFull):
             needed = positions * restorer.shape.bytes_per_position
             several = opening.candidates(restorer, CHUNK_KEYS)
-            if (
-                positions <= CHUNK_KEYS
-                or restorer.choice.attend is AttendAt.VERIFIER
-                or opening.capacity_bytes(several) < needed
-            ):
+            if positions <= CHUNK_KEYS or opening.capacity_bytes(several) < needed:
                 raise
             found = await opening.open(restorer, replace(wish, count=CHUNK_KEYS))
         restorer.where = found.where
-        if restorer.choice.archive_computes:
-            restorer.arithmetic = found.arithmetic
+        restorer.arithmetic = found.arithmetic
         restorer.reasons = (found.where.reason, *found.objections)
-        store = found.store
-        if restorer.choice.attend is AttendAt.ARCHIVE:
-            store = self._shared(restorer, RangePart(found.kept, found.where))
+        store = self._shared(restorer, RangePart(found.store, found.where))
         restorer.use(store)
         return store
 
     @property
     def _archives(self) -> ArchiveOpening:
-        return ArchiveOpening(self.fleet, self.ways, self.reads, self.settings.lease)
+        return ArchiveOpening(self.fleet, self.ways, self.settings.lease)
 
     def _shared(self, restorer: SessionRestorer, first: RangePart) -> SharedEvictedStore:
         loop = asyncio.get_running_loop()
 
         def ask(wanted: NextRange) -> None:
-            if restorer.choice.attend is AttendAt.VERIFIER:
-                # It would be attended to there, maybe with another arithmetic.
-                wanted.refuse(ATTENDS_HERE)
-                return
             # In the verifier's thread. A loop that was closed opens nothing any more.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._begin_opening, restorer, wanted)
@@ -284,7 +264,7 @@ class Restorers:
                 pause = min(2 * pause, MOST_NEXT_RETRY_SECONDS)
                 continue
             _log.info("archive_range_opened", node=found.where.node_name, first=wanted.first)
-            wanted.offer(RangePart(found.kept, found.where))
+            wanted.offer(RangePart(found.store, found.where))
 
     async def _kept_here(
         self,
@@ -311,8 +291,7 @@ class Restorers:
             return None
         store = self._shared(restorer, RangePart(kept, None))
         restorer.where = None
-        later = () if restorer.choice.attend is AttendAt.VERIFIER else (KEPT_ELSEWHERE_LATER,)
-        restorer.reasons = (KEPT_HERE, *later, objections)
+        restorer.reasons = (KEPT_HERE, objections)
         restorer.use(store)
         return store
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -25,7 +25,6 @@ MESSAGE_BYTES = 1 << 20
 QUERY_MULTIPLE = 16
 """Queries are parted at multiples of it, so that a whole product is not made two."""
 _FLOAT32 = np.dtype("<f4")
-Bytes = bytes | NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +53,14 @@ def deposit_of(shape: EvictedShape, count: int, body: NDArray[np.uint8]) -> Evic
     Raises `RestorerRefused` when its bytes are not its shape's.
     """
     arrays = shape.arrays(count)
-    sizes = [math.prod(size) * dtype.itemsize for dtype, size in arrays]
-    if len(body) != sum(sizes):
+    if len(body) != sum(math.prod(sizes) * dtype.itemsize for dtype, sizes in arrays):
         raise RestorerRefused(f"{len(body)} bytes are not those of {count} positions")
-    parts, start = [], 0
-    for size in sizes:
-        parts.append(body[start : start + size])
-        start += size
-    return deposit_of_parts(shape, count, parts)
-
-
-def deposit_of_parts(shape: EvictedShape, count: int, parts: Sequence[Bytes]) -> Evicted:
-    """The same of arrays apart from each other."""
-    arrays = shape.arrays(count)
-    if len(parts) != len(arrays):
-        raise RestorerRefused(f"a deposit has {len(parts)} tensors in place of {len(arrays)}")
     found: list[Raw] = []
-    for data, (dtype, sizes) in zip(parts, arrays, strict=True):
-        found.append(_array(data, dtype, sizes))
+    start = 0
+    for dtype, sizes in arrays:
+        end = start + math.prod(sizes) * dtype.itemsize
+        found.append(_array(body[start:end], dtype, sizes))
+        start = end
     return found[0].astype(_FLOAT32, copy=False) if shape.width else EvictedKeysValues(tuple(found))
 
 
@@ -97,7 +86,12 @@ def query_pieces(asked: EvictedQueries) -> list[EvictedQueries]:
 
 
 def queries_of(
-    shape: EvictedShape, layer: int, first: int, count: int, scaling: float, data: Bytes
+    shape: EvictedShape,
+    layer: int,
+    first: int,
+    count: int,
+    scaling: float,
+    data: NDArray[np.uint8],
 ) -> EvictedQueries:
     """`count` queries from position `first` on, [heads, count, head_dim] in `data`.
 
@@ -146,12 +140,10 @@ def _along(array: Raw, axis: int, start: int, end: int) -> Raw:
     return cast(Raw, np.ascontiguousarray(part))
 
 
-def _array(data: Bytes, dtype: np.dtype[np.generic], sizes: tuple[int, ...]) -> Raw:
+def _array(data: NDArray[np.uint8], dtype: np.dtype[np.generic], sizes: tuple[int, ...]) -> Raw:
     count = math.prod(sizes)
     if not count or len(data) != count * dtype.itemsize:
         raise RestorerRefused(f"{len(data)} bytes are not those of {dtype.name} {list(sizes)}")
-    # Of its own: torch takes no array that cannot be written.
-    whole = np.frombuffer(bytearray(data), np.uint8) if isinstance(data, bytes) else data
     if dtype == _FLOAT32:
-        return whole.view(np.float32).reshape(sizes)
-    return whole.view(np.uint16).reshape(sizes)
+        return data.view(np.float32).reshape(sizes)
+    return data.view(np.uint16).reshape(sizes)

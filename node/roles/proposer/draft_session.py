@@ -23,7 +23,7 @@ from kakeya_fleet.engine.errors import (
     DraftFaultKind,
     TokenOutOfVocabulary,
 )
-from kakeya_fleet.node.links.feature_inbox import FeatureInbox
+from kakeya_fleet.node.links.features.feature_inbox import FeatureInbox
 from kakeya_fleet.node.roles.proposer.served_proposer import INLINE_TOKENS, ServedProposer
 from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
 

@@ -12,7 +12,7 @@ from kakeya.v1 import proposer_pb2 as wire
 from kakeya.v1 import proposer_pb2_grpc
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
-from kakeya_fleet.node.links.feature_sender import FeatureSender
+from kakeya_fleet.node.links.features.feature_sender import FeatureSender
 from kakeya_fleet.node.roles.proposer.draft_stream import DraftStream
 
 # A proposer that is there answers an open within its connect and one round

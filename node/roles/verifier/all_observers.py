@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-from kakeya_fleet.node.roles.verifier.finished import Finished
-from kakeya_fleet.node.roles.verifier.observer import Outcome, SessionObserver
+from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, SessionObserver
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
-class AllObservers:
+class AllObservers(SessionObserver):
     """Tells each of its observers what it hears, in their order."""
 
     def __init__(self, observers: Sequence[SessionObserver]) -> None:
@@ -21,42 +20,42 @@ class AllObservers:
         for observer in self._observers:
             observer.opened(session)
 
-    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
+    def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:
         """See `SessionObserver.prefilled`."""
         for observer in self._observers:
-            observer.prefilled(session_id, token_count, seconds)
+            observer.prefilled(session, token_count, seconds)
 
-    def began(self, session_id: str) -> None:
+    def began(self, session: OpenSession) -> None:
         """See `SessionObserver.began`."""
         for observer in self._observers:
-            observer.began(session_id)
+            observer.began(session)
 
-    def committed(self, session_id: str, token_count: int) -> None:
+    def committed(self, session: OpenSession, token_count: int) -> None:
         """See `SessionObserver.committed`."""
         for observer in self._observers:
-            observer.committed(session_id, token_count)
+            observer.committed(session, token_count)
 
-    def block(self, session_id: str, block: BlockTiming) -> None:
+    def block(self, session: OpenSession, block: BlockTiming) -> None:
         """See `SessionObserver.block`."""
         for observer in self._observers:
-            observer.block(session_id, block)
+            observer.block(session, block)
 
-    def finished(self, session_id: str, finished: Finished) -> None:
+    def finished(self, session: OpenSession, finished: Finished) -> None:
         """See `SessionObserver.finished`."""
         for observer in self._observers:
-            observer.finished(session_id, finished)
+            observer.finished(session, finished)
 
-    def left(self, session_id: str) -> None:
+    def left(self, session: OpenSession) -> None:
         """See `SessionObserver.left`."""
         for observer in self._observers:
-            observer.left(session_id)
+            observer.left(session)
 
-    def idle(self, session_id: str) -> None:
+    def idle(self, session: OpenSession) -> None:
         """See `SessionObserver.idle`."""
         for observer in self._observers:
-            observer.idle(session_id)
+            observer.idle(session)
 
-    def ended(self, session_id: str, outcome: Outcome) -> None:
+    def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """See `SessionObserver.ended`."""
         for observer in self._observers:
-            observer.ended(session_id, outcome)
+            observer.ended(session, outcome)

@@ -1,63 +1,81 @@
-"""Appends to sessions, and computes the keys and values that they then lack."""
+"""Tokens into sessions: into those that are open, and with those that are opened."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 
-from kakeya_fleet.engine.errors import InvariantViolated, RestorerLost
-from kakeya_fleet.engine.sessions.session_store import Activity, SessionRecord
-from kakeya_fleet.engine.sessions.turns import PrefillTurn
+from kakeya_fleet.engine.errors import GroupLost, SessionNotFound
+from kakeya_fleet.engine.sessions.session_driver import Appended, SessionDriver
+from kakeya_fleet.engine.sessions.session_record import Activity
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
-from kakeya_fleet.node.roles.verifier.session_desk import SessionDesk
+from kakeya_fleet.node.roles.verifier.runtime_wire import SessionSpec
+from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The history's length in tokens, and what computing took, waits for turns included."""
+class Appending:
+    """Appends to the sessions of a node. Belongs to the event loop's thread."""
 
-    history_length: int
-    prefill_seconds: float
-
-
-class Appends:
-    """The one way of tokens into a history. Belongs to the event loop's thread."""
-
-    def __init__(self, desk: SessionDesk, clock: Callable[[], float]) -> None:
+    def __init__(self, lifecycle: SessionLifecycle, clock: Callable[[], float]) -> None:
         """`clock` gives monotonic seconds."""
-        self._desk = desk
+        self._lifecycle = lifecycle
         self._clock = clock
 
     async def append(
         self, session: OpenSession, token_ids: Sequence[int], expected_length: int | None = None
     ) -> Appended:
-        """Appends, then computes keys and values one forward at a time.
+        """Appends and computes, see `SessionDriver.append`; the caller has the session's turn.
 
-        The caller has the session's turn. All tokens are in the history before the
-        first forward. A caller that leaves stops the computation within one forward:
-        the history keeps all the tokens, and the session's next operation computes
-        the rest. Raises what `Session.append` raises, `SessionNotFound`, `Draining`,
-        `RestorerLost`, `InvariantViolated`.
+        A caller that leaves stops the computation within one forward. Raises what that
+        raises, and `Draining`.
         """
-        run = session.served.worker.run
-        with self._desk.working(session, Activity.APPENDING) as record:
-            try:
-                await session.pairing.conditioned()
-                length = await run(partial(record.session.append, token_ids, expected_length))
-                began = self._clock()
-                await self._compute(session, record)
-            except InvariantViolated as error:
-                self._desk.violated(session.session_id, error)
-                raise
-        return Appended(length, self._clock() - began)
+        lifecycle, worker = self._lifecycle, session.served.worker
+        with lifecycle.working(session, Activity.APPENDING) as record:
+            await session.pairing.conditioned()
+            driver = SessionDriver(
+                worker.run_turn,
+                self._clock,
+                partial(lifecycle.announcer.observer.prefilled, session),
+                partial(lifecycle.recover, session),
+            )
+            return await driver.append(
+                record.session,
+                token_ids,
+                expected_length,
+                run_step=worker.run,
+                # Otherwise the server's stop would end it, without a reason.
+                should_stop=lifecycle.refuse_when_draining,
+            )
 
-    async def _compute(self, session: OpenSession, record: SessionRecord) -> None:
-        while record.session.pending:
-            # Otherwise the server's stop would end it, without a reason.
-            self._desk.refuse_when_draining()
+    async def open(self, spec: SessionSpec, token_ids: Sequence[int]) -> OpenSession:
+        """A session whose history is `token_ids`, computed; those that `spec` counts.
+
+        The same request id gives the same session, and its tokens are appended once.
+        When they cannot be, or the caller leaves before they are computed, no session
+        stays open. Raises what `SessionLifecycle.open` and `append` raise.
+        """
+        while True:
+            session = await self._lifecycle.open(spec)
+            # One that ended was given up by another call with this request id.
+            if not token_ids or await self._is_filled(session, token_ids):
+                return session
+
+    async def _is_filled(self, session: OpenSession, token_ids: Sequence[int]) -> bool:
+        """Appends unless that is done; False when the session has ended before its turn came."""
+        registry = self._lifecycle.registry
+        async with session.turn:
+            if session.opening_seconds is not None:
+                return True
             try:
-                with self._desk.prefilling(session):
-                    await session.served.worker.run(PrefillTurn(record.session))
-            except RestorerLost:
-                await self._desk.recover(session)
+                registry.get(session.session_id)
+            except SessionNotFound:
+                return False
+            try:
+                appended = await self.append(session, token_ids, expected_length=0)
+            except BaseException:
+                with suppress(SessionNotFound, GroupLost):
+                    registry.close(session.session_id)
+                raise
+            session.opening_seconds = appended.prefill_seconds
+            return True

@@ -13,7 +13,11 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError
 from kakeya_fleet.fleet.placement.plan import Placement
-from kakeya_fleet.node.links.encoder_fetch import EncoderShelf, EncoderUnavailable, ProposerAddress
+from kakeya_fleet.node.links.features.encoder_fetch import (
+    EncoderShelf,
+    EncoderUnavailable,
+    ProposerAddress,
+)
 from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import grpc.aio
@@ -15,18 +16,38 @@ from kakeya_fleet.engine.speculation.steps import FLAT, MeasuredSteps
 from kakeya_fleet.fleet.cards.card import ModelOffer, Role
 from kakeya_fleet.fleet.errors import FleetError
 from kakeya_fleet.fleet.placement.plan import Placement
-from kakeya_fleet.node.links.encoder_fetch import ProposerAddress
-from kakeya_fleet.node.links.feature_sender import FeatureSender, ReadFeatures
-from kakeya_fleet.node.links.link_log import LinkLog
+from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf, ProposerAddress
+from kakeya_fleet.node.links.features.feature_sender import FeatureSender, ReadFeatures
+from kakeya_fleet.node.links.protocol.changes import LinkLog
+from kakeya_fleet.node.links.transport.open_links import OpenLinks
+from kakeya_fleet.node.planning.fleet_view import FleetView
+from kakeya_fleet.node.planning.planner import Planner
 from kakeya_fleet.node.roles.proposer.remote_draft import OPEN_TIMEOUT_SECONDS, RemoteDraftSource
-from kakeya_fleet.node.roles.verifier.breaker_book import SharedSpeculationState
+from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer
+from kakeya_fleet.node.roles.verifier.breaker_book import BreakerBook, SharedSpeculationState
 from kakeya_fleet.node.roles.verifier.conditioning import Conditioning
-from kakeya_fleet.node.roles.verifier.surroundings import Surroundings
 
 
 def key_of(placement: Placement) -> ProposerKey:
     """The proposer that a placement names."""
     return placement.node_id, placement.model_id
+
+
+@dataclass(frozen=True, slots=True)
+class PairingContext:
+    """What the pairings of one node share.
+
+    `proposers` are those of this node, by model id; `observe_round_trip` takes each
+    remote draft's round trip in seconds.
+    """
+
+    fleet: FleetView
+    planner: Planner
+    proposers: Mapping[str, ServedProposer]
+    breakers: BreakerBook
+    observe_round_trip: Callable[[float], None]
+    encoders: EncoderShelf
+    links: OpenLinks
 
 
 @dataclass(slots=True)
@@ -52,14 +73,14 @@ class DraftConnections:
     def __init__(
         self,
         info: VerifierInfo,
-        around: Surroundings,
+        context: PairingContext,
         conditioning: Conditioning,
         link_log: LinkLog,
         *,
         judging: bool,
     ) -> None:
         self._info = info
-        self._around = around
+        self._context = context
         self._conditioning = conditioning
         self._link_log = link_log
         self._judging = judging
@@ -84,8 +105,7 @@ class DraftConnections:
     def rest(self) -> None:
         """Frees what remote proposers keep for the session while it is idle."""
         for connection in self._open.values():
-            if isinstance(connection.source, RemoteDraftSource):
-                connection.source.rest()
+            connection.source.rest()
 
     async def keep(self, keys: frozenset[ProposerKey]) -> None:
         """Closes all but those of `keys`."""
@@ -113,16 +133,16 @@ class DraftConnections:
         return connection.channel is self._channel(connection.placement.node_id)
 
     def _connected(self, placement: Placement, verifier: Placement) -> DraftConnection | None:
-        around = self._around
+        context = self._context
         features = self._features(placement)
         state = SharedSpeculationState(
-            around.breakers,
+            context.breakers,
             key_of(placement),
             judging=self._judging,
             pace=self._pace(placement, verifier),
         )
-        if placement.node_id == around.fleet.self_id:
-            served = around.proposers[placement.model_id]
+        if placement.node_id == context.fleet.self_id:
+            served = context.proposers[placement.model_id]
             source: DraftSource = LocalDraftSource(
                 served.proposer, served.runner, features=_reader(features)
             )
@@ -135,7 +155,7 @@ class DraftConnections:
             placement.model_id,
             self._info.vocabulary_size,
             self._info.tokenizer_digest,
-            observe=around.observe_round_trip,
+            observe=context.observe_round_trip,
             sender=self._sender(placement, channel, features),
         )
         return DraftConnection(placement, source, channel, state, features)
@@ -163,7 +183,7 @@ class DraftConnections:
         address = ProposerAddress(
             channel,
             offer,
-            self._around.fleet.self_id,
+            self._context.fleet.self_id,
             self._info.weights_digest,
             placement.node_id,
         )
@@ -171,13 +191,13 @@ class DraftConnections:
             address,
             read,
             open_timeout=OPEN_TIMEOUT_SECONDS,
-            links=self._around.links,
+            links=self._context.links,
             on_change=self._link_log.add,
         )
 
     def _channel(self, node_id: str) -> grpc.aio.Channel | None:
         try:
-            return self._around.fleet.channel(node_id)
+            return self._context.fleet.channel(node_id)
         except FleetError:
             # No address of the node is known any more.
             return None

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
-from kakeya_fleet.engine.contracts.blocking import Result, Runner
-from kakeya_fleet.engine.errors import InvariantViolated
 from kakeya_fleet.engine.sessions.history import History
-from kakeya_fleet.engine.sessions.session_store import Activity
-from kakeya_fleet.engine.sessions.turns import PrefillTurn
+from kakeya_fleet.engine.sessions.session_driver import SessionDriver
+from kakeya_fleet.engine.sessions.session_record import Activity
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
 from kakeya_fleet.engine.speculation.generation_report import (
     BlockTiming,
@@ -23,13 +20,10 @@ from kakeya_fleet.engine.speculation.generation_report import (
     StopReason,
 )
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
-from kakeya_fleet.node.roles.verifier.finished import Finished
+from kakeya_fleet.node.roles.verifier.observer import Finished
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.runtime_wire import GenerationSpec
-from kakeya_fleet.node.roles.verifier.session_desk import SessionDesk
-
-if TYPE_CHECKING:
-    from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle
 
 # A generation whose time was up while it waited for its turn still has to say so.
 _NO_TIME_SECONDS = 1e-9
@@ -55,15 +49,14 @@ class Generations:
 
     def __init__(
         self,
-        desk: SessionDesk,
+        lifecycle: SessionLifecycle,
         ledger: AcceptanceLedger,
         clock: Callable[[], float],
         *,
-        observer: SessionObserver,
         draft_deadline_seconds: float,
     ) -> None:
-        self._desk = desk
-        self._observer = observer
+        self._lifecycle = lifecycle
+        self._observer = lifecycle.announcer.observer
         self._ledger = ledger
         self._clock = clock
         self._draft_deadline_seconds = draft_deadline_seconds
@@ -92,27 +85,30 @@ class Generations:
         """
         arrived = self._clock()
         async with _turn_within(session.turn, spec.deadline_seconds) as is_ours:
-            self._desk.refuse_when_draining()
+            self._lifecycle.refuse_when_draining()
             queue_seconds = self._clock() - arrived
             if not is_ours:
                 yield self._too_late(session, spec, queue_seconds)
                 return
-            with self._desk.working(session, Activity.GENERATING) as record:
+            with self._lifecycle.working(session, Activity.GENERATING) as record:
                 rebuilt = _rebuild_count(session)
-                observer, session_id, finished = self._observer, session.session_id, False
+                observer, finished = self._observer, False
                 self._began()
-                observer.began(session_id)
+                observer.began(session)
                 try:
                     proposers = await session.pairing.connect(record.session.history)
                     generation = generate(
                         record.session,
                         proposers,
                         self._parameters(session, spec, queue_seconds),
-                        run=self._runner(session),
-                        clock=self._clock,
-                        should_stop=lambda: self._desk.draining,
+                        SessionDriver(
+                            session.served.worker.run_turn,
+                            self._clock,
+                            partial(observer.prefilled, session),
+                            partial(self._recover, session, spec, arrived),
+                        ),
+                        should_stop=lambda: self._lifecycle.draining,
                         on_block=partial(self._learn, session, record.session.history),
-                        recover=partial(self._recover, session, spec, arrived),
                     )
                     async with aclosing(generation):
                         async for event in generation:
@@ -125,32 +121,15 @@ class Generations:
                                     arrived,
                                 )
                                 finished = True
-                                observer.finished(session_id, done)
+                                observer.finished(session, done)
                                 yield done
                             else:
-                                observer.committed(session_id, len(event.token_ids))
+                                observer.committed(session, len(event.token_ids))
                                 yield event
-                except InvariantViolated as error:
-                    self._desk.violated(session.session_id, error)
-                    raise
                 finally:
                     if not finished:
-                        observer.left(session_id)
+                        observer.left(session)
                     self._ended()
-
-    def _runner(self, session: OpenSession) -> Runner:
-        """Runs the session's steps; what prefill it takes is told to the observer."""
-        run = session.served.worker.run
-
-        async def prefilled(step: Callable[[], Result]) -> Result:
-            with self._desk.prefilling(session):
-                return await run(step)
-
-        def steps(step: Callable[[], Result], /) -> Awaitable[Result]:
-            is_prefill = isinstance(step, PrefillTurn)
-            return prefilled(step) if is_prefill else run(step)
-
-        return steps
 
     async def _recover(self, session: OpenSession, spec: GenerationSpec, arrived: float) -> None:
         """Makes the session's cache anew; gives up when the generation's time is over.
@@ -161,7 +140,7 @@ class Generations:
         left = max(0.0, deadline - (self._clock() - arrived)) if deadline else None
         with suppress(TimeoutError):
             async with asyncio.timeout(left):
-                await self._desk.recover(session)
+                await self._lifecycle.recover(session)
 
     def _parameters(
         self, session: OpenSession, spec: GenerationSpec, queue_seconds: float
@@ -183,7 +162,7 @@ class Generations:
         self, session: OpenSession, spec: GenerationSpec, queue_seconds: float
     ) -> Finished:
         """The end of a generation whose turn did not come in time; the session is another's."""
-        record = session.served.store.get(session.session_id)
+        record = self._lifecycle.registry.get(session.session_id)
         done = Done(
             stop_reason=StopReason.DEADLINE,
             generated_token_count=0,
@@ -198,7 +177,7 @@ class Generations:
 
     def _learn(self, session: OpenSession, history: History, block: BlockTiming) -> None:
         """Tells of a block, whether its client stays to the end or not."""
-        self._observer.block(session.session_id, block)
+        self._observer.block(session, block)
         end = block.first_index + block.committed_count
         looped = session.loops.after(history[block.first_index : end])
         if block.proposer is not None and not looped:

@@ -9,12 +9,11 @@ from dataclasses import replace
 
 import structlog
 
-from kakeya_fleet.engine.sessions.session_store import EndReason
 from kakeya_fleet.node.roles.groups.group_settings import GroupSource
 from kakeya_fleet.node.roles.groups.running_group import RunningGroup
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
-from kakeya_fleet.node.roles.verifier.session_words import SessionWords
-from kakeya_fleet.node.roles.verifier.verifier_loading import StoreSettings, serve_verifier
+from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
+from kakeya_fleet.node.roles.verifier.verifier_loading import Admission, serve_verifier
 from kakeya_fleet.node.roles.verifier.worker import ModelWorker
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -32,13 +31,13 @@ class ServedGroup:
         self,
         source: GroupSource,
         model: str,
-        store: StoreSettings,
+        admission: Admission,
         *,
         dtype: str,
         backend: str,
         verifiers: MutableMapping[str, ServedVerifier],
         on_change: Callable[[], None],
-        words: SessionWords,
+        events: SessionEvents,
     ) -> None:
         """Puts the verifier into `verifiers` while it is served; `on_change` hears of it.
 
@@ -46,10 +45,10 @@ class ServedGroup:
         `BadGroup` and `HostfileError`.
         """
         self._settings = source.settings(model, dtype=dtype, backend=backend)
-        self._store = store
+        self._admission = admission
         self._verifiers = verifiers
         self._on_change = on_change
-        self._words = words
+        self._events = events
         self._lost = asyncio.Event()
         self._running: RunningGroup | None = None
         self._served: ServedVerifier | None = None
@@ -71,7 +70,7 @@ class ServedGroup:
         worker = ModelWorker(f"group-{self._settings.model}")
         try:
             verifier = await asyncio.wrap_future(running.ready)
-            served = await serve_verifier(verifier, worker, self._store)
+            served = await serve_verifier(verifier, worker, self._admission)
         except BaseException:
             await asyncio.to_thread(running.close)
             await worker.close()
@@ -85,7 +84,7 @@ class ServedGroup:
         model_id = served.offer.model_id
         self._verifiers[model_id] = self._served
         _log.info("group_serves", model=model_id, ranks=count, exact=served.offer.exact)
-        self._words.group_ready(model_id, count)
+        self._events.group_ready(model_id, count)
         self._on_change()
         return model_id
 
@@ -105,7 +104,7 @@ class ServedGroup:
             except Exception as error:  # noqa: BLE001 a group costs its sessions, never the node
                 reason = getattr(error, "reason", type(error).__name__)
                 _log.warning("group_not_started", reason=reason, cause=str(error), again_in=pause)
-                self._words.group_not_started(self._settings.model, str(error), pause)
+                self._events.group_not_started(self._settings.model, str(error), pause)
                 # So that the next round does not wait for what was never there.
                 self._lost.set()
 
@@ -118,8 +117,8 @@ class ServedGroup:
         served = self._served
         if served is not None:
             del self._verifiers[served.offer.model_id]
-            self._words.group_lost(served.offer.model_id, len(served.store))
-            served.store.close_all(EndReason.GROUP)
+            session_count = self._admission.registry.lose(served.budget)
+            self._events.group_lost(served.offer.model_id, session_count)
             self._on_change()
         await self._end()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from kakeya_fleet.engine.speculation.generation_report import BlockTiming, Done, DropReason
+from kakeya_fleet.fleet.placement.plan import Placement
+from kakeya_fleet.node.links.protocol.changes import LinkChange
 
 if TYPE_CHECKING:
-    from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-    from kakeya_fleet.node.roles.verifier.finished import Finished
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
@@ -21,36 +24,53 @@ class Outcome(Enum):
     DRAINED = "drained"
 
 
-class SessionObserver(Protocol):
-    """Hears of every session of a node, in order, on the event loop's thread.
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a generation, with what the engine does not know of it.
+
+    `link_changes` are those since the session's generation before; `started_at` is in the
+    seconds of the same clock.
+    """
+
+    done: Done
+    queue_seconds: float
+    proposer: Placement | None
+    drop_reason: DropReason | None
+    restorer_rebuild_count: int = 0
+    link_changes: tuple[LinkChange, ...] = ()
+    started_at: float = 0.0
+
+
+class SessionObserver:
+    """Hears of every session of a node, in order, on the event loop's thread; here, to no effect.
 
     Calls must return at once and raise nothing. Between `began` and the `finished` or
     `left` that follows it, no other generation of that session begins.
     """
 
     def opened(self, session: OpenSession) -> None:
-        """A session was opened or forked; it is asked for its state later."""
+        """A session was opened or forked."""
 
-    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
+    def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:
         """Keys and values of appended tokens were computed."""
 
-    def began(self, session_id: str) -> None:
+    def began(self, session: OpenSession) -> None:
         """A generation has its turn."""
 
-    def committed(self, session_id: str, token_count: int) -> None:
+    def committed(self, session: OpenSession, token_count: int) -> None:
         """Tokens were committed; at least one."""
 
-    def block(self, session_id: str, block: BlockTiming) -> None:
+    def block(self, session: OpenSession, block: BlockTiming) -> None:
         """A block was verified."""
 
-    def finished(self, session_id: str, finished: Finished) -> None:
+    def finished(self, session: OpenSession, finished: Finished) -> None:
         """A generation came to its own end."""
 
-    def left(self, session_id: str) -> None:
+    def left(self, session: OpenSession) -> None:
         """A generation was cancelled by its client, or failed."""
 
-    def idle(self, session_id: str) -> None:
+    def idle(self, session: OpenSession) -> None:
         """An append or a generation has given up its turn, however it ended."""
 
-    def ended(self, session_id: str, outcome: Outcome) -> None:
+    def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """The session is no more."""

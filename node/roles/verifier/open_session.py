@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.engine.sessions.session_record import SessionRecord
 from kakeya_fleet.engine.speculation.loops import LoopWatch
 from kakeya_fleet.fleet.placement.plan import Plan
 from kakeya_fleet.fleet.quantities import bytes_text
-from kakeya_fleet.node.links.link_log import LinkChange
+from kakeya_fleet.node.links.protocol.changes import LinkChange
 from kakeya_fleet.node.roles.archive.session_restorers import SessionRestorer
 from kakeya_fleet.node.roles.verifier.pairing import Pairing
 from kakeya_fleet.node.roles.verifier.runtime_wire import SessionSpec
@@ -20,9 +21,9 @@ from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
 MOST_REBUILDS = 3
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OpenSession:
-    """A session as this node serves it; `ordinal` orders all sessions by age.
+    """A session as this node serves it; `record` is the registry's.
 
     `asked` is what its client said, `spec` the same with what the node decided, for
     `kv_reason`, empty when nothing was. `opening_seconds` is what computing the first
@@ -32,8 +33,7 @@ class OpenSession:
     were made anew for the first `rebuilt_length` tokens.
     """
 
-    session_id: str
-    ordinal: int
+    record: SessionRecord[OpenSession]
     spec: SessionSpec
     asked: SessionSpec
     served: ServedVerifier
@@ -46,19 +46,23 @@ class OpenSession:
     rebuilt_length: int = 0
     rebuild_count: int = 0
 
+    @property
+    def session_id(self) -> str:
+        """What clients name it by."""
+        return self.record.session_id
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is no more; those who are told of ends may not have heard yet."""
+        return bool(self.record.session.end_reason)
+
     def link_changes(self) -> tuple[LinkChange, ...]:
         """The changes of what carries its tensor links that were not told yet, oldest first."""
-        news = self.pairing.link_log.news()
-        if self.restorer is not None:
-            news += self.restorer.link_log.news()
-        return tuple(sorted(news, key=lambda change: change.at))
+        return self.pairing.link_log.news()
 
     def latest_link_changes(self, most: int) -> tuple[LinkChange, ...]:
         """The latest changes of what carries its tensor links, oldest first, told or not."""
-        changes = self.pairing.link_log.latest(most)
-        if self.restorer is not None:
-            changes += self.restorer.link_log.latest(most)
-        return tuple(sorted(changes, key=lambda change: change.at))[-most:]
+        return self.pairing.link_log.latest(most)
 
     def check_rebuilds(self, history_length: int) -> None:
         """Raises `RestorerLost` once `MOST_REBUILDS` caches did not last for a history.

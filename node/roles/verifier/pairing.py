@@ -12,12 +12,14 @@ from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.fleet.errors import FleetError, ModelNotFound, NoPlacement
 from kakeya_fleet.fleet.placement.plan import Placement, Plan
-from kakeya_fleet.node.links.link_log import LinkLog
-from kakeya_fleet.node.roles.proposer.remote_draft import RemoteDraftSource
+from kakeya_fleet.node.links.protocol.changes import LinkLog
 from kakeya_fleet.node.roles.verifier.conditioning import Conditioning
-from kakeya_fleet.node.roles.verifier.draft_connections import DraftConnections, key_of
+from kakeya_fleet.node.roles.verifier.draft_connections import (
+    DraftConnections,
+    PairingContext,
+    key_of,
+)
 from kakeya_fleet.node.roles.verifier.runtime_wire import SessionSpec, SpeculationChoice
-from kakeya_fleet.node.roles.verifier.surroundings import Surroundings
 
 
 class Pairing:
@@ -36,7 +38,7 @@ class Pairing:
         self,
         spec: SessionSpec,
         info: VerifierInfo,
-        around: Surroundings,
+        context: PairingContext,
         *,
         inherited: Plan | None = None,
     ) -> None:
@@ -44,16 +46,16 @@ class Pairing:
 
         Raises `NoPlacement`.
         """
-        self._around = around
+        self._context = context
         self._choice = spec.speculation.choice
-        self._request = spec.plan_request(around.fleet.self_id, info)
+        self._request = spec.plan_request(context.fleet.self_id, info)
         self._plan = self._planned(inherited)
         self._roster: Roster | None = None
         self._link_log = LinkLog()
-        self._conditioning = Conditioning(info, around.fleet, around.proposers, around.encoders)
+        self._conditioning = Conditioning(info, context.fleet, context.proposers, context.encoders)
         self._connections = DraftConnections(
             info,
-            around,
+            context,
             self._conditioning,
             self._link_log,
             judging=self._choice is SpeculationChoice.AUTO,
@@ -85,7 +87,7 @@ class Pairing:
 
     def is_here(self, proposer: ProposerKey) -> bool:
         """Whether a proposer is one of this node."""
-        return proposer[0] == self._around.fleet.self_id
+        return proposer[0] == self._context.fleet.self_id
 
     @property
     def link_log(self) -> LinkLog:
@@ -184,26 +186,25 @@ class Pairing:
 
     def _open_current(self, history: History) -> None:
         rival = self._roster.drafting if self._roster is not None else None
-        if rival is None or not rival.state.breaker.closed:
-            return
-        if isinstance(rival.source, RemoteDraftSource):
+        if rival is not None and rival.state.breaker.closed:
             rival.source.open(history)
 
     def _planned(self, inherited: Plan | None) -> Plan:
         try:
-            return self._around.planner.plan_here(self._request)
-        except (ModelNotFound, NoPlacement) as error:
-            if inherited is not None:
-                # The fork tries for itself.
-                return replace(inherited, exploring=False)
-            if isinstance(error, NoPlacement):
+            return self._context.planner.plan_here(self._request)
+        except NoPlacement:
+            if inherited is None:
                 raise
-            # The verifier is here: what nobody serves is the named proposer.
-            raise NoPlacement(
-                f"the proposer {self._request.proposer_model!r} cannot draft here: {error}",
-                proposer_model=self._request.proposer_model,
-                proposer_node_id=self._request.proposer_node_id,
-            ) from error
+        except ModelNotFound as error:
+            if inherited is None:
+                # The verifier is here: what nobody serves is the named proposer.
+                raise NoPlacement(
+                    f"the proposer {self._request.proposer_model!r} cannot draft here: {error}",
+                    proposer_model=self._request.proposer_model,
+                    proposer_node_id=self._request.proposer_node_id,
+                ) from error
+        # The fork tries for itself.
+        return replace(inherited, exploring=False)
 
     def _needs_plan(self) -> bool:
         """Whether nobody drafts: none was planned or is tried, or the one that did is dropped."""
@@ -216,7 +217,7 @@ class Pairing:
         One that the session has measured already is not taken for what is predicted of it.
         """
         try:
-            plan = self._around.planner.plan_here(self._request)
+            plan = self._context.planner.plan_here(self._request)
         except FleetError:
             # The verifier is here and runs: the old plan stands.
             return
@@ -247,7 +248,7 @@ class Pairing:
         planned = self._plan
         request = replace(self._request, proposer_node_id=key[0], proposer_model=key[1])
         try:
-            named = self._around.planner.plan_here(request)
+            named = self._context.planner.plan_here(request)
         except FleetError:
             # It has left meanwhile; the session's next block notices.
             return planned

@@ -4,66 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kakeya.enum_names import number_of
 from kakeya.v1 import placement_pb2 as placement_wire
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya_fleet.engine.contracts.cache import CacheKind
 from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
-from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.sessions.session_store import Activity, SessionRecord
+from kakeya_fleet.engine.sessions.session_record import SessionRecord
 from kakeya_fleet.engine.speculation.generation_report import (
     BlockTiming,
     Committed,
     Done,
     DropReason,
     SpeculationStatistics,
-    StopReason,
 )
 from kakeya_fleet.fleet.placement.plan import KvStrategy, Placement, Plan
-from kakeya_fleet.node.links.link_end import PURPOSES
-from kakeya_fleet.node.links.link_log import LinkChange
-from kakeya_fleet.node.links.used_road import TRANSPORTS
+from kakeya_fleet.node.links.protocol.changes import LinkChange
+from kakeya_fleet.node.links.transport.wire import PURPOSES, TRANSPORTS
 from kakeya_fleet.node.planning.plan_wire import (
     kv_strategy_to_wire,
     placement_to_wire,
     plan_to_wire,
 )
-from kakeya_fleet.node.roles.archive.attend import ATTENDING
 from kakeya_fleet.node.roles.archive.opening import KINDS as RESTORER_KINDS
 from kakeya_fleet.node.roles.archive.session_restorer import SessionRestorer, placed
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange
 from kakeya_fleet.node.roles.verifier.observer import Outcome
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.session_activity import SessionActivity
 
-_STOP_REASONS: dict[StopReason, wire.StopReason.ValueType] = {
-    StopReason.MAX_TOKENS: wire.STOP_REASON_MAX_TOKENS,
-    StopReason.STOP_TOKEN: wire.STOP_REASON_STOP_TOKEN,
-    StopReason.DEADLINE: wire.STOP_REASON_DEADLINE,
-    StopReason.CONTEXT_FULL: wire.STOP_REASON_CONTEXT_FULL,
-    StopReason.DRAINING: wire.STOP_REASON_DRAINING,
-}
-_DROP_REASONS: dict[DropReason, wire.DropReason.ValueType] = {
-    DropReason.UNREACHABLE: wire.DROP_REASON_UNREACHABLE,
-    DropReason.DEADLINE: wire.DROP_REASON_DEADLINE,
-    DropReason.WRONG_LENGTH: wire.DROP_REASON_WRONG_LENGTH,
-    DropReason.OUT_OF_VOCABULARY: wire.DROP_REASON_OUT_OF_VOCABULARY,
-    DropReason.STALE: wire.DROP_REASON_STALE,
-    DropReason.FEATURES: wire.DROP_REASON_FEATURES,
-    DropReason.SLOWER_THAN_ALONE: wire.DROP_REASON_SLOWER_THAN_ALONE,
-}
-_OUTCOMES: dict[Outcome, wire.SessionOutcome.ValueType] = {
-    Outcome.CLOSED: wire.SESSION_OUTCOME_CLOSED,
-    Outcome.EVICTED: wire.SESSION_OUTCOME_EVICTED,
-    Outcome.INVARIANT_VIOLATED: wire.SESSION_OUTCOME_INVARIANT_VIOLATED,
-    Outcome.GROUP_LOST: wire.SESSION_OUTCOME_GROUP_LOST,
-    Outcome.DRAINED: wire.SESSION_OUTCOME_DRAINED,
-}
 MOST_LINK_CHANGES = 16
-_STATES: dict[Activity, wire.SessionState.ValueType] = {
-    Activity.IDLE: wire.SESSION_STATE_IDLE,
-    Activity.APPENDING: wire.SESSION_STATE_APPENDING,
-    Activity.GENERATING: wire.SESSION_STATE_GENERATING,
-}
 _STRATEGIES: dict[CacheKind, KvStrategy] = {
     CacheKind.CONTIGUOUS: KvStrategy.FULL,
     CacheKind.SINK_WINDOW: KvStrategy.SINK_WINDOW,
@@ -110,7 +80,7 @@ def done_to_wire(
     timings = done.timings
     return wire.GenerateResponse(
         done=wire.GenerateDone(
-            stop_reason=_STOP_REASONS[done.stop_reason],
+            stop_reason=number_of(wire.StopReason, done.stop_reason),
             generated_token_count=done.generated_token_count,
             history_length=done.history_length,
             timings=wire.GenerateTimings(
@@ -169,27 +139,24 @@ def activity_to_wire(
             _link_change_to_wire(change, activity.generation_began_at)
             for change in activity.session.latest_link_changes(MOST_LINK_CHANGES)
         ],
-        stop_reason=(
-            _STOP_REASONS[stop_reason] if stop_reason is not None else wire.STOP_REASON_UNSPECIFIED
-        ),
+        stop_reason=number_of(wire.StopReason, stop_reason),
     )
 
 
 def ended_to_wire(session_id: str, outcome: Outcome) -> wire.EndedSession:
     """A session that is no more."""
-    return wire.EndedSession(session_id=session_id, outcome=_OUTCOMES[outcome])
+    return wire.EndedSession(session_id=session_id, outcome=number_of(wire.SessionOutcome, outcome))
 
 
 def session_to_wire(
-    record: SessionRecord,
+    record: SessionRecord[OpenSession],
     *,
     plan: Plan,
     restorer: SessionRestorer | None,
     drop_reason: DropReason | None,
-    ttl_seconds: float,
     now: float,
 ) -> wire.SessionInfo:
-    """The state of a session; `now` is in the seconds of the store's clock."""
+    """The state of a session; `now` is in the seconds of the registry's clock."""
     session = record.session
     return wire.SessionInfo(
         session_id=record.session_id,
@@ -201,12 +168,12 @@ def session_to_wire(
         kv_strategy=kv_strategy_to_wire(_STRATEGIES[session.spec.kind]),
         sink_tokens=session.spec.sink,
         window_tokens=session.spec.window,
-        state=_STATES[record.activity],
+        state=number_of(wire.SessionState, record.activity),
         idle_seconds=record.idle_seconds(now),
-        ttl_seconds=ttl_seconds,
+        ttl_seconds=record.ttl_seconds,
         age_seconds=max(0.0, now - record.created_at),
         plan=plan_to_wire(plan),
-        drop_reason=_drop_reason_to_wire(drop_reason),
+        drop_reason=number_of(wire.DropReason, drop_reason),
         forward_count=session.forward_count,
         restorer=_restorer_to_wire(restorer, session),
         invariants=[
@@ -233,7 +200,6 @@ def _restorer_to_wire(
             kind=RESTORER_KINDS[restorer.spec.kind],
             model_id=restorer.spec.model_id,
             node_id=where.node_id if where is not None else "",
-            attend=_attend_to_wire(restorer),
         ),
         digest=restorer.spec.digest,
         node_name=where.node_name if where is not None else "",
@@ -265,13 +231,6 @@ def _ranges_to_wire(
     ]
 
 
-def _attend_to_wire(restorer: SessionRestorer) -> placement_wire.RestorerAttend.ValueType:
-    """Where queries attend; not set where nothing is elsewhere."""
-    if restorer.spec.kind is RestorerKind.IDENTITY:
-        return placement_wire.RESTORER_ATTEND_UNSPECIFIED
-    return ATTENDING[restorer.choice.attend]
-
-
 def _statistics_to_wire(
     statistics: SpeculationStatistics, proposer: Placement | None, drop_reason: DropReason | None
 ) -> wire.SpeculationStatistics:
@@ -284,10 +243,10 @@ def _statistics_to_wire(
         round_trip_seconds_p50=statistics.round_trip_seconds_p50,
         round_trip_seconds_p99=statistics.round_trip_seconds_p99,
         faults=[
-            wire.DraftFault(reason=_DROP_REASONS[reason], count=count)
+            wire.DraftFault(reason=number_of(wire.DropReason, reason), count=count)
             for reason, count in statistics.faults.items()
         ],
-        drop_reason=_drop_reason_to_wire(drop_reason),
+        drop_reason=number_of(wire.DropReason, drop_reason),
         ahead_hit_count=statistics.ahead_hit_count,
         ahead_miss_count=statistics.ahead_miss_count,
         proposer_node_id=proposer.node_id if proposer is not None else "",
@@ -324,7 +283,3 @@ def _block_to_wire(block: BlockTiming, generation_number: int = 0) -> wire.Block
         proposer_node_id=node_id,
         proposer_model_id=model_id,
     )
-
-
-def _drop_reason_to_wire(reason: DropReason | None) -> wire.DropReason.ValueType:
-    return wire.DROP_REASON_UNSPECIFIED if reason is None else _DROP_REASONS[reason]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import grpc.aio
 
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya.v1 import runtime_pb2_grpc
-from kakeya_fleet.engine.errors import GroupLost, SessionNotFound
 from kakeya_fleet.engine.speculation.generation_report import TIMELINE_BLOCKS
 from kakeya_fleet.node.membership.card_wire import offer_to_wire
 from kakeya_fleet.node.planning.plan_wire import kv_strategy_to_wire, plan_to_wire
-from kakeya_fleet.node.roles.verifier.appending import Appends
-from kakeya_fleet.node.roles.verifier.finished import Finished
+from kakeya_fleet.node.roles.verifier.appending import Appending
 from kakeya_fleet.node.roles.verifier.generations import Generations
+from kakeya_fleet.node.roles.verifier.observer import Finished
 from kakeya_fleet.node.roles.verifier.open_session import planned
 from kakeya_fleet.node.roles.verifier.report_wire import committed_to_wire, done_to_wire
 from kakeya_fleet.node.roles.verifier.runtime_wire import (
@@ -25,8 +24,7 @@ from kakeya_fleet.node.roles.verifier.runtime_wire import (
     page_from_wire,
     session_spec_from_wire,
 )
-from kakeya_fleet.node.roles.verifier.session_desk import SessionDesk
-from kakeya_fleet.node.roles.verifier.session_opening import SessionOpening
+from kakeya_fleet.node.roles.verifier.session_lifecycle import SessionLifecycle
 from kakeya_fleet.node.roles.verifier.session_watch import SessionWatch, session_info
 from kakeya_fleet.node.roles.verifier.tokenizer_files import tokenizer_messages
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
@@ -43,22 +41,22 @@ DEFAULT_BLOCKS = 64
 
 
 class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
-    """Answers with what the desk and the generations do.
+    """Answers with what the registry knows, and the lifecycle and the generations do.
 
     Each operation on a session waits for its turn; info, list and close do not.
     """
 
     def __init__(
         self,
-        desk: SessionDesk,
+        lifecycle: SessionLifecycle,
         generations: Generations,
         watch: SessionWatch,
         clock: Callable[[], float],
     ) -> None:
         """`clock` gives monotonic seconds."""
-        self._desk = desk
-        self._appends = Appends(desk, clock)
-        self._opening = SessionOpening(desk, self._appends)
+        self._lifecycle = lifecycle
+        self._registry = lifecycle.registry
+        self._appending = Appending(lifecycle, clock)
         self._generations = generations
         self._watch = watch
         self._clock = clock
@@ -68,8 +66,8 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     ) -> wire.CreateSessionResponse:
         """Opens a session, with the first tokens of its history."""
         spec = session_spec_from_wire(request)
-        session = await self._opening.open(spec, list(request.initial_token_ids))
-        _, record = self._desk.get(session.session_id)
+        session = await self._appending.open(spec, list(request.initial_token_ids))
+        record = self._registry.get(session.session_id)
         offer = session.served.offer
         return wire.CreateSessionResponse(
             session_id=session.session_id,
@@ -84,13 +82,13 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     async def AppendTokens(  # noqa: N802
         self, request: wire.AppendTokensRequest, _context: Context
     ) -> wire.AppendTokensResponse:
-        """Appends, and computes keys and values: see `Appends.append`."""
-        session, _record = self._desk.get(request.session_id)
+        """Appends, and computes keys and values: see `Appending.append`."""
+        session = self._registry.opened(request.session_id)
         expected = (
             request.expected_history_length if request.HasField("expected_history_length") else None
         )
         async with session.turn:
-            appended = await self._appends.append(session, list(request.token_ids), expected)
+            appended = await self._appending.append(session, list(request.token_ids), expected)
         return wire.AppendTokensResponse(
             history_length=appended.history_length, prefill_seconds=appended.prefill_seconds
         )
@@ -102,8 +100,8 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
     ) -> None:
         """Streams tokens as they commit, then one done."""
         spec = generation_spec_from_wire(request, os.urandom)
-        session, record = self._desk.get(request.session_id)
-        spec.check_for_model(record.session.verifier.info)
+        session = self._registry.opened(request.session_id)
+        spec.check_for_model(session.served.verifier.info)
         async with aclosing(self._generations.run(session, spec)) as events:
             async for event in events:
                 if isinstance(event, Finished):
@@ -124,21 +122,16 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         self, request: wire.GetSessionInfoRequest, _context: Context
     ) -> wire.GetSessionInfoResponse:
         """The state of one session."""
-        session, _record = self._desk.get(request.session_id)
+        session = self._registry.opened(request.session_id)
         return wire.GetSessionInfoResponse(session=session_info(session, self._clock()))
 
     async def ListSessions(  # noqa: N802
         self, request: wire.ListSessionsRequest, _context: Context
     ) -> wire.ListSessionsResponse:
         """A page of sessions, oldest first; their plans without the rejections."""
-        page, following = self._desk.page(*page_from_wire(request))
-        sessions = []
-        for session in page:
-            # One that ended a moment ago is still on the desk.
-            with suppress(SessionNotFound, GroupLost):
-                sessions.append(session_info(session, self._clock(), rejections=False))
+        page, following = self._registry.page(*page_from_wire(request))
         return wire.ListSessionsResponse(
-            sessions=sessions,
+            sessions=[session_info(each, self._clock(), rejections=False) for each in page],
             next_page_token="" if following is None else str(following),
         )
 
@@ -146,19 +139,17 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         self, request: wire.CloseSessionRequest, _context: Context
     ) -> wire.CloseSessionResponse:
         """Ends a session; what runs in it ends within one block with SESSION_NOT_FOUND."""
-        return wire.CloseSessionResponse(
-            history_length=self._desk.close_session(request.session_id)
-        )
+        return wire.CloseSessionResponse(history_length=self._registry.close(request.session_id))
 
     async def ForkSession(  # noqa: N802
         self, request: wire.ForkSessionRequest, _context: Context
     ) -> wire.ForkSessionResponse:
         """A new session with the first tokens of another one."""
-        origin, _record = self._desk.get(request.session_id)
+        origin = self._registry.opened(request.session_id)
         length = request.history_length if request.HasField("history_length") else None
         async with origin.turn:
-            session = await self._desk.fork(origin, length)
-        record = session.served.store.get(session.session_id)
+            session = await self._lifecycle.fork(origin, length)
+        record = self._registry.get(session.session_id)
         return wire.ForkSessionResponse(
             session_id=session.session_id, history_length=len(record.session.history)
         )
@@ -167,7 +158,7 @@ class RuntimeServicer(runtime_pb2_grpc.RuntimeServiceServicer):
         self, request: wire.GetTokenizerRequest, _context: Context
     ) -> AsyncIterator[wire.GetTokenizerResponse]:
         """The header, then the bytes of the files."""
-        async for message in tokenizer_messages(self._desk.served(request.model_id)):
+        async for message in tokenizer_messages(self._lifecycle.verifiers.served(request.model_id)):
             yield message
 
     async def WatchSessions(  # noqa: N802

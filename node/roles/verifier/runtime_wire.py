@@ -25,7 +25,6 @@ from kakeya_fleet.node.planning.plan_wire import (
     MAX_DRAFTED_TOKENS,
     kv_strategy_from_wire,
 )
-from kakeya_fleet.node.roles.archive.attend import ATTENDING, AttendAt
 from kakeya_fleet.node.roles.archive.opening import KINDS as RESTORER_KINDS
 from kakeya_fleet.node.roles.archive.session_restorers import RestorerChoice
 from kakeya_fleet.node.rpc.refusals import BadPageToken
@@ -135,7 +134,7 @@ class SessionSpec:
             window_tokens=self.window_tokens,
             block_size=self.speculation.block_size,
             without_proposer=self.speculation.choice is SpeculationChoice.OFF,
-            # The desk opens the archive itself, and says where.
+            # The session opens the archive itself, and says where.
             without_archive=not self.leaves_strategy,
         )
 
@@ -220,24 +219,7 @@ def restorer_from_wire(message: placement_wire.Restorer) -> RestorerChoice:
             "the restorer identity is in the verifier's own process; leave restorer.node_id empty",
             field="restorer.node_id",
         )
-    return RestorerChoice(kind, message.model_id, message.node_id, _attend(message, kind))
-
-
-def _attend(message: placement_wire.Restorer, kind: RestorerKind) -> AttendAt:
-    """Where queries attend. Raises `BadParameters`."""
-    places = {
-        placement_wire.RESTORER_ATTEND_UNSPECIFIED: AttendAt.ARCHIVE,
-        **{number: place for place, number in ATTENDING.items()},
-    }
-    place = places.get(message.attend)
-    if place is None:
-        raise _out_of_range("restorer.attend", message.attend, "1 (archive) or 2 (verifier)")
-    if message.attend and kind is RestorerKind.IDENTITY:
-        raise BadParameters(
-            "the restorer identity is in the verifier's own process; leave restorer.attend out",
-            field="restorer.attend",
-        )
-    return place
+    return RestorerChoice(kind, message.model_id, message.node_id)
 
 
 def check_for_model(spec: SessionSpec, info: VerifierInfo) -> None:

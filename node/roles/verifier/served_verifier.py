@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.restoration.stores import EvictedStores
-from kakeya_fleet.engine.sessions.session_store import SessionStore
+from kakeya_fleet.engine.sessions.session_record import KvBudget
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.node.roles.verifier.worker import ModelWorker
 
 
 @dataclass(frozen=True, slots=True)
 class ServedVerifier:
-    """A loaded verifier, its offer, the thread of its steps, and its sessions.
+    """A loaded verifier, its offer, the thread of its steps, and its sessions' memory.
 
     `stores` keep in its own process what a session has evicted when no archive is
     left; None where its back end cannot. `source` is the word by which
@@ -23,6 +23,6 @@ class ServedVerifier:
     verifier: Verifier
     offer: ModelOffer
     worker: ModelWorker
-    store: SessionStore
+    budget: KvBudget
     stores: EvictedStores | None = None
     source: str = ""

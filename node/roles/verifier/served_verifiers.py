@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from kakeya_fleet.engine.sessions.session_store import EndReason
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.fleet.cards.card import ModelOffer
 from kakeya_fleet.node.config.role_spec import BadRoleSpec, RoleSpec, named_twice
 from kakeya_fleet.node.roles.groups.group_settings import GroupSource
 from kakeya_fleet.node.roles.verifier.group_serving import ServedGroup
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
-from kakeya_fleet.node.roles.verifier.session_words import SessionWords
-from kakeya_fleet.node.roles.verifier.verifier_loading import StoreSettings, load_served_verifier
+from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
+from kakeya_fleet.node.roles.verifier.verifier_loading import Admission, load_served_verifier
 from kakeya_fleet.node.watch.model_transfer import ModelTransfer
 
 
@@ -23,11 +24,6 @@ class VerifierSettings(Protocol):
     @property
     def kv_budget_bytes(self) -> int:
         """K/V bytes of all sessions."""
-        ...
-
-    @property
-    def session_ttl_seconds(self) -> float:
-        """Idle seconds after which a session is evicted."""
         ...
 
     @property
@@ -52,15 +48,15 @@ class ServedVerifiers:
     def __init__(
         self,
         settings: VerifierSettings,
+        registry: SessionRegistry[OpenSession],
         clock: Callable[[], float],
-        on_end: Callable[[str, EndReason], None],
-        words: SessionWords,
+        events: SessionEvents,
     ) -> None:
-        """`on_end(session_id, reason)` hears of every session that ends, in the loop's thread."""
-        self._words = words
+        """Their sessions are those of `registry`; `clock` gives monotonic seconds."""
+        self._events = events
         self._settings = settings
+        self._registry = registry
         self._clock = clock
-        self._on_end = on_end
         self._served: dict[str, ServedVerifier] = {}
         self._group: ServedGroup | None = None
         self._group_started = asyncio.Event()
@@ -78,14 +74,9 @@ class ServedVerifiers:
         return tuple(served.offer for served in self._served.values())
 
     @property
-    def session_count(self) -> int:
-        """Open sessions of all."""
-        return sum(len(served.store) for served in self._served.values())
-
-    @property
     def kv_bytes(self) -> int:
         """K/V bytes of all sessions."""
-        return sum(served.store.kv_bytes for served in self._served.values())
+        return sum(served.budget.used_bytes for served in self._served.values())
 
     @property
     def kv_budget_bytes(self) -> int:
@@ -97,7 +88,9 @@ class ServedVerifiers:
         """K/V bytes that new sessions may take now; None without a verifier."""
         if not self._served:
             return None
-        return sum(served.store.available_bytes for served in self._served.values())
+        return sum(
+            self._registry.available_bytes(served.budget) for served in self._served.values()
+        )
 
     def check_count(self, count: int) -> None:
         """Raises `BadRoleSpec` when `count` verifiers are too many or too few for a group."""
@@ -115,28 +108,18 @@ class ServedVerifiers:
         Raises `BadRoleSpec`, `engine.errors.ModelUnusable`, `BadParameters`; for a
         group also `BadGroup`, `GroupNotStarted` and `fleet.hostfiles.hostfile.HostfileError`.
         """
-        loop = asyncio.get_running_loop()
-
-        def on_end(session_id: str, reason: EndReason) -> None:
-            loop.call_soon_threadsafe(self._on_end, session_id, reason)
-
         settings = self._settings
-        store = StoreSettings(
-            budget_bytes=settings.kv_budget_bytes // count,
-            ttl_seconds=settings.session_ttl_seconds,
-            clock=self._clock,
-            on_end=on_end,
-        )
+        admission = Admission(self._registry, settings.kv_budget_bytes // count, self._clock)
         if settings.group is not None:
             self._group = ServedGroup(
                 settings.group,
                 spec.model,
-                store,
+                admission,
                 dtype=settings.dtype,
                 backend=settings.backend,
                 verifiers=self._served,
                 on_change=self.changed.set,
-                words=self._words,
+                events=self._events,
             )
             transfer.load_begins()
             await self._group.start()
@@ -144,7 +127,7 @@ class ServedVerifiers:
             return
         served = await load_served_verifier(
             spec.model,
-            store,
+            admission,
             dtype=settings.dtype,
             backend=settings.backend,
             progress=transfer.downloading,

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kakeya_fleet.engine.errors import GroupLost, SessionNotFound
 from kakeya_fleet.engine.sessions.history import History
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.verifier.observer import Outcome
+from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, SessionObserver
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-    from kakeya_fleet.node.roles.verifier.finished import Finished
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 LEFT = "left"
 """The `end` of a generation that was cancelled by its client, or failed."""
 
 
-class SessionMetrics:
+class SessionMetrics(SessionObserver):
     """A `SessionObserver`; `clock` gives monotonic seconds."""
 
     def __init__(self, metrics: NodeMetrics, clock: Callable[[], float]) -> None:
@@ -36,37 +33,32 @@ class SessionMetrics:
     def opened(self, session: OpenSession) -> None:
         """Counts a session, and follows its history."""
         self._metrics.sessions_opened.inc()
-        history = History()
-        # Evicted already, in the verifier's thread; its end is told next.
-        with suppress(SessionNotFound, GroupLost):
-            history = session.served.store.get(session.session_id).session.history
-        self._histories[session.session_id] = history
+        self._histories[session.session_id] = session.record.session.history
 
-    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
+    def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:
         """Counts the tokens and the time."""
         self._metrics.tokens_prefilled.inc(token_count)
         self._metrics.prefill_seconds.inc(seconds)
-        tokens, before = self._prefills.get(session_id, (0, 0.0))
-        self._prefills[session_id] = (tokens + token_count, before + seconds)
+        tokens, before = self._prefills.get(session.session_id, (0, 0.0))
+        self._prefills[session.session_id] = (tokens + token_count, before + seconds)
 
-    def began(self, session_id: str) -> None:
+    def began(self, session: OpenSession) -> None:
         """Counts a generation that runs; no token of it has a time yet."""
-        self._token_times[session_id] = None
-        history = self._histories.get(session_id)
-        if history is not None:
-            self._metrics.generation_history_tokens.observe(len(history))
+        self._token_times[session.session_id] = None
+        history = session.record.session.history
+        self._metrics.generation_history_tokens.observe(len(history))
 
-    def committed(self, session_id: str, token_count: int) -> None:
+    def committed(self, session: OpenSession, token_count: int) -> None:
         """Counts tokens, and their time since the ones before."""
         self._metrics.tokens_generated.inc(token_count)
         now = self._clock()
-        before = self._token_times.get(session_id)
-        self._token_times[session_id] = now
+        before = self._token_times.get(session.session_id)
+        self._token_times[session.session_id] = now
         if before is None:
             return
         self._metrics.inter_token_seconds.observe((now - before) / token_count, token_count)
 
-    def block(self, _session_id: str, block: BlockTiming) -> None:
+    def block(self, _session: OpenSession, block: BlockTiming) -> None:
         """Counts a block's tokens, and where its seconds went."""
         metrics = self._metrics
         metrics.verify_seconds.observe(block.verify_seconds)
@@ -80,9 +72,9 @@ class SessionMetrics:
         metrics.draft_wire_seconds.observe(block.wire_seconds)
         metrics.draft_wait_seconds.observe(block.wait_seconds)
 
-    def finished(self, session_id: str, finished: Finished) -> None:
+    def finished(self, session: OpenSession, finished: Finished) -> None:
         """Counts what a generation says of the whole of it."""
-        self._token_times.pop(session_id, None)
+        self._token_times.pop(session.session_id, None)
         metrics, done = self._metrics, finished.done
         metrics.generations.labels(end=done.stop_reason.value).inc()
         metrics.queue_seconds.observe(finished.queue_seconds)
@@ -95,24 +87,21 @@ class SessionMetrics:
         if finished.drop_reason is not None:
             metrics.proposer_drops.labels(reason=finished.drop_reason.value).inc()
 
-    def left(self, session_id: str) -> None:
+    def left(self, session: OpenSession) -> None:
         """Counts a generation that nobody heard the end of."""
-        self._token_times.pop(session_id, None)
+        self._token_times.pop(session.session_id, None)
         self._metrics.generations.labels(end=LEFT).inc()
 
-    def idle(self, session_id: str) -> None:
+    def idle(self, session: OpenSession) -> None:
         """Counts what the append or generation computed of its tokens, as one prefill."""
-        prefill = self._prefills.pop(session_id, None)
+        prefill = self._prefills.pop(session.session_id, None)
         if prefill is not None:
             self._metrics.prefill_tokens.observe(prefill[0])
             self._metrics.prefill_duration_seconds.observe(prefill[1])
 
-    def ended(self, session_id: str, outcome: Outcome) -> None:
+    def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """Counts a session's end and the length of its history."""
-        history = self._histories.pop(session_id, None)
-        if history is None:
-            # Its client left before it heard of it: it was never opened.
-            return
+        history = self._histories.pop(session.session_id, session.record.session.history)
         self._metrics.sessions.labels(outcome=outcome.value).inc()
         self._metrics.session_history_tokens.observe(len(history))
 

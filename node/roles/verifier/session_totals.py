@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+
 if TYPE_CHECKING:
     from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-    from kakeya_fleet.node.roles.verifier.finished import Finished
-    from kakeya_fleet.node.roles.verifier.observer import Outcome
     from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 
 
-class SessionTotals:
+class SessionTotals(SessionObserver):
     """A `SessionObserver` that adds up."""
 
     def __init__(self) -> None:
@@ -22,44 +22,20 @@ class SessionTotals:
         self.verify_forward_count = 0
         self.drafted_here_count = 0
         """Blocks of this node's own proposers for its own sessions."""
-        self._sessions: dict[str, OpenSession] = {}
 
-    def opened(self, session: OpenSession) -> None:
-        """See `SessionObserver.opened`."""
-        self._sessions[session.session_id] = session
-
-    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:  # noqa: ARG002
+    def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:  # noqa: ARG002
         """See `SessionObserver.prefilled`."""
         self.prefilled_token_count += token_count
 
-    def began(self, session_id: str) -> None:
-        """See `SessionObserver.began`."""
-
-    def committed(self, session_id: str, token_count: int) -> None:  # noqa: ARG002
+    def committed(self, session: OpenSession, token_count: int) -> None:  # noqa: ARG002
         """See `SessionObserver.committed`."""
         self.generated_token_count += token_count
 
-    def block(self, session_id: str, block: BlockTiming) -> None:
+    def block(self, session: OpenSession, block: BlockTiming) -> None:
         """See `SessionObserver.block`."""
         self.verify_forward_count += 1
         if block.drafted_count:
             self.drafted_count += block.drafted_count
             self.accepted_count += block.accepted_count
-            session = self._sessions.get(session_id)
-            if session is None or block.proposer is None:
-                return
-            if session.pairing.is_here(block.proposer):
+            if block.proposer is not None and session.pairing.is_here(block.proposer):
                 self.drafted_here_count += 1
-
-    def finished(self, session_id: str, finished: Finished) -> None:
-        """See `SessionObserver.finished`."""
-
-    def left(self, session_id: str) -> None:
-        """See `SessionObserver.left`."""
-
-    def idle(self, session_id: str) -> None:
-        """See `SessionObserver.idle`."""
-
-    def ended(self, session_id: str, outcome: Outcome) -> None:  # noqa: ARG002
-        """See `SessionObserver.ended`."""
-        self._sessions.pop(session_id, None)

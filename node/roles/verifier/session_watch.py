@@ -1,19 +1,18 @@
-"""The doings of a node's sessions, live."""
+"""The activity of a node's sessions, live."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kakeya.v1 import runtime_pb2 as wire
-from kakeya_fleet.engine.errors import GroupLost, SessionNotFound
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.verifier.observer import Outcome
+from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, SessionObserver
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession, planned
 from kakeya_fleet.node.roles.verifier.report_wire import (
     activity_to_wire,
@@ -26,8 +25,7 @@ from kakeya_fleet.node.watch.watchers import Watcher, Watchers
 
 if TYPE_CHECKING:
     from kakeya_fleet.engine.speculation.generation_report import BlockTiming
-    from kakeya_fleet.node.roles.verifier.finished import Finished
-    from kakeya_fleet.node.roles.verifier.session_words import SessionWords
+    from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
 
 SESSION_QUEUE = 1024
 LEAST_SECONDS = 0.1
@@ -45,19 +43,14 @@ QUIET_SECONDS = 30.0
 
 
 def session_info(session: OpenSession, now: float, *, rejections: bool = True) -> wire.SessionInfo:
-    """The state of a session; `now` in monotonic seconds.
-
-    Raises `SessionNotFound` or `GroupLost` when it has ended.
-    """
-    store = session.served.store
+    """The state of a session; `now` in monotonic seconds."""
     plan = planned(session)
     return session_to_wire(
-        store.get(session.session_id),
+        session.record,
         # Rejections of a large fleet would not fit a message about many sessions.
         plan=plan if rejections else replace(plan, rejections=()),
         restorer=session.restorer,
         drop_reason=session.pairing.drop_reason,
-        ttl_seconds=store.ttl_seconds,
         now=now,
     )
 
@@ -66,14 +59,14 @@ def _ignore() -> None:
     """The listener before there is one."""
 
 
-class SessionWatch:
+class SessionWatch(SessionObserver):
     """A `SessionObserver` that those who watch listen to. Belongs to the event loop's thread."""
 
     def __init__(
-        self, words: SessionWords, metrics: NodeMetrics, clock: Callable[[], float]
+        self, events: SessionEvents, metrics: NodeMetrics, clock: Callable[[], float]
     ) -> None:
         """`clock` gives monotonic seconds, those of the event loop."""
-        self._words = words
+        self._events = events
         self._clock = clock
         self._activities: dict[str, SessionActivity] = {}
         self._dropped_at: dict[str, tuple[DropReason, float]] = {}
@@ -89,37 +82,37 @@ class SessionWatch:
         self._activities[session.session_id] = SessionActivity(session)
         self._tell(session.session_id)
 
-    def prefilled(self, session_id: str, token_count: int, seconds: float) -> None:
+    def prefilled(self, session: OpenSession, token_count: int, seconds: float) -> None:
         """See `SessionObserver.prefilled`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is not None:
             activity.prefilled(token_count, seconds)
-            self._mark(session_id)
+            self._mark(session.session_id)
 
-    def began(self, session_id: str) -> None:
+    def began(self, session: OpenSession) -> None:
         """See `SessionObserver.began`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is not None:
             activity.began(self._clock())
-            self._tell(session_id)
+            self._tell(session.session_id)
 
-    def committed(self, session_id: str, token_count: int) -> None:
+    def committed(self, session: OpenSession, token_count: int) -> None:
         """See `SessionObserver.committed`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is not None:
             activity.committed(token_count, self._clock())
-            self._mark(session_id)
+            self._mark(session.session_id)
 
-    def block(self, session_id: str, block: BlockTiming) -> None:
+    def block(self, session: OpenSession, block: BlockTiming) -> None:
         """See `SessionObserver.block`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is not None:
             activity.block(block)
             self._note_proposer(activity)
 
-    def finished(self, session_id: str, finished: Finished) -> None:
+    def finished(self, session: OpenSession, finished: Finished) -> None:
         """See `SessionObserver.finished`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is None:
             return
         done = finished.done
@@ -127,29 +120,29 @@ class SessionWatch:
         rate = done.generated_token_count / seconds if seconds > 0.0 else 0.0
         activity.over(done.stop_reason, rate, self._clock())
         self._note_proposer(activity)
-        self._tell(session_id)
+        self._tell(session.session_id)
 
-    def left(self, session_id: str) -> None:
+    def left(self, session: OpenSession) -> None:
         """See `SessionObserver.left`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         if activity is not None:
             activity.over(None, None, self._clock())
-            self._tell(session_id)
+            self._tell(session.session_id)
 
-    def idle(self, session_id: str) -> None:
+    def idle(self, session: OpenSession) -> None:
         """See `SessionObserver.idle`."""
-        activity = self._activities.get(session_id)
+        activity = self._activities.get(session.session_id)
         # Its end may have been told while its turn was not over.
         if activity is not None and not activity.told_idle:
-            self._mark(session_id, LEAST_SECONDS)
+            self._mark(session.session_id, LEAST_SECONDS)
 
-    def ended(self, session_id: str, outcome: Outcome) -> None:
+    def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """See `SessionObserver.ended`."""
-        if self._activities.pop(session_id, None) is None:
+        if self._activities.pop(session.session_id, None) is None:
             return
-        self._pacer.forget(session_id)
-        self._dropped_at.pop(session_id, None)
-        self._publish_end(session_id, outcome)
+        self._pacer.forget(session.session_id)
+        self._dropped_at.pop(session.session_id, None)
+        self._publish_end(session.session_id, outcome)
         self.on_change()
 
     def snapshot(self, block_count: int) -> wire.SessionsSnapshot:
@@ -166,7 +159,7 @@ class SessionWatch:
         sessions = []
         for activity in self._activities.values():
             # The loop may hear of a session's end only after this.
-            with suppress(SessionNotFound, GroupLost):
+            if not activity.session.has_ended:
                 info = self._told_info(activity, now)
                 sessions.append(activity_to_wire(activity, info, activity.told_blocks(most), now))
         return wire.SessionsSnapshot(sessions=sessions)
@@ -195,10 +188,10 @@ class SessionWatch:
         said = self._dropped_at.get(session_id)
         if reason is None:
             if before is not DropReason.SLOWER_THAN_ALONE:
-                self._words.proposer_back(activity.session)
+                self._events.proposer_back(activity.session)
         elif said is None or said[0] is not reason or now - said[1] >= QUIET_SECONDS:
             self._dropped_at[session_id] = (reason, now)
-            self._words.proposer_dropped(activity.session, reason)
+            self._events.proposer_dropped(activity.session, reason)
         self._tell(session_id)
 
     def _tell(self, session_id: str) -> None:
@@ -234,12 +227,11 @@ class SessionWatch:
 
     def _publish(self, session_id: str) -> None:
         activity, now = self._activities.get(session_id), self._clock()
-        if activity is None or not len(self._watchers):
+        if activity is None or activity.session.has_ended or not len(self._watchers):
             return
-        with suppress(SessionNotFound, GroupLost):
-            info = self._told_info(activity, now)
-            changed = activity_to_wire(activity, info, activity.new_blocks(), now)
-            self._watchers.publish(wire.WatchSessionsResponse(changed=changed))
+        info = self._told_info(activity, now)
+        changed = activity_to_wire(activity, info, activity.new_blocks(), now)
+        self._watchers.publish(wire.WatchSessionsResponse(changed=changed))
 
     @staticmethod
     def _told_info(activity: SessionActivity, now: float) -> wire.SessionInfo:

@@ -13,31 +13,33 @@ import structlog
 from kakeya_fleet.engine.backends import load_verifier, stores_beside, threads_of
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import Progress, resolve
-from kakeya_fleet.engine.sessions.session_store import EndReason, SessionStore
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.verifiers.calibration import measure_steps
 from kakeya_fleet.engine.verifiers.exactness import settle
 from kakeya_fleet.engine.verifiers.thread_count import settle_threads
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
-from kakeya_fleet.node.roles.verifier.session_desk import new_session_id
 from kakeya_fleet.node.roles.verifier.worker import ModelWorker
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSettings:
-    """The session store of one verifier; `on_end` is called from any thread."""
+class Admission:
+    """Where a verifier's sessions are registered, and what they may take together.
 
+    `clock` gives monotonic seconds.
+    """
+
+    registry: SessionRegistry[OpenSession]
     budget_bytes: int
-    ttl_seconds: float
     clock: Callable[[], float]
-    on_end: Callable[[str, EndReason], None]
 
 
 async def load_served_verifier(
     model: str,
-    store: StoreSettings,
+    admission: Admission,
     *,
     dtype: str,
     backend: str,
@@ -57,8 +59,8 @@ async def load_served_verifier(
     try:
         load = partial(load_verifier, folder, dtype=dtype, backend=backend, reading=reading)
         verifier = await worker.run(load)
-        await worker.run(partial(_choose_threads, verifier, store.clock))
-        served = await serve_verifier(verifier, worker, store)
+        await worker.run(partial(_choose_threads, verifier, admission.clock))
+        served = await serve_verifier(verifier, worker, admission)
         stores = await worker.run(partial(stores_beside, verifier))
         arithmetic = stores.arithmetic if stores is not None else ""
         offer = replace(served.offer, evicted_arithmetic=arithmetic)
@@ -87,19 +89,12 @@ def _choose_threads(verifier: Verifier, clock: Callable[[], float]) -> None:
 
 
 async def serve_verifier(
-    verifier: Verifier, worker: ModelWorker, store: StoreSettings
+    verifier: Verifier, worker: ModelWorker, admission: Admission
 ) -> ServedVerifier:
     """A verifier that was loaded, measured and checked in the thread of `worker`."""
-    offer = await worker.run(partial(verifier_offer, verifier, store.clock))
-    sessions = SessionStore(
-        verifier,
-        store.budget_bytes,
-        clock=store.clock,
-        ids=new_session_id,
-        ttl_seconds=store.ttl_seconds,
-        on_end=store.on_end,
-    )
-    return ServedVerifier(verifier, offer, worker, sessions)
+    offer = await worker.run(partial(verifier_offer, verifier, admission.clock))
+    budget = admission.registry.add_verifier(verifier, admission.budget_bytes)
+    return ServedVerifier(verifier, offer, worker, budget)
 
 
 def verifier_offer(verifier: Verifier, clock: Callable[[], float]) -> ModelOffer:

@@ -24,12 +24,11 @@ class WorkerClosed(RuntimeError):
 class _Step:
     """A step on its way through the worker's thread."""
 
-    __slots__ = ("_taken", "asked_at", "ended", "finished", "function", "loop")
+    __slots__ = ("_taken", "arrive", "ended", "finished", "loop")
 
-    def __init__(self, function: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
-        # Not when the thread takes note of it: that may be a whole batch later.
-        self.asked_at = time.monotonic()
-        self.function = function
+    def __init__(self, arrive: Callable[[_Step], None], loop: asyncio.AbstractEventLoop) -> None:
+        """`arrive` is called in the thread, when it takes note of the step or of its end."""
+        self.arrive = arrive
         self.loop = loop
         self._taken = threading.Lock()
         self.finished: asyncio.Future[object] = loop.create_future()
@@ -68,7 +67,7 @@ class ModelWorker:
 
     def __init__(self, name: str) -> None:
         self._inbox: queue.SimpleQueue[_Step | None] = queue.SimpleQueue()
-        self._functions: deque[_Step] = deque()
+        self._functions: deque[tuple[_Step, Callable[[], object]]] = deque()
         self._turns = TurnQueue()
         self._gathering = Gathering()
         self._turn_steps: dict[Turn[Any], _Step] = {}
@@ -77,19 +76,44 @@ class ModelWorker:
         self._thread.start()
 
     async def run(self, function: Callable[[], Result]) -> Result:
-        """The result of `function`, run in the worker's thread.
+        """The result of `function`, run alone in the worker's thread.
 
         A cancelled caller takes a waiting step back at once; a step that has
         begun is waited for, so that nobody touches its session before it ended.
         Raises what the function raises, and `WorkerClosed`.
         """
+
+        def arrive(step: _Step) -> None:
+            if not step.taken:
+                self._functions.append((step, function))
+
+        return cast(Result, await self._passed(arrive))
+
+    async def run_turn(self, turn: Turn[Result]) -> Result:
+        """The result of `turn`, which may share a forward; otherwise as `run`."""
+        # Not when the thread takes note of it: that may be a whole batch later.
+        asked_at = time.monotonic()
+
+        def arrive(step: _Step) -> None:
+            if step.taken:
+                self._turns.discard(turn)
+                self._turn_steps.pop(turn, None)
+                return
+            self._gathering.came(id(turn.session), asked_at)
+            self._turns.add(turn)
+            self._turn_steps[turn] = step
+
+        return cast(Result, await self._passed(arrive))
+
+    async def _passed(self, arrive: Callable[[_Step], None]) -> object:
+        """What came of a step that was passed through the thread."""
         if self._closed:
             raise WorkerClosed("the model's worker was closed")
-        step = _Step(function, asyncio.get_running_loop())
+        step = _Step(arrive, asyncio.get_running_loop())
         self._inbox.put(step)
         try:
             # Not shielded, which would be two more turns of the event loop.
-            return cast(Result, await step.finished)
+            return await step.finished
         except asyncio.CancelledError:
             if step.take():
                 # So that the thread forgets it.
@@ -114,13 +138,14 @@ class ModelWorker:
             if self._closed:
                 break
             if self._functions:
-                self._run_function(self._functions.popleft())
+                self._run_function(*self._functions.popleft())
             if self._turns:
                 self._run_turns()
         # What came before the closing, and was not yet taken note of.
         while not self._inbox.empty():
             self._sort(self._inbox.get())
-        for step in (*self._functions, *self._turn_steps.values()):
+        waiting = [step for step, _function in self._functions]
+        for step in (*waiting, *self._turn_steps.values()):
             if step.take():
                 _tell([(step, None, WorkerClosed("the model's worker was closed"))])
 
@@ -131,33 +156,25 @@ class ModelWorker:
         while not self._inbox.empty():
             self._sort(self._inbox.get())
         while not self._functions and not self._closed:
-            patience = self._gathering.patience(time.monotonic())
-            if not patience:
+            linger = self._gathering.linger_seconds(time.monotonic())
+            if not linger:
                 return
             try:
-                self._sort(self._inbox.get(timeout=patience))
+                self._sort(self._inbox.get(timeout=linger))
             except queue.Empty:
                 return
 
-    def _sort(self, step: _Step | None) -> None:
-        if step is None:
-            return
-        if not isinstance(step.function, Turn):
-            if not step.taken:
-                self._functions.append(step)
-        elif step.taken:
-            self._turns.discard(step.function)
-            self._turn_steps.pop(step.function, None)
-        else:
-            self._gathering.came(id(step.function.session), step.asked_at)
-            self._turns.add(step.function)
-            self._turn_steps[step.function] = step
+    @staticmethod
+    def _sort(step: _Step | None) -> None:
+        if step is not None:
+            step.arrive(step)
 
-    def _run_function(self, step: _Step) -> None:
+    @staticmethod
+    def _run_function(step: _Step, function: Callable[[], object]) -> None:
         if not step.take():
             return
         try:
-            result = step.function()
+            result = function()
         except BaseException as error:  # noqa: BLE001 handed to the task that awaits the step
             _tell([(step, None, error)])
         else:

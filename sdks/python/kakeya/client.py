@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Self, Unpack
 
-from kakeya import activity_wire, ranges, wire
-from kakeya.activity_values import SessionsEvent
+from kakeya import ranges, watch_wire
 from kakeya.connection import Connection
 from kakeya.credentials import Credentials, Tls
-from kakeya.errors import BadRequest, ModelServedElsewhere, TransportError
+from kakeya.errors import ModelServedElsewhere, TransportError
 from kakeya.fleet_view import AsyncFleet
+from kakeya.generated import wire
+from kakeya.generated.values import SessionInfo
 from kakeya.history import History
+from kakeya.options import SessionOptions
 from kakeya.place import Place, open_session
-from kakeya.plan_values import AttendAt, KvStrategy, RestorerKind
+from kakeya.requests import session_request
 from kakeya.retries import RetryBudget
 from kakeya.roster import Roster
 from kakeya.session import AsyncSession
@@ -25,10 +26,8 @@ from kakeya.text import TextCodec
 from kakeya.timeouts import Timeouts
 from kakeya.tokenizer_fetch import fetch_codec
 from kakeya.v1 import runtime_pb2
-from kakeya.values import SessionInfo, Speculation
+from kakeya.watch_values import SessionsEvent
 from kakeya.watches import AsyncWatch
-
-SpeculationChoice: TypeAlias = Literal["auto", "off"] | Speculation
 
 
 class AsyncClient:
@@ -70,80 +69,18 @@ class AsyncClient:
         """The fleet as that node sees it."""
         return AsyncFleet(self._home)
 
-    async def create_session(  # noqa: PLR0913 - the fields of the request, all optional but one
-        self,
-        model: str,
-        *,
-        tokens: Sequence[int] = (),
-        kv_strategy: KvStrategy | str | None = None,
-        sink_tokens: int | None = None,
-        window_tokens: int | None = None,
-        stop_token_ids: Sequence[int] = (),
-        speculation: SpeculationChoice = "auto",
-        client_label: str = "",
-        request_id: str | None = None,
-        max_history_tokens: int = 0,
-        restorer: RestorerKind | str | None = None,
-        restorer_model: str = "",
-        restorer_node_id: str = "",
-        attend: AttendAt | str | None = None,
-        resume: bool = False,
-    ) -> AsyncSession:
-        """Opens a session on a node that serves `model`, with `tokens` as its history.
+    async def create_session(self, model: str, **options: Unpack[SessionOptions]) -> AsyncSession:
+        """Opens a session on a node that serves `model`; `SessionOptions` says how.
 
-        A node that does not serve the model names one that does; the client
-        follows once. The first 65,536 of `tokens` travel with the request and are
-        computed before it returns, more are appended; where that fails, no session
-        stays open. `sink_tokens` and `window_tokens` are positions that stay
-        resident (the node's defaults: 4 and 1,024); `max_history_tokens` bounds
-        a session of kv_strategy "full", and takes its memory at once; with 0 the
-        memory follows the history, up to the model's context length, and an append or
-        a generation that finds none raises OutOfKvMemory.
-        `speculation` is "auto" (the planner pairs a proposer when it pays),
-        "off", or a fixed `Speculation`. `client_label` is for lists and logs, at
-        most 128 characters. The same `request_id` within ten minutes gives the same
-        session, so that a retry opens no second one; None makes one up.
-
-        `kv_strategy` None leaves it to the node: "restored" where a live archive has
-        room and the verifier can use it, else "sink_window"; the session's
-        `kv_strategy` tells. With "restored" evicted positions stay within reach:
-        `restorer` is "archive" (the default: another node keeps them, exact),
-        "projection" (a learned map makes them there, of a smaller vector each; of the
-        drafter `restorer_model`, or that which is shipped for the verifier), or
-        "identity", a check of the plumbing. `restorer_node_id` names the
-        archive's node; empty for the nearest with room. `attend` is "archive" (the
-        default: the archive computes, and little travels) or "verifier", which then
-        reads keys and values back in each step.
-
-        With `resume` the session outlives its node: when that is lost (unreachable,
-        silent, draining, its group broken), another live node that serves the same
-        weights opens it with the same history, and the tokens go on as the same
-        stream; `AsyncSession.resumptions` tells of it. A session that its node has
-        forgotten (evicted, or gone with a restart) is opened there again. The fleet is
-        looked at now, so that the loss of the client's node does not end the session.
-
+        A node that does not serve the model names one that does; the client follows once.
         Raises ModelNotFound, ModelServedElsewhere, NoPlacement, BadRequest,
         OutOfKvMemory, KvStrategyUnsupported, NoArchive, ArchiveFull,
         RestorerMismatch, TrainedForAnother, Draining, TransportError; with `tokens`
         also what `AsyncSession.append` raises.
         """
-        history = ranges.token_ids("tokens", tokens)
-        request = wire.build(
-            lambda: runtime_pb2.CreateSessionRequest(
-                model_id=model,
-                kv_strategy=wire.kv_strategy_number(kv_strategy),
-                sink_tokens=ranges.optional_whole("sink_tokens", sink_tokens, 0),
-                window_tokens=ranges.optional_whole("window_tokens", window_tokens, 1),
-                stop_token_ids=ranges.stop_token_ids(stop_token_ids),
-                speculation=_speculation(speculation),
-                client_label=ranges.name("client_label", client_label),
-                request_id=secrets.token_hex(16)
-                if request_id is None
-                else ranges.name("request_id", request_id),
-                max_history_tokens=ranges.whole("max_history_tokens", max_history_tokens, 0),
-                restorer=wire.restorer(restorer, restorer_model, restorer_node_id, attend),
-            )
-        )
+        history = ranges.token_ids("tokens", options.get("tokens", ()))
+        request = session_request(model, options)
+        resume = options.get("resume", False)
         place = await self._open(request, history)
         if resume:
             # Its loss right now is noticed, and survived, with the next call.
@@ -216,7 +153,7 @@ class AsyncClient:
             self._home,
             lambda: self._home.runtime.WatchSessions,
             runtime_pb2.WatchSessionsRequest(block_count=count),
-            activity_wire.sessions_event,
+            watch_wire.sessions_event,
         )
 
     async def close(self) -> None:
@@ -236,25 +173,3 @@ class AsyncClient:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-def _speculation(choice: SpeculationChoice) -> runtime_pb2.Speculation:
-    match choice:
-        case Speculation():
-            return runtime_pb2.Speculation(
-                mode=runtime_pb2.SPECULATION_MODE_FIXED,
-                proposer_node_id=choice.node_id,
-                proposer_model_id=choice.proposer_model,
-                block_size=ranges.whole(
-                    "speculation.block_size", choice.block_size, 0, ranges.MAX_DRAFTED_TOKENS
-                ),
-            )
-        case "auto":
-            return runtime_pb2.Speculation(mode=runtime_pb2.SPECULATION_MODE_AUTO)
-        case "off":
-            return runtime_pb2.Speculation(mode=runtime_pb2.SPECULATION_MODE_OFF)
-        case other:
-            raise BadRequest(
-                f"speculation is 'auto', 'off' or a Speculation, not {other!r}",
-                metadata={"field": "speculation"},
-            )

@@ -1,114 +1,127 @@
-"""Errors of the client.
+"""Errors of the client, made from proto/kakeya/v1/error_reason.proto by `make stubs`.
 
 KakeyaError
-├── RpcError                    a node refused the call, and said why
+├── RpcError
 │   ├── NotFound
-│   │   ├── SessionNotFound       unknown, closed or evicted
-│   │   ├── ModelNotFound         no live node serves the model
-│   │   └── NodeNotFound          no such node in the fleet
+│   │   ├── SessionNotFound
+│   │   ├── ModelNotFound
+│   │   └── NodeNotFound
 │   ├── InvalidArgument
-│   │   ├── BadRequest            a parameter outside its range
-│   │   ├── BadPageToken          not a token of this node's pages
-│   │   ├── EmptyAppend           an append without tokens
-│   │   └── TokenOutOfVocabulary  an id is not below the vocabulary size
+│   │   ├── EmptyAppend
+│   │   ├── TokenOutOfVocabulary
+│   │   ├── BadRequest
+│   │   └── BadPageToken
 │   ├── FailedPrecondition
-│   │   ├── EmptyHistory          a generation without a history
-│   │   ├── HistoryLengthMismatch the history has another length
-│   │   ├── InvariantViolated     a broken promise; the session has ended
-│   │   ├── ModelServedElsewhere  another node serves the model, see `address`
-│   │   ├── NoPlacement           a node serves the model, none can take it
-│   │   ├── NoArchive             no live node keeps what the session evicts
-│   │   ├── RestorerMismatch      the learned map is another on the archive's node
-│   │   ├── TrainedForAnother     a learned map or drafter of another verifier
-│   │   ├── FleetMismatch         the node belongs to another fleet
-│   │   └── ProtocolSkew          no common version of the protocol
+│   │   ├── HistoryLengthMismatch
+│   │   ├── EmptyHistory
+│   │   ├── InvariantViolated
+│   │   ├── ModelServedElsewhere
+│   │   ├── TrainedForAnother
+│   │   ├── NoPlacement
+│   │   ├── NoArchive
+│   │   ├── RestorerMismatch
+│   │   ├── FleetMismatch
+│   │   └── ProtocolSkew
 │   ├── OutOfRange
-│   │   └── ContextExceeded       longer than the model's positions or the cache
+│   │   └── ContextExceeded
 │   ├── ResourceExhausted
-│   │   ├── OutOfKvMemory         sessions use all memory they may take
-│   │   ├── ArchiveFull           archives have no room for what is evicted
-│   │   ├── TooManyStreams        the node serves no more streams
-│   │   └── WatcherTooSlow        a watch fell behind the fleet's changes
+│   │   ├── OutOfKvMemory
+│   │   ├── WatcherTooSlow
+│   │   ├── TooManyStreams
+│   │   └── ArchiveFull
 │   ├── PermissionDenied
-│   │   └── NotLoopback           allowed from the node's own machine only
+│   │   └── NotLoopback
 │   ├── Unimplemented
-│   │   └── KvStrategyUnsupported the node cannot keep keys and values that way
+│   │   └── KvStrategyUnsupported
 │   └── Unavailable
-│       ├── Draining              the node is leaving
-│       ├── ModelLoading          the model is still being loaded there
-│       ├── GroupLost             a rank of the model's group died, and the session with it
-│       └── RestorerLost          what was evicted is lost; the session tries again
-├── TransportError              the call never got an answer
-│   ├── NodeUnreachable           no node answers at the address
-│   ├── DeadlineExceeded          no answer in time
-│   ├── Cancelled                 the node or the network took the call back
-│   └── UnexpectedError           an answer outside the contract
-├── UsageError                  the client was used wrongly; nothing was sent
-│   ├── ClientClosed              the client is closed
-│   ├── SessionBusy               the session's generation still runs
-│   ├── StreamConsumed            a stream was iterated a second time
-│   └── KeyExposed                an API key without TLS, beyond this machine
-└── TextError                   tokenizers, `kakeya.text`
-    ├── TextExtraMissing          the extra kakeya[text] is not installed
-    ├── TokenizerNotFound         no tokenizer there
-    ├── TokenizerMismatch         a tokenizer that is not the announced one
-    ├── BadMessage                no message of a chat, see `field`
-    │   └── UnsupportedContent      images, sound, files: models here read text
-    └── ChatTemplateError         the model's chat template failed
-        └── ChatTemplateNotFound    the model has none
+│       ├── Draining
+│       ├── GroupLost
+│       ├── ModelLoading
+│       └── RestorerLost
+├── TransportError
+│   ├── NodeUnreachable
+│   ├── DeadlineExceeded
+│   ├── Cancelled
+│   └── UnexpectedError
+├── UsageError
+│   ├── SessionBusy
+│   ├── ClientClosed
+│   ├── StreamConsumed
+│   └── KeyExposed
+└── TextError
+    ├── TokenizerNotFound
+    ├── TokenizerMismatch
+    ├── TextExtraMissing
+    ├── BadMessage
+    │   └── UnsupportedContent
+    └── ChatTemplateError
+        └── ChatTemplateNotFound
 
-Each has a `reason` in UPPER_SNAKE_CASE, a `code` (a canonical status such as
-"NOT_FOUND"), `metadata` for programs, `attempts` (how often the call was sent),
-and reads as the problem and how to mend it: "PROBLEM; MEND" where the node told the
-two apart as `problem` and `mend`. `field` names the value at fault. A reason that
-this client does not know keeps its name and takes the class of its status code.
+What each of them has is told in `kakeya.error_base`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from kakeya.error_base import KakeyaError
 
-
-class KakeyaError(Exception):
-    """Base of all errors of this package."""
-
-    default_reason: ClassVar[str] = "KAKEYA_ERROR"
-    default_code: ClassVar[str] = "UNKNOWN"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        reason: str = "",
-        code: str = "",
-        metadata: Mapping[str, str] | None = None,
-        retry_after_seconds: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.reason = reason or self.default_reason
-        self.code = code or self.default_code
-        self.metadata = dict(metadata or {})
-        self.retry_after_seconds = retry_after_seconds
-        self.attempts = 1
-
-    def __str__(self) -> str:
-        return f"{self.problem.rstrip('.')}; {self.mend}" if self.mend else self.problem
-
-    @property
-    def problem(self) -> str:
-        """What is wrong, without `mend`."""
-        return str(self.args[0])
-
-    @property
-    def mend(self) -> str:
-        """How to mend it, a few words; empty where `problem` says so itself."""
-        return self.metadata.get("mend", "")
-
-    @property
-    def field(self) -> str:
-        """The parameter, or the part of a chat, that is at fault; empty for none."""
-        return self.metadata.get("field", "")
+__all__ = [
+    "ArchiveFull",
+    "BadMessage",
+    "BadPageToken",
+    "BadRequest",
+    "Cancelled",
+    "ChatTemplateError",
+    "ChatTemplateNotFound",
+    "ClientClosed",
+    "ContextExceeded",
+    "DeadlineExceeded",
+    "Draining",
+    "EmptyAppend",
+    "EmptyHistory",
+    "FailedPrecondition",
+    "FleetMismatch",
+    "GroupLost",
+    "HistoryLengthMismatch",
+    "InvalidArgument",
+    "InvariantViolated",
+    "KakeyaError",
+    "KeyExposed",
+    "KvStrategyUnsupported",
+    "ModelLoading",
+    "ModelNotFound",
+    "ModelServedElsewhere",
+    "NoArchive",
+    "NoPlacement",
+    "NodeNotFound",
+    "NodeUnreachable",
+    "NotFound",
+    "NotLoopback",
+    "OutOfKvMemory",
+    "OutOfRange",
+    "PermissionDenied",
+    "ProtocolSkew",
+    "ResourceExhausted",
+    "RestorerLost",
+    "RestorerMismatch",
+    "RpcError",
+    "SessionBusy",
+    "SessionNotFound",
+    "StreamConsumed",
+    "TextError",
+    "TextExtraMissing",
+    "TokenOutOfVocabulary",
+    "TokenizerMismatch",
+    "TokenizerNotFound",
+    "TooManyStreams",
+    "TrainedForAnother",
+    "TransportError",
+    "Unavailable",
+    "UnexpectedError",
+    "Unimplemented",
+    "UnsupportedContent",
+    "UsageError",
+    "WatcherTooSlow",
+]
 
 
 class RpcError(KakeyaError):
@@ -125,19 +138,23 @@ class NotFound(RpcError):
 
 
 class SessionNotFound(NotFound):
-    """The session is unknown, closed or evicted."""
+    """The session is unknown, closed or evicted.
+
+    It is evicted when idle past its time to live (`session_ttl_seconds`, 30 minutes), or when its
+    memory is needed; the message says which.
+    """
 
     default_reason = "SESSION_NOT_FOUND"
 
 
 class ModelNotFound(NotFound):
-    """No live node serves the model."""
+    """No live node serves the model, or no such folder, hub id or shipped name exists."""
 
     default_reason = "MODEL_NOT_FOUND"
 
 
 class NodeNotFound(NotFound):
-    """No such node in the fleet."""
+    """No node of that name or id is known to the asked node."""
 
     default_reason = "NODE_NOT_FOUND"
 
@@ -149,8 +166,26 @@ class InvalidArgument(RpcError):
     default_code = "INVALID_ARGUMENT"
 
 
+class EmptyAppend(InvalidArgument):
+    """An append without tokens."""
+
+    default_reason = "EMPTY_APPEND"
+
+
+class TokenOutOfVocabulary(InvalidArgument):
+    """An id is not below the vocabulary size; nothing was appended.
+
+    Most often the ids come from another model's tokenizer.
+    """
+
+    default_reason = "TOKEN_OUT_OF_VOCABULARY"
+
+
 class BadRequest(InvalidArgument):
-    """A parameter is outside its range."""
+    """A parameter is outside its range, or two exclude each other.
+
+    `metadata["field"]` names it where one is at fault.
+    """
 
     default_reason = "BAD_REQUEST"
 
@@ -161,18 +196,6 @@ class BadPageToken(InvalidArgument):
     default_reason = "BAD_PAGE_TOKEN"
 
 
-class EmptyAppend(InvalidArgument):
-    """An append without tokens."""
-
-    default_reason = "EMPTY_APPEND"
-
-
-class TokenOutOfVocabulary(InvalidArgument):
-    """An id is not below the vocabulary size; nothing was appended."""
-
-    default_reason = "TOKEN_OUT_OF_VOCABULARY"
-
-
 class FailedPrecondition(RpcError):
     """The state of the session or the node does not allow the call."""
 
@@ -180,26 +203,32 @@ class FailedPrecondition(RpcError):
     default_code = "FAILED_PRECONDITION"
 
 
-class EmptyHistory(FailedPrecondition):
-    """A generation without a history."""
-
-    default_reason = "EMPTY_HISTORY"
-
-
 class HistoryLengthMismatch(FailedPrecondition):
-    """The history has another length than the caller assumes."""
+    """The history has another length than the caller assumes.
+
+    Nothing was appended, forked or rewound.
+    """
 
     default_reason = "HISTORY_LENGTH_MISMATCH"
 
 
+class EmptyHistory(FailedPrecondition):
+    """A generation of a session without a history."""
+
+    default_reason = "EMPTY_HISTORY"
+
+
 class InvariantViolated(FailedPrecondition):
-    """A broken promise of the node. The session has ended; metadata names the invariant."""
+    """A broken promise of the node.
+
+    The session has ended, so that no wrong token leaves it; `metadata` names the invariant.
+    """
 
     default_reason = "INVARIANT_VIOLATED"
 
 
 class ModelServedElsewhere(FailedPrecondition):
-    """Another node serves the model; the client follows once by itself."""
+    """Another live node serves the model; `metadata["address"]` is its address."""
 
     default_reason = "MODEL_SERVED_ELSEWHERE"
 
@@ -209,32 +238,40 @@ class ModelServedElsewhere(FailedPrecondition):
         return self.metadata.get("address", "")
 
 
+class TrainedForAnother(FailedPrecondition):
+    """A learned map or a drafter belongs to another verifier; `metadata` names both."""
+
+    default_reason = "TRAINED_FOR_ANOTHER"
+
+
 class NoPlacement(FailedPrecondition):
-    """A node serves the model, but none can take the session as asked for."""
+    """A node serves the model, but none can take the session as asked for.
+
+    The named proposer has another tokenizer, no free memory, or is shut out after faults.
+    """
 
     default_reason = "NO_PLACEMENT"
 
 
 class NoArchive(FailedPrecondition):
-    """No live node has an archive that can take the session."""
+    """No live node has an archive with room for a `restored` session."""
 
     default_reason = "NO_ARCHIVE"
 
 
 class RestorerMismatch(FailedPrecondition):
-    """The archive's node has another learned map than the session; metadata has both digests."""
+    """The archive's node has another learned map than the session; `metadata` has both digests."""
 
     default_reason = "RESTORER_MISMATCH"
 
 
-class TrainedForAnother(FailedPrecondition):
-    """A learned map or a drafter belongs to another verifier; metadata names both."""
-
-    default_reason = "TRAINED_FOR_ANOTHER"
-
-
 class FleetMismatch(FailedPrecondition):
-    """The node belongs to another fleet."""
+    """The node belongs to another fleet.
+
+    Of a `--peer`, the node says so at its terminal once a minute, in its events and in `fleet
+    status`; so of one that nobody answers (UNREACHABLE) and of one that is no node, such as a port
+    of HTTP (NOT_A_NODE).
+    """
 
     default_reason = "FLEET_MISMATCH"
 
@@ -253,40 +290,44 @@ class OutOfRange(RpcError):
 
 
 class ContextExceeded(OutOfRange):
-    """The history would be longer than the model's positions or the cache."""
+    """The history would be longer than the model's positions, or than a `full` session may be."""
 
     default_reason = "CONTEXT_EXCEEDED"
 
 
 class ResourceExhausted(RpcError):
-    """A limit of the node is reached; see `retry_after_seconds`."""
+    """A limit of the node is reached."""
 
     default_reason = "RESOURCE_EXHAUSTED"
     default_code = "RESOURCE_EXHAUSTED"
 
 
 class OutOfKvMemory(ResourceExhausted):
-    """Sessions use all the memory that they may take; see `retry_after_seconds`."""
+    """Sessions use all the memory that keys and values may take on the node.
+
+    There is no room for a new one, or for a `full` one that lives to grow; the latter stays as it
+    is, with its history.
+    """
 
     default_reason = "OUT_OF_KV_MEMORY"
 
 
-class ArchiveFull(ResourceExhausted):
-    """Archives have no room for what the session evicts; see `retry_after_seconds`."""
+class WatcherTooSlow(ResourceExhausted):
+    """A watch (`fleet top`, a dashboard, an application) fell behind and was ended."""
 
-    default_reason = "ARCHIVE_FULL"
+    default_reason = "WATCHER_TOO_SLOW"
 
 
 class TooManyStreams(ResourceExhausted):
-    """The node serves no more streams."""
+    """The node serves as many draft streams as it may."""
 
     default_reason = "TOO_MANY_STREAMS"
 
 
-class WatcherTooSlow(ResourceExhausted):
-    """A watch fell behind the fleet's changes."""
+class ArchiveFull(ResourceExhausted):
+    """Archives have no room for what the session evicts."""
 
-    default_reason = "WATCHER_TOO_SLOW"
+    default_reason = "ARCHIVE_FULL"
 
 
 class PermissionDenied(RpcError):
@@ -297,7 +338,10 @@ class PermissionDenied(RpcError):
 
 
 class NotLoopback(PermissionDenied):
-    """Allowed from the node's own machine only."""
+    """The call is allowed from the node's own machine only.
+
+    `fleet leave` makes it there, from loopback or from another of the machine's addresses.
+    """
 
     default_reason = "NOT_LOOPBACK"
 
@@ -323,30 +367,27 @@ class Unavailable(RpcError):
 
 
 class Draining(Unavailable):
-    """The node is leaving."""
+    """The node is leaving the fleet and takes no new work."""
 
     default_reason = "DRAINING"
 
 
-class ModelLoading(Unavailable):
-    """The model is still being loaded there; see `retry_after_seconds`."""
-
-    default_reason = "MODEL_LOADING"
-
-
 class GroupLost(Unavailable):
-    """A rank of the group that served the model died, and the session ended with it.
-
-    Its tokens open it again: on another node at once, here once the group is back.
-    """
+    """A rank of the group that served the model died, and the session ended with it."""
 
     default_reason = "GROUP_LOST"
+
+
+class ModelLoading(Unavailable):
+    """The model is still being loaded there."""
+
+    default_reason = "MODEL_LOADING"
 
 
 class RestorerLost(Unavailable):
     """What the session evicted is lost, and no archive was found in time to make it anew.
 
-    The session lives: its next operation tries again.
+    The session lives.
     """
 
     default_reason = "RESTORER_LOST"
@@ -380,7 +421,7 @@ class Cancelled(TransportError):
 
 
 class UnexpectedError(TransportError):
-    """An answer outside the contract: a fault of the node or of this client."""
+    """An answer outside the contract: a fault of the node, of a proxy between, or of the client."""
 
     default_reason = "UNEXPECTED_ERROR"
     default_code = "INTERNAL"
@@ -393,16 +434,16 @@ class UsageError(KakeyaError):
     default_code = "FAILED_PRECONDITION"
 
 
-class ClientClosed(UsageError):
-    """The client is closed."""
-
-    default_reason = "CLIENT_CLOSED"
-
-
 class SessionBusy(UsageError):
     """The session's generation still runs."""
 
     default_reason = "SESSION_BUSY"
+
+
+class ClientClosed(UsageError):
+    """The client was closed before the call."""
+
+    default_reason = "CLIENT_CLOSED"
 
 
 class StreamConsumed(UsageError):
@@ -412,7 +453,7 @@ class StreamConsumed(UsageError):
 
 
 class KeyExposed(UsageError):
-    """An API key would travel in plain text beyond this machine: give `tls`."""
+    """An API key would travel in plain text beyond this machine; nothing was sent."""
 
     default_reason = "KEY_EXPOSED"
 
@@ -424,48 +465,65 @@ class TextError(KakeyaError):
     default_code = "FAILED_PRECONDITION"
 
 
-class TextExtraMissing(TextError):
-    """The extra kakeya[text] is not installed."""
-
-    default_reason = "TEXT_EXTRA_MISSING"
-
-
 class TokenizerNotFound(TextError):
-    """No tokenizer at that folder or hub id."""
+    """No tokenizer is there.
+
+    The model is served without one, or the folder has no `tokenizer.json`.
+    """
 
     default_reason = "TOKENIZER_NOT_FOUND"
     default_code = "NOT_FOUND"
 
 
 class TokenizerMismatch(TextError):
-    """What a node sent is not the tokenizer that it announced; metadata tells what differs."""
+    """A tokenizer is not the one that the served model announces.
+
+    Its ids would mean something else; `metadata` tells what differs.
+    """
 
     default_reason = "TOKENIZER_MISMATCH"
     default_code = "DATA_LOSS"
 
 
+class TextExtraMissing(TextError):
+    """The client is installed without tokenizers.
+
+    It lacks the extra `kakeya[text]` in Python, the peer dependencies of `@kakeya/runtime/text` in
+    TypeScript.
+    """
+
+    default_reason = "TEXT_EXTRA_MISSING"
+
+
 class BadMessage(TextError):
-    """What is no message of a chat; `field` names it, such as "messages[2].role"."""
+    """What was given is no message of a chat.
+
+    `metadata["field"]` names the part, such as `messages[2].role`.
+    """
 
     default_reason = "BAD_MESSAGE"
     default_code = "INVALID_ARGUMENT"
 
 
 class UnsupportedContent(BadMessage):
-    """A message says what models here cannot be told: an image, sound, a file."""
+    """A message holds what models here cannot be told.
+
+    They read text: no image, sound or file, and no call of something else than a function.
+    `metadata["field"]` names it.
+    """
 
     default_reason = "UNSUPPORTED_CONTENT"
 
 
 class ChatTemplateError(TextError):
-    """The model's chat template failed; `metadata["detail"]` has its own words."""
+    """The model's chat template failed on the messages; `metadata["detail"]` has its words."""
 
     default_reason = "CHAT_TEMPLATE_ERROR"
     default_code = "INVALID_ARGUMENT"
 
 
 class ChatTemplateNotFound(ChatTemplateError):
-    """The model has no chat template."""
+    """The model has no chat template, so a chat cannot be rendered for it."""
 
     default_reason = "CHAT_TEMPLATE_NOT_FOUND"
     default_code = "NOT_FOUND"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from kakeya import activity_wire, fleet_wire, ranges, wire
-from kakeya.activity_values import NodeActivity
+from typing import Unpack
+
+from kakeya import ranges, watch_wire
 from kakeya.connection import Connection
 from kakeya.errors import UnexpectedError
-from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
-from kakeya.plan_values import AttendAt, KvStrategy, Plan, RestorerKind
-from kakeya.v1 import capability_pb2, placement_pb2
+from kakeya.generated import wire
+from kakeya.generated.values import Node, Plan
+from kakeya.options import PlanOptions
+from kakeya.requests import plan_request
+from kakeya.v1 import capability_pb2
+from kakeya.watch_values import FleetEvent, FleetSnapshot, NodeActivity, NodeStatus
 from kakeya.watches import AsyncWatch
 
 
@@ -36,7 +40,7 @@ class AsyncFleet:
             self._connection,
             lambda: self._connection.capability.WatchFleet,
             capability_pb2.WatchFleetRequest(),
-            fleet_wire.fleet_event,
+            watch_wire.fleet_event,
         )
 
     def watch_node(self, *, history_seconds: float = 0.0) -> AsyncWatch[NodeActivity]:
@@ -52,7 +56,7 @@ class AsyncFleet:
             self._connection,
             lambda: self._connection.capability.WatchNode,
             capability_pb2.WatchNodeRequest(history_seconds=seconds),
-            activity_wire.node_activity,
+            watch_wire.node_activity,
         )
 
     async def node(self) -> Node:
@@ -63,48 +67,14 @@ class AsyncFleet:
             self._connection.timeouts.unary,
             idempotent=True,
         )
-        return fleet_wire.node(response)
+        return wire.node(response)
 
-    async def plan(  # noqa: PLR0913 - the fields of the request, all optional but one
-        self,
-        verifier_model: str,
-        *,
-        proposer_model: str = "",
-        proposer_node_id: str = "",
-        verifier_node_id: str = "",
-        context_tokens: int = 0,
-        kv_strategy: KvStrategy | str | None = None,
-        sink_tokens: int = 0,
-        window_tokens: int = 0,
-        block_size: int = 0,
-        without_proposer: bool = False,
-        restorer: RestorerKind | str | None = None,
-        restorer_model: str = "",
-        restorer_node_id: str = "",
-        attend: AttendAt | str | None = None,
-    ) -> Plan:
+    async def plan(self, verifier_model: str, **options: Unpack[PlanOptions]) -> Plan:
         """The pair that a session would get, with reasons; starts nothing.
 
-        Empty strings mean any; `context_tokens` is the longest history to plan
-        for; None for `kv_strategy` and 0 for `sink_tokens`, `window_tokens` and
-        `block_size` are the node's choice. Raises ModelNotFound, NoPlacement, BadRequest,
-        TransportError.
+        Raises ModelNotFound, NoPlacement, BadRequest, TransportError.
         """
-        request = wire.build(
-            lambda: placement_pb2.PlanRequest(
-                verifier_model=verifier_model,
-                proposer_model=proposer_model,
-                proposer_node_id=proposer_node_id,
-                verifier_node_id=verifier_node_id,
-                context_tokens=ranges.whole("context_tokens", context_tokens, 0),
-                kv_strategy=wire.kv_strategy_number(kv_strategy),
-                sink_tokens=ranges.whole("sink_tokens", sink_tokens, 0),
-                window_tokens=ranges.whole("window_tokens", window_tokens, 0),
-                block_size=ranges.whole("block_size", block_size, 0, ranges.MAX_DRAFTED_TOKENS),
-                without_proposer=without_proposer,
-                restorer=wire.restorer(restorer, restorer_model, restorer_node_id, attend),
-            )
-        )
+        request = plan_request(verifier_model, options)
         response = await self._connection.unary(
             self._connection.placement.Plan,
             request,

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import chain
 from typing import TypeVar
 
-from kakeya import wire
 from kakeya.errors import UnexpectedError
+from kakeya.generated import wire
+from kakeya.generated.values import GenerationDone
 from kakeya.history import History
 from kakeya.streams import AsyncStream, MessageSource
 from kakeya.v1 import runtime_pb2
-from kakeya.values import Completion, GenerationDone, Tokens
+from kakeya.values import Alternative, Completion, Tokens
 
 ItemT = TypeVar("ItemT")
 
@@ -61,7 +62,7 @@ class AsyncGeneration(AsyncStream[runtime_pb2.GenerateResponse, Tokens]):
 
     def _take(self, message: runtime_pb2.GenerateResponse) -> Tokens | None:
         if message.HasField("tokens"):
-            tokens = wire.tokens(message.tokens)
+            tokens = committed(message.tokens)
             self._history.receive(tokens.token_ids, tokens.first_index)
             return tokens
         if message.HasField("done"):
@@ -72,6 +73,24 @@ class AsyncGeneration(AsyncStream[runtime_pb2.GenerateResponse, Tokens]):
     def _finish(self) -> None:
         if self._done is None:
             raise UnexpectedError("the node ended the generation without saying why")
+
+
+def committed(message: runtime_pb2.CommittedTokens) -> Tokens:
+    """Tokens as they commit. Raises UnexpectedError."""
+    return Tokens(
+        tuple(message.token_ids),
+        message.first_index,
+        message.drafted_count,
+        tuple(message.log_probabilities),
+        tuple(_alternatives(each) for each in message.alternatives),
+    )
+
+
+def _alternatives(message: runtime_pb2.TokenAlternatives) -> tuple[Alternative, ...]:
+    if len(message.token_ids) != len(message.log_probabilities):
+        raise UnexpectedError("the node sent alternatives without their log-probabilities")
+    pairs = zip(message.token_ids, message.log_probabilities, strict=True)
+    return tuple(Alternative(token_id, value) for token_id, value in pairs)
 
 
 def _joined(parts: Iterable[tuple[ItemT, ...]]) -> tuple[ItemT, ...]:

@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 from grpc import aio
 
-from kakeya import wire
 from kakeya.connection import Connection
 from kakeya.errors import HistoryLengthMismatch
+from kakeya.generated import wire
+from kakeya.generated.values import SessionInfo
 from kakeya.v1 import runtime_pb2
-from kakeya.values import SessionInfo
 
 GenerateCall: TypeAlias = aio.UnaryStreamCall[
     runtime_pb2.GenerateRequest, runtime_pb2.GenerateResponse

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from kakeya.connection import Connection
 from kakeya.errors import KakeyaError
-from kakeya.fleet_values import Liveness, NodeStatus
 from kakeya.fleet_view import AsyncFleet
+from kakeya.generated.values import Liveness
+from kakeya.watch_values import NodeStatus
 
 _LOOK_SECONDS = 2.0
 

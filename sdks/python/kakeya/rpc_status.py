@@ -16,29 +16,23 @@ ERROR_DOMAIN = "kakeya"
 _DETAILS_KEY = "grpc-status-details-bin"
 
 
-def _subclasses(base: type[errors.RpcError]) -> Iterator[type[errors.RpcError]]:
-    for error in base.__subclasses__():
-        yield error
-        yield from _subclasses(error)
+def _classes(base: type[errors.KakeyaError]) -> Iterator[type[errors.KakeyaError]]:
+    yield base
+    for child in base.__subclasses__():
+        yield from _classes(child)
 
 
 _BY_REASON: dict[str, type[errors.KakeyaError]] = {
     # The one error of text that nodes have too.
     errors.TokenizerNotFound.default_reason: errors.TokenizerNotFound,
-    **{error.default_reason: error for error in _subclasses(errors.RpcError)},
+    **{kind.default_reason: kind for kind in _classes(errors.RpcError)},
 }
 
-_BY_CODE: dict[grpc.StatusCode, type[errors.KakeyaError]] = {
-    grpc.StatusCode.NOT_FOUND: errors.NotFound,
-    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
-    grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
-    grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
-    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
-    grpc.StatusCode.UNIMPLEMENTED: errors.Unimplemented,
-    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
-    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
-    grpc.StatusCode.CANCELLED: errors.Cancelled,
+# A family is named after its status.
+_BY_CODE: dict[str, type[errors.KakeyaError]] = {
+    kind.default_code: kind
+    for kind in _classes(errors.KakeyaError)
+    if kind.default_reason == kind.default_code
 }
 
 
@@ -53,7 +47,7 @@ def kakeya_error(error: aio.AioRpcError, address: str) -> errors.KakeyaError:
     detail = error.details() or code.name
     info, retry_after_seconds = _details(error)
     if info is not None:
-        kind = _BY_REASON.get(info.reason) or _BY_CODE.get(code, errors.RpcError)
+        kind = _BY_REASON.get(info.reason) or _BY_CODE.get(code.name, errors.RpcError)
         return kind(
             detail,
             reason=info.reason,
@@ -63,7 +57,7 @@ def kakeya_error(error: aio.AioRpcError, address: str) -> errors.KakeyaError:
         )
     if code is grpc.StatusCode.UNAVAILABLE:
         return unreachable(address, detail)
-    kind = _BY_CODE.get(code, errors.UnexpectedError)
+    kind = _BY_CODE.get(code.name, errors.UnexpectedError)
     if kind is errors.DeadlineExceeded:
         return kind(f"{address} did not answer in time", metadata={"address": address})
     return kind(

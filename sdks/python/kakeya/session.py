@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
-from kakeya import ranges, wire
+from kakeya import ranges
 from kakeya.errors import (
     GroupLost,
     HistoryLengthMismatch,
@@ -22,6 +21,8 @@ from kakeya.errors import (
     TransportError,
     UsageError,
 )
+from kakeya.generated import wire
+from kakeya.generated.values import KvStrategy, ModelOffer, Plan, SessionInfo, SessionState
 from kakeya.generation import AsyncGeneration
 from kakeya.generation_source import (
     MAX_RESUMPTIONS,
@@ -30,12 +31,13 @@ from kakeya.generation_source import (
     GenerationTerms,
 )
 from kakeya.history import History
+from kakeya.options import GenerateOptions
 from kakeya.place import MAX_APPEND_TOKENS, GenerateCall, Place
-from kakeya.plan_values import KvStrategy, ModelOffer, Plan
+from kakeya.requests import generate_request
 from kakeya.streams import MessageSource, MessageStream
 from kakeya.successor import LOST, Opening, succeed
 from kakeya.v1 import runtime_pb2
-from kakeya.values import Resumption, SessionInfo, SessionState
+from kakeya.values import Resumption
 
 
 class AsyncSession:
@@ -106,7 +108,8 @@ class AsyncSession:
 
         None when nothing was asked for and the node does not tell.
         """
-        return wire.kv_strategy(self._place.opened.kv_strategy or self._opening.request.kv_strategy)
+        number = self._place.opened.kv_strategy or self._opening.request.kv_strategy
+        return wire.kv_strategy(number) if number else None
 
     @property
     def prefill_seconds(self) -> float:
@@ -181,60 +184,15 @@ class AsyncSession:
     async def _send_append(self, token_ids: Sequence[int]) -> float:
         return await self._place.append(token_ids, len(self._history), self._history.pending)
 
-    def generate(  # noqa: PLR0913 - the fields of the request, all optional but one
-        self,
-        max_tokens: int,
-        *,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        logit_bias: Mapping[int, float] | None = None,
-        seed: int | None = None,
-        stop_token_ids: Sequence[int] = (),
-        top_log_probabilities: int | None = None,
-        deadline_seconds: float | None = None,
-    ) -> AsyncGeneration:
-        """Continues the history by at most `max_tokens` ids.
+    def generate(self, max_tokens: int, **options: Unpack[GenerateOptions]) -> AsyncGeneration:
+        """Continues the history by at most `max_tokens` ids; `GenerateOptions` says how.
 
-        In this order: `logit_bias` is added to the logits of its ids, -10,000 to
-        10,000, or minus infinity to ban an id; those of ids that the history has
-        are divided by `repetition_penalty`, or multiplied where negative (1/64
-        to 64; 1 or 0 changes nothing); `temperature` 0 takes the largest, and
-        otherwise divides them; the `top_k` most probable ids are kept (0 keeps
-        all), of these the smallest set whose probability reaches `top_p` (0 or 1
-        keeps all), of these the ids at least `min_p` times as probable as the
-        first. `seed` names the sampled stream: the same seed gives the same ids;
-        None lets the node draw one, or the client where the session can resume.
-
-        The node stops after one of `stop_token_ids`, besides the session's own,
-        and after `deadline_seconds`. With `top_log_probabilities`, 0 to 20,
-        tokens come with their log-probabilities and those of so many
-        alternatives. Raises BadRequest. Nothing is sent before the iteration begins,
-        which raises EmptyHistory, BadRequest, SessionNotFound, SessionBusy,
-        RestorerLost (the session lives), TransportError.
+        Raises BadRequest. Nothing is sent before the iteration begins, which raises
+        EmptyHistory, BadRequest, SessionNotFound, SessionBusy, RestorerLost (the session
+        lives), TransportError.
         """
-        request = runtime_pb2.GenerateRequest(
-            max_tokens=ranges.whole("max_tokens", max_tokens, 1, ranges.MAX_GENERATED_TOKENS),
-            temperature=ranges.number("temperature", temperature, 0, ranges.MAX_TEMPERATURE),
-            top_p=ranges.number("top_p", top_p, 0, 1),
-            top_k=ranges.whole("top_k", top_k, 0),
-            min_p=ranges.number("min_p", min_p, 0, 1),
-            repetition_penalty=ranges.repetition_penalty(repetition_penalty),
-            logit_bias=ranges.logit_bias(logit_bias),
-            seed=ranges.optional_whole("seed", seed, 0, ranges.LARGEST_SEED),
-            stop_token_ids=ranges.stop_token_ids(stop_token_ids),
-            top_log_probabilities=ranges.optional_whole(
-                "top_log_probabilities", top_log_probabilities, 0, ranges.MAX_ALTERNATIVES
-            ),
-            deadline_seconds=ranges.number(
-                "deadline_seconds", deadline_seconds or 0.0, 0, ranges.LONGEST_SECONDS
-            ),
-        )
-        if seed is None and temperature > 0 and self._resumes:
-            # Another node must go on with the same stream.
-            request.seed = secrets.randbits(64)
+        # Another node must go on with the same stream.
+        request = generate_request(max_tokens, options, draws_seed=self._resumes)
         return AsyncGeneration(lambda: self._start_generation(request), self._history)
 
     def _start_generation(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from kakeya import wire
 from kakeya.connection import Connection
 from kakeya.errors import (
     ArchiveFull,
@@ -22,11 +21,12 @@ from kakeya.errors import (
     TransportError,
     UnexpectedError,
 )
-from kakeya.fleet_values import Liveness, NodeStatus
+from kakeya.generated import wire
+from kakeya.generated.values import Liveness, ModelOffer, Role
 from kakeya.place import MAX_APPEND_TOKENS, Place, open_session
-from kakeya.plan_values import ModelOffer, Role
 from kakeya.roster import Roster
 from kakeya.v1 import runtime_pb2
+from kakeya.watch_values import NodeStatus
 
 LOST = (TransportError, Draining, GroupLost, SessionNotFound)
 """The session is gone, or its node is, or is going: it must be opened anew."""

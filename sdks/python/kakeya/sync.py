@@ -7,24 +7,37 @@ the same errors. Objects may be shared between threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar, Unpack
 
-from kakeya.activity_values import NodeActivity, SessionsEvent
-from kakeya.client import AsyncClient, SpeculationChoice
+from kakeya.client import AsyncClient
 from kakeya.credentials import Tls
 from kakeya.errors import ClientClosed
-from kakeya.fleet_values import FleetEvent, FleetSnapshot, Node, NodeStatus
 from kakeya.fleet_view import AsyncFleet
+from kakeya.generated.values import (
+    GenerationDone,
+    KvStrategy,
+    ModelOffer,
+    Node,
+    Plan,
+    SessionInfo,
+)
 from kakeya.generation import AsyncGeneration
-from kakeya.plan_values import AttendAt, KvStrategy, ModelOffer, Plan, RestorerKind
+from kakeya.options import GenerateOptions, PlanOptions, SessionOptions
 from kakeya.portal import Portal
 from kakeya.session import AsyncSession
 from kakeya.text import TextCodec
 from kakeya.timeouts import Timeouts
-from kakeya.values import Completion, GenerationDone, Resumption, SessionInfo, Tokens
+from kakeya.values import Completion, Resumption, Tokens
+from kakeya.watch_values import (
+    FleetEvent,
+    FleetSnapshot,
+    NodeActivity,
+    NodeStatus,
+    SessionsEvent,
+)
 from kakeya.watches import AsyncWatch
 
 
@@ -65,43 +78,9 @@ class Client:
         """The fleet as that node sees it."""
         return Fleet(self._portal, self._inner.fleet)
 
-    def create_session(  # noqa: PLR0913 - the fields of the request, all optional but one
-        self,
-        model: str,
-        *,
-        tokens: Sequence[int] = (),
-        kv_strategy: KvStrategy | str | None = None,
-        sink_tokens: int | None = None,
-        window_tokens: int | None = None,
-        stop_token_ids: Sequence[int] = (),
-        speculation: SpeculationChoice = "auto",
-        client_label: str = "",
-        request_id: str | None = None,
-        max_history_tokens: int = 0,
-        restorer: RestorerKind | str | None = None,
-        restorer_model: str = "",
-        restorer_node_id: str = "",
-        attend: AttendAt | str | None = None,
-        resume: bool = False,
-    ) -> Session:
+    def create_session(self, model: str, **options: Unpack[SessionOptions]) -> Session:
         """See `AsyncClient.create_session`."""
-        opened = self._inner.create_session(
-            model,
-            tokens=tokens,
-            kv_strategy=kv_strategy,
-            sink_tokens=sink_tokens,
-            window_tokens=window_tokens,
-            stop_token_ids=stop_token_ids,
-            speculation=speculation,
-            client_label=client_label,
-            request_id=request_id,
-            max_history_tokens=max_history_tokens,
-            restorer=restorer,
-            restorer_model=restorer_model,
-            restorer_node_id=restorer_node_id,
-            attend=attend,
-            resume=resume,
-        )
+        opened = self._inner.create_session(model, **options)
         return Session(self._portal, self._portal.run(opened))
 
     def sessions(self, *, page_size: int = 100) -> Iterator[SessionInfo]:
@@ -193,36 +172,9 @@ class Session:
         """See `AsyncSession.append`."""
         return self._portal.run(self._inner.append(token_ids, expected_history_length))
 
-    def generate(  # noqa: PLR0913 - the fields of the request, all optional but one
-        self,
-        max_tokens: int,
-        *,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        logit_bias: Mapping[int, float] | None = None,
-        seed: int | None = None,
-        stop_token_ids: Sequence[int] = (),
-        top_log_probabilities: int | None = None,
-        deadline_seconds: float | None = None,
-    ) -> Generation:
+    def generate(self, max_tokens: int, **options: Unpack[GenerateOptions]) -> Generation:
         """See `AsyncSession.generate`."""
-        generation = self._inner.generate(
-            max_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            logit_bias=logit_bias,
-            seed=seed,
-            stop_token_ids=stop_token_ids,
-            top_log_probabilities=top_log_probabilities,
-            deadline_seconds=deadline_seconds,
-        )
-        return Generation(self._portal, generation)
+        return Generation(self._portal, self._inner.generate(max_tokens, **options))
 
     def info(self) -> SessionInfo:
         """See `AsyncSession.info`."""
@@ -337,43 +289,9 @@ class Fleet:
         """See `AsyncFleet.node`."""
         return self._portal.run(self._inner.node())
 
-    def plan(  # noqa: PLR0913 - the fields of the request, all optional but one
-        self,
-        verifier_model: str,
-        *,
-        proposer_model: str = "",
-        proposer_node_id: str = "",
-        verifier_node_id: str = "",
-        context_tokens: int = 0,
-        kv_strategy: KvStrategy | str | None = None,
-        sink_tokens: int = 0,
-        window_tokens: int = 0,
-        block_size: int = 0,
-        without_proposer: bool = False,
-        restorer: RestorerKind | str | None = None,
-        restorer_model: str = "",
-        restorer_node_id: str = "",
-        attend: AttendAt | str | None = None,
-    ) -> Plan:
+    def plan(self, verifier_model: str, **options: Unpack[PlanOptions]) -> Plan:
         """See `AsyncFleet.plan`."""
-        return self._portal.run(
-            self._inner.plan(
-                verifier_model,
-                proposer_model=proposer_model,
-                proposer_node_id=proposer_node_id,
-                verifier_node_id=verifier_node_id,
-                context_tokens=context_tokens,
-                kv_strategy=kv_strategy,
-                sink_tokens=sink_tokens,
-                window_tokens=window_tokens,
-                block_size=block_size,
-                without_proposer=without_proposer,
-                restorer=restorer,
-                restorer_model=restorer_model,
-                restorer_node_id=restorer_node_id,
-                attend=attend,
-            )
-        )
+        return self._portal.run(self._inner.plan(verifier_model, **options))
 
     def leave(self, drain_seconds: float = 5.0) -> str:
         """See `AsyncFleet.leave`."""

@@ -16,9 +16,9 @@ const ROOT = join(PACKAGE, "..", "..");
 const TARGET = join(PACKAGE, "src", "generated");
 const TOOLS = join(ROOT, "node_modules", ".bin");
 
-/** Writes the code below `target`, which is emptied first. */
+/** Writes the messages below `target`, in place of those that are there. */
 function generate(target) {
-  rmSync(target, { recursive: true, force: true });
+  files(target).forEach((name) => rmSync(join(target, name)));
   const template = JSON.stringify({
     version: "v2",
     plugins: [
@@ -36,10 +36,10 @@ function generate(target) {
   }
 }
 
-/** Paths of all files below `folder`, relative to it. */
+/** Paths of all messages' files below `folder`, relative to it; values beside them are others. */
 function files(folder) {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
+    .filter((entry) => entry.isFile() && entry.name.endsWith("_pb.ts"))
     .map((entry) => relative(folder, join(entry.parentPath, entry.name)));
 }
 

@@ -20,14 +20,14 @@ import { Session } from "./session.js";
 import { openSession, requestId } from "./successor.js";
 import { timeoutsOf, type Timeouts } from "./timeouts.js";
 import { fetchTokenizer, type FetchedTokenizer } from "./tokenizer-fetch.js";
-import type { KvStrategy } from "./values/plan.js";
-import type { SessionsEvent } from "./values/session-activity.js";
-import type { SessionInfo, SpeculationChoice } from "./values/session.js";
+import type { KvStrategy, SessionInfo } from "./generated/values.js";
+import { sessionInfo } from "./generated/wire.js";
+import type { SpeculationChoice } from "./values/session.js";
+import type { SessionsEvent } from "./values/watch.js";
 import { Watch } from "./watch.js";
-import { sessionsEvent } from "./wire/activity.js";
 import { build } from "./wire/numbers.js";
-import { kvStrategyNumber, restorer, type RestorerOptions } from "./wire/plan.js";
-import { sessionInfo } from "./wire/session.js";
+import { kvStrategyNumber, restorer, type RestorerOptions } from "./wire/restorer.js";
+import { sessionsEvent } from "./wire/watch.js";
 
 /** How a client calls its nodes. */
 export interface ClientOptions {

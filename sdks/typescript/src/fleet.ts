@@ -5,16 +5,15 @@ import { create } from "@bufbuild/protobuf";
 import type { Connection } from "./connection.js";
 import { UnexpectedError } from "./errors.js";
 import { WatchNodeRequestSchema } from "./generated/kakeya/v1/capability_pb.js";
-import { PlanRequestSchema, PlanSchema } from "./generated/kakeya/v1/placement_pb.js";
-import type { FleetEvent, FleetSnapshot, Node, NodeStatus } from "./values/fleet.js";
-import type { NodeActivity } from "./values/node-activity.js";
-import type { KvStrategy, Plan } from "./values/plan.js";
+import { PlanRequestSchema } from "./generated/kakeya/v1/placement_pb.js";
+import type { KvStrategy, Node, Plan } from "./generated/values.js";
+import { node, plan } from "./generated/wire.js";
+import type { FleetEvent, FleetSnapshot, NodeActivity, NodeStatus } from "./values/watch.js";
 import { Watch } from "./watch.js";
-import { nodeActivity } from "./wire/activity.js";
-import { fleetEvent, node } from "./wire/fleet.js";
 import * as ranges from "./ranges.js";
 import { build } from "./wire/numbers.js";
-import { kvStrategyNumber, plan, restorer, type RestorerOptions } from "./wire/plan.js";
+import { kvStrategyNumber, restorer, type RestorerOptions } from "./wire/restorer.js";
+import { fleetEvent, nodeActivity } from "./wire/watch.js";
 
 /** What every call takes: the signal's reason is thrown when it is aborted. */
 export interface CallOptions {
@@ -141,7 +140,7 @@ export class Fleet {
       timeouts.unary,
       { idempotent: true, signal: options.signal },
     );
-    return plan(response.plan ?? create(PlanSchema));
+    return plan(response.plan);
   }
 
   /**

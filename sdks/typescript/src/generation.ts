@@ -1,11 +1,16 @@
 /** One generation of a session, as an asynchronous iterable of committed tokens. */
 
 import { UnexpectedError } from "./errors.js";
-import type { GenerateResponse } from "./generated/kakeya/v1/runtime_pb.js";
+import type {
+  CommittedTokens,
+  GenerateResponse,
+  TokenAlternatives,
+} from "./generated/kakeya/v1/runtime_pb.js";
 import type { History } from "./history.js";
 import { ServerStream, type MessageSource } from "./streams.js";
-import type { Alternative, Completion, GenerationDone, Tokens } from "./values/session.js";
-import { generationDone, tokens } from "./wire/session.js";
+import type { GenerationDone } from "./generated/values.js";
+import { generationDone } from "./generated/wire.js";
+import type { Alternative, Completion, Tokens } from "./values/session.js";
 
 /**
  * Tokens as they commit: `for await (const tokens of session.generate({ maxTokens: 100 }))`.
@@ -77,4 +82,24 @@ export class Generation extends ServerStream<GenerateResponse, Tokens> {
       throw new UnexpectedError("the node ended the generation without saying why");
     }
   }
+}
+
+function tokens(message: CommittedTokens): Tokens {
+  return {
+    tokenIds: message.tokenIds,
+    firstIndex: Number(message.firstIndex),
+    draftedCount: message.draftedCount,
+    logProbabilities: message.logProbabilities,
+    alternatives: message.alternatives.map(alternatives),
+  };
+}
+
+function alternatives(message: TokenAlternatives): readonly Alternative[] {
+  if (message.tokenIds.length !== message.logProbabilities.length) {
+    throw new UnexpectedError("the node sent alternatives without their log-probabilities");
+  }
+  return message.tokenIds.map((tokenId, index) => ({
+    tokenId,
+    logProbability: message.logProbabilities[index] ?? Number.NaN,
+  }));
 }

@@ -12,8 +12,8 @@ import {
   type GenerateResponse,
 } from "./generated/kakeya/v1/runtime_pb.js";
 import { appendSeconds } from "./timeouts.js";
-import type { SessionInfo } from "./values/session.js";
-import { sessionInfo } from "./wire/session.js";
+import type { SessionInfo } from "./generated/values.js";
+import { sessionInfo } from "./generated/wire.js";
 
 /** Ids in one request: at most 5 bytes each, so well under the limit of 1 MiB. */
 export const MAX_APPEND_TOKENS = 65_536;

@@ -4,7 +4,7 @@ import { LinkedAbort } from "./cancellation.js";
 import type { Connection } from "./connection.js";
 import { KakeyaError } from "./errors.js";
 import { Fleet } from "./fleet.js";
-import type { NodeStatus } from "./values/fleet.js";
+import type { NodeStatus } from "./values/watch.js";
 
 const LOOK_SECONDS = 2;
 

@@ -21,18 +21,12 @@ const BY_REASON: ReadonlyMap<string, ErrorClass> = new Map(
     .map((kind) => [kind.defaultReason, kind]),
 );
 
-const BY_CODE: ReadonlyMap<Code, ErrorClass> = new Map<Code, ErrorClass>([
-  [Code.NotFound, errors.NotFound],
-  [Code.InvalidArgument, errors.InvalidArgument],
-  [Code.FailedPrecondition, errors.FailedPrecondition],
-  [Code.OutOfRange, errors.OutOfRange],
-  [Code.ResourceExhausted, errors.ResourceExhausted],
-  [Code.PermissionDenied, errors.PermissionDenied],
-  [Code.Unimplemented, errors.Unimplemented],
-  [Code.Unavailable, errors.Unavailable],
-  [Code.DeadlineExceeded, errors.DeadlineExceeded],
-  [Code.Canceled, errors.Cancelled],
-]);
+/** A family is named after its status. */
+const BY_CODE: ReadonlyMap<string, ErrorClass> = new Map(
+  Object.values(errors)
+    .filter((kind) => kind.defaultReason === kind.defaultCode)
+    .map((kind) => [kind.defaultCode, kind]),
+);
 
 /**
  * The error that a failed call to `address` (host:port) stands for.
@@ -57,7 +51,7 @@ export function kakeyaError(
   const delay = error.findDetails(RetryInfoSchema)[0]?.retryDelay;
   const retryAfterSeconds = delay ? Number(delay.seconds) + delay.nanos / 1e9 : null;
   if (info !== undefined) {
-    const kind = BY_REASON.get(info.reason) ?? BY_CODE.get(error.code) ?? errors.RpcError;
+    const kind = BY_REASON.get(info.reason) ?? BY_CODE.get(code) ?? errors.RpcError;
     return new kind(detail, {
       reason: info.reason,
       code,
@@ -72,7 +66,7 @@ export function kakeyaError(
   if (error.code === Code.Unavailable || (!answered && (!connected || isNetworkFault(error)))) {
     return unreachable(address, detail, error);
   }
-  const kind = BY_CODE.get(error.code) ?? errors.UnexpectedError;
+  const kind = BY_CODE.get(code) ?? errors.UnexpectedError;
   return new kind(detail, { code, metadata: { address }, retryAfterSeconds, cause: error });
 }
 

@@ -17,17 +17,16 @@ import { generateRequest, type GenerateOptions } from "./generate-options.js";
 import { GenerationSource, MAX_RESUMPTIONS } from "./generation-source.js";
 import { Generation } from "./generation.js";
 import { ModelOfferSchema } from "./generated/kakeya/v1/model_pb.js";
-import { PlanSchema } from "./generated/kakeya/v1/placement_pb.js";
 import type { GenerateRequest, GenerateResponse } from "./generated/kakeya/v1/runtime_pb.js";
+import type { KvStrategy, ModelOffer, Plan, SessionInfo } from "./generated/values.js";
+import { kvStrategy, modelOffer, plan } from "./generated/wire.js";
 import { History } from "./history.js";
 import { MAX_APPEND_TOKENS, type Place } from "./place.js";
 import * as ranges from "./ranges.js";
 import { MessageStream, type MessageSource } from "./streams.js";
 import { isLost, succeed, type Opening } from "./successor.js";
 import { Turn } from "./turn.js";
-import type { KvStrategy, ModelOffer, Plan } from "./values/plan.js";
-import type { Resumption, SessionInfo } from "./values/session.js";
-import { kvStrategy, modelOffer, plan } from "./wire/plan.js";
+import type { Resumption } from "./values/session.js";
 
 /**
  * A session on a verifier. Made by `Client.createSession`.
@@ -83,7 +82,7 @@ export class Session {
 
   /** The pair that serves the session, with reasons. */
   get plan(): Plan {
-    return plan(this.#place.opened.plan ?? create(PlanSchema));
+    return plan(this.#place.opened.plan);
   }
 
   /**
@@ -91,7 +90,8 @@ export class Session {
    * the node does not tell.
    */
   get kvStrategy(): KvStrategy | null {
-    return kvStrategy(this.#place.opened.kvStrategy || this.#opening.request.kvStrategy);
+    const number = this.#place.opened.kvStrategy || this.#opening.request.kvStrategy;
+    return number ? kvStrategy(number) : null;
   }
 
   /**

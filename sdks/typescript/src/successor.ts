@@ -33,8 +33,8 @@ import type { History } from "./history.js";
 import { MAX_APPEND_TOKENS, Place } from "./place.js";
 import type { Roster } from "./roster.js";
 import { appendSeconds } from "./timeouts.js";
-import type { NodeStatus } from "./values/fleet.js";
-import type { ModelOffer } from "./values/plan.js";
+import type { ModelOffer } from "./generated/values.js";
+import type { NodeStatus } from "./values/watch.js";
 
 /** How a session was asked for, and how others of its kind are opened. */
 export interface Opening {

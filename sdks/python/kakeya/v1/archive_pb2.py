@@ -26,43 +26,23 @@ from kakeya.v1 import placement_pb2 as kakeya_dot_v1_dot_placement__pb2
 from kakeya.v1 import tensor_pb2 as kakeya_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kakeya/v1/archive.proto\x12\tkakeya.v1\x1a\x19kakeya/v1/placement.proto\x1a\x16kakeya/v1/tensor.proto\"X\n\rEvictedLayers\x12\x0e\n\x06layers\x18\x01 \x03(\r\x12\x10\n\x08kv_heads\x18\x02 \x01(\r\x12\x13\n\x0bquery_heads\x18\x03 \x01(\r\x12\x10\n\x08head_dim\x18\x04 \x01(\r\"\xf5\x02\n\x12OpenArchiveRequest\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kakeya.v1.RestorerKind\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x17\n\x0frestorer_digest\x18\x03 \x01(\t\x12\x17\n\x0fverifier_digest\x18\x04 \x01(\t\x12(\n\x06groups\x18\x05 \x03(\x0b\x32\x18.kakeya.v1.EvictedLayers\x12%\n\x05\x64type\x18\x06 \x01(\x0e\x32\x16.kakeya.v1.TensorDtype\x12\x13\n\x0bsink_tokens\x18\x07 \x01(\r\x12\x15\n\rwindow_tokens\x18\x08 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\t \x01(\x04\x12\x14\n\x0cvector_width\x18\n \x01(\r\x12\x1a\n\x12\x65xpected_positions\x18\x0b \x01(\x04\x12\x15\n\rlease_seconds\x18\x0c \x01(\x01\x12\x16\n\x0e\x66irst_position\x18\r \x01(\x04\"}\n\x13OpenArchiveResponse\x12\x12\n\narchive_id\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x12\n\narithmetic\x18\x03 \x01(\t\x12\x11\n\tdata_port\x18\x04 \x01(\r\x12\x14\n\x0ctakes_ranges\x18\x05 \x01(\x08\"#\n\rAttachArchive\x12\x12\n\narchive_id\x18\x01 \x01(\t\"Q\n\x0e\x45victedDeposit\x12\x16\n\x0e\x66irst_position\x18\x01 \x01(\x04\x12\x16\n\x0eposition_count\x18\x02 \x01(\r\x12\x0f\n\x07tensors\x18\x03 \x03(\x0c\"n\n\x0e\x45victedQueries\x12\r\n\x05layer\x18\x01 \x01(\r\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12\x13\n\x0bquery_count\x18\x03 \x01(\r\x12\x0f\n\x07scaling\x18\x04 \x01(\x02\x12\x0f\n\x07queries\x18\x05 \x01(\x0c\"\x1d\n\x0b\x46orkArchive\x12\x0e\n\x06length\x18\x01 \x01(\x04\"\xcb\x01\n\x11UseArchiveRequest\x12*\n\x06\x61ttach\x18\x01 \x01(\x0b\x32\x18.kakeya.v1.AttachArchiveH\x00\x12,\n\x07\x64\x65posit\x18\x02 \x01(\x0b\x32\x19.kakeya.v1.EvictedDepositH\x00\x12,\n\x07queries\x18\x03 \x01(\x0b\x32\x19.kakeya.v1.EvictedQueriesH\x00\x12&\n\x04\x66ork\x18\x04 \x01(\x0b\x32\x16.kakeya.v1.ForkArchiveH\x00\x42\x06\n\x04kind\"!\n\x0f\x41rchiveAttached\x12\x0e\n\x06length\x18\x01 \x01(\x04\"q\n\x10PartialAttention\x12\x0e\n\x06output\x18\x01 \x01(\x0c\x12\r\n\x05total\x18\x02 \x01(\x0c\x12\x0f\n\x07maximum\x18\x03 \x01(\x0c\x12\x14\n\x0cstored_bytes\x18\x04 \x01(\x04\x12\x17\n\x0f\x63ompute_seconds\x18\x05 \x01(\x01\"]\n\rArchiveForked\x12\x12\n\narchive_id\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x14\n\x0cneeded_bytes\x18\x03 \x01(\x04\x12\x12\n\nfree_bytes\x18\x04 \x01(\x04\"\xa8\x01\n\x12UseArchiveResponse\x12.\n\x08\x61ttached\x18\x01 \x01(\x0b\x32\x1a.kakeya.v1.ArchiveAttachedH\x00\x12.\n\x07partial\x18\x02 \x01(\x0b\x32\x1b.kakeya.v1.PartialAttentionH\x00\x12*\n\x06\x66orked\x18\x03 \x01(\x0b\x32\x18.kakeya.v1.ArchiveForkedH\x00\x42\x06\n\x04kind\")\n\x13\x43loseArchiveRequest\x12\x12\n\narchive_id\x18\x01 \x01(\t\"\x16\n\x14\x43loseArchiveResponse2\x83\x02\n\x0e\x41rchiveService\x12L\n\x0bOpenArchive\x12\x1d.kakeya.v1.OpenArchiveRequest\x1a\x1e.kakeya.v1.OpenArchiveResponse\x12R\n\nUseArchive\x12\x1c.kakeya.v1.UseArchiveRequest\x1a\x1d.kakeya.v1.UseArchiveResponse\"\x03\x88\x02\x01(\x01\x30\x01\x12O\n\x0c\x43loseArchive\x12\x1e.kakeya.v1.CloseArchiveRequest\x1a\x1f.kakeya.v1.CloseArchiveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kakeya/v1/archive.proto\x12\tkakeya.v1\x1a\x19kakeya/v1/placement.proto\x1a\x16kakeya/v1/tensor.proto\"X\n\rEvictedLayers\x12\x0e\n\x06layers\x18\x01 \x03(\r\x12\x10\n\x08kv_heads\x18\x02 \x01(\r\x12\x13\n\x0bquery_heads\x18\x03 \x01(\r\x12\x10\n\x08head_dim\x18\x04 \x01(\r\"\xf5\x02\n\x12OpenArchiveRequest\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.kakeya.v1.RestorerKind\x12\x10\n\x08model_id\x18\x02 \x01(\t\x12\x17\n\x0frestorer_digest\x18\x03 \x01(\t\x12\x17\n\x0fverifier_digest\x18\x04 \x01(\t\x12(\n\x06groups\x18\x05 \x03(\x0b\x32\x18.kakeya.v1.EvictedLayers\x12%\n\x05\x64type\x18\x06 \x01(\x0e\x32\x16.kakeya.v1.TensorDtype\x12\x13\n\x0bsink_tokens\x18\x07 \x01(\r\x12\x15\n\rwindow_tokens\x18\x08 \x01(\r\x12\x16\n\x0e\x63ontext_length\x18\t \x01(\x04\x12\x14\n\x0cvector_width\x18\n \x01(\r\x12\x1a\n\x12\x65xpected_positions\x18\x0b \x01(\x04\x12\x15\n\rlease_seconds\x18\x0c \x01(\x01\x12\x16\n\x0e\x66irst_position\x18\r \x01(\x04\"}\n\x13OpenArchiveResponse\x12\x12\n\narchive_id\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x12\n\narithmetic\x18\x03 \x01(\t\x12\x11\n\tdata_port\x18\x04 \x01(\r\x12\x14\n\x0ctakes_ranges\x18\x05 \x01(\x08\")\n\x13\x43loseArchiveRequest\x12\x12\n\narchive_id\x18\x01 \x01(\t\"\x16\n\x14\x43loseArchiveResponse2\xaf\x01\n\x0e\x41rchiveService\x12L\n\x0bOpenArchive\x12\x1d.kakeya.v1.OpenArchiveRequest\x1a\x1e.kakeya.v1.OpenArchiveResponse\x12O\n\x0c\x43loseArchive\x12\x1e.kakeya.v1.CloseArchiveRequest\x1a\x1f.kakeya.v1.CloseArchiveResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kakeya.v1.archive_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ARCHIVESERVICE'].methods_by_name['UseArchive']._loaded_options = None
-  _globals['_ARCHIVESERVICE'].methods_by_name['UseArchive']._serialized_options = b'\210\002\001'
   _globals['_EVICTEDLAYERS']._serialized_start=89
   _globals['_EVICTEDLAYERS']._serialized_end=177
   _globals['_OPENARCHIVEREQUEST']._serialized_start=180
   _globals['_OPENARCHIVEREQUEST']._serialized_end=553
   _globals['_OPENARCHIVERESPONSE']._serialized_start=555
   _globals['_OPENARCHIVERESPONSE']._serialized_end=680
-  _globals['_ATTACHARCHIVE']._serialized_start=682
-  _globals['_ATTACHARCHIVE']._serialized_end=717
-  _globals['_EVICTEDDEPOSIT']._serialized_start=719
-  _globals['_EVICTEDDEPOSIT']._serialized_end=800
-  _globals['_EVICTEDQUERIES']._serialized_start=802
-  _globals['_EVICTEDQUERIES']._serialized_end=912
-  _globals['_FORKARCHIVE']._serialized_start=914
-  _globals['_FORKARCHIVE']._serialized_end=943
-  _globals['_USEARCHIVEREQUEST']._serialized_start=946
-  _globals['_USEARCHIVEREQUEST']._serialized_end=1149
-  _globals['_ARCHIVEATTACHED']._serialized_start=1151
-  _globals['_ARCHIVEATTACHED']._serialized_end=1184
-  _globals['_PARTIALATTENTION']._serialized_start=1186
-  _globals['_PARTIALATTENTION']._serialized_end=1299
-  _globals['_ARCHIVEFORKED']._serialized_start=1301
-  _globals['_ARCHIVEFORKED']._serialized_end=1394
-  _globals['_USEARCHIVERESPONSE']._serialized_start=1397
-  _globals['_USEARCHIVERESPONSE']._serialized_end=1565
-  _globals['_CLOSEARCHIVEREQUEST']._serialized_start=1567
-  _globals['_CLOSEARCHIVEREQUEST']._serialized_end=1608
-  _globals['_CLOSEARCHIVERESPONSE']._serialized_start=1610
-  _globals['_CLOSEARCHIVERESPONSE']._serialized_end=1632
-  _globals['_ARCHIVESERVICE']._serialized_start=1635
-  _globals['_ARCHIVESERVICE']._serialized_end=1894
+  _globals['_CLOSEARCHIVEREQUEST']._serialized_start=682
+  _globals['_CLOSEARCHIVEREQUEST']._serialized_end=723
+  _globals['_CLOSEARCHIVERESPONSE']._serialized_start=725
+  _globals['_CLOSEARCHIVERESPONSE']._serialized_end=747
+  _globals['_ARCHIVESERVICE']._serialized_start=750
+  _globals['_ARCHIVESERVICE']._serialized_end=925
 # @@protoc_insertion_point(module_scope)

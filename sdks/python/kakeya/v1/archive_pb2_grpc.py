@@ -48,8 +48,8 @@ class ArchiveServiceStub(object):
 
     kind            layer  count      number   position      body
     1 ATTACH        0      0          0        0             archive_id
-    2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
-    3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
+    2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+    3 QUERIES       layer  queries    scaling  the first     queries
     4 FORK          0      0          0        its length    empty
     5 RESERVE       0      0          0        the end       empty
     6 COMPLETE      0      0          0        the end       empty
@@ -74,12 +74,27 @@ class ArchiveServiceStub(object):
     8,192, up to which all was deposited: later queries may see positions behind it,
     which are kept elsewhere.
 
-    Frames of other names mean what the messages of UseArchive of the same names
-    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
-    (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
-    has at most one frame under way that is answered, so that neither end sends to
-    one that waits to send itself. The archive is released when the connection
-    ends, whoever ends it.
+    Numbers in bodies are row-major and little-endian. Of a deposit: for each of the
+    groups [layers, 2, kv_heads, positions, head_dim] in dtype, or once [positions,
+    vector_width] in float32; its first position is the one behind the last that was
+    deposited, or sink_tokens. Queries are float32 [query_heads, queries, head_dim],
+    rotary positions applied; number is what scores are multiplied by. With the
+    scores s_j of the positions that a query sees, PARTIAL has, all in float32, output
+    = sum exp(s_j - maximum) v_j [query_heads, queries, head_dim], total = sum
+    exp(s_j - maximum) and maximum = max s_j, both [query_heads, queries]: where
+    nothing is seen 0, 0 and -1e30; its number is the archive's own time in seconds.
+    A fork keeps the positions below its length, for another session; it expires with
+    its lease unless it is attached to. Where there is no room for it, the archive
+    goes on as if it had not been asked.
+
+    ATTACH is the first frame, within 2 s. A deposit is not answered: when it fails,
+    ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
+    (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
+    INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
+    positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
+    (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+    frame under way that is answered, so that neither end sends to one that waits to
+    send itself. The archive is released when the connection ends, whoever ends it.
     """
 
     def __init__(self, channel):
@@ -92,11 +107,6 @@ class ArchiveServiceStub(object):
                 '/kakeya.v1.ArchiveService/OpenArchive',
                 request_serializer=kakeya_dot_v1_dot_archive__pb2.OpenArchiveRequest.SerializeToString,
                 response_deserializer=kakeya_dot_v1_dot_archive__pb2.OpenArchiveResponse.FromString,
-                _registered_method=True)
-        self.UseArchive = channel.stream_stream(
-                '/kakeya.v1.ArchiveService/UseArchive',
-                request_serializer=kakeya_dot_v1_dot_archive__pb2.UseArchiveRequest.SerializeToString,
-                response_deserializer=kakeya_dot_v1_dot_archive__pb2.UseArchiveResponse.FromString,
                 _registered_method=True)
         self.CloseArchive = channel.unary_unary(
                 '/kakeya.v1.ArchiveService/CloseArchive',
@@ -128,8 +138,8 @@ class ArchiveServiceServicer(object):
 
     kind            layer  count      number   position      body
     1 ATTACH        0      0          0        0             archive_id
-    2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
-    3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
+    2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+    3 QUERIES       layer  queries    scaling  the first     queries
     4 FORK          0      0          0        its length    empty
     5 RESERVE       0      0          0        the end       empty
     6 COMPLETE      0      0          0        the end       empty
@@ -154,12 +164,27 @@ class ArchiveServiceServicer(object):
     8,192, up to which all was deposited: later queries may see positions behind it,
     which are kept elsewhere.
 
-    Frames of other names mean what the messages of UseArchive of the same names
-    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
-    (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
-    has at most one frame under way that is answered, so that neither end sends to
-    one that waits to send itself. The archive is released when the connection
-    ends, whoever ends it.
+    Numbers in bodies are row-major and little-endian. Of a deposit: for each of the
+    groups [layers, 2, kv_heads, positions, head_dim] in dtype, or once [positions,
+    vector_width] in float32; its first position is the one behind the last that was
+    deposited, or sink_tokens. Queries are float32 [query_heads, queries, head_dim],
+    rotary positions applied; number is what scores are multiplied by. With the
+    scores s_j of the positions that a query sees, PARTIAL has, all in float32, output
+    = sum exp(s_j - maximum) v_j [query_heads, queries, head_dim], total = sum
+    exp(s_j - maximum) and maximum = max s_j, both [query_heads, queries]: where
+    nothing is seen 0, 0 and -1e30; its number is the archive's own time in seconds.
+    A fork keeps the positions below its length, for another session; it expires with
+    its lease unless it is attached to. Where there is no room for it, the archive
+    goes on as if it had not been asked.
+
+    ATTACH is the first frame, within 2 s. A deposit is not answered: when it fails,
+    ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
+    (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
+    INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
+    positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
+    (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+    frame under way that is answered, so that neither end sends to one that waits to
+    send itself. The archive is released when the connection ends, whoever ends it.
     """
 
     def OpenArchive(self, request, context):
@@ -168,22 +193,6 @@ class ArchiveServiceServicer(object):
         the learned map here is another, or belongs to another verifier),
         NOT_FOUND (MODEL_NOT_FOUND: no such learned map here), INVALID_ARGUMENT
         (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def UseArchive(self, request_iterator, context):
-        """The same over gRPC, of archives of all positions alone. Data connections
-        carry everything that was added since: use those. A layer costs some tenths
-        of a millisecond more here, at either end. Deposits and queries are handled in
-        the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
-        the stream ends with its error in place of the next answer. The archive is
-        released when its stream ends, whoever ends it. Errors: NOT_FOUND
-        (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
-        INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
-        positions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED
-        without a reason: the lease expired, or the node has left.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -204,11 +213,6 @@ def add_ArchiveServiceServicer_to_server(servicer, server):
                     servicer.OpenArchive,
                     request_deserializer=kakeya_dot_v1_dot_archive__pb2.OpenArchiveRequest.FromString,
                     response_serializer=kakeya_dot_v1_dot_archive__pb2.OpenArchiveResponse.SerializeToString,
-            ),
-            'UseArchive': grpc.stream_stream_rpc_method_handler(
-                    servicer.UseArchive,
-                    request_deserializer=kakeya_dot_v1_dot_archive__pb2.UseArchiveRequest.FromString,
-                    response_serializer=kakeya_dot_v1_dot_archive__pb2.UseArchiveResponse.SerializeToString,
             ),
             'CloseArchive': grpc.unary_unary_rpc_method_handler(
                     servicer.CloseArchive,
@@ -246,8 +250,8 @@ class ArchiveService(object):
 
     kind            layer  count      number   position      body
     1 ATTACH        0      0          0        0             archive_id
-    2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
-    3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
+    2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+    3 QUERIES       layer  queries    scaling  the first     queries
     4 FORK          0      0          0        its length    empty
     5 RESERVE       0      0          0        the end       empty
     6 COMPLETE      0      0          0        the end       empty
@@ -272,12 +276,27 @@ class ArchiveService(object):
     8,192, up to which all was deposited: later queries may see positions behind it,
     which are kept elsewhere.
 
-    Frames of other names mean what the messages of UseArchive of the same names
-    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
-    (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
-    has at most one frame under way that is answered, so that neither end sends to
-    one that waits to send itself. The archive is released when the connection
-    ends, whoever ends it.
+    Numbers in bodies are row-major and little-endian. Of a deposit: for each of the
+    groups [layers, 2, kv_heads, positions, head_dim] in dtype, or once [positions,
+    vector_width] in float32; its first position is the one behind the last that was
+    deposited, or sink_tokens. Queries are float32 [query_heads, queries, head_dim],
+    rotary positions applied; number is what scores are multiplied by. With the
+    scores s_j of the positions that a query sees, PARTIAL has, all in float32, output
+    = sum exp(s_j - maximum) v_j [query_heads, queries, head_dim], total = sum
+    exp(s_j - maximum) and maximum = max s_j, both [query_heads, queries]: where
+    nothing is seen 0, 0 and -1e30; its number is the archive's own time in seconds.
+    A fork keeps the positions below its length, for another session; it expires with
+    its lease unless it is attached to. Where there is no room for it, the archive
+    goes on as if it had not been asked.
+
+    ATTACH is the first frame, within 2 s. A deposit is not answered: when it fails,
+    ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
+    (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
+    INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
+    positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
+    (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+    frame under way that is answered, so that neither end sends to one that waits to
+    send itself. The archive is released when the connection ends, whoever ends it.
     """
 
     @staticmethod
@@ -297,33 +316,6 @@ class ArchiveService(object):
             '/kakeya.v1.ArchiveService/OpenArchive',
             kakeya_dot_v1_dot_archive__pb2.OpenArchiveRequest.SerializeToString,
             kakeya_dot_v1_dot_archive__pb2.OpenArchiveResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def UseArchive(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
-            target,
-            '/kakeya.v1.ArchiveService/UseArchive',
-            kakeya_dot_v1_dot_archive__pb2.UseArchiveRequest.SerializeToString,
-            kakeya_dot_v1_dot_archive__pb2.UseArchiveResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,7 +7,6 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from kakeya.v1 import archive_pb2 as _archive_pb2
 import abc as _abc_1
-import builtins as _builtins
 import grpc as _grpc
 import sys
 import typing as _typing
@@ -16,11 +15,6 @@ if sys.version_info >= (3, 11):
     from typing import Self as _Self
 else:
     from typing_extensions import Self as _Self
-
-if sys.version_info >= (3, 13):
-    from warnings import deprecated as _deprecated
-else:
-    from typing_extensions import deprecated as _deprecated
 
 _T = _typing.TypeVar("_T")
 
@@ -55,8 +49,8 @@ class ArchiveServiceStub:
 
       kind            layer  count      number   position      body
       1 ATTACH        0      0          0        0             archive_id
-      2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
-      3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
+      2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+      3 QUERIES       layer  queries    scaling  the first     queries
       4 FORK          0      0          0        its length    empty
       5 RESERVE       0      0          0        the end       empty
       6 COMPLETE      0      0          0        the end       empty
@@ -81,12 +75,27 @@ class ArchiveServiceStub:
     8,192, up to which all was deposited: later queries may see positions behind it,
     which are kept elsewhere.
 
-    Frames of other names mean what the messages of UseArchive of the same names
-    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
-    (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
-    has at most one frame under way that is answered, so that neither end sends to
-    one that waits to send itself. The archive is released when the connection
-    ends, whoever ends it.
+    Numbers in bodies are row-major and little-endian. Of a deposit: for each of the
+    groups [layers, 2, kv_heads, positions, head_dim] in dtype, or once [positions,
+    vector_width] in float32; its first position is the one behind the last that was
+    deposited, or sink_tokens. Queries are float32 [query_heads, queries, head_dim],
+    rotary positions applied; number is what scores are multiplied by. With the
+    scores s_j of the positions that a query sees, PARTIAL has, all in float32, output
+    = sum exp(s_j - maximum) v_j [query_heads, queries, head_dim], total = sum
+    exp(s_j - maximum) and maximum = max s_j, both [query_heads, queries]: where
+    nothing is seen 0, 0 and -1e30; its number is the archive's own time in seconds.
+    A fork keeps the positions below its length, for another session; it expires with
+    its lease unless it is attached to. Where there is no room for it, the archive
+    goes on as if it had not been asked.
+
+    ATTACH is the first frame, within 2 s. A deposit is not answered: when it fails,
+    ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
+    (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
+    INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
+    positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
+    (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+    frame under way that is answered, so that neither end sends to one that waits to
+    send itself. The archive is released when the connection ends, whoever ends it.
     """
 
     @_typing.overload
@@ -100,20 +109,6 @@ class ArchiveServiceStub:
     NOT_FOUND (MODEL_NOT_FOUND: no such learned map here), INVALID_ARGUMENT
     (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
     """
-    @_builtins.property
-    @_deprecated("""This method has been marked as deprecated using proto method options.""")
-    def UseArchive(self) -> _grpc.StreamStreamMultiCallable[_archive_pb2.UseArchiveRequest, _archive_pb2.UseArchiveResponse]:
-        """The same over gRPC, of archives of all positions alone. Data connections
-        carry everything that was added since: use those. A layer costs some tenths
-        of a millisecond more here, at either end. Deposits and queries are handled in
-        the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
-        the stream ends with its error in place of the next answer. The archive is
-        released when its stream ends, whoever ends it. Errors: NOT_FOUND
-        (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
-        INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
-        positions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED
-        without a reason: the lease expired, or the node has left.
-        """
     CloseArchive: _grpc.UnaryUnaryMultiCallable[_archive_pb2.CloseArchiveRequest, _archive_pb2.CloseArchiveResponse]
     """Releases an archive that was never attached. Errors: NOT_FOUND
     (ARCHIVE_NOT_FOUND).
@@ -143,8 +138,8 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
 
       kind            layer  count      number   position      body
       1 ATTACH        0      0          0        0             archive_id
-      2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
-      3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
+      2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+      3 QUERIES       layer  queries    scaling  the first     queries
       4 FORK          0      0          0        its length    empty
       5 RESERVE       0      0          0        the end       empty
       6 COMPLETE      0      0          0        the end       empty
@@ -169,12 +164,27 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     8,192, up to which all was deposited: later queries may see positions behind it,
     which are kept elsewhere.
 
-    Frames of other names mean what the messages of UseArchive of the same names
-    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
-    (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
-    has at most one frame under way that is answered, so that neither end sends to
-    one that waits to send itself. The archive is released when the connection
-    ends, whoever ends it.
+    Numbers in bodies are row-major and little-endian. Of a deposit: for each of the
+    groups [layers, 2, kv_heads, positions, head_dim] in dtype, or once [positions,
+    vector_width] in float32; its first position is the one behind the last that was
+    deposited, or sink_tokens. Queries are float32 [query_heads, queries, head_dim],
+    rotary positions applied; number is what scores are multiplied by. With the
+    scores s_j of the positions that a query sees, PARTIAL has, all in float32, output
+    = sum exp(s_j - maximum) v_j [query_heads, queries, head_dim], total = sum
+    exp(s_j - maximum) and maximum = max s_j, both [query_heads, queries]: where
+    nothing is seen 0, 0 and -1e30; its number is the archive's own time in seconds.
+    A fork keeps the positions below its length, for another session; it expires with
+    its lease unless it is attached to. Where there is no room for it, the archive
+    goes on as if it had not been asked.
+
+    ATTACH is the first frame, within 2 s. A deposit is not answered: when it fails,
+    ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
+    (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
+    INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
+    positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
+    (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+    frame under way that is answered, so that neither end sends to one that waits to
+    send itself. The archive is released when the connection ends, whoever ends it.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -185,20 +195,6 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     NOT_FOUND (MODEL_NOT_FOUND: no such learned map here), INVALID_ARGUMENT
     (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
     """
-    @_builtins.property
-    @_deprecated("""This method has been marked as deprecated using proto method options.""")
-    def UseArchive(self) -> _aio.StreamStreamMultiCallable[_archive_pb2.UseArchiveRequest, _archive_pb2.UseArchiveResponse]:  # type: ignore[override]
-        """The same over gRPC, of archives of all positions alone. Data connections
-        carry everything that was added since: use those. A layer costs some tenths
-        of a millisecond more here, at either end. Deposits and queries are handled in
-        the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
-        the stream ends with its error in place of the next answer. The archive is
-        released when its stream ends, whoever ends it. Errors: NOT_FOUND
-        (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
-        INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
-        positions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED
-        without a reason: the lease expired, or the node has left.
-        """
     CloseArchive: _aio.UnaryUnaryMultiCallable[_archive_pb2.CloseArchiveRequest, _archive_pb2.CloseArchiveResponse]  # type: ignore[assignment]
     """Releases an archive that was never attached. Errors: NOT_FOUND
     (ARCHIVE_NOT_FOUND).
@@ -227,8 +223,8 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
 
       kind            layer  count      number   position      body
       1 ATTACH        0      0          0        0             archive_id
-      2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
-      3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
+      2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+      3 QUERIES       layer  queries    scaling  the first     queries
       4 FORK          0      0          0        its length    empty
       5 RESERVE       0      0          0        the end       empty
       6 COMPLETE      0      0          0        the end       empty
@@ -253,12 +249,27 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
     8,192, up to which all was deposited: later queries may see positions behind it,
     which are kept elsewhere.
 
-    Frames of other names mean what the messages of UseArchive of the same names
-    do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
-    (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
-    has at most one frame under way that is answered, so that neither end sends to
-    one that waits to send itself. The archive is released when the connection
-    ends, whoever ends it.
+    Numbers in bodies are row-major and little-endian. Of a deposit: for each of the
+    groups [layers, 2, kv_heads, positions, head_dim] in dtype, or once [positions,
+    vector_width] in float32; its first position is the one behind the last that was
+    deposited, or sink_tokens. Queries are float32 [query_heads, queries, head_dim],
+    rotary positions applied; number is what scores are multiplied by. With the
+    scores s_j of the positions that a query sees, PARTIAL has, all in float32, output
+    = sum exp(s_j - maximum) v_j [query_heads, queries, head_dim], total = sum
+    exp(s_j - maximum) and maximum = max s_j, both [query_heads, queries]: where
+    nothing is seen 0, 0 and -1e30; its number is the archive's own time in seconds.
+    A fork keeps the positions below its length, for another session; it expires with
+    its lease unless it is attached to. Where there is no room for it, the archive
+    goes on as if it had not been asked.
+
+    ATTACH is the first frame, within 2 s. A deposit is not answered: when it fails,
+    ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
+    (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
+    INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
+    positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
+    (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+    frame under way that is answered, so that neither end sends to one that waits to
+    send itself. The archive is released when the connection ends, whoever ends it.
     """
 
     @_abc_1.abstractmethod
@@ -272,25 +283,6 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         the learned map here is another, or belongs to another verifier),
         NOT_FOUND (MODEL_NOT_FOUND: no such learned map here), INVALID_ARGUMENT
         (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
-        """
-
-    @_deprecated("""The same over gRPC, of archives of all positions alone. Data connections\ncarry everything that was added since: use those. A layer costs some tenths\nof a millisecond more here, at either end. Deposits and queries are handled in\nthe order in which they were sent. The first message attaches. A deposit has no answer: when it fails,\nthe stream ends with its error in place of the next answer. The archive is\nreleased when its stream ends, whoever ends it. Errors: NOT_FOUND\n(ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),\nINVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or\npositions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED\nwithout a reason: the lease expired, or the node has left.""")
-    @_abc_1.abstractmethod
-    def UseArchive(
-        self,
-        request_iterator: _MaybeAsyncIterator[_archive_pb2.UseArchiveRequest],
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_archive_pb2.UseArchiveResponse], _abc.AsyncIterator[_archive_pb2.UseArchiveResponse]]:
-        """The same over gRPC, of archives of all positions alone. Data connections
-        carry everything that was added since: use those. A layer costs some tenths
-        of a millisecond more here, at either end. Deposits and queries are handled in
-        the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
-        the stream ends with its error in place of the next answer. The archive is
-        released when its stream ends, whoever ends it. Errors: NOT_FOUND
-        (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
-        INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
-        positions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED
-        without a reason: the lease expired, or the node has left.
         """
 
     @_abc_1.abstractmethod

@@ -91,34 +91,6 @@ plumbing, it saves no memory.
 """
 Global___RestorerKind: _TypeAlias = RestorerKind  # noqa: Y015
 
-class _RestorerAttend:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _RestorerAttendEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RestorerAttend.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    RESTORER_ATTEND_UNSPECIFIED: _RestorerAttend.ValueType  # 0
-    """RESTORER_ATTEND_ARCHIVE."""
-    RESTORER_ATTEND_ARCHIVE: _RestorerAttend.ValueType  # 1
-    """Where the archive is: what travels in a step does not depend on the context."""
-    RESTORER_ATTEND_VERIFIER: _RestorerAttend.ValueType  # 2
-    """Where the verifier is, to keys and values that are read back in each step
-    over a tensor link: for archives that compute slowly, over fast roads.
-    """
-
-class RestorerAttend(_RestorerAttend, metaclass=_RestorerAttendEnumTypeWrapper):
-    """Where queries attend to the positions that a session has evicted."""
-
-RESTORER_ATTEND_UNSPECIFIED: RestorerAttend.ValueType  # 0
-"""RESTORER_ATTEND_ARCHIVE."""
-RESTORER_ATTEND_ARCHIVE: RestorerAttend.ValueType  # 1
-"""Where the archive is: what travels in a step does not depend on the context."""
-RESTORER_ATTEND_VERIFIER: RestorerAttend.ValueType  # 2
-"""Where the verifier is, to keys and values that are read back in each step
-over a tensor link: for archives that compute slowly, over fast roads.
-"""
-Global___RestorerAttend: _TypeAlias = RestorerAttend  # noqa: Y015
-
 class _Transport:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -228,7 +200,6 @@ class Restorer(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     MODEL_ID_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
-    ATTEND_FIELD_NUMBER: _builtins.int
     kind: Global___RestorerKind.ValueType
     """What is kept."""
     model_id: _builtins.str
@@ -237,19 +208,16 @@ class Restorer(_message.Message):
     """
     node_id: _builtins.str
     """Node whose archive is used; empty for any."""
-    attend: Global___RestorerAttend.ValueType
-    """Where queries attend; not with RESTORER_KIND_IDENTITY."""
     def __init__(
         self,
         *,
         kind: Global___RestorerKind.ValueType = ...,
         model_id: _builtins.str = ...,
         node_id: _builtins.str = ...,
-        attend: Global___RestorerAttend.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attend", b"attend", "kind", b"kind", "model_id", b"model_id", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "model_id", b"model_id", "node_id", b"node_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -530,7 +498,9 @@ class Plan(_message.Message):
     session will try.
     """
     kv_strategy: Global___KvStrategy.ValueType
-    """How keys and values will be kept, whether the request said so or not."""
+    """How keys and values will be kept, whether the request said so or not;
+    unspecified from nodes that do not tell.
+    """
     @_builtins.property
     def verifier(self) -> Global___Placement:
         """Where the session will be."""

@@ -110,7 +110,7 @@ class _DropReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DropReason
     """Context vectors for the proposer were lost, late, refused or not to be had."""
 
 class DropReason(_DropReason, metaclass=_DropReasonEnumTypeWrapper):
-    """Why a session is decoding without its proposer."""
+    """Why a session is decoding without its proposer, or what its proposer did wrong."""
 
 DROP_REASON_UNSPECIFIED: DropReason.ValueType  # 0
 """Not dropped."""

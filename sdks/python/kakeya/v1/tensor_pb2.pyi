@@ -63,18 +63,7 @@ class _LinkPurposeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LinkPurpo
     LINK_PURPOSE_FEATURES: _LinkPurpose.ValueType  # 1
     """Context vectors of committed tokens, made from hidden states, to a proposer."""
     LINK_PURPOSE_KEYS_VALUES: _LinkPurpose.ValueType  # 2
-    """Keys and values that an archive keeps, read back by the verifier whose
-    session opened it. Towards the archive's node go tensors "read", int8
-    [n, 24]: in each row three little-endian uint64, a layer, the first position
-    and the one after the last, at most 8,192 positions. The answers come in the
-    order of the rows, each in one or more tensors in ascending order: "kv." and
-    the layer in decimal digits, [2, kv_heads, positions, head_dim] in the
-    archive's format, keys before values, first_position the first. Positions
-    that are not deposited yet are waited for, up to 2 s. Before an answer may
-    come "stored", int8 [8]: a little-endian uint64, the bytes that keep the
-    archive's positions. "refused", int8 [n], says in UTF-8 why a read has no
-    answer, and is the last.
-    """
+    """Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED."""
 
 class LinkPurpose(_LinkPurpose, metaclass=_LinkPurposeEnumTypeWrapper):
     """What a link is for."""
@@ -84,18 +73,7 @@ LINK_PURPOSE_UNSPECIFIED: LinkPurpose.ValueType  # 0
 LINK_PURPOSE_FEATURES: LinkPurpose.ValueType  # 1
 """Context vectors of committed tokens, made from hidden states, to a proposer."""
 LINK_PURPOSE_KEYS_VALUES: LinkPurpose.ValueType  # 2
-"""Keys and values that an archive keeps, read back by the verifier whose
-session opened it. Towards the archive's node go tensors "read", int8
-[n, 24]: in each row three little-endian uint64, a layer, the first position
-and the one after the last, at most 8,192 positions. The answers come in the
-order of the rows, each in one or more tensors in ascending order: "kv." and
-the layer in decimal digits, [2, kv_heads, positions, head_dim] in the
-archive's format, keys before values, first_position the first. Positions
-that are not deposited yet are waited for, up to 2 s. Before an answer may
-come "stored", int8 [8]: a little-endian uint64, the bytes that keep the
-archive's positions. "refused", int8 [n], says in UTF-8 why a read has no
-answer, and is the last.
-"""
+"""Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED."""
 Global___LinkPurpose: _TypeAlias = LinkPurpose  # noqa: Y015
 
 class _RoadStep:
@@ -153,9 +131,7 @@ class OpenLinkRequest(_message.Message):
     for the check of a proposer that was made for one verifier; may be empty.
     """
     archive_id: _builtins.str
-    """With LINK_PURPOSE_KEYS_VALUES: the archive whose keys and values are read,
-    opened with ArchiveService.OpenArchive.
-    """
+    """With LINK_PURPOSE_KEYS_VALUES: the archive that keeps them."""
     @_builtins.property
     def transports(self) -> _containers.RepeatedScalarFieldContainer[_placement_pb2.Transport.ValueType]:
         """Transports that the sender can use, best first; none stands for gRPC."""

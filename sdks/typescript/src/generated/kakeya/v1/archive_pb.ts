@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/archive.proto.
  */
 export const file_kakeya_v1_archive: GenFile = /*@__PURE__*/
-  fileDesc("ChdrYWtleWEvdjEvYXJjaGl2ZS5wcm90bxIJa2FrZXlhLnYxIlgKDUV2aWN0ZWRMYXllcnMSDgoGbGF5ZXJzGAEgAygNEhAKCGt2X2hlYWRzGAIgASgNEhMKC3F1ZXJ5X2hlYWRzGAMgASgNEhAKCGhlYWRfZGltGAQgASgNIvUCChJPcGVuQXJjaGl2ZVJlcXVlc3QSJQoEa2luZBgBIAEoDjIXLmtha2V5YS52MS5SZXN0b3JlcktpbmQSEAoIbW9kZWxfaWQYAiABKAkSFwoPcmVzdG9yZXJfZGlnZXN0GAMgASgJEhcKD3ZlcmlmaWVyX2RpZ2VzdBgEIAEoCRIoCgZncm91cHMYBSADKAsyGC5rYWtleWEudjEuRXZpY3RlZExheWVycxIlCgVkdHlwZRgGIAEoDjIWLmtha2V5YS52MS5UZW5zb3JEdHlwZRITCgtzaW5rX3Rva2VucxgHIAEoDRIVCg13aW5kb3dfdG9rZW5zGAggASgNEhYKDmNvbnRleHRfbGVuZ3RoGAkgASgEEhQKDHZlY3Rvcl93aWR0aBgKIAEoDRIaChJleHBlY3RlZF9wb3NpdGlvbnMYCyABKAQSFQoNbGVhc2Vfc2Vjb25kcxgMIAEoARIWCg5maXJzdF9wb3NpdGlvbhgNIAEoBCJ9ChNPcGVuQXJjaGl2ZVJlc3BvbnNlEhIKCmFyY2hpdmVfaWQYASABKAkSFQoNbGVhc2Vfc2Vjb25kcxgCIAEoARISCgphcml0aG1ldGljGAMgASgJEhEKCWRhdGFfcG9ydBgEIAEoDRIUCgx0YWtlc19yYW5nZXMYBSABKAgiIwoNQXR0YWNoQXJjaGl2ZRISCgphcmNoaXZlX2lkGAEgASgJIlEKDkV2aWN0ZWREZXBvc2l0EhYKDmZpcnN0X3Bvc2l0aW9uGAEgASgEEhYKDnBvc2l0aW9uX2NvdW50GAIgASgNEg8KB3RlbnNvcnMYAyADKAwibgoORXZpY3RlZFF1ZXJpZXMSDQoFbGF5ZXIYASABKA0SFgoOZmlyc3RfcG9zaXRpb24YAiABKAQSEwoLcXVlcnlfY291bnQYAyABKA0SDwoHc2NhbGluZxgEIAEoAhIPCgdxdWVyaWVzGAUgASgMIh0KC0ZvcmtBcmNoaXZlEg4KBmxlbmd0aBgBIAEoBCLLAQoRVXNlQXJjaGl2ZVJlcXVlc3QSKgoGYXR0YWNoGAEgASgLMhgua2FrZXlhLnYxLkF0dGFjaEFyY2hpdmVIABIsCgdkZXBvc2l0GAIgASgLMhkua2FrZXlhLnYxLkV2aWN0ZWREZXBvc2l0SAASLAoHcXVlcmllcxgDIAEoCzIZLmtha2V5YS52MS5FdmljdGVkUXVlcmllc0gAEiYKBGZvcmsYBCABKAsyFi5rYWtleWEudjEuRm9ya0FyY2hpdmVIAEIGCgRraW5kIiEKD0FyY2hpdmVBdHRhY2hlZBIOCgZsZW5ndGgYASABKAQicQoQUGFydGlhbEF0dGVudGlvbhIOCgZvdXRwdXQYASABKAwSDQoFdG90YWwYAiABKAwSDwoHbWF4aW11bRgDIAEoDBIUCgxzdG9yZWRfYnl0ZXMYBCABKAQSFwoPY29tcHV0ZV9zZWNvbmRzGAUgASgBIl0KDUFyY2hpdmVGb3JrZWQSEgoKYXJjaGl2ZV9pZBgBIAEoCRIOCgZsZW5ndGgYAiABKAQSFAoMbmVlZGVkX2J5dGVzGAMgASgEEhIKCmZyZWVfYnl0ZXMYBCABKAQiqAEKElVzZUFyY2hpdmVSZXNwb25zZRIuCghhdHRhY2hlZBgBIAEoCzIaLmtha2V5YS52MS5BcmNoaXZlQXR0YWNoZWRIABIuCgdwYXJ0aWFsGAIgASgLMhsua2FrZXlhLnYxLlBhcnRpYWxBdHRlbnRpb25IABIqCgZmb3JrZWQYAyABKAsyGC5rYWtleWEudjEuQXJjaGl2ZUZvcmtlZEgAQgYKBGtpbmQiKQoTQ2xvc2VBcmNoaXZlUmVxdWVzdBISCgphcmNoaXZlX2lkGAEgASgJIhYKFENsb3NlQXJjaGl2ZVJlc3BvbnNlMoMCCg5BcmNoaXZlU2VydmljZRJMCgtPcGVuQXJjaGl2ZRIdLmtha2V5YS52MS5PcGVuQXJjaGl2ZVJlcXVlc3QaHi5rYWtleWEudjEuT3BlbkFyY2hpdmVSZXNwb25zZRJSCgpVc2VBcmNoaXZlEhwua2FrZXlhLnYxLlVzZUFyY2hpdmVSZXF1ZXN0Gh0ua2FrZXlhLnYxLlVzZUFyY2hpdmVSZXNwb25zZSIDiAIBKAEwARJPCgxDbG9zZUFyY2hpdmUSHi5rYWtleWEudjEuQ2xvc2VBcmNoaXZlUmVxdWVzdBofLmtha2V5YS52MS5DbG9zZUFyY2hpdmVSZXNwb25zZWIGcHJvdG8z", [file_kakeya_v1_placement, file_kakeya_v1_tensor]);
+  fileDesc("ChdrYWtleWEvdjEvYXJjaGl2ZS5wcm90bxIJa2FrZXlhLnYxIlgKDUV2aWN0ZWRMYXllcnMSDgoGbGF5ZXJzGAEgAygNEhAKCGt2X2hlYWRzGAIgASgNEhMKC3F1ZXJ5X2hlYWRzGAMgASgNEhAKCGhlYWRfZGltGAQgASgNIvUCChJPcGVuQXJjaGl2ZVJlcXVlc3QSJQoEa2luZBgBIAEoDjIXLmtha2V5YS52MS5SZXN0b3JlcktpbmQSEAoIbW9kZWxfaWQYAiABKAkSFwoPcmVzdG9yZXJfZGlnZXN0GAMgASgJEhcKD3ZlcmlmaWVyX2RpZ2VzdBgEIAEoCRIoCgZncm91cHMYBSADKAsyGC5rYWtleWEudjEuRXZpY3RlZExheWVycxIlCgVkdHlwZRgGIAEoDjIWLmtha2V5YS52MS5UZW5zb3JEdHlwZRITCgtzaW5rX3Rva2VucxgHIAEoDRIVCg13aW5kb3dfdG9rZW5zGAggASgNEhYKDmNvbnRleHRfbGVuZ3RoGAkgASgEEhQKDHZlY3Rvcl93aWR0aBgKIAEoDRIaChJleHBlY3RlZF9wb3NpdGlvbnMYCyABKAQSFQoNbGVhc2Vfc2Vjb25kcxgMIAEoARIWCg5maXJzdF9wb3NpdGlvbhgNIAEoBCJ9ChNPcGVuQXJjaGl2ZVJlc3BvbnNlEhIKCmFyY2hpdmVfaWQYASABKAkSFQoNbGVhc2Vfc2Vjb25kcxgCIAEoARISCgphcml0aG1ldGljGAMgASgJEhEKCWRhdGFfcG9ydBgEIAEoDRIUCgx0YWtlc19yYW5nZXMYBSABKAgiKQoTQ2xvc2VBcmNoaXZlUmVxdWVzdBISCgphcmNoaXZlX2lkGAEgASgJIhYKFENsb3NlQXJjaGl2ZVJlc3BvbnNlMq8BCg5BcmNoaXZlU2VydmljZRJMCgtPcGVuQXJjaGl2ZRIdLmtha2V5YS52MS5PcGVuQXJjaGl2ZVJlcXVlc3QaHi5rYWtleWEudjEuT3BlbkFyY2hpdmVSZXNwb25zZRJPCgxDbG9zZUFyY2hpdmUSHi5rYWtleWEudjEuQ2xvc2VBcmNoaXZlUmVxdWVzdBofLmtha2V5YS52MS5DbG9zZUFyY2hpdmVSZXNwb25zZWIGcHJvdG8z", [file_kakeya_v1_placement, file_kakeya_v1_tensor]);
 
 /**
  * Layers with keys and values of one shape that see all of the history.
@@ -215,349 +215,6 @@ export const OpenArchiveResponseSchema: GenMessage<OpenArchiveResponse> = /*@__P
   messageDesc(file_kakeya_v1_archive, 2);
 
 /**
- * Attaches a stream to an archive.
- *
- * @generated from message kakeya.v1.AttachArchive
- */
-export type AttachArchive = Message<"kakeya.v1.AttachArchive"> & {
-  /**
-   * The archive.
-   *
-   * @generated from field: string archive_id = 1;
-   */
-  archiveId: string;
-};
-
-/**
- * Describes the message kakeya.v1.AttachArchive.
- * Use `create(AttachArchiveSchema)` to create a new message.
- */
-export const AttachArchiveSchema: GenMessage<AttachArchive> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 3);
-
-/**
- * Final positions, which leave the window.
- *
- * @generated from message kakeya.v1.EvictedDeposit
- */
-export type EvictedDeposit = Message<"kakeya.v1.EvictedDeposit"> & {
-  /**
-   * The first position; the one behind the last that was deposited, or
-   * sink_tokens.
-   *
-   * @generated from field: uint64 first_position = 1;
-   */
-  firstPosition: bigint;
-
-  /**
-   * How many positions.
-   *
-   * @generated from field: uint32 position_count = 2;
-   */
-  positionCount: number;
-
-  /**
-   * Row-major little-endian numbers: for each of the groups [layers, 2,
-   * kv_heads, positions, head_dim], or once [positions, vector_width] in
-   * float32.
-   *
-   * @generated from field: repeated bytes tensors = 3;
-   */
-  tensors: Uint8Array[];
-};
-
-/**
- * Describes the message kakeya.v1.EvictedDeposit.
- * Use `create(EvictedDepositSchema)` to create a new message.
- */
-export const EvictedDepositSchema: GenMessage<EvictedDeposit> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 4);
-
-/**
- * Queries of a block in one layer.
- *
- * @generated from message kakeya.v1.EvictedQueries
- */
-export type EvictedQueries = Message<"kakeya.v1.EvictedQueries"> & {
-  /**
-   * The layer.
-   *
-   * @generated from field: uint32 layer = 1;
-   */
-  layer: number;
-
-  /**
-   * Position of the first query.
-   *
-   * @generated from field: uint64 first_position = 2;
-   */
-  firstPosition: bigint;
-
-  /**
-   * How many queries.
-   *
-   * @generated from field: uint32 query_count = 3;
-   */
-  queryCount: number;
-
-  /**
-   * What scores are multiplied by.
-   *
-   * @generated from field: float scaling = 4;
-   */
-  scaling: number;
-
-  /**
-   * Row-major little-endian float32 [query_heads, queries, head_dim], rotary
-   * positions applied.
-   *
-   * @generated from field: bytes queries = 5;
-   */
-  queries: Uint8Array;
-};
-
-/**
- * Describes the message kakeya.v1.EvictedQueries.
- * Use `create(EvictedQueriesSchema)` to create a new message.
- */
-export const EvictedQueriesSchema: GenMessage<EvictedQueries> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 5);
-
-/**
- * Asks for an archive of the first positions, for another session.
- *
- * @generated from message kakeya.v1.ForkArchive
- */
-export type ForkArchive = Message<"kakeya.v1.ForkArchive"> & {
-  /**
-   * The length of its history: positions below it are kept.
-   *
-   * @generated from field: uint64 length = 1;
-   */
-  length: bigint;
-};
-
-/**
- * Describes the message kakeya.v1.ForkArchive.
- * Use `create(ForkArchiveSchema)` to create a new message.
- */
-export const ForkArchiveSchema: GenMessage<ForkArchive> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 6);
-
-/**
- * One message of a session to its archive.
- *
- * @generated from message kakeya.v1.UseArchiveRequest
- */
-export type UseArchiveRequest = Message<"kakeya.v1.UseArchiveRequest"> & {
-  /**
-   * Exactly one is set; attach is the first message, and only that.
-   *
-   * @generated from oneof kakeya.v1.UseArchiveRequest.kind
-   */
-  kind: {
-    /**
-     * The archive.
-     *
-     * @generated from field: kakeya.v1.AttachArchive attach = 1;
-     */
-    value: AttachArchive;
-    case: "attach";
-  } | {
-    /**
-     * Positions to keep; not answered.
-     *
-     * @generated from field: kakeya.v1.EvictedDeposit deposit = 2;
-     */
-    value: EvictedDeposit;
-    case: "deposit";
-  } | {
-    /**
-     * Queries; answered by a partial attention.
-     *
-     * @generated from field: kakeya.v1.EvictedQueries queries = 3;
-     */
-    value: EvictedQueries;
-    case: "queries";
-  } | {
-    /**
-     * A fork; answered by its id.
-     *
-     * @generated from field: kakeya.v1.ForkArchive fork = 4;
-     */
-    value: ForkArchive;
-    case: "fork";
-  } | { case: undefined; value?: undefined };
-};
-
-/**
- * Describes the message kakeya.v1.UseArchiveRequest.
- * Use `create(UseArchiveRequestSchema)` to create a new message.
- */
-export const UseArchiveRequestSchema: GenMessage<UseArchiveRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 7);
-
-/**
- * The stream is attached.
- *
- * @generated from message kakeya.v1.ArchiveAttached
- */
-export type ArchiveAttached = Message<"kakeya.v1.ArchiveAttached"> & {
-  /**
-   * Positions below this are deposited; at least sink_tokens, or 0 for none.
-   *
-   * @generated from field: uint64 length = 1;
-   */
-  length: bigint;
-};
-
-/**
- * Describes the message kakeya.v1.ArchiveAttached.
- * Use `create(ArchiveAttachedSchema)` to create a new message.
- */
-export const ArchiveAttachedSchema: GenMessage<ArchiveAttached> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 8);
-
-/**
- * Attention of queries to the positions that they see, not yet divided: with
- * scores s_j, maximum = max s_j, total = sum exp(s_j - maximum), output = sum
- * exp(s_j - maximum) v_j. A query that sees none has output and total 0.
- *
- * @generated from message kakeya.v1.PartialAttention
- */
-export type PartialAttention = Message<"kakeya.v1.PartialAttention"> & {
-  /**
-   * Row-major little-endian float32 [query_heads, queries, head_dim].
-   *
-   * @generated from field: bytes output = 1;
-   */
-  output: Uint8Array;
-
-  /**
-   * The same of [query_heads, queries].
-   *
-   * @generated from field: bytes total = 2;
-   */
-  total: Uint8Array;
-
-  /**
-   * The same of [query_heads, queries]; -1e30 where nothing is seen.
-   *
-   * @generated from field: bytes maximum = 3;
-   */
-  maximum: Uint8Array;
-
-  /**
-   * Bytes of the tensors that keep the archive's positions.
-   *
-   * @generated from field: uint64 stored_bytes = 4;
-   */
-  storedBytes: bigint;
-
-  /**
-   * The archive's own time for it, in seconds.
-   *
-   * @generated from field: double compute_seconds = 5;
-   */
-  computeSeconds: number;
-};
-
-/**
- * Describes the message kakeya.v1.PartialAttention.
- * Use `create(PartialAttentionSchema)` to create a new message.
- */
-export const PartialAttentionSchema: GenMessage<PartialAttention> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 9);
-
-/**
- * A fork, not attached yet; it expires with its lease.
- *
- * @generated from message kakeya.v1.ArchiveForked
- */
-export type ArchiveForked = Message<"kakeya.v1.ArchiveForked"> & {
-  /**
-   * Names the fork; empty when there was no room for it, and the archive goes
-   * on as if it had not been asked.
-   *
-   * @generated from field: string archive_id = 1;
-   */
-  archiveId: string;
-
-  /**
-   * Positions below this are kept.
-   *
-   * @generated from field: uint64 length = 2;
-   */
-  length: bigint;
-
-  /**
-   * Without room: the bytes that were needed.
-   *
-   * @generated from field: uint64 needed_bytes = 3;
-   */
-  neededBytes: bigint;
-
-  /**
-   * Without room: the bytes that were free.
-   *
-   * @generated from field: uint64 free_bytes = 4;
-   */
-  freeBytes: bigint;
-};
-
-/**
- * Describes the message kakeya.v1.ArchiveForked.
- * Use `create(ArchiveForkedSchema)` to create a new message.
- */
-export const ArchiveForkedSchema: GenMessage<ArchiveForked> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 10);
-
-/**
- * One message back, in the order of the requests that are answered.
- *
- * @generated from message kakeya.v1.UseArchiveResponse
- */
-export type UseArchiveResponse = Message<"kakeya.v1.UseArchiveResponse"> & {
-  /**
-   * Exactly one is set.
-   *
-   * @generated from oneof kakeya.v1.UseArchiveResponse.kind
-   */
-  kind: {
-    /**
-     * Answers attach.
-     *
-     * @generated from field: kakeya.v1.ArchiveAttached attached = 1;
-     */
-    value: ArchiveAttached;
-    case: "attached";
-  } | {
-    /**
-     * Answers queries.
-     *
-     * @generated from field: kakeya.v1.PartialAttention partial = 2;
-     */
-    value: PartialAttention;
-    case: "partial";
-  } | {
-    /**
-     * Answers fork.
-     *
-     * @generated from field: kakeya.v1.ArchiveForked forked = 3;
-     */
-    value: ArchiveForked;
-    case: "forked";
-  } | { case: undefined; value?: undefined };
-};
-
-/**
- * Describes the message kakeya.v1.UseArchiveResponse.
- * Use `create(UseArchiveResponseSchema)` to create a new message.
- */
-export const UseArchiveResponseSchema: GenMessage<UseArchiveResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 11);
-
-/**
  * Releases an archive.
  *
  * @generated from message kakeya.v1.CloseArchiveRequest
@@ -576,7 +233,7 @@ export type CloseArchiveRequest = Message<"kakeya.v1.CloseArchiveRequest"> & {
  * Use `create(CloseArchiveRequestSchema)` to create a new message.
  */
 export const CloseArchiveRequestSchema: GenMessage<CloseArchiveRequest> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 12);
+  messageDesc(file_kakeya_v1_archive, 3);
 
 /**
  * The archive is released.
@@ -591,7 +248,7 @@ export type CloseArchiveResponse = Message<"kakeya.v1.CloseArchiveResponse"> & {
  * Use `create(CloseArchiveResponseSchema)` to create a new message.
  */
 export const CloseArchiveResponseSchema: GenMessage<CloseArchiveResponse> = /*@__PURE__*/
-  messageDesc(file_kakeya_v1_archive, 13);
+  messageDesc(file_kakeya_v1_archive, 4);
 
 /**
  * Memory for what verifiers of other nodes have evicted, and attention to it
@@ -616,8 +273,8 @@ export const CloseArchiveResponseSchema: GenMessage<CloseArchiveResponse> = /*@_
  *
  *   kind            layer  count      number   position      body
  *   1 ATTACH        0      0          0        0             archive_id
- *   2 DEPOSIT       0      positions  0        the first     as EvictedDeposit.tensors
- *   3 QUERIES       layer  queries    scaling  the first     as EvictedQueries.queries
+ *   2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+ *   3 QUERIES       layer  queries    scaling  the first     queries
  *   4 FORK          0      0          0        its length    empty
  *   5 RESERVE       0      0          0        the end       empty
  *   6 COMPLETE      0      0          0        the end       empty
@@ -642,12 +299,27 @@ export const CloseArchiveResponseSchema: GenMessage<CloseArchiveResponse> = /*@_
  * 8,192, up to which all was deposited: later queries may see positions behind it,
  * which are kept elsewhere.
  *
- * Frames of other names mean what the messages of UseArchive of the same names
- * do. ATTACH is the first, within 2 s; an ERROR is the last, with the reasons of UseArchive
- * (BAD_REQUEST for what is no frame, DRAINING when the node leaves). A session
- * has at most one frame under way that is answered, so that neither end sends to
- * one that waits to send itself. The archive is released when the connection
- * ends, whoever ends it.
+ * Numbers in bodies are row-major and little-endian. Of a deposit: for each of the
+ * groups [layers, 2, kv_heads, positions, head_dim] in dtype, or once [positions,
+ * vector_width] in float32; its first position is the one behind the last that was
+ * deposited, or sink_tokens. Queries are float32 [query_heads, queries, head_dim],
+ * rotary positions applied; number is what scores are multiplied by. With the
+ * scores s_j of the positions that a query sees, PARTIAL has, all in float32, output
+ * = sum exp(s_j - maximum) v_j [query_heads, queries, head_dim], total = sum
+ * exp(s_j - maximum) and maximum = max s_j, both [query_heads, queries]: where
+ * nothing is seen 0, 0 and -1e30; its number is the archive's own time in seconds.
+ * A fork keeps the positions below its length, for another session; it expires with
+ * its lease unless it is attached to. Where there is no room for it, the archive
+ * goes on as if it had not been asked.
+ *
+ * ATTACH is the first frame, within 2 s. A deposit is not answered: when it fails,
+ * ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
+ * (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
+ * INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
+ * positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
+ * (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+ * frame under way that is answered, so that neither end sends to one that waits to
+ * send itself. The archive is released when the connection ends, whoever ends it.
  *
  * @generated from service kakeya.v1.ArchiveService
  */
@@ -665,26 +337,6 @@ export const ArchiveService: GenService<{
     methodKind: "unary";
     input: typeof OpenArchiveRequestSchema;
     output: typeof OpenArchiveResponseSchema;
-  },
-  /**
-   * The same over gRPC, of archives of all positions alone. Data connections
-   * carry everything that was added since: use those. A layer costs some tenths
-   * of a millisecond more here, at either end. Deposits and queries are handled in
-   * the order in which they were sent. The first message attaches. A deposit has no answer: when it fails,
-   * the stream ends with its error in place of the next answer. The archive is
-   * released when its stream ends, whoever ends it. Errors: NOT_FOUND
-   * (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
-   * INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
-   * positions that do not fit), RESOURCE_EXHAUSTED (ARCHIVE_FULL). CANCELLED
-   * without a reason: the lease expired, or the node has left.
-   *
-   * @generated from rpc kakeya.v1.ArchiveService.UseArchive
-   * @deprecated
-   */
-  useArchive: {
-    methodKind: "bidi_streaming";
-    input: typeof UseArchiveRequestSchema;
-    output: typeof UseArchiveResponseSchema;
   },
   /**
    * Releases an archive that was never attached. Errors: NOT_FOUND

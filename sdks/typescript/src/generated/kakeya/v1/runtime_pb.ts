@@ -1943,7 +1943,7 @@ export const StopReasonSchema: GenEnum<StopReason> = /*@__PURE__*/
   enumDesc(file_kakeya_v1_runtime, 1);
 
 /**
- * Why a session is decoding without its proposer.
+ * Why a session is decoding without its proposer, or what its proposer did wrong.
  *
  * @generated from enum kakeya.v1.DropReason
  */

@@ -57,8 +57,7 @@ export type OpenLinkRequest = Message<"kakeya.v1.OpenLinkRequest"> & {
   verifierWeightsDigest: string;
 
   /**
-   * With LINK_PURPOSE_KEYS_VALUES: the archive whose keys and values are read,
-   * opened with ArchiveService.OpenArchive.
+   * With LINK_PURPOSE_KEYS_VALUES: the archive that keeps them.
    *
    * @generated from field: string archive_id = 6;
    */
@@ -621,17 +620,7 @@ export enum LinkPurpose {
   FEATURES = 1,
 
   /**
-   * Keys and values that an archive keeps, read back by the verifier whose
-   * session opened it. Towards the archive's node go tensors "read", int8
-   * [n, 24]: in each row three little-endian uint64, a layer, the first position
-   * and the one after the last, at most 8,192 positions. The answers come in the
-   * order of the rows, each in one or more tensors in ascending order: "kv." and
-   * the layer in decimal digits, [2, kv_heads, positions, head_dim] in the
-   * archive's format, keys before values, first_position the first. Positions
-   * that are not deposited yet are waited for, up to 2 s. Before an answer may
-   * come "stored", int8 [8]: a little-endian uint64, the bytes that keep the
-   * archive's positions. "refused", int8 [n], says in UTF-8 why a read has no
-   * answer, and is the last.
+   * Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED.
    *
    * @generated from enum value: LINK_PURPOSE_KEYS_VALUES = 2;
    */

@@ -1,0 +1,330 @@
+"""All sessions of a process: admitted by bytes, held, evicted, listed, and how they ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Generic
+
+from kakeya_fleet.engine.contracts.cache import CacheSpec
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.memory.eviction import chosen_to_free, freed_together
+from kakeya_fleet.engine.memory.refusals import Shortage
+from kakeya_fleet.engine.sessions.creation_requests import CreationRequests, check_request_id
+from kakeya_fleet.engine.sessions.ended import EndedSessions, EndReason, ended_error
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.session_record import (
+    Activity,
+    KvBudget,
+    Opened,
+    SessionOptions,
+    SessionRecord,
+)
+
+DEFAULT_TTL_SECONDS = 1800.0
+# A client between two calls of one conversation is not idle yet.
+DEFAULT_MIN_IDLE_SECONDS = 60.0
+
+
+def _ignore(_record: SessionRecord[Opened], _reason: EndReason) -> None:
+    """The default of `on_end`."""
+
+
+class SessionRegistry(Generic[Opened]):
+    """Sessions of all verifiers by id, and how those that are no more ended.
+
+    One lock guards all that it knows, and any thread may call. `create`, `fork` and
+    `renew` call the verifier, so they belong in its thread. `on_end(record, reason)` is
+    called under the lock, in the thread that ended the session: it must return at once
+    and not call back.
+
+    A verifier's pool is given the bytes of its `KvBudget`, and counts what its sessions
+    hold, shared memory once. A session that no one holds is evicted by `sweep`
+    once it is idle for `ttl_seconds`, and before that, least recently used
+    first, when a new one of its verifier does not fit, or another finds no room to grow,
+    and it is idle for `min_idle_seconds`. One that is held is never evicted.
+
+    A session is admitted by what its cache takes at once: all that it will ever take,
+    unless the cache grows. What such a one needs later is not promised: without room,
+    and nothing to evict for it, the operation that needs it raises `OutOfKvMemory`,
+    and the session stays as it is.
+
+    A session that was created is known to its creator alone. `open` gives it its place
+    among those that others find and list, with what whoever serves it keeps with it.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        ids: Callable[[], str],
+        ttl_seconds: float = DEFAULT_TTL_SECONDS,
+        min_idle_seconds: float = DEFAULT_MIN_IDLE_SECONDS,
+        on_end: Callable[[SessionRecord[Opened], EndReason], None] = _ignore,
+    ) -> None:
+        """`clock` gives monotonic seconds, `ids` an id for each session."""
+        self._clock = clock
+        self._ids = ids
+        self._ttl_seconds = ttl_seconds
+        self._min_idle_seconds = min(min_idle_seconds, ttl_seconds)
+        self._on_end = on_end
+        self._lock = threading.RLock()
+        self._records: dict[str, SessionRecord[Opened]] = {}
+        self._requests = CreationRequests()
+        self._ended = EndedSessions()
+        self._last_ordinal = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add_verifier(self, verifier: Verifier, budget_bytes: int) -> KvBudget:
+        """Gives the sessions of a verifier `budget_bytes` together."""
+        budget = KvBudget(verifier, budget_bytes)
+
+        def make_room(needed: int) -> None:
+            """For a session that lives, in the thread of its operation, which holds it."""
+            with self._lock:
+                now = self._clock()
+                if not self._evicted_for(budget, needed, now):
+                    raise self._shortage(budget, needed, now).of_growth()
+
+        verifier.pool.budget_bytes = budget_bytes
+        verifier.pool.on_full = make_room
+        return budget
+
+    def available_bytes(self, budget: KvBudget) -> int:
+        """K/V bytes that a new session may take now, idle ones evicted."""
+        with self._lock:
+            idle = self._evictable(budget, self._clock())
+            evicted = freed_together(record.session.slabs for record in idle)
+            return max(0, budget.nbytes - budget.used_bytes + evicted)
+
+    def create(
+        self,
+        budget: KvBudget,
+        spec: CacheSpec,
+        options: SessionOptions | None = None,
+        request_id: str = "",
+        *,
+        evicted: EvictedStore | None = None,
+    ) -> SessionRecord[Opened]:
+        """A new session with an empty history, of the verifier of `budget`.
+
+        One with a `restored` cache takes over `evicted`, which is released when
+        there is none to take it. The same `request_id` within ten minutes
+        returns the session that it opened, if it still lives. Raises
+        `OutOfKvMemory`, `BadParameters` (also for a `request_id` that asked for
+        something else), `GroupLost`, and what the verifier raises for the spec.
+        """
+        options = options if options is not None else SessionOptions()
+        with ExitStack() as undo:
+            if evicted is not None:
+                undo.callback(evicted.release)
+            check_request_id(request_id)
+            needed = budget.verifier.bytes_needed(spec)
+            with self._lock:
+                self._requests.check(budget, request_id, (spec, options), self._clock())
+                earlier = self.created(budget, request_id)
+                if earlier is not None:
+                    return earlier
+                self._make_room(budget, needed)
+            session = Session.allocate(budget.verifier, spec, evicted)
+            undo.pop_all()
+        with self._lock:
+            record = self._insert(session, options, budget)
+            self._requests.remember(
+                budget, request_id, record.session_id, (spec, options), record.created_at
+            )
+        return record
+
+    def created(self, budget: KvBudget, request_id: str) -> SessionRecord[Opened] | None:
+        """The living session that `request_id` opened within ten minutes; None without one."""
+        with self._lock:
+            session_id = self._requests.found(budget, request_id, self._clock())
+            record = self._records.get(session_id or "")
+            return record if record is not None and not record.session.end_reason else None
+
+    def open(self, record: SessionRecord[Opened], opened: Opened) -> None:
+        """Lists a session from now on, behind all others. Raises as `get` when it has ended."""
+        with self._lock:
+            self.get(record.session_id)
+            self._last_ordinal += 1
+            record.ordinal, record.opened = self._last_ordinal, opened
+
+    def renew(self, session_id: str, evicted: EvictedStore | None = None) -> None:
+        """Begins a session's cache anew over `evicted`: see `Session.renew`.
+
+        When this raises, `evicted` is released.
+        """
+        with ExitStack() as undo:
+            if evicted is not None:
+                undo.callback(evicted.release)
+            with self.hold(session_id, self.get(session_id).activity) as record:
+                record.session.renew(evicted)
+            undo.pop_all()
+
+    def get(self, session_id: str) -> SessionRecord[Opened]:
+        """The live session; raises `SessionNotFound` or `GroupLost`, saying how it ended."""
+        with self._lock:
+            record = self._records.get(session_id)
+            if record is not None and record.session.end_reason:
+                self._remove(record, EndReason.INVARIANT)
+                record = None
+            if record is None:
+                raise self._ended.error(session_id)
+            return record
+
+    def opened(self, session_id: str) -> Opened:
+        """What was given to `open` of a live session; raises as `get`, also before that."""
+        with self._lock:
+            opened = self.get(session_id).opened
+            if opened is None:
+                raise self._ended.error(session_id)
+            return opened
+
+    @contextmanager
+    def hold(self, session_id: str, activity: Activity) -> Iterator[SessionRecord[Opened]]:
+        """Keeps the session from being evicted, and shows what it does.
+
+        Holds may nest; the session is idle when the last one ends. Raises as `get`.
+        """
+        with self._lock:
+            record = self.get(session_id)
+            record.activities.append(activity)
+        try:
+            yield record
+        finally:
+            with self._lock:
+                record.activities.remove(activity)
+                record.last_used_at = self._clock()
+                if record.session.end_reason and session_id in self._records:
+                    self._remove(record, EndReason.INVARIANT)
+
+    def fork(self, session_id: str, history_length: int | None = None) -> SessionRecord[Opened]:
+        """A new session with the first `history_length` tokens of another, all by default.
+
+        Raises as `get`, and `OutOfKvMemory`, `HistoryLengthMismatch`.
+        """
+        with self.hold(session_id, self.get(session_id).activity) as origin:
+            # Checked before another session is evicted for it.
+            origin.session.check_prefix(history_length)
+            needed = origin.session.fork_bytes(history_length)
+            with self._lock:
+                self._make_room(origin.budget, needed, beside=origin.session.memory_bytes)
+            forked = origin.session.fork(history_length)
+            return self._insert(forked, origin.options, origin.budget)
+
+    def close(self, session_id: str) -> int:
+        """Ends the session, frees its memory, returns its history's length.
+
+        A step that runs in the verifier's thread ends first; the next one
+        raises `SessionNotFound`. Raises as `get`.
+        """
+        with self._lock:
+            record = self.get(session_id)
+            self._remove(record, EndReason.CLOSED)
+            return len(record.session.history)
+
+    def close_all(self, reason: EndReason = EndReason.CLOSED) -> None:
+        """Ends every session, for this reason."""
+        with self._lock:
+            for record in list(self._records.values()):
+                self._remove(record, reason)
+
+    def lose(self, budget: KvBudget) -> int:
+        """Ends what a verifier's group took with it, also what is being made; how many ended."""
+        with self._lock:
+            budget.is_lost = True
+            lost = [record for record in self._records.values() if record.budget is budget]
+            for record in lost:
+                self._remove(record, EndReason.GROUP)
+            return len(lost)
+
+    def page(self, after: int = 0, size: int | None = None) -> tuple[list[Opened], int | None]:
+        """What was opened with an ordinal above `after`, oldest first.
+
+        At most `size` >= 1 of them, all by default. The second value is the `after` of the
+        next page, None at the end.
+        """
+        with self._lock:
+            later = [record for record in self._records.values() if record.ordinal > after]
+        later.sort(key=lambda record: record.ordinal)
+        page = later[:size]
+        opened = [record.opened for record in page if record.opened is not None]
+        return opened, page[-1].ordinal if len(later) > len(page) else None
+
+    def sweep(self, now: float) -> int:
+        """Evicts what is idle beyond its time to live; how many sessions ended."""
+        with self._lock:
+            self._requests.forget(now)
+            ended = 0
+            for record in list(self._records.values()):
+                if record.session.end_reason:
+                    self._remove(record, EndReason.INVARIANT)
+                elif not record.held and record.idle_seconds(now) >= record.ttl_seconds:
+                    self._remove(record, EndReason.IDLE)
+                else:
+                    continue
+                ended += 1
+            return ended
+
+    def _insert(
+        self, session: Session, options: SessionOptions, budget: KvBudget
+    ) -> SessionRecord[Opened]:
+        now = self._clock()
+        with self._lock:
+            if budget.is_lost:
+                session.end(EndReason.GROUP.value)
+                raise ended_error("the session that was being made", EndReason.GROUP.value)
+            record: SessionRecord[Opened] = SessionRecord(
+                self._ids(), session, options, budget, self._ttl_seconds, now, now
+            )
+            if record.session_id in self._records:
+                raise ValueError(f"session id {record.session_id} was given twice")
+            self._records[record.session_id] = record
+        return record
+
+    def _remove(self, record: SessionRecord[Opened], reason: EndReason) -> None:
+        del self._records[record.session_id]
+        record.session.end(reason.value)
+        self._ended.add(record.session_id, record.session.end_reason)
+        self._on_end(record, reason)
+
+    def _evictable(self, budget: KvBudget, now: float) -> list[SessionRecord[Opened]]:
+        """Sessions that may be evicted for another, the least recently used first."""
+        idle = [
+            record
+            for record in self._records.values()
+            if record.budget is budget
+            and not record.held
+            and record.idle_seconds(now) >= self._min_idle_seconds
+        ]
+        return sorted(idle, key=lambda record: record.last_used_at)
+
+    def _make_room(self, budget: KvBudget, needed: int, beside: int = 0) -> None:
+        """Evicts until `needed` bytes are free; nothing in vain. A fork's origin keeps `beside`."""
+        now = self._clock()
+        if not self._evicted_for(budget, needed, now):
+            raise self._shortage(budget, needed, now).of_a_new_session(beside)
+
+    def _evicted_for(self, budget: KvBudget, needed: int, now: float) -> bool:
+        """Whether `needed` bytes are free, idle sessions evicted; none if all would not do."""
+        missing = needed - (budget.nbytes - budget.used_bytes)
+        if missing <= 0:
+            return True
+        idle = self._evictable(budget, now)
+        victims = chosen_to_free([record.session.slabs for record in idle], missing)
+        for index in victims or ():
+            self._remove(idle[index], EndReason.MEMORY)
+        return victims is not None
+
+    def _shortage(self, budget: KvBudget, needed: int, now: float) -> Shortage:
+        waits = [
+            self._min_idle_seconds - record.idle_seconds(now)
+            for record in self._records.values()
+            if record.budget is budget and not record.held
+        ]
+        wait = min((wait for wait in waits if wait > 0.0), default=self._min_idle_seconds)
+        return Shortage(needed, budget.free_bytes, budget.nbytes, max(1.0, wait))

@@ -1,0 +1,1 @@
+"""One end of a link: its control stream, and the roads beside it. Knows no wire types."""

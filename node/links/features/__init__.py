@@ -1,0 +1,1 @@
+"""Context vectors on links: what makes them is fetched, they are sent, they arrive."""

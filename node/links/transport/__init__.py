@@ -1,0 +1,1 @@
+"""Links over gRPC: opened, served, and their messages on the wire."""

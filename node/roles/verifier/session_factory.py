@@ -1,0 +1,124 @@
+"""Makes a session's record: how its K/V are kept, its cache, and what restores the evicted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from kakeya_fleet.engine.errors import GroupLost, KvStrategyUnsupported, SessionNotFound
+from kakeya_fleet.engine.sessions.session_record import SessionOptions, SessionRecord
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.node.planning.planner import Planner
+from kakeya_fleet.node.roles.archive.session_restorers import Restorers, SessionRestorer
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
+from kakeya_fleet.node.roles.verifier.runtime_wire import SessionSpec
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
+from kakeya_fleet.node.rpc.refusals import ArchiveFull, NoArchive, RestorerMismatch
+
+
+@dataclass(frozen=True, slots=True)
+class KvDecision:
+    """A session's spec with its K/V strategy, and why that one; empty when it was asked for."""
+
+    spec: SessionSpec
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSession:
+    """A record of the registry, what restores its evicted positions, and how that was decided."""
+
+    record: SessionRecord[OpenSession]
+    served: ServedVerifier
+    restorer: SessionRestorer | None
+    decision: KvDecision
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFactory:
+    """Makes sessions in `registry`. Belongs to the event loop's thread.
+
+    `self_id` is this node's.
+    """
+
+    registry: SessionRegistry[OpenSession]
+    planner: Planner
+    restorers: Restorers
+    self_id: str
+
+    def decide(self, asked: SessionSpec, served: ServedVerifier) -> KvDecision:
+        """How the session's keys and values are kept; as before for a request id that is known."""
+        if not asked.leaves_strategy:
+            return KvDecision(asked)
+        earlier = self.registry.created(served.budget, asked.request_id)
+        session = earlier.opened if earlier is not None else None
+        if session is not None:
+            return KvDecision(session.spec, session.kv_reason)
+        request = asked.plan_request(self.self_id, served.verifier.info)
+        choice = self.planner.kv_choice_here(request, served.offer)
+        return KvDecision(asked.decided(choice.strategy), choice.reason)
+
+    async def make(
+        self, asked: SessionSpec, decision: KvDecision, served: ServedVerifier
+    ) -> MadeSession:
+        """The record of a new session, or the one that the same request id opened.
+
+        One that left its strategy open keeps sink and window alone where no archive
+        takes it. Raises what `SessionLifecycle.open` says of it.
+        """
+        try:
+            return await self._made(decision, served)
+        except (NoArchive, ArchiveFull, RestorerMismatch, KvStrategyUnsupported) as error:
+            if not asked.leaves_strategy:
+                raise
+            reason = (
+                "Sink and window alone are kept: an archive was there, and none took the session:"
+                f" {error}."
+            )
+            return await self._made(KvDecision(asked, reason), served)
+
+    async def created(
+        self, served: ServedVerifier, create: Callable[[], SessionRecord[OpenSession]]
+    ) -> SessionRecord[OpenSession]:
+        """A record made in the verifier's thread; ended again when the caller left meanwhile."""
+        creating = asyncio.ensure_future(served.worker.run(create))
+        try:
+            return await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            creating.add_done_callback(partial(_abandon, self.registry))
+            raise
+
+    async def _made(self, decision: KvDecision, served: ServedVerifier) -> MadeSession:
+        spec, info = decision.spec, served.verifier.info
+        restorer, evicted = None, None
+        cache_spec = spec.cache_spec(info)
+        if spec.restorer is not None:
+            of, encoder = await self.restorers.resolve(spec.restorer, info)
+            cache_spec = spec.cache_spec(info, of)
+            shape = served.verifier.evicted_shape(cache_spec)
+            restorer = SessionRestorer(spec.restorer, of, shape, info.weights_digest, encoder)
+            evicted = await self.restorers.open(restorer)
+        create = partial(
+            self.registry.create,
+            served.budget,
+            cache_spec,
+            SessionOptions(spec.client_label, spec.stop_token_ids),
+            spec.request_id,
+            evicted=evicted,
+        )
+        return MadeSession(await self.created(served, create), served, restorer, decision)
+
+
+def _abandon(
+    registry: SessionRegistry[OpenSession], creating: asyncio.Future[SessionRecord[OpenSession]]
+) -> None:
+    """Ends a session whose client left before it heard of it."""
+    if creating.cancelled() or creating.exception() is not None:
+        return
+    record = creating.result()
+    if record.opened is None:
+        with suppress(SessionNotFound, GroupLost):
+            registry.close(record.session_id)

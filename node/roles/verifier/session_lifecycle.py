@@ -1,0 +1,219 @@
+"""How sessions of this node come to be, are kept alive, recover and end."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from kakeya_fleet.engine.errors import BadParameters, InvariantViolated, RestorerLost
+from kakeya_fleet.engine.sessions.ended import EndReason
+from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.node.roles.archive.session_restorers import Restorers
+from kakeya_fleet.node.roles.verifier.draft_connections import PairingContext
+from kakeya_fleet.node.roles.verifier.local_evicted_stores import LocalEvictedStores
+from kakeya_fleet.node.roles.verifier.open_session import OpenSession
+from kakeya_fleet.node.roles.verifier.pairing import Pairing
+from kakeya_fleet.node.roles.verifier.runtime_wire import SessionSpec, check_for_model
+from kakeya_fleet.node.roles.verifier.session_announcer import SessionAnnouncer
+from kakeya_fleet.node.roles.verifier.session_factory import KvDecision, MadeSession, SessionFactory
+from kakeya_fleet.node.roles.verifier.verifier_routing import VerifierRouting
+from kakeya_fleet.node.rpc.refusals import Draining, ForkBeyondHistory
+
+SESSION_ID_BYTES = 16
+
+# Idle seconds after which a session gives up its draft stream: a proposer serves
+# a limited number, and opening one again costs one prefix.
+REST_SECONDS = 60.0
+
+
+def new_session_id() -> str:
+    """A session id that nobody guesses."""
+    return secrets.token_hex(SESSION_ID_BYTES)
+
+
+class SessionLifecycle:
+    """Opens, forks, recovers and ends the sessions of `registry`.
+
+    Belongs to the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        registry: SessionRegistry[OpenSession],
+        verifiers: VerifierRouting,
+        context: PairingContext,
+        restorers: Restorers,
+        announcer: SessionAnnouncer,
+        clock: Callable[[], float],
+    ) -> None:
+        """`announcer` hears of the registry's ends; `clock` gives monotonic seconds."""
+        self.registry = registry
+        self.verifiers = verifiers
+        self.announcer = announcer
+        self._context = context
+        self._restorers = restorers
+        self._clock = clock
+        self._factory = SessionFactory(registry, context.planner, restorers, context.fleet.self_id)
+        self._draining = False
+
+    @property
+    def draining(self) -> bool:
+        """Whether new sessions and generations are refused."""
+        return self._draining
+
+    def drain(self) -> None:
+        """Refuses new sessions and generations from now on."""
+        self._draining = True
+
+    def refuse_when_draining(self) -> None:
+        """Raises `Draining`."""
+        if self._draining:
+            raise Draining("this node is leaving the fleet; resume the session elsewhere")
+
+    async def open(self, asked: SessionSpec) -> OpenSession:
+        """A new session, or the one that the same request id opened.
+
+        Raises `Draining`, `ModelServedElsewhere`, `ModelLoading`, `ModelNotFound`,
+        `NoPlacement`, `BadParameters` (also for a request id that asked for
+        something else), `OutOfKvMemory`; of one that was asked to be `restored` also
+        `KvStrategyUnsupported`, `NoArchive`, `ArchiveFull`, `RestorerMismatch`
+        and `TrainedForAnother`.
+        """
+        self.refuse_when_draining()
+        served = self.verifiers.served(asked.model_id)
+        check_for_model(asked, served.verifier.info)
+        decision = self._factory.decide(asked, served)
+        pairing = Pairing(decision.spec, served.verifier.info, self._context)
+        made = await self._factory.make(asked, decision, served)
+        while made.record.session.end_reason:
+            # It was opened for an earlier call with this request id, whose client
+            # has left: the session was taken back while this call waited for it.
+            made = await self._factory.make(asked, decision, served)
+        session = made.record.opened
+        if session is None:
+            return self._opened(made, asked, pairing)
+        if session.asked != asked:
+            raise BadParameters(
+                f"request id {asked.request_id!r} opened another kind of session; take a new id",
+                field="request_id",
+            )
+        return session
+
+    async def fork(self, origin: OpenSession, history_length: int | None) -> OpenSession:
+        """A new session with the first tokens of another; the caller has its turn.
+
+        Raises `Draining`, `ForkBeyondHistory`, `SessionNotFound`, `OutOfKvMemory`,
+        `RestorerLost`, `InvariantViolated`, which ends the session that was to be
+        forked.
+        """
+        self.refuse_when_draining()
+        served, session_id = origin.served, origin.session_id
+        length = len(self.registry.get(session_id).session.history)
+        if history_length is not None and history_length > length:
+            raise ForkBeyondHistory(
+                f"the history has {length} tokens, a fork cannot keep {history_length}",
+                history_length=str(length),
+            )
+        # A proposer that fails just now costs the origin speed alone, and the fork too.
+        pairing = Pairing(
+            origin.spec, served.verifier.info, self._context, inherited=origin.pairing.plan
+        )
+        fork = partial(self.registry.fork, session_id, history_length)
+        # Not evicted either while it waits for the verifier's thread.
+        with self._violations_told(session_id), self.registry.hold(session_id, Activity.IDLE):
+            try:
+                record = await self._factory.created(served, fork)
+            except RestorerLost:
+                await self.recover(origin)
+                record = await self._factory.created(served, fork)
+        restorer = origin.restorer
+        if restorer is not None:
+            restorer = self._restorers.forked(restorer, record.session.evicted)
+        decision = KvDecision(origin.spec, origin.kv_reason)
+        return self._opened(MadeSession(record, served, restorer, decision), origin.asked, pairing)
+
+    async def recover(self, session: OpenSession) -> None:
+        """Gives a session that lost what it had evicted a new archive and an empty cache.
+
+        The caller has its turn; all of the history is pending then. Raises
+        `RestorerLost` when none can be had in time, `SessionNotFound`.
+        """
+        restorer = session.restorer
+        if restorer is None:
+            raise RestorerLost("the session has no restorer that could be made anew")
+        history_length = len(self.registry.get(session.session_id).session.history)
+        restorer.lost = True
+        self.announcer.events.archive_lost(session)
+        session.check_rebuilds(history_length)
+        here = LocalEvictedStores.of(session.served)
+        evicted = await self._restorers.rebuild(restorer, history_length, here)
+        session.rebuild_count += 1
+        taken = False
+
+        def renew() -> None:
+            nonlocal taken
+            taken = True
+            self.registry.renew(session.session_id, evicted)
+
+        try:
+            await session.served.worker.run(renew)
+            self.announcer.events.archive_rebuilt(session)
+        finally:
+            # A caller that left took the step back: nobody else would give it up.
+            if not taken and evicted is not None:
+                evicted.release()
+
+    @contextmanager
+    def working(
+        self, session: OpenSession, activity: Activity
+    ) -> Iterator[SessionRecord[OpenSession]]:
+        """Around what is done in the session's turn: keeps it from being evicted, and shows it.
+
+        Tells of a broken promise. Raises `SessionNotFound` or `GroupLost` when it has ended.
+        """
+        session_id = session.session_id
+        try:
+            with self._violations_told(session_id), self.registry.hold(session_id, activity) as own:
+                yield own
+        finally:
+            self.announcer.observer.idle(session)
+
+    def sweep(self) -> None:
+        """Evicts what is idle beyond its time to live, and lets idle draft streams rest."""
+        now = self._clock()
+        self.registry.sweep(now)
+        sessions, _ = self.registry.page()
+        for session in sessions:
+            if session.record.idle_seconds(now) >= REST_SECONDS:
+                session.pairing.rest()
+
+    async def close(self) -> None:
+        """Ends every session and its draft source."""
+        self.registry.close_all(EndReason.DRAINED)
+        await self.announcer.all_told()
+
+    @contextmanager
+    def _violations_told(self, session_id: str) -> Iterator[None]:
+        try:
+            yield
+        except InvariantViolated as error:
+            self.announcer.violated(session_id, error)
+            raise
+
+    def _opened(self, made: MadeSession, asked: SessionSpec, pairing: Pairing) -> OpenSession:
+        session = OpenSession(
+            made.record,
+            made.decision.spec,
+            asked,
+            made.served,
+            pairing,
+            made.restorer,
+            made.decision.reason,
+        )
+        self.registry.open(made.record, session)
+        pairing.attach(made.record.session)
+        self.announcer.observer.opened(session)
+        return session

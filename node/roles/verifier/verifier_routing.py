@@ -1,0 +1,64 @@
+"""Which verifier a call means: one of this node, or the node that serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kakeya_fleet.fleet.cards.card import Role
+from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.errors import ModelNotFound
+from kakeya_fleet.node.planning.fleet_view import FleetView
+from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
+from kakeya_fleet.node.rpc.refusals import ModelLoading, ModelServedElsewhere
+
+# Loads take seconds to minutes: so often a client asks again.
+LOADING_RETRY_SECONDS = 1.0
+
+
+class VerifierRouting:
+    """Finds verifiers by model id. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        verifiers: Mapping[str, ServedVerifier],
+        fleet: FleetView,
+        is_loading: Callable[[str], bool],
+    ) -> None:
+        """`is_loading` says whether a model is still being loaded here."""
+        self._verifiers = verifiers
+        self._fleet = fleet
+        self._is_loading = is_loading
+
+    def served(self, model_id: str) -> ServedVerifier:
+        """The verifier of that name.
+
+        Raises `ModelServedElsewhere`, `ModelLoading`, `ModelNotFound`.
+        """
+        served = self._verifiers.get(model_id)
+        if served is not None:
+            return served
+        known: set[str] = set(self._verifiers)
+        for view in self._fleet.nodes():
+            if view.liveness is not Liveness.ALIVE:
+                continue
+            models = {offer.model_id for offer in view.card.offers(Role.VERIFIER)}
+            known |= models
+            address = self._fleet.address(view.card.node_id)
+            if model_id in models and address and view.card.node_id != self._fleet.self_id:
+                raise ModelServedElsewhere(
+                    f"{model_id!r} is served by {view.card.name} at {address}; ask there",
+                    address=address,
+                    node_id=view.card.node_id,
+                )
+        if self._is_loading(model_id):
+            raise ModelLoading(
+                f"{model_id!r} is still being loaded here; wait, and ask again",
+                model_id=model_id[:64],
+                retry_after_seconds=str(LOADING_RETRY_SECONDS),
+            )
+        names = ", ".join(sorted(known)) or "none"
+        raise ModelNotFound(
+            f"no live node serves {model_id[:64]!r} as a verifier; served: {names}",
+            model_id=model_id[:64],
+            served=names,
+        )

@@ -1,0 +1,1 @@
+"""What scripts and tests run agents, fleets and oracles with; no product code imports it."""

@@ -1,0 +1,53 @@
+/** How keys and values are asked for, as messages of `kakeya.v1`. */
+
+import { create } from "@bufbuild/protobuf";
+
+import {
+  KvStrategySchema,
+  RestorerKind as WireRestorerKind,
+  RestorerKindSchema,
+  RestorerSchema,
+  KvStrategy as WireKvStrategy,
+  type Restorer,
+} from "../generated/kakeya/v1/placement_pb.js";
+import { KV_STRATEGIES, RESTORER_KINDS, type RestorerKind } from "../generated/values.js";
+import { enumNumber } from "./numbers.js";
+
+/** How a session that restores what it evicts does so. All are optional. */
+export interface RestorerOptions {
+  /** What is kept of evicted positions; "archive" unless given. */
+  readonly restorer?: RestorerKind | undefined;
+  /** With "projection": the drafter whose learned map is used. */
+  readonly restorerModel?: string | undefined;
+  /** The archive's node; the nearest with room unless given. */
+  readonly restorerNodeId?: string | undefined;
+}
+
+/**
+ * The wire's number of a strategy, undefined for the node's choice; throws BadRequest
+ * for one that does not exist.
+ */
+export function kvStrategyNumber(strategy: string | undefined): WireKvStrategy {
+  return strategy === undefined
+    ? WireKvStrategy.UNSPECIFIED
+    : enumNumber(KvStrategySchema, strategy, KV_STRATEGIES, "kvStrategy");
+}
+
+/**
+ * What restores; undefined when nothing is asked for. Throws BadRequest for a kind
+ * that does not exist.
+ */
+export function restorer(options: RestorerOptions): Restorer | undefined {
+  const { restorer: kind, restorerModel, restorerNodeId } = options;
+  if (kind === undefined && !restorerModel && !restorerNodeId) {
+    return undefined;
+  }
+  return create(RestorerSchema, {
+    kind:
+      kind === undefined
+        ? WireRestorerKind.ARCHIVE
+        : enumNumber(RestorerKindSchema, kind, RESTORER_KINDS, "restorer"),
+    modelId: restorerModel ?? "",
+    nodeId: restorerNodeId ?? "",
+  });
+}

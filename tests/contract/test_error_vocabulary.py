@@ -1,0 +1,113 @@
+"""The reasons that the code tells are those of the vocabulary: all of them, and no others."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import kakeya
+from kakeya import KakeyaError
+from kakeya_fleet.node.rpc.error_reasons import REASONS
+
+ROOT = Path(__file__).parents[2]
+CLIENT = "sdks/python/kakeya"
+ROOMS = ("engine", "fleet", "node", CLIENT)
+# Made of the vocabulary: what they tell is no use of it.
+MADE = {ROOT / CLIENT / "errors.py", ROOT / CLIENT / "__init__.py"}
+# Whose arguments are reasons.
+RAISED = {"CommandFailed", "HttpRefusal"}
+NAMED = {"reason", "default_reason", "INTERNAL_REASON"}
+UPPER = re.compile(r"[A-Z][A-Z]*(_[A-Z]+)*$")
+ON_A_PAGE = re.compile(r'\b(?:problem|[rR]efused)\(\s*(?:\d+,\s*)?"([A-Z_]+)"|reason: "([A-Z_]+)"')
+
+
+def told(tree: ast.AST) -> Iterator[str]:
+    """The reasons that a module's classes and calls name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in RAISED:
+            yield from (text for each in node.args if (text := constant(each)))
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and getattr(target, "id", "") in NAMED:
+            yield from (text for each in ast.walk(node) if (text := constant(each)))
+
+
+def constant(node: ast.AST) -> str:
+    """A text in UPPER_SNAKE_CASE; empty for everything else."""
+    is_reason = isinstance(node, ast.Constant) and UPPER.match(str(node.value))
+    return str(node.value) if is_reason else ""
+
+
+@cache
+def modules() -> dict[str, ast.AST]:
+    """Every module that people write, by its path."""
+    files = (file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
+    return {
+        str(file.relative_to(ROOT)): ast.parse(file.read_text("utf-8"))
+        for file in files
+        if file not in MADE and "_pb2" not in file.name
+    }
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Every source of the dashboard that people write, by its path."""
+    for room in ("page", "server"):
+        for file in (ROOT / "dashboard" / room).rglob("*.ts*"):
+            yield str(file.relative_to(ROOT)), file.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def reasons() -> dict[str, set[str]]:
+    """Every reason that the code tells by its name, with the files that do."""
+    found: dict[str, set[str]] = {}
+    for path, tree in modules().items():
+        for reason in told(tree):
+            found.setdefault(reason, set()).add(path)
+    for path, text in pages():
+        for groups in ON_A_PAGE.findall(text) if ".test." not in path else ():
+            found.setdefault("".join(groups), set()).add(path)
+    return found
+
+
+@pytest.fixture(scope="module")
+def raised() -> set[str]:
+    """Reasons of the clients' classes that the client or the node names in its code."""
+    kinds = {
+        name: kind.default_reason
+        for name, kind in vars(kakeya).items()
+        if isinstance(kind, type) and issubclass(kind, KakeyaError)
+    }
+    names = {
+        getattr(node, "attr", getattr(node, "id", ""))
+        for path, tree in modules().items()
+        if path.startswith(("node", CLIENT))
+        for node in ast.walk(tree)
+    }
+    return {reason for name, reason in kinds.items() if name in names}
+
+
+def test_the_scan_finds_what_every_layer_tells(reasons, raised):
+    assert {"OUT_OF_KV_MEMORY", "NO_PLACEMENT", "BAD_CONFIG", "DRAINING"} <= reasons.keys()
+    assert {"NO_LOCAL_NODE", "FOREIGN_HOST", "TRACES_EXTRA_MISSING"} <= reasons.keys()
+    assert {"PLAYGROUND_FULL", "INTERNAL_ERROR"} <= reasons.keys()
+    assert {"NODE_UNREACHABLE", "CLIENT_CLOSED", "TOKENIZER_MISMATCH"} <= raised
+
+
+def test_every_reason_that_is_told_is_in_the_vocabulary(reasons):
+    assert not {reason: files for reason, files in reasons.items() if reason not in REASONS}
+
+
+def test_no_reason_of_the_vocabulary_is_told_by_nobody(reasons, raised):
+    families = {parent for kind in every(KakeyaError) for parent in kind.__mro__[1:]}
+    bases = {getattr(parent, "default_reason", "") for parent in families}
+    assert REASONS.keys() - reasons.keys() - raised - bases == set()
+
+
+def every(kind: type[KakeyaError]) -> Iterator[type[KakeyaError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from every(child)

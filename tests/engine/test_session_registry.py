@@ -1,0 +1,442 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import (
+    BadParameters,
+    GroupLost,
+    HistoryLengthMismatch,
+    InvariantViolated,
+    OutOfKvMemory,
+    SessionNotFound,
+)
+from kakeya_fleet.engine.sampling.choice import GREEDY
+from kakeya_fleet.engine.sessions.ended import REMEMBERED_ENDS, EndReason
+from kakeya_fleet.engine.sessions.session_record import Activity, SessionOptions
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
+from tests.support import hash_verifier as hashing
+
+SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
+BYTES = 16 * (2 + 6 + 16)
+
+
+class Fixture:
+    """A registry, a verifier with room for three sessions, and a clock that is set by hand."""
+
+    def __init__(self, budget=3 * BYTES):
+        self.now = 1000.0
+        self.ended = []
+        numbers = itertools.count(1)
+        self.registry = SessionRegistry(
+            clock=lambda: self.now,
+            ids=lambda: f"s{next(numbers)}",
+            ttl_seconds=600.0,
+            min_idle_seconds=60.0,
+            on_end=lambda record, reason: self.ended.append((record.session_id, reason)),
+        )
+        self.verifier, self.budget = self.another(budget)
+
+    def another(self, budget):
+        """One more verifier and its budget."""
+        verifier = hashing.HashVerifier()
+        return verifier, self.registry.add_verifier(verifier, budget)
+
+    def create(self, *arguments, **options):
+        return self.registry.create(self.budget, *arguments, **options)
+
+    def listed(self):
+        """Ids of all sessions, in the order of their making."""
+        return list(self.registry._records)
+
+    def count(self, reason):
+        return [why for _, why in self.ended].count(reason)
+
+
+@pytest.fixture
+def room():
+    return Fixture()
+
+
+def test_a_session_is_found_until_it_is_closed_and_then_named(room):
+    record = room.create(SPEC, SessionOptions("me", frozenset({3})))
+    record.session.append([1, 2, 3])
+    assert room.registry.get("s1") is record
+    assert record.options.client_label == "me"
+    assert room.registry.close("s1") == 3
+    for again in (room.registry.get, room.registry.close):
+        with pytest.raises(SessionNotFound, match=r"was closed.*open a new one") as caught:
+            again("s1")
+        assert caught.value.metadata == {"session_id": "s1"}
+    with pytest.raises(SessionNotFound, match="not known"):
+        room.registry.get("nonsense")
+    assert room.ended == [("s1", EndReason.CLOSED)]
+
+
+def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room):
+    """The verifier's thread makes it while the event loop's ends all others."""
+    allocate = room.verifier.allocate
+
+    def late(spec, evicted=None):
+        room.registry.lose(room.budget)
+        return allocate(spec, evicted)
+
+    room.verifier.allocate = late
+    with pytest.raises(GroupLost, match="open a new one"):
+        room.create(SPEC, request_id="r")
+    assert len(room.registry) == room.budget.used_bytes == 0
+
+
+def test_closing_gives_the_memory_back_at_once(room):
+    record = room.create(SPEC)
+    pool = room.verifier.pool
+    assert room.budget.used_bytes == pool.used_bytes == BYTES
+    slabs = record.session.slabs
+    room.registry.close("s1")
+    assert room.budget.used_bytes == pool.used_bytes == 0
+    assert record.session.slabs == ()
+    assert all(slab.holders == 0 for slab in slabs)
+    # The next session takes the same memory, so nothing grows.
+    assert set(room.create(SPEC).session.slabs) == set(slabs)
+
+
+def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room):
+    room.create(SPEC)
+    room.create(SPEC)
+    room.now += 599.0
+    assert room.registry.sweep(room.now) == 0
+    with room.registry.hold("s2", Activity.GENERATING) as record:
+        room.now += 1e6
+        assert record.activity is Activity.GENERATING
+        assert record.idle_seconds(room.now) == 0.0
+        assert room.registry.sweep(room.now) == 1
+    assert room.listed() == ["s2"]
+    with pytest.raises(SessionNotFound, match="time to live"):
+        room.registry.get("s1")
+    room.now += 600.0
+    assert record.activity is Activity.IDLE
+    assert room.registry.sweep(room.now) == 1
+    assert room.count(EndReason.IDLE) == 2
+    assert room.budget.used_bytes == 0
+
+
+def test_holds_nest_and_the_last_one_counts(room):
+    room.create(SPEC)
+    with room.registry.hold("s1", Activity.GENERATING) as record:
+        with room.registry.hold("s1", Activity.APPENDING):
+            assert record.activity is Activity.APPENDING
+        assert record.activity is Activity.GENERATING
+        room.now += 1e6
+        assert room.registry.sweep(room.now) == 0
+
+
+def test_the_least_recently_used_idle_session_makes_room(room):
+    for _ in range(3):
+        room.create(SPEC)
+    room.now += 30.0
+    with room.registry.hold("s1", Activity.APPENDING):
+        room.now += 40.0
+    # s1 was used now, s2 and s3 are idle for 70 s.
+    assert room.create(SPEC).session_id == "s4"
+    assert room.listed() == ["s1", "s3", "s4"]
+    assert room.count(EndReason.MEMORY) == 1
+    assert room.budget.used_bytes == 3 * BYTES
+    with pytest.raises(SessionNotFound, match="evicted to make room"):
+        room.registry.get("s2")
+
+
+def test_what_is_in_use_is_not_evicted_and_the_answer_says_when_to_come_back(room):
+    for _ in range(3):
+        room.create(SPEC)
+    room.now += 20.0
+    with pytest.raises(OutOfKvMemory) as caught:
+        room.create(SPEC)
+    assert caught.value.metadata == {
+        "needed_bytes": str(BYTES),
+        "free_bytes": "0",
+        "retry_after_seconds": "40.000",
+    }
+    assert len(room.registry) == 3
+    room.now += 40.0
+    room.create(SPEC)
+
+
+def test_nothing_is_evicted_in_vain(room):
+    room.create(SPEC)
+    room.now += 100.0
+    room.create(SPEC)
+    room.create(SPEC)
+    # Two sessions' room is needed and only one may be evicted.
+    wide = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=30)
+    with pytest.raises(OutOfKvMemory):
+        room.create(wide)
+    assert len(room.registry) == 3
+
+
+def test_what_never_fits_gets_no_retry_hint(room):
+    with pytest.raises(OutOfKvMemory, match="never fits") as caught:
+        room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=4096))
+    assert "retry_after_seconds" not in caught.value.metadata
+
+
+def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint():
+    tight = Fixture(budget=2 * BYTES - 1)
+    session = tight.create(SPEC).session
+    session.append([1] * 40)
+    while PrefillTurn(session)():
+        pass
+    with pytest.raises(OutOfKvMemory, match=r"never fits.* beside") as caught:
+        tight.registry.fork("s1", 3)
+    assert "retry_after_seconds" not in caught.value.metadata
+    roomy = Fixture(budget=2 * BYTES)
+    roomy.create(SPEC)
+    roomy.create(SPEC)
+    with pytest.raises(OutOfKvMemory, match="retry in") as caught:
+        roomy.registry.fork("s1")
+    assert "retry_after_seconds" in caught.value.metadata
+
+
+def test_a_failed_allocation_gives_its_room_back(room):
+    def allocate(spec, evicted=None):
+        raise MemoryError
+
+    room.verifier.allocate, honest = allocate, room.verifier.allocate
+    for _ in range(5):
+        with pytest.raises(MemoryError):
+            room.create(SPEC)
+    room.verifier.allocate = honest
+    room.create(SPEC)
+    assert room.budget.used_bytes == BYTES
+
+
+def test_a_retried_creation_opens_no_second_session(room):
+    first = room.create(SPEC, request_id="r")
+    assert room.create(SPEC, request_id="r") is first
+    assert room.create(SPEC, request_id="other") is not first
+    with pytest.raises(BadParameters, match="another kind"):
+        room.create(SPEC, SessionOptions("else"), request_id="r")
+    room.now += 599.0
+    assert room.create(SPEC, request_id="r") is first
+    room.now += 1.0
+    assert room.create(SPEC, request_id="r") is not first
+
+
+def test_a_request_whose_session_ended_opens_a_new_one(room):
+    room.create(SPEC, request_id="r")
+    room.registry.close("s1")
+    second = room.create(SPEC, request_id="r")
+    assert second.session_id == "s2"
+    assert room.create(SPEC, request_id="r") is second
+
+
+@pytest.mark.parametrize("field", ["request_id", "client_label"])
+def test_overlong_names_are_refused(room, field):
+    with pytest.raises(BadParameters) as caught:
+        if field == "request_id":
+            room.create(SPEC, request_id="x" * 129)
+        else:
+            room.create(SPEC, SessionOptions("x" * 129))
+    assert caught.value.metadata == {"field": field}
+
+
+def test_a_fork_takes_room_too_and_never_evicts_its_origin(room):
+    origin = room.create(SPEC, SessionOptions("me"))
+    origin.session.append([1, 2, 3, 4])
+    for _ in range(2):
+        room.now += 100.0
+        forked = room.registry.fork("s1", 3)
+        assert forked.session.history[:] == [1, 2, 3]
+        assert forked.options == origin.options
+    room.now += 100.0
+    # The origin is the oldest, and held while it is forked.
+    room.registry.fork("s1")
+    assert room.listed() == ["s1", "s3", "s4"]
+    with pytest.raises(HistoryLengthMismatch):
+        room.registry.fork("s1", 5)
+    assert room.budget.used_bytes == 3 * BYTES
+
+
+def test_pages_are_in_the_order_of_opening_and_survive_a_close():
+    room = Fixture(budget=20 * BYTES)
+    records = [room.create(SPEC) for _ in range(8)]
+    # The first that was made is opened last, and one is not opened at all.
+    for record in (*records[1:7], records[0]):
+        room.registry.open(record, record.session_id)
+    page, after = room.registry.page(size=3)
+    assert page == ["s2", "s3", "s4"]
+    room.registry.close("s4")
+    room.registry.close("s6")
+    page, after = room.registry.page(after, 3)
+    assert page == ["s5", "s7", "s1"]
+    assert after is None
+    assert room.registry.page(after=7) == ([], None)
+    assert room.registry.page()[0] == ["s2", "s3", "s5", "s7", "s1"]
+    assert room.registry.opened("s1") == "s1"
+    for unknown in ("s4", "s8"):
+        with pytest.raises(SessionNotFound):
+            room.registry.opened(unknown)
+
+
+def test_one_that_ended_before_it_was_opened_is_not_listed(room):
+    record = room.create(SPEC)
+    room.registry.close("s1")
+    with pytest.raises(SessionNotFound, match="closed"):
+        room.registry.open(record, "s1")
+    assert room.registry.page() == ([], None)
+
+
+def test_verifiers_have_budgets_and_request_ids_of_their_own(room):
+    """What is evicted for one is its own, although others are idle for longer."""
+    _verifier, other = room.another(BYTES)
+    far = room.registry.create(other, SPEC, request_id="r")
+    room.now += 100.0
+    near = [room.create(SPEC, request_id="r"), room.create(SPEC), room.create(SPEC)]
+    room.now += 100.0
+    room.create(SPEC)
+    assert room.ended == [(near[0].session_id, EndReason.MEMORY)]
+    assert room.registry.created(other, "r") is far
+    assert room.registry.created(room.budget, "r") is None
+    assert room.registry.available_bytes(other) == BYTES
+    assert room.registry.lose(room.budget) == 3
+    assert room.listed() == [far.session_id]
+    with pytest.raises(GroupLost):
+        room.create(SPEC)
+    with pytest.raises(GroupLost):
+        room.registry.get(near[2].session_id)
+
+
+def test_so_many_ends_are_remembered_and_no_more(room):
+    for _ in range(REMEMBERED_ENDS + 1):
+        room.registry.close(room.create(SPEC).session_id)
+    with pytest.raises(SessionNotFound, match="not known"):
+        room.registry.get("s1")
+    with pytest.raises(SessionNotFound, match="was closed"):
+        room.registry.get("s2")
+
+
+def test_a_broken_session_leaves_the_registry_and_is_counted(room):
+    record = room.create(SPEC)
+    record.session.append([1, 2, 3])
+    record.session._computed = 1
+    with pytest.raises(InvariantViolated), room.registry.hold("s1", Activity.APPENDING):
+        PrefillTurn(record.session)()
+    assert room.count(EndReason.INVARIANT) == 1
+    assert room.ended == [("s1", EndReason.INVARIANT)]
+    with pytest.raises(SessionNotFound, match="history_cache_agreement"):
+        room.registry.get("s1")
+
+
+def test_a_session_closed_while_held_stays_closed(room):
+    with room.registry.hold("s1" if room.create(SPEC) else "", Activity.GENERATING) as record:
+        record.session.append([1])
+        room.registry.close("s1")
+        with pytest.raises(SessionNotFound, match="closed"):
+            VerifyTurn(record.session, Block([], GREEDY, 1))()
+    assert room.ended == [("s1", EndReason.CLOSED)]
+    assert len(room.registry) == 0
+
+
+def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room):
+    class Leaving(list):
+        """Counts the holder that another thread takes away just then."""
+
+        def __len__(self):
+            return 1
+
+    record = room.create(SPEC)
+    record.activities = Leaving()
+    assert record.activity is Activity.IDLE
+
+
+FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=96)
+SLAB = 8 * 16
+PREFIX = [(5 * index) % 48 for index in range(41)]
+
+
+def prefilled(record):
+    """40 positions computed, of which the last forward, which may be undone, wrote one."""
+    for tokens in (PREFIX[:-1], PREFIX[-1:]):
+        record.session.append(tokens)
+        PrefillTurn(record.session)()
+    return record
+
+
+def test_forks_of_one_history_are_admitted_by_what_they_do_not_share():
+    room = Fixture(budget=(12 + 8 + 8) * SLAB)
+    origin = prefilled(room.create(FULL))
+    assert room.budget.used_bytes == 12 * SLAB
+    # Four full slabs are read by all, the others are each fork's own.
+    forks = [room.registry.fork("s1"), room.registry.fork("s1", 40)]
+    assert room.budget.used_bytes == (12 + 8 + 8) * SLAB
+    assert sum(fork.session.memory_bytes for fork in forks) == 2 * 12 * SLAB
+    with pytest.raises(OutOfKvMemory) as caught:
+        room.registry.fork("s1")
+    assert caught.value.metadata["needed_bytes"] == str(8 * SLAB)
+    assert origin.session.memory_bytes == 12 * SLAB
+    room.registry.close("s1")
+    assert room.budget.used_bytes == (12 + 8) * SLAB
+
+
+def test_sessions_that_share_are_evicted_together_when_one_frees_too_little():
+    room = Fixture(budget=20 * SLAB)
+    prefilled(room.create(FULL))
+    room.registry.fork("s1")
+    assert room.budget.used_bytes == 20 * SLAB
+    room.now += 100.0
+    with room.registry.hold("s1", Activity.APPENDING):
+        with pytest.raises(OutOfKvMemory):
+            room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=72))
+        assert len(room.registry) == 2
+        # Eight slabs are the fork's own.
+        room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=64))
+    assert room.listed() == ["s1", "s3"]
+    assert room.budget.used_bytes == 20 * SLAB
+
+
+def test_a_family_that_shares_all_it_needs_goes_as_a_whole():
+    room = Fixture(budget=20 * SLAB)
+    prefilled(room.create(FULL))
+    room.registry.fork("s1")
+    room.now += 100.0
+    room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=72))
+    assert room.listed() == ["s3"]
+    assert room.budget.used_bytes == 9 * SLAB
+
+
+def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared():
+    """The oldest frees a little, the next all that is needed: only that one goes."""
+    room = Fixture(budget=20 * SLAB)
+    for capacity in (16, 96, 48):
+        room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=capacity))
+        room.now += 100.0
+    room.create(FULL)
+    assert room.listed() == ["s1", "s3", "s4"]
+
+
+def test_what_may_be_evicted_counts_as_available():
+    room = Fixture(budget=26 * SLAB)
+    prefilled(room.create(FULL))
+    room.registry.fork("s1")
+    assert room.registry.available_bytes(room.budget) == 6 * SLAB
+    room.now += 100.0
+    with room.registry.hold("s2", Activity.GENERATING):
+        assert room.registry.available_bytes(room.budget) == (6 + 8) * SLAB
+    # The other one was used just now.
+    assert room.registry.available_bytes(room.budget) == (6 + 8) * SLAB
+    room.now += 100.0
+    assert room.registry.available_bytes(room.budget) == 26 * SLAB
+
+
+def test_a_session_closed_within_a_forward_is_counted_until_it_ends(room):
+    record = room.create(SPEC)
+    record.session.append([1, 2, 3])
+    feed = record.session.prefill_feed()
+    room.registry.close("s1")
+    assert room.budget.used_bytes == BYTES
+    (output,) = room.verifier.forward_batch([feed])
+    with pytest.raises(SessionNotFound):
+        record.session.prefilled(output)
+    assert room.budget.used_bytes == 0

@@ -1,0 +1,287 @@
+"""Random lives of sessions, with turns in shared forwards, against a model of their texts."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.errors import OutOfKvMemory, SessionNotFound
+from kakeya_fleet.engine.memory.eviction import freed_together
+from kakeya_fleet.engine.sampling.choice import SamplingParameters
+from kakeya_fleet.engine.sessions.session_record import Activity
+from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
+from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from tests.support import hash_verifier as hashing
+
+SPECS = [
+    CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=3),
+    CacheSpec(CacheKind.SINK_WINDOW, sink=9, window=8),
+    CacheSpec(CacheKind.CONTIGUOUS, capacity=120),
+    CacheSpec(CacheKind.CONTIGUOUS, capacity=120, grows=True),
+]
+BUDGET = 4500
+TTL, MIN_IDLE = 100.0, 10.0
+SEEDED = SamplingParameters(temperature=0.5, seed=4)
+TOKENS = st.lists(st.integers(0, 47), min_size=1, max_size=40)
+LONGEST = 100
+WHICH = st.integers(0, 99)
+"""The which-th of the sessions that live, counted round."""
+
+
+class Waiting:
+    """A turn that was asked for, the hold that lasts until it ends, and what must come of it."""
+
+    def __init__(self, turn, hold, expected):
+        self.turn, self.hold, self.expected = turn, hold, expected
+
+
+class RegistryMachine(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.now = 0.0
+        self.verifier = hashing.HashVerifier(context_length=120)
+        self.numbers = itertools.count()
+        self.registry = SessionRegistry(
+            clock=lambda: self.now,
+            ids=lambda: str(next(self.numbers)),
+            ttl_seconds=TTL,
+            min_idle_seconds=MIN_IDLE,
+            on_end=lambda record, _reason: self.ended.add(record.session_id),
+        )
+        self.budget = self.registry.add_verifier(self.verifier, BUDGET)
+        self.queue = TurnQueue()
+        self.texts, self.used, self.waiting = {}, {}, {}
+        self.ended = set()
+
+    @initialize(row_counts=st.sampled_from([(2, 4, 8, 16, 32, 64), (16,), (64,)]))
+    def rows(self, row_counts):
+        self.verifier.use_row_counts(row_counts)
+
+    def added(self, record, text):
+        self.registry.open(record, record)
+        self.texts[record.session_id] = list(text)
+        self.used[record.session_id] = self.now
+        assert record.session.history[:] == text
+        return record.session_id
+
+    def live(self):
+        return [name for name in self.texts if name not in self.ended]
+
+    def one(self, which):
+        return self.live()[which % len(self.live())]
+
+    def evictable(self, but=None):
+        return [
+            self.registry.get(name).session.slabs
+            for name in self.live()
+            if name not in self.waiting and name != but and self.now - self.used[name] >= MIN_IDLE
+        ]
+
+    def refused(self, needed, free, evictable):
+        """Out of memory only when evicting all that may be would not do, and then none is."""
+        assert free + evictable < needed
+        assert BUDGET - self.budget.used_bytes == free
+
+    def expected(self, name, count):
+        spec = self.registry.get(name).session.spec
+        return hashing.expected_stream(self.texts[name], spec, count, SEEDED)
+
+    @rule(spec=st.sampled_from(SPECS), tokens=TOKENS)
+    def create(self, spec, tokens):
+        room = BUDGET - self.budget.used_bytes, freed_together(self.evictable())
+        try:
+            name = self.added(self.registry.create(self.budget, spec), [])
+        except OutOfKvMemory:
+            self.refused(self.verifier.bytes_needed(spec), *room)
+        else:
+            self.appended(name, tokens)
+
+    @precondition(live)
+    @rule(which=WHICH, tokens=TOKENS)
+    def append(self, which, tokens):
+        name = self.one(which)
+        if name not in self.waiting and len(self.texts[name]) + len(tokens) <= LONGEST:
+            self.appended(name, tokens)
+
+    def appended(self, name, tokens):
+        growth = self.growth(name, len(self.texts[name]) + len(tokens))
+        room = BUDGET - self.budget.used_bytes, freed_together(self.evictable(name))
+        try:
+            with self.registry.hold(name, Activity.APPENDING) as record:
+                record.session.append(tokens)
+            self.texts[name] += tokens
+        except OutOfKvMemory:
+            self.refused(growth, *room)
+        self.used[name] = self.now
+
+    def growth(self, name, length):
+        """Bytes that the memory of a session that grows lacks for so many positions."""
+        session = self.registry.get(name).session
+        slots = hashing.SEGMENT * -(-length // hashing.SEGMENT)
+        lacking = slots * hashing.SLOT_BYTES - session.memory_bytes
+        return max(0, lacking) if session.spec.grows else 0
+
+    @precondition(live)
+    @rule(whom=st.lists(WHICH, min_size=1, max_size=8), right=st.integers(0, 4), wrong=TOKENS)
+    def ask(self, whom, right, wrong):
+        """Some ask for their generations' next turns, with `right` drafted tokens right."""
+        for name in {self.one(which) for which in whom}:
+            if name not in self.waiting and 0 < len(self.texts[name]) <= LONGEST:
+                self.asked(name, right, wrong)
+
+    def asked(self, name, right, wrong):
+        hold = ExitStack()
+        session = hold.enter_context(self.registry.hold(name, Activity.GENERATING)).session
+        if session.pending:
+            turn, expected = PrefillTurn(session), None
+        else:
+            expected = self.expected(name, right + 2)
+            block = Block([*expected[:right], *wrong], SEEDED, right + 2)
+            turn = VerifyTurn(session, block, lambda: self.now)
+        self.waiting[name] = Waiting(turn, hold, expected)
+        self.queue.add(turn)
+
+    @precondition(live)
+    @rule(rounds=st.integers(1, 3), right=st.integers(0, 4), wrong=TOKENS)
+    def all_generate(self, rounds, right, wrong):
+        for _ in range(rounds):
+            self.ask(range(len(self.live())), right, wrong)
+            self.run_batch(None)
+
+    @precondition(lambda self: self.waiting)
+    @rule(which=WHICH)
+    def cancel(self, which):
+        """A caller leaves while its turn waits."""
+        name = list(self.waiting)[which % len(self.waiting)]
+        waiting = self.waiting.pop(name)
+        self.queue.discard(waiting.turn)
+        waiting.hold.close()
+        self.used[name] = self.now
+
+    @precondition(lambda self: self.waiting)
+    @rule(closing=st.none() | st.none() | st.none() | st.integers(0, 2))
+    def run_batch(self, closing):
+        """One forward; within it one of its sessions may be closed."""
+        batch = self.queue.next_batch()
+        by_turn = {waiting.turn: name for name, waiting in self.waiting.items()}
+        names = [by_turn[turn] for turn, _rows in batch]
+        honest, closed = self.verifier.forward_batch, []
+
+        def forward_batch(feeds):
+            if closing is not None and closing < len(names) and names[closing] not in self.ended:
+                self.registry.close(names[closing])
+                closed.append(names[closing])
+            return honest(feeds)
+
+        self.verifier.forward_batch = forward_batch
+        ends = run_turns(batch)
+        self.verifier.forward_batch = honest
+        for name, ended in zip(names, ends, strict=True):
+            waiting = self.waiting.pop(name)
+            waiting.hold.close()
+            self.used[name] = self.now
+            if name in self.ended:
+                assert isinstance(ended.error, SessionNotFound)
+            elif isinstance(ended.error, OutOfKvMemory):
+                # It stands where it stood, and goes on at the latest in `teardown`.
+                assert self.registry.get(name).session.spec.grows
+            elif ended.error is not None:
+                raise ended.error
+            elif waiting.expected is not None:
+                committed = list(ended.result.step.committed)
+                assert committed == waiting.expected[: len(committed)]
+                self.texts[name] += committed
+
+    @precondition(live)
+    @rule(which=WHICH, back=st.sampled_from([0, 0, 0, 1, 2, 5, 16, 200]))
+    def fork(self, which, back):
+        name = self.one(which)
+        length = max(0, len(self.texts[name]) - back)
+        needed = self.registry.get(name).session.fork_bytes(length)
+        self.used[name] = self.now
+        room = BUDGET - self.budget.used_bytes, freed_together(self.evictable())
+        try:
+            self.added(self.registry.fork(name, length), self.texts[name][:length])
+        except OutOfKvMemory:
+            self.refused(needed, *room)
+
+    @precondition(lambda self: len(self.live()) > 3)
+    @rule(which=WHICH)
+    def close(self, which):
+        name = self.one(which)
+        assert self.registry.close(name) == len(self.texts[name])
+        assert name in self.ended
+
+    @precondition(lambda self: self.ended)
+    @rule(which=WHICH)
+    def ask_for_one_that_ended(self, which):
+        name = sorted(self.ended)[which % len(self.ended)]
+        for operation in (self.registry.get, self.registry.close, self.registry.fork):
+            with pytest.raises(SessionNotFound):
+                operation(name)
+
+    @rule(seconds=st.sampled_from([1.0, 1.0, MIN_IDLE, MIN_IDLE, TTL / 3]))
+    def pass_time(self, seconds):
+        self.now += seconds
+        self.registry.sweep(self.now)
+        idle = [name for name in self.live() if name not in self.waiting]
+        assert [name for name in idle if self.now - self.used[name] >= TTL] == []
+
+    @invariant()
+    def the_registry_holds_what_lives_within_its_budget(self):
+        page, after = self.registry.page()
+        assert after is None
+        assert [record.session_id for record in page] == self.live()
+        pool = self.verifier.pool
+        assert self.budget.used_bytes == pool.used_bytes <= BUDGET
+        slabs = {slab for record in page for slab in record.session.slabs}
+        assert pool.held_bytes == sum(slab.nbytes for slab in slabs)
+        assert self.registry.available_bytes(self.budget) == (
+            BUDGET - pool.used_bytes + freed_together(self.evictable())
+        )
+        for record in page:
+            assert record.session.history[:] == self.texts[record.session_id]
+            spec = record.session.spec
+            if spec.grows:
+                assert record.session.memory_bytes <= hashing.SLAB_BYTES + (
+                    (len(self.texts[record.session_id]) + self.verifier.info.width)
+                    * hashing.SLOT_BYTES
+                )
+            else:
+                assert record.session.memory_bytes == self.verifier.bytes_needed(spec)
+
+    def teardown(self):
+        """Whatever happened, each session goes on as its text would, and nothing is left."""
+        self.verifier.pool.budget_bytes = self.budget.nbytes = 1 << 20
+        for waiting in self.waiting.values():
+            waiting.hold.close()
+        for name in self.live():
+            if self.texts[name]:
+                session, expected = self.registry.get(name).session, self.expected(name, 2)
+                while PrefillTurn(session)():
+                    pass
+                assert VerifyTurn(session, Block(expected, SEEDED, 2))().step.committed == tuple(
+                    expected
+                )
+        self.registry.close_all()
+        assert self.verifier.pool.used_bytes == 0
+
+
+def test_every_life_of_sessions_is_as_the_model_says():
+    run_state_machine_as_test(
+        RegistryMachine, settings=settings(deadline=None, max_examples=100, stateful_step_count=40)
+    )
