@@ -88,13 +88,11 @@ contract: setup $(STAMPS)/npm ## check proto/: lint, format, nothing broken sinc
 	node_modules/.bin/buf format -d --exit-code proto
 	node_modules/.bin/buf breaking proto --against '.git#$(CONTRACT_BASE),subdir=proto'
 	$(BIN)/python -m scripts.write.stubs --check
-	$(BIN)/python -m scripts.write.values --check
 	$(BIN)/python -m scripts.write.versions --check
 
 stubs: setup $(STAMPS)/npm ## make all anew that is made from proto/: stubs, messages, values, errors, pages of docs/
 	$(BIN)/python -m scripts.write.stubs
 	node $(TS)/scripts/generate.mjs
-	$(BIN)/python -m scripts.write.values
 	$(BIN)/python -m scripts.write.contract_reference
 
 # ---- The TypeScript SDK

@@ -42,7 +42,6 @@ from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf
 from kakeya_fleet.node.links.features.feature_links import FeatureLinks
 from kakeya_fleet.node.links.protocol.contract import LinkMode, LinkPurpose
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
-from kakeya_fleet.node.links.transport.link_service import LinkHandler
 from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
 from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
@@ -145,7 +144,6 @@ class Roles:
         self._services: _Services | None = None
         self._archive: ArchiveRole | None = None
         self.expected = ExpectedRoles(backend=settings.backend, is_group=settings.group is not None)
-        self._link_handlers: dict[LinkPurpose, LinkHandler] = {}
         self._verifier_role = ServedVerifiers(settings, self.sessions, self._clock, self._events)
         self._verifiers = self._verifier_role.by_model
         self._restorers: Restorers | None = None
@@ -322,14 +320,14 @@ class Roles:
             self._clock, ServingSettings(most_links=self._settings.draft_stream_limit)
         )
         features = FeatureLinks(self._proposer_role.conditioned, table)
-        self._link_handlers[LinkPurpose.FEATURES] = features
         proposer = ProposerServicer(
             self._proposers,
             self._metrics,
             self._settings.draft_stream_limit,
             features.inbox,
         )
-        tensors = TensorServicer(table, self._metrics, self._links, self._link_handlers)
+        handlers = {LinkPurpose.FEATURES: features}
+        tensors = TensorServicer(table, self._metrics, self._links, handlers)
         runtime = RuntimeServicer(lifecycle, generations, self.session_watch, self._clock)
         runtime_pb2_grpc.add_RuntimeServiceServicer_to_server(runtime, server)
         proposer_pb2_grpc.add_ProposerServiceServicer_to_server(proposer, server)

@@ -1,4 +1,4 @@
-"""Writes what the contract gives: Python stubs of proto/, and all that error_reason.proto says.
+"""Writes what the contract gives: stubs, values of both SDKs, all that is said of errors.
 
 python -m scripts.write.stubs
 python -m scripts.write.stubs --check    # writes nothing; exit status 1 on a difference
@@ -15,8 +15,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
 from scripts.write import error_classes, error_page, error_reasons
 from scripts.write.descriptors import ROOT, compiled, run_protoc
+from scripts.write.values import files as values
 
 PYTHON = Path("sdks/python")
 STUBS = PYTHON / "kakeya" / "v1"
@@ -25,7 +28,8 @@ STUB_SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
 
 def made() -> dict[Path, str]:
     """Every generated file and its text, by its path in the tree."""
-    return stubs() | errors()
+    described = compiled()
+    return stubs() | errors(described) | values.files(described)
 
 
 def stubs() -> dict[Path, str]:
@@ -47,9 +51,9 @@ def stubs() -> dict[Path, str]:
         }
 
 
-def errors() -> dict[Path, str]:
+def errors(described: FileDescriptorSet) -> dict[Path, str]:
     """What is made of the vocabulary of errors."""
-    vocabulary = error_reasons.read(compiled())
+    vocabulary = error_reasons.read(described)
     return {
         PYTHON / "kakeya" / "errors.py": error_classes.python(vocabulary),
         Path("sdks/typescript/src/errors.ts"): error_classes.typescript(vocabulary),

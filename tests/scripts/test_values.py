@@ -1,13 +1,13 @@
 import pytest
 
-from scripts.write import contract_reference
+from scripts.write import descriptors
 from scripts.write.values import model, prose, python, typescript
 from scripts.write.values.shapes import SHAPES, Shape
 
 
 @pytest.fixture(scope="module")
 def files():
-    return contract_reference.read()
+    return descriptors.commented(descriptors.compiled())
 
 
 @pytest.fixture(scope="module")

@@ -35,14 +35,16 @@ def values(contract: Contract) -> str:
 
 def wire(contract: Contract) -> str:
     """The module of converters, one an enum and one a value."""
-    modules = sorted({each.file for each in (*contract.enums, *contract.values)})
     lines = [
         "/** From messages of `kakeya.v1` to values. Made by `make stubs` from proto/. */",
         "",
         'import { create } from "@bufbuild/protobuf";',
         "",
         'import { enumName } from "../wire/numbers.js";',
-        *(f'import * as {module}Pb from "./kakeya/v1/{module}_pb.js";' for module in modules),
+        *(
+            f'import * as {module}Pb from "./kakeya/v1/{module}_pb.js";'
+            for module in contract.modules
+        ),
         'import * as values from "./values.js";',
     ]
     for enum in contract.enums:

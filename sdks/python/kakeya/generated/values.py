@@ -6,126 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class StopReason(StrEnum):
-    """Why a generation ended."""
-
-    MAX_TOKENS = "max_tokens"
-    """`max_tokens` were generated."""
-    STOP_TOKEN = "stop_token"
-    """A stop id was generated; it is the last token."""
-    DEADLINE = "deadline"
-    """`deadline_seconds` passed."""
-    CONTEXT_FULL = "context_full"
-    """The history reached the longest that the model's positions allow."""
-    DRAINING = "draining"
-    """The node is draining; the tokens are the client's, resume elsewhere."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class DropReason(StrEnum):
-    """Why a session is decoding without its proposer, or what its proposer did wrong."""
-
-    UNREACHABLE = "unreachable"
-    """The stream to the proposer broke or never opened."""
-    DEADLINE = "deadline"
-    """A draft did not come within its deadline."""
-    WRONG_LENGTH = "wrong_length"
-    """Blocks of a wrong length."""
-    OUT_OF_VOCABULARY = "out_of_vocabulary"
-    """Ids outside the vocabulary."""
-    STALE = "stale"
-    """Blocks for another history or another proposal."""
-    SLOWER_THAN_ALONE = "slower_than_alone"
-    """Drafting was measured to be slower than decoding alone."""
-    FEATURES = "features"
-    """Context vectors for the proposer were lost, late, refused or not to be had."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class SessionState(StrEnum):
-    """Whether a session is working."""
-
-    IDLE = "idle"
-    """Nothing runs."""
-    APPENDING = "appending"
-    """An append runs."""
-    GENERATING = "generating"
-    """A generation runs."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class SessionOutcome(StrEnum):
-    """How a session came to its end."""
-
-    CLOSED = "closed"
-    """Its client closed it."""
-    EVICTED = "evicted"
-    """It was evicted: idle for too long, or its memory was needed."""
-    INVARIANT_VIOLATED = "invariant_violated"
-    """A promise was broken."""
-    GROUP_LOST = "group_lost"
-    """A rank of its verifier's group was lost."""
-    DRAINED = "drained"
-    """Its node left."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class Liveness(StrEnum):
-    """Liveness of a node, in the order of their ranks."""
-
-    ALIVE = "alive"
-    """Answers."""
-    SUSPECT = "suspect"
-    """Did not answer probes; may refute with a higher incarnation."""
-    DEAD = "dead"
-    """Did not refute in time."""
-    LEFT = "left"
-    """Left by its own, signed word."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class EventSeverity(StrEnum):
-    """How much an event matters."""
-
-    INFO = "info"
-    """All is well."""
-    WARNING = "warning"
-    """Speed was lost, or is about to be."""
-    ERROR = "error"
-    """Something failed that people asked for."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class TransferKind(StrEnum):
-    """What is brought into a node."""
-
-    DOWNLOAD = "download"
-    """A model's files come from the hub to the disk."""
-    LOAD = "load"
-    """A model's weights come from the disk to the memory that computes."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
-class TransferState(StrEnum):
-    """How a transfer stands."""
-
-    RUNNING = "running"
-    """It goes on."""
-    DONE = "done"
-    """It came to its end."""
-    FAILED = "failed"
-    """It failed; see error."""
-    UNKNOWN = "unknown"
-    """Newer than this client, or not given."""
-
-
 class KvStrategy(StrEnum):
     """How the verifier keeps keys and values."""
 
@@ -206,6 +86,17 @@ class RejectionReason(StrEnum):
     """Newer than this client, or not given."""
 
 
+class LinkPurpose(StrEnum):
+    """What a link is for."""
+
+    FEATURES = "features"
+    """Context vectors of committed tokens, made from hidden states, to a proposer."""
+    KEYS_VALUES = "keys_values"
+    """Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
 class Role(StrEnum):
     """What a node does for others with one model."""
 
@@ -234,13 +125,122 @@ class ModelKind(StrEnum):
     """Newer than this client, or not given."""
 
 
-class LinkPurpose(StrEnum):
-    """What a link is for."""
+class Liveness(StrEnum):
+    """Liveness of a node, in the order of their ranks."""
 
+    ALIVE = "alive"
+    """Answers."""
+    SUSPECT = "suspect"
+    """Did not answer probes; may refute with a higher incarnation."""
+    DEAD = "dead"
+    """Did not refute in time."""
+    LEFT = "left"
+    """Left by its own, signed word."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class EventSeverity(StrEnum):
+    """How much an event matters."""
+
+    INFO = "info"
+    """All is well."""
+    WARNING = "warning"
+    """Speed was lost, or is about to be."""
+    ERROR = "error"
+    """Something failed that people asked for."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class TransferKind(StrEnum):
+    """What is brought into a node."""
+
+    DOWNLOAD = "download"
+    """A model's files come from the hub to the disk."""
+    LOAD = "load"
+    """A model's weights come from the disk to the memory that computes."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class TransferState(StrEnum):
+    """How a transfer stands."""
+
+    RUNNING = "running"
+    """It goes on."""
+    DONE = "done"
+    """It came to its end."""
+    FAILED = "failed"
+    """It failed; see error."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class StopReason(StrEnum):
+    """Why a generation ended."""
+
+    MAX_TOKENS = "max_tokens"
+    """`max_tokens` were generated."""
+    STOP_TOKEN = "stop_token"
+    """A stop id was generated; it is the last token."""
+    DEADLINE = "deadline"
+    """`deadline_seconds` passed."""
+    CONTEXT_FULL = "context_full"
+    """The history reached the longest that the model's positions allow."""
+    DRAINING = "draining"
+    """The node is draining; the tokens are the client's, resume elsewhere."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class DropReason(StrEnum):
+    """Why a session is decoding without its proposer, or what its proposer did wrong."""
+
+    UNREACHABLE = "unreachable"
+    """The stream to the proposer broke or never opened."""
+    DEADLINE = "deadline"
+    """A draft did not come within its deadline."""
+    WRONG_LENGTH = "wrong_length"
+    """Blocks of a wrong length."""
+    OUT_OF_VOCABULARY = "out_of_vocabulary"
+    """Ids outside the vocabulary."""
+    STALE = "stale"
+    """Blocks for another history or another proposal."""
+    SLOWER_THAN_ALONE = "slower_than_alone"
+    """Drafting was measured to be slower than decoding alone."""
     FEATURES = "features"
-    """Context vectors of committed tokens, made from hidden states, to a proposer."""
-    KEYS_VALUES = "keys_values"
-    """Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED."""
+    """Context vectors for the proposer were lost, late, refused or not to be had."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class SessionState(StrEnum):
+    """Whether a session is working."""
+
+    IDLE = "idle"
+    """Nothing runs."""
+    APPENDING = "appending"
+    """An append runs."""
+    GENERATING = "generating"
+    """A generation runs."""
+    UNKNOWN = "unknown"
+    """Newer than this client, or not given."""
+
+
+class SessionOutcome(StrEnum):
+    """How a session came to its end."""
+
+    CLOSED = "closed"
+    """Its client closed it."""
+    EVICTED = "evicted"
+    """It was evicted: idle for too long, or its memory was needed."""
+    INVARIANT_VIOLATED = "invariant_violated"
+    """A promise was broken."""
+    GROUP_LOST = "group_lost"
+    """A rank of its verifier's group was lost."""
+    DRAINED = "drained"
+    """Its node left."""
     UNKNOWN = "unknown"
     """Newer than this client, or not given."""
 

@@ -7,24 +7,39 @@ from kakeya.generated import values
 from kakeya.v1 import capability_pb2, model_pb2, placement_pb2, runtime_pb2, tensor_pb2
 
 
-def stop_reason(number: int) -> values.StopReason:
-    """The `StopReason` that a number of the contract stands for."""
-    return enum_value(values.StopReason, runtime_pb2.StopReason.DESCRIPTOR, number)
+def kv_strategy(number: int) -> values.KvStrategy:
+    """The `KvStrategy` that a number of the contract stands for."""
+    return enum_value(values.KvStrategy, placement_pb2.KvStrategy.DESCRIPTOR, number)
 
 
-def drop_reason(number: int) -> values.DropReason:
-    """The `DropReason` that a number of the contract stands for."""
-    return enum_value(values.DropReason, runtime_pb2.DropReason.DESCRIPTOR, number)
+def restorer_kind(number: int) -> values.RestorerKind:
+    """The `RestorerKind` that a number of the contract stands for."""
+    return enum_value(values.RestorerKind, placement_pb2.RestorerKind.DESCRIPTOR, number)
 
 
-def session_state(number: int) -> values.SessionState:
-    """The `SessionState` that a number of the contract stands for."""
-    return enum_value(values.SessionState, runtime_pb2.SessionState.DESCRIPTOR, number)
+def transport(number: int) -> values.Transport:
+    """The `Transport` that a number of the contract stands for."""
+    return enum_value(values.Transport, placement_pb2.Transport.DESCRIPTOR, number)
 
 
-def session_outcome(number: int) -> values.SessionOutcome:
-    """The `SessionOutcome` that a number of the contract stands for."""
-    return enum_value(values.SessionOutcome, runtime_pb2.SessionOutcome.DESCRIPTOR, number)
+def rejection_reason(number: int) -> values.RejectionReason:
+    """The `RejectionReason` that a number of the contract stands for."""
+    return enum_value(values.RejectionReason, placement_pb2.RejectionReason.DESCRIPTOR, number)
+
+
+def link_purpose(number: int) -> values.LinkPurpose:
+    """The `LinkPurpose` that a number of the contract stands for."""
+    return enum_value(values.LinkPurpose, tensor_pb2.LinkPurpose.DESCRIPTOR, number)
+
+
+def role(number: int) -> values.Role:
+    """The `Role` that a number of the contract stands for."""
+    return enum_value(values.Role, model_pb2.Role.DESCRIPTOR, number)
+
+
+def model_kind(number: int) -> values.ModelKind:
+    """The `ModelKind` that a number of the contract stands for."""
+    return enum_value(values.ModelKind, model_pb2.ModelKind.DESCRIPTOR, number)
 
 
 def liveness(number: int) -> values.Liveness:
@@ -47,39 +62,24 @@ def transfer_state(number: int) -> values.TransferState:
     return enum_value(values.TransferState, capability_pb2.TransferState.DESCRIPTOR, number)
 
 
-def kv_strategy(number: int) -> values.KvStrategy:
-    """The `KvStrategy` that a number of the contract stands for."""
-    return enum_value(values.KvStrategy, placement_pb2.KvStrategy.DESCRIPTOR, number)
+def stop_reason(number: int) -> values.StopReason:
+    """The `StopReason` that a number of the contract stands for."""
+    return enum_value(values.StopReason, runtime_pb2.StopReason.DESCRIPTOR, number)
 
 
-def restorer_kind(number: int) -> values.RestorerKind:
-    """The `RestorerKind` that a number of the contract stands for."""
-    return enum_value(values.RestorerKind, placement_pb2.RestorerKind.DESCRIPTOR, number)
+def drop_reason(number: int) -> values.DropReason:
+    """The `DropReason` that a number of the contract stands for."""
+    return enum_value(values.DropReason, runtime_pb2.DropReason.DESCRIPTOR, number)
 
 
-def transport(number: int) -> values.Transport:
-    """The `Transport` that a number of the contract stands for."""
-    return enum_value(values.Transport, placement_pb2.Transport.DESCRIPTOR, number)
+def session_state(number: int) -> values.SessionState:
+    """The `SessionState` that a number of the contract stands for."""
+    return enum_value(values.SessionState, runtime_pb2.SessionState.DESCRIPTOR, number)
 
 
-def rejection_reason(number: int) -> values.RejectionReason:
-    """The `RejectionReason` that a number of the contract stands for."""
-    return enum_value(values.RejectionReason, placement_pb2.RejectionReason.DESCRIPTOR, number)
-
-
-def role(number: int) -> values.Role:
-    """The `Role` that a number of the contract stands for."""
-    return enum_value(values.Role, model_pb2.Role.DESCRIPTOR, number)
-
-
-def model_kind(number: int) -> values.ModelKind:
-    """The `ModelKind` that a number of the contract stands for."""
-    return enum_value(values.ModelKind, model_pb2.ModelKind.DESCRIPTOR, number)
-
-
-def link_purpose(number: int) -> values.LinkPurpose:
-    """The `LinkPurpose` that a number of the contract stands for."""
-    return enum_value(values.LinkPurpose, tensor_pb2.LinkPurpose.DESCRIPTOR, number)
+def session_outcome(number: int) -> values.SessionOutcome:
+    """The `SessionOutcome` that a number of the contract stands for."""
+    return enum_value(values.SessionOutcome, runtime_pb2.SessionOutcome.DESCRIPTOR, number)
 
 
 def step_cost(message: model_pb2.StepCost) -> values.StepCost:

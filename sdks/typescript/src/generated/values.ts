@@ -5,114 +5,6 @@
  */
 
 /**
- * Why a generation ended.
- *
- * - "max_tokens": `maxTokens` were generated.
- * - "stop_token": A stop id was generated; it is the last token.
- * - "deadline": `deadlineSeconds` passed.
- * - "context_full": The history reached the longest that the model's positions allow.
- * - "draining": The node is draining; the tokens are the client's, resume elsewhere.
- */
-export const STOP_REASONS = [
-  "max_tokens",
-  "stop_token",
-  "deadline",
-  "context_full",
-  "draining",
-] as const;
-export type StopReason = (typeof STOP_REASONS)[number] | "unknown";
-
-/**
- * Why a session is decoding without its proposer, or what its proposer did wrong.
- *
- * - "unreachable": The stream to the proposer broke or never opened.
- * - "deadline": A draft did not come within its deadline.
- * - "wrong_length": Blocks of a wrong length.
- * - "out_of_vocabulary": Ids outside the vocabulary.
- * - "stale": Blocks for another history or another proposal.
- * - "slower_than_alone": Drafting was measured to be slower than decoding alone.
- * - "features": Context vectors for the proposer were lost, late, refused or not to be had.
- */
-export const DROP_REASONS = [
-  "unreachable",
-  "deadline",
-  "wrong_length",
-  "out_of_vocabulary",
-  "stale",
-  "slower_than_alone",
-  "features",
-] as const;
-export type DropReason = (typeof DROP_REASONS)[number] | "unknown";
-
-/**
- * Whether a session is working.
- *
- * - "idle": Nothing runs.
- * - "appending": An append runs.
- * - "generating": A generation runs.
- */
-export const SESSION_STATES = ["idle", "appending", "generating"] as const;
-export type SessionState = (typeof SESSION_STATES)[number] | "unknown";
-
-/**
- * How a session came to its end.
- *
- * - "closed": Its client closed it.
- * - "evicted": It was evicted: idle for too long, or its memory was needed.
- * - "invariant_violated": A promise was broken.
- * - "group_lost": A rank of its verifier's group was lost.
- * - "drained": Its node left.
- */
-export const SESSION_OUTCOMES = [
-  "closed",
-  "evicted",
-  "invariant_violated",
-  "group_lost",
-  "drained",
-] as const;
-export type SessionOutcome = (typeof SESSION_OUTCOMES)[number] | "unknown";
-
-/**
- * Liveness of a node, in the order of their ranks.
- *
- * - "alive": Answers.
- * - "suspect": Did not answer probes; may refute with a higher incarnation.
- * - "dead": Did not refute in time.
- * - "left": Left by its own, signed word.
- */
-export const LIVENESSES = ["alive", "suspect", "dead", "left"] as const;
-export type Liveness = (typeof LIVENESSES)[number] | "unknown";
-
-/**
- * How much an event matters.
- *
- * - "info": All is well.
- * - "warning": Speed was lost, or is about to be.
- * - "error": Something failed that people asked for.
- */
-export const EVENT_SEVERITIES = ["info", "warning", "error"] as const;
-export type EventSeverity = (typeof EVENT_SEVERITIES)[number] | "unknown";
-
-/**
- * What is brought into a node.
- *
- * - "download": A model's files come from the hub to the disk.
- * - "load": A model's weights come from the disk to the memory that computes.
- */
-export const TRANSFER_KINDS = ["download", "load"] as const;
-export type TransferKind = (typeof TRANSFER_KINDS)[number] | "unknown";
-
-/**
- * How a transfer stands.
- *
- * - "running": It goes on.
- * - "done": It came to its end.
- * - "failed": It failed; see error.
- */
-export const TRANSFER_STATES = ["running", "done", "failed"] as const;
-export type TransferState = (typeof TRANSFER_STATES)[number] | "unknown";
-
-/**
  * How the verifier keeps keys and values.
  *
  * - "full": Every position stays resident: memory follows the history, or is taken at once for the
@@ -181,6 +73,15 @@ export const REJECTION_REASONS = [
 export type RejectionReason = (typeof REJECTION_REASONS)[number] | "unknown";
 
 /**
+ * What a link is for.
+ *
+ * - "features": Context vectors of committed tokens, made from hidden states, to a proposer.
+ * - "keys_values": Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED.
+ */
+export const LINK_PURPOSES = ["features", "keys_values"] as const;
+export type LinkPurpose = (typeof LINK_PURPOSES)[number] | "unknown";
+
+/**
  * What a node does for others with one model.
  *
  * - "verifier": Holds sessions and decides every token.
@@ -202,13 +103,112 @@ export const MODEL_KINDS = ["autoregressive", "ngram", "masked_diffusion", "dfla
 export type ModelKind = (typeof MODEL_KINDS)[number] | "unknown";
 
 /**
- * What a link is for.
+ * Liveness of a node, in the order of their ranks.
  *
- * - "features": Context vectors of committed tokens, made from hidden states, to a proposer.
- * - "keys_values": Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED.
+ * - "alive": Answers.
+ * - "suspect": Did not answer probes; may refute with a higher incarnation.
+ * - "dead": Did not refute in time.
+ * - "left": Left by its own, signed word.
  */
-export const LINK_PURPOSES = ["features", "keys_values"] as const;
-export type LinkPurpose = (typeof LINK_PURPOSES)[number] | "unknown";
+export const LIVENESSES = ["alive", "suspect", "dead", "left"] as const;
+export type Liveness = (typeof LIVENESSES)[number] | "unknown";
+
+/**
+ * How much an event matters.
+ *
+ * - "info": All is well.
+ * - "warning": Speed was lost, or is about to be.
+ * - "error": Something failed that people asked for.
+ */
+export const EVENT_SEVERITIES = ["info", "warning", "error"] as const;
+export type EventSeverity = (typeof EVENT_SEVERITIES)[number] | "unknown";
+
+/**
+ * What is brought into a node.
+ *
+ * - "download": A model's files come from the hub to the disk.
+ * - "load": A model's weights come from the disk to the memory that computes.
+ */
+export const TRANSFER_KINDS = ["download", "load"] as const;
+export type TransferKind = (typeof TRANSFER_KINDS)[number] | "unknown";
+
+/**
+ * How a transfer stands.
+ *
+ * - "running": It goes on.
+ * - "done": It came to its end.
+ * - "failed": It failed; see error.
+ */
+export const TRANSFER_STATES = ["running", "done", "failed"] as const;
+export type TransferState = (typeof TRANSFER_STATES)[number] | "unknown";
+
+/**
+ * Why a generation ended.
+ *
+ * - "max_tokens": `maxTokens` were generated.
+ * - "stop_token": A stop id was generated; it is the last token.
+ * - "deadline": `deadlineSeconds` passed.
+ * - "context_full": The history reached the longest that the model's positions allow.
+ * - "draining": The node is draining; the tokens are the client's, resume elsewhere.
+ */
+export const STOP_REASONS = [
+  "max_tokens",
+  "stop_token",
+  "deadline",
+  "context_full",
+  "draining",
+] as const;
+export type StopReason = (typeof STOP_REASONS)[number] | "unknown";
+
+/**
+ * Why a session is decoding without its proposer, or what its proposer did wrong.
+ *
+ * - "unreachable": The stream to the proposer broke or never opened.
+ * - "deadline": A draft did not come within its deadline.
+ * - "wrong_length": Blocks of a wrong length.
+ * - "out_of_vocabulary": Ids outside the vocabulary.
+ * - "stale": Blocks for another history or another proposal.
+ * - "slower_than_alone": Drafting was measured to be slower than decoding alone.
+ * - "features": Context vectors for the proposer were lost, late, refused or not to be had.
+ */
+export const DROP_REASONS = [
+  "unreachable",
+  "deadline",
+  "wrong_length",
+  "out_of_vocabulary",
+  "stale",
+  "slower_than_alone",
+  "features",
+] as const;
+export type DropReason = (typeof DROP_REASONS)[number] | "unknown";
+
+/**
+ * Whether a session is working.
+ *
+ * - "idle": Nothing runs.
+ * - "appending": An append runs.
+ * - "generating": A generation runs.
+ */
+export const SESSION_STATES = ["idle", "appending", "generating"] as const;
+export type SessionState = (typeof SESSION_STATES)[number] | "unknown";
+
+/**
+ * How a session came to its end.
+ *
+ * - "closed": Its client closed it.
+ * - "evicted": It was evicted: idle for too long, or its memory was needed.
+ * - "invariant_violated": A promise was broken.
+ * - "group_lost": A rank of its verifier's group was lost.
+ * - "drained": Its node left.
+ */
+export const SESSION_OUTCOMES = [
+  "closed",
+  "evicted",
+  "invariant_violated",
+  "group_lost",
+  "drained",
+] as const;
+export type SessionOutcome = (typeof SESSION_OUTCOMES)[number] | "unknown";
 
 /**
  * What one step of a model costs on the machine that serves it, as measured when the model was

@@ -10,24 +10,39 @@ import * as runtimePb from "./kakeya/v1/runtime_pb.js";
 import * as tensorPb from "./kakeya/v1/tensor_pb.js";
 import * as values from "./values.js";
 
-/** The `StopReason` that a number of the contract stands for. */
-export function stopReason(number: number): values.StopReason {
-  return enumName(runtimePb.StopReasonSchema, number, values.STOP_REASONS);
+/** The `KvStrategy` that a number of the contract stands for. */
+export function kvStrategy(number: number): values.KvStrategy {
+  return enumName(placementPb.KvStrategySchema, number, values.KV_STRATEGIES);
 }
 
-/** The `DropReason` that a number of the contract stands for. */
-export function dropReason(number: number): values.DropReason {
-  return enumName(runtimePb.DropReasonSchema, number, values.DROP_REASONS);
+/** The `RestorerKind` that a number of the contract stands for. */
+export function restorerKind(number: number): values.RestorerKind {
+  return enumName(placementPb.RestorerKindSchema, number, values.RESTORER_KINDS);
 }
 
-/** The `SessionState` that a number of the contract stands for. */
-export function sessionState(number: number): values.SessionState {
-  return enumName(runtimePb.SessionStateSchema, number, values.SESSION_STATES);
+/** The `Transport` that a number of the contract stands for. */
+export function transport(number: number): values.Transport {
+  return enumName(placementPb.TransportSchema, number, values.TRANSPORTS);
 }
 
-/** The `SessionOutcome` that a number of the contract stands for. */
-export function sessionOutcome(number: number): values.SessionOutcome {
-  return enumName(runtimePb.SessionOutcomeSchema, number, values.SESSION_OUTCOMES);
+/** The `RejectionReason` that a number of the contract stands for. */
+export function rejectionReason(number: number): values.RejectionReason {
+  return enumName(placementPb.RejectionReasonSchema, number, values.REJECTION_REASONS);
+}
+
+/** The `LinkPurpose` that a number of the contract stands for. */
+export function linkPurpose(number: number): values.LinkPurpose {
+  return enumName(tensorPb.LinkPurposeSchema, number, values.LINK_PURPOSES);
+}
+
+/** The `Role` that a number of the contract stands for. */
+export function role(number: number): values.Role {
+  return enumName(modelPb.RoleSchema, number, values.ROLES);
+}
+
+/** The `ModelKind` that a number of the contract stands for. */
+export function modelKind(number: number): values.ModelKind {
+  return enumName(modelPb.ModelKindSchema, number, values.MODEL_KINDS);
 }
 
 /** The `Liveness` that a number of the contract stands for. */
@@ -50,39 +65,24 @@ export function transferState(number: number): values.TransferState {
   return enumName(capabilityPb.TransferStateSchema, number, values.TRANSFER_STATES);
 }
 
-/** The `KvStrategy` that a number of the contract stands for. */
-export function kvStrategy(number: number): values.KvStrategy {
-  return enumName(placementPb.KvStrategySchema, number, values.KV_STRATEGIES);
+/** The `StopReason` that a number of the contract stands for. */
+export function stopReason(number: number): values.StopReason {
+  return enumName(runtimePb.StopReasonSchema, number, values.STOP_REASONS);
 }
 
-/** The `RestorerKind` that a number of the contract stands for. */
-export function restorerKind(number: number): values.RestorerKind {
-  return enumName(placementPb.RestorerKindSchema, number, values.RESTORER_KINDS);
+/** The `DropReason` that a number of the contract stands for. */
+export function dropReason(number: number): values.DropReason {
+  return enumName(runtimePb.DropReasonSchema, number, values.DROP_REASONS);
 }
 
-/** The `Transport` that a number of the contract stands for. */
-export function transport(number: number): values.Transport {
-  return enumName(placementPb.TransportSchema, number, values.TRANSPORTS);
+/** The `SessionState` that a number of the contract stands for. */
+export function sessionState(number: number): values.SessionState {
+  return enumName(runtimePb.SessionStateSchema, number, values.SESSION_STATES);
 }
 
-/** The `RejectionReason` that a number of the contract stands for. */
-export function rejectionReason(number: number): values.RejectionReason {
-  return enumName(placementPb.RejectionReasonSchema, number, values.REJECTION_REASONS);
-}
-
-/** The `Role` that a number of the contract stands for. */
-export function role(number: number): values.Role {
-  return enumName(modelPb.RoleSchema, number, values.ROLES);
-}
-
-/** The `ModelKind` that a number of the contract stands for. */
-export function modelKind(number: number): values.ModelKind {
-  return enumName(modelPb.ModelKindSchema, number, values.MODEL_KINDS);
-}
-
-/** The `LinkPurpose` that a number of the contract stands for. */
-export function linkPurpose(number: number): values.LinkPurpose {
-  return enumName(tensorPb.LinkPurposeSchema, number, values.LINK_PURPOSES);
+/** The `SessionOutcome` that a number of the contract stands for. */
+export function sessionOutcome(number: number): values.SessionOutcome {
+  return enumName(runtimePb.SessionOutcomeSchema, number, values.SESSION_OUTCOMES);
 }
 
 /** The `StepCost` that a message tells of. */
