@@ -79,7 +79,7 @@ MUTANTS = (
         "engine/sessions/step.py",
         "return tuple(choices[: index + 1]), True",
         "return tuple(choices[: index + 2]), True",
-        ("tests/engine/test_generation_stops.py",),
+        ("tests/engine/test_session.py",),
     ),
     # ---- The history alone decides the bits
     Mutant(
@@ -233,6 +233,27 @@ MUTANTS = (
         "if self.has(tensor_id):\n            return []",
         "if self.has(tensor_id):\n            return [tensor]",
         ("tests/node_data/test_link_delivery.py",),
+    ),
+    Mutant(
+        "a road that broke kept",
+        "node/links/protocol/promotion.py",
+        "state.agreement = state.road = None",
+        "state.agreement = None",
+        ("tests/node_data/test_link_delivery.py",),
+    ),
+    Mutant(
+        "a road used that only one end has",
+        "node/links/protocol/promotion.py",
+        "agreement.phase is not Phase.BUILT or not agreement.other_is_ready",
+        "agreement.phase is not Phase.BUILT",
+        ("tests/node_data/test_link_delivery.py",),
+    ),
+    Mutant(
+        "a road kept that is not faster",
+        "node/links/protocol/trial.py",
+        "is_faster = self.road_pace <= WORTH * self.chunk_pace",
+        "is_faster = True",
+        ("tests/node_data/test_link_promotion.py",),
     ),
     Mutant(
         "a checksum not compared",

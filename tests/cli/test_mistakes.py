@@ -249,7 +249,8 @@ def test_before_ctrl_c_is_answered_nothing_loads_that_takes_time():
     assert done.stdout.split() == [
         "__future__",
         "gc",
-        "node",
+        "kakeya_fleet",
+        "kakeya_fleet.node",
         "kakeya_fleet.node.cli",
         "kakeya_fleet.node.cli.main",
     ]

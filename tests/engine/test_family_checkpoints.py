@@ -37,7 +37,8 @@ OTHER = {
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_a_familys_classes_are_the_librarys_of_its_name(name: str) -> None:
     family = FAMILIES[name]
-    assert getattr(transformers, name).config_class.__name__ == family.config
+    config_class = transformers.CONFIG_MAPPING[family.model_type]
+    assert getattr(transformers, name).config_class is config_class
     assert hasattr(transformers, family.text_model)
 
 

@@ -27,8 +27,8 @@ async def _serve(_link: TensorLink, _want_encoder: bool) -> None:
     raise NotImplementedError
 
 
-def service(memory_bytes: int = 1, *, ends_when_idle: bool = True) -> LinkService:
-    return LinkService(LinkLimits(), memory_bytes, _serve, ends_when_idle=ends_when_idle)
+def service(memory_bytes: int = 1) -> LinkService:
+    return LinkService(LinkLimits(), memory_bytes, _serve)
 
 
 def test_the_table_is_bounded_in_links_and_in_bytes() -> None:
@@ -52,23 +52,19 @@ def test_the_table_is_bounded_in_links_and_in_bytes() -> None:
 def test_links_that_nobody_claims_or_uses_give_their_places_back() -> None:
     clock = Clock()
     table = LinkTable(clock, SETTINGS)
-    used, kept = table.open(REQUEST, service()), table.open(REQUEST, service(ends_when_idle=False))
-    used.is_streaming = kept.is_streaming = True
+    used, idle = table.open(REQUEST, service()), table.open(REQUEST, service())
+    used.is_streaming = idle.is_streaming = True
     abandoned = table.open(REQUEST, service())
     clock.now = SETTINGS.unclaimed_seconds - 0.1
     table.sweep()
     assert len(table) == 3
     clock.now = SETTINGS.unclaimed_seconds
     table.sweep()
-    assert list(table) == [used, kept]
+    assert list(table) == [used, idle]
     assert abandoned.ended.is_set()
     clock.now = SETTINGS.idle_seconds - 1
     assert table.find(used.link_id) is used
     clock.now = SETTINGS.idle_seconds + 1
     table.sweep()
-    assert list(table) == [used, kept]
-    clock.now = 2 * SETTINGS.idle_seconds
-    table.sweep()
-    assert "idle" in used.end_reason
-    # One that a handler serves is as idle as its session.
-    assert list(table) == [kept]
+    assert list(table) == [used]
+    assert "idle" in idle.end_reason

@@ -73,7 +73,6 @@ class FeatureLinks:
             serve=partial(_serve, proposer.weights),
             take=inbox.take,
             encoder=encoder,
-            ends_when_idle=True,
         )
         self._inboxes[service] = inbox
         return service

@@ -45,7 +45,6 @@ class LinkPurpose(StrEnum):
     """What a link is for."""
 
     FEATURES = "features"
-    KEYS_VALUES = "keys_values"
 
 
 @dataclass(frozen=True, slots=True)

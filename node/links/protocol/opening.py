@@ -11,15 +11,14 @@ from kakeya_fleet.node.links.protocol.contract import LinkPurpose
 class LinkRequest:
     """Who asks, what for, and what of the called node the link is for.
 
-    With FEATURES `model_id` names the proposer, and `verifier_weights_digest`, which may be
-    empty, whose vectors it gets. With KEYS_VALUES `archive_id` names what is read.
+    `model_id` names the proposer, and `verifier_weights_digest`, which may be empty, whose
+    vectors it gets.
     """
 
     purpose: LinkPurpose
     sender_node_id: str = ""
     model_id: str = ""
     verifier_weights_digest: str = ""
-    archive_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

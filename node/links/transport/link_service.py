@@ -18,8 +18,7 @@ class LinkService:
 
     `serve` is given the open link and whether its caller wants the encoder's weights; the
     link is closed when it returns, and it is cancelled when the link ends and it goes on.
-    `LinkClosed` may escape. `take` gets each tensor in place of `receive`. `ends_when_idle`:
-    one that a session's own stream says the end of does not.
+    `LinkClosed` may escape. `take` gets each tensor in place of `receive`.
     """
 
     limits: LinkLimits
@@ -27,7 +26,6 @@ class LinkService:
     serve: Callable[[TensorLink, bool], Coroutine[None, None, None]]
     take: TakeTensor | None = None
     encoder: EncoderDescription | None = None
-    ends_when_idle: bool = False
 
 
 class LinkHandler(Protocol):

@@ -115,15 +115,11 @@ class LinkTable:
 
     def sweep(self) -> None:
         """Ends links that were idle for `idle_seconds`, and those never claimed."""
-        now = self._clock()
+        now, most = self._clock(), self.settings.idle_seconds
         for link in self:
-            if now - link.used_at >= self._most_idle_seconds(link):
+            unclaimed = min(most, self.settings.unclaimed_seconds)
+            if now - link.used_at >= (most if link.is_streaming else unclaimed):
                 self.close(link.link_id, "ended after it was idle")
-
-    def _most_idle_seconds(self, link: Link) -> float:
-        if not link.is_streaming:
-            return min(self.settings.idle_seconds, self.settings.unclaimed_seconds)
-        return self.settings.idle_seconds if link.service.ends_when_idle else float("inf")
 
     def close_all(self, reason: str) -> None:
         """Ends every link."""

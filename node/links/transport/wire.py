@@ -26,7 +26,6 @@ Envelope = wire.StreamTensorsRequest | wire.StreamTensorsResponse
 
 PURPOSES: dict[LinkPurpose, wire.LinkPurpose.ValueType] = {
     LinkPurpose.FEATURES: wire.LINK_PURPOSE_FEATURES,
-    LinkPurpose.KEYS_VALUES: wire.LINK_PURPOSE_KEYS_VALUES,
 }
 TRANSPORTS: dict[RoadKind, placement_pb2.Transport.ValueType] = {
     RoadKind.GRPC: placement_pb2.TRANSPORT_GRPC,
@@ -150,7 +149,6 @@ def request_to_wire(
         transports=transports,
         model_id=request.model_id,
         verifier_weights_digest=request.verifier_weights_digest,
-        archive_id=request.archive_id,
     )
 
 
@@ -164,7 +162,6 @@ def request_from_wire(request: wire.OpenLinkRequest) -> LinkRequest | None:
         sender_node_id=request.sender_node_id,
         model_id=request.model_id,
         verifier_weights_digest=request.verifier_weights_digest,
-        archive_id=request.archive_id,
     )
 
 

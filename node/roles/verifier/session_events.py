@@ -33,7 +33,6 @@ _ROADS: Mapping[RoadKind, str] = {
 }
 _PURPOSES: Mapping[LinkPurpose, str] = {
     LinkPurpose.FEATURES: "context vectors",
-    LinkPurpose.KEYS_VALUES: "keys and values",
 }
 
 

@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from scripts.write.descriptors import Commented, one_line
-from scripts.write.values.shapes import ENUM_NAMES, OTHER_ENUMS, SHAPES, Shape
+from scripts.write.values.shapes import OTHER_ENUMS, SHAPES, Shape
 
 # Numbers of descriptor.proto, as paths in the source information use them.
 _MESSAGES, _ENUMS, _FIELDS, _VALUES = 4, 5, 2, 2
@@ -54,17 +54,22 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Names:
-    """An enum: its name in the contract and in the SDKs, and its names with their comments.
+class Shown:
+    """What the SDKs show of the contract: `message` of its `file`, by their own `name`.
 
-    `file` is that of the contract, without its ending. What the contract calls
-    ROLE_VERIFIER is ("VERIFIER", comment).
+    `file` is without its ending.
     """
 
     file: str
     message: str
     name: str
     doc: str
+
+
+@dataclass(frozen=True)
+class Names(Shown):
+    """An enum with its names and their comments: ROLE_VERIFIER is ("VERIFIER", comment)."""
+
     members: tuple[tuple[str, str], ...]
 
 
@@ -90,16 +95,12 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Value:
+class Value(Shown):
     """A message that the SDKs show as a value; `flat` are fields that it has none of itself.
 
     Each of `flat` is a field's name, its message's file and that message.
     """
 
-    file: str
-    message: str
-    name: str
-    doc: str
     tag: str
     fields: tuple[Field, ...]
     flat: tuple[tuple[str, str, str], ...]
@@ -120,6 +121,12 @@ class Contract:
     fields: frozenset[str]
     renamed: Mapping[str, str]
 
+    @property
+    def modules(self) -> list[str]:
+        """The contract's files that something is shown of."""
+        shown: list[Shown] = [*self.enums, *self.values]
+        return sorted({each.file for each in shown})
+
 
 @dataclass(frozen=True)
 class _Message:
@@ -136,6 +143,7 @@ def contract(files: Sequence[Commented]) -> Contract:
     values = tuple(_value(messages, name, shape) for name, shape in SHAPES.items())
     used = {each.type for value in values for each in value.fields if each.kind is Kind.ENUM}
     shown = [each for each in enums.values() if each.name in used or each.message in OTHER_ENUMS]
+    renamed: list[Shown] = [*values, *shown]
     return Contract(
         enums=tuple(shown),
         values=values,
@@ -147,7 +155,7 @@ def contract(files: Sequence[Commented]) -> Contract:
         fields=frozenset(
             name for message in messages.values() for name in message.fields if "_" in name
         ),
-        renamed={each.message: each.name for each in (*values, *shown)},
+        renamed={each.message: each.name for each in renamed},
     )
 
 
@@ -166,7 +174,7 @@ def _enums(file: Commented) -> Iterator[Names]:
         yield Names(
             file=Path(file.file.name).stem,
             message=enum.name,
-            name=ENUM_NAMES.get(enum.name, enum.name),
+            name=enum.name,
             doc=_comment(file, _ENUMS, place),
             members=tuple(_members(file, place, enum)),
         )
@@ -246,7 +254,7 @@ def _field(described: FieldDescriptorProto, path: tuple[str, ...], name: str, do
         name=name,
         path=path,
         kind=kind,
-        type=ENUM_NAMES.get(named, named),
+        type=named,
         doc=doc,
         repeated=repeated,
         wide=wide,

@@ -43,7 +43,6 @@ def values(contract: Contract) -> str:
 
 def wire(contract: Contract) -> str:
     """The module of converters, one an enum and one a value."""
-    modules = sorted({each.file for each in (*contract.enums, *contract.values)})
     lines = [
         '"""From messages of `kakeya.v1` to values. Made by `make stubs` from proto/."""',
         "",
@@ -51,7 +50,7 @@ def wire(contract: Contract) -> str:
         "",
         "from kakeya.enum_names import enum_value",
         "from kakeya.generated import values",
-        f"from kakeya.v1 import {', '.join(f'{module}_pb2' for module in modules)}",
+        f"from kakeya.v1 import {', '.join(f'{module}_pb2' for module in contract.modules)}",
     ]
     for enum in contract.enums:
         lines += ["", "", *_enum_converter(enum)]

@@ -35,12 +35,6 @@ class Shape:
     """`type` in TypeScript, where the value is an event of a watch."""
 
 
-ENUM_NAMES: dict[str, str] = {}
-"""Enums that are called otherwise than in the contract."""
-
-ENUM_CONSTANTS: dict[str, str] = {}
-"""TypeScript's list of an enum's names, where it is not the plural of the enum's name."""
-
 OTHER_ENUMS = ("Liveness",)
 """Enums of values that are written by hand."""
 

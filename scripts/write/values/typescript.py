@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from scripts.write.values.model import Contract, Field, Kind, Names, Value
 from scripts.write.values.prose import WIDTH, spoken, wrapped
-from scripts.write.values.shapes import ENUM_CONSTANTS
 
 _TYPES = {
     Kind.WHOLE: "number",
@@ -36,14 +35,16 @@ def values(contract: Contract) -> str:
 
 def wire(contract: Contract) -> str:
     """The module of converters, one an enum and one a value."""
-    modules = sorted({each.file for each in (*contract.enums, *contract.values)})
     lines = [
         "/** From messages of `kakeya.v1` to values. Made by `make stubs` from proto/. */",
         "",
         'import { create } from "@bufbuild/protobuf";',
         "",
         'import { enumName } from "../wire/numbers.js";',
-        *(f'import * as {module}Pb from "./kakeya/v1/{module}_pb.js";' for module in modules),
+        *(
+            f'import * as {module}Pb from "./kakeya/v1/{module}_pb.js";'
+            for module in contract.modules
+        ),
         'import * as values from "./values.js";',
     ]
     for enum in contract.enums:
@@ -150,8 +151,6 @@ def _comment(text: str, indent: str) -> Iterator[str]:
 
 
 def _constant(enum: Names) -> str:
-    if enum.message in ENUM_CONSTANTS:
-        return ENUM_CONSTANTS[enum.message]
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper()
     if name.endswith("Y"):
         return name[:-1] + "IES"
