@@ -147,7 +147,7 @@ async def test_a_group_that_does_not_come_back_is_tried_again(tmp_path, monkeypa
         ),
     ],
 )
-async def test_a_hostfile_that_cannot_be_used_says_why(nodes, tmp_path, text, error, words):
+async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, words):
     path = tmp_path / "hosts.json"
     if text is not None:
         path.write_text(text, "utf-8")
