@@ -18,7 +18,7 @@ async def test_a_plan_counts_what_the_sessions_before_waited(checkpoint: Path) -
     async with nodes.Neighbourhood() as around:
         verifier = await around.start("verifier", f"verifier={checkpoint}")
         await around.start("archive", "archive=64MiB")
-        assert verifier.roles.archive_waits() == {}
+        assert verifier.roles.verifier.archive_waits() == {}
         (offer,) = verifier.roles.offers()
         asked = placement_pb2.PlanRequest(
             verifier_model="random",
@@ -50,7 +50,7 @@ async def test_a_plan_counts_what_the_sessions_before_waited(checkpoint: Path) -
         )
         await caller.append(opened.session_id, list(range(90)))
         await caller.generate(opened.session_id, LEAST_ANSWERS)
-        waits = verifier.roles.archive_waits()
+        waits = verifier.roles.verifier.archive_waits()
         assert set(waits) == {"archive"}
         assert 0.0 < waits["archive"] < 1.0
         added = offer.history_layer_count * waits["archive"]

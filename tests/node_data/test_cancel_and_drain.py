@@ -290,7 +290,7 @@ async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_wait
     with pytest.raises(grpc.aio.AioRpcError):
         while await call.read() is not grpc.aio.EOF:
             pass
-    assert "waited-for" not in verifier.roles.open_breakers()
+    assert "waited-for" not in verifier.roles.verifier.open_breakers()
 
 
 async def test_a_fork_that_finds_a_broken_promise_is_counted(client, verifier, monkeypatch):

@@ -242,9 +242,9 @@ async def test_vectors_that_are_always_bad_open_the_breaker(
     assert BAD_BLOCKS_TO_OPEN <= counted[FEATURES] < stream.done.speculation.verify_forward_count
     assert stream.done.speculation.drop_reason == FEATURES
     assert (await client.info(session)).drop_reason == FEATURES
-    assert "drafting" in verifier.roles.open_breakers()
+    assert "drafting" in verifier.roles.verifier.open_breakers()
     monkeypatch.undo()
-    await calls.until(lambda: "drafting" not in verifier.roles.open_breakers())
+    await calls.until(lambda: "drafting" not in verifier.roles.verifier.open_breakers())
     healed = await client.generate(session, 30)
     assert healed.done.speculation.drafted_count > 0
     assert faults_of(healed) == {}

@@ -50,7 +50,7 @@ class Pair:
         return session
 
     def on_road(self):
-        links = self.verifier.roles.tensor_links()
+        links = self.verifier.roles.links.statuses()
         return bool(links) and links[0].transport == placement_pb2.TRANSPORT_LOCAL
 
     async def stop(self):
@@ -82,7 +82,7 @@ def pair(neighbourhood, request):
 async def test_a_link_over_shared_memory_says_so_everywhere(pair, alone, checkpoint, drafter):
     await pair.start(checkpoint, drafter, (SharedMemoryRoads(), SharedMemoryRoads()))
     session = await pair.session()
-    assert pair.verifier.roles.tensor_links() == []
+    assert pair.verifier.roles.links.statuses() == []
     first = await pair.client.generate(session, 20)
     await pair.calls.until(pair.on_road)
     second = await pair.client.generate(session, TOKENS)
@@ -116,7 +116,7 @@ async def test_a_link_over_shared_memory_says_so_everywhere(pair, alone, checkpo
     assert pair.verifier.metric("kakeya_link_send_seconds_count", transport="local") > 0
     assert pair.verifier.metric("kakeya_link_changes_total", to="local", cause="forced") == 1
     await pair.client.close(session)
-    await pair.calls.until(lambda: not pair.proposer.roles.tensor_links())
+    await pair.calls.until(lambda: not pair.proposer.roles.links.statuses())
     await pair.stop()
 
 
@@ -138,7 +138,7 @@ async def test_roads_that_fail_under_a_session_cost_no_token(pair, alone, checkp
     assert all(one != two for one, two in itertools.pairwise(transports))
     starts = [change.start_seconds for change in stream.done.link_changes]
     assert starts == sorted(starts)
-    (link,) = pair.verifier.roles.tensor_links()
+    (link,) = pair.verifier.roles.links.statuses()
     assert link.demotion_count >= 1
     await pair.client.close(session)
     await pair.calls.until(lambda: shared.open_roads == shared.open_plans == 0)

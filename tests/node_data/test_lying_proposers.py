@@ -95,7 +95,7 @@ async def test_three_bad_blocks_open_the_breaker_and_the_planner_says_so(
     session = await paired(client, neighbourhood, servicer, "three")
     await client.generate(session, 12)
     assert servicer.answered == 3
-    assert "three" in verifier.roles.open_breakers()
+    assert "three" in verifier.roles.verifier.open_breakers()
 
     request = runtime_pb2.CreateSessionRequest(
         model_id="random",
@@ -238,7 +238,7 @@ async def test_a_session_whose_fixed_proposer_fails_can_be_forked(
     wanted = await expected()
     session = await paired(client, neighbourhood, liars.too_many(), "failing")
     await client.generate(session, 12)
-    assert "failing" in verifier.roles.open_breakers()
+    assert "failing" in verifier.roles.verifier.open_breakers()
     fork = await client.stub.ForkSession(
         runtime_pb2.ForkSessionRequest(session_id=session), timeout=10
     )
