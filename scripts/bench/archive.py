@@ -30,7 +30,7 @@ import torch
 
 from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.errors import OutOfKvMemory
-from kakeya_fleet.engine.kv.slab_cache import DEPOSIT_MULTIPLE
+from kakeya_fleet.engine.kv.handover import DEPOSIT_MULTIPLE
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import settle
 from kakeya_fleet.node.config.byte_amount import parse_bytes

@@ -15,10 +15,10 @@ from kakeya_fleet.node.cli.chat.session import AnswerLimits, Branch
 TYPING = """
 import sys
 from pathlib import Path
-from kakeya_fleet.node.cli import chat_input
+from kakeya_fleet.node.cli.chat import typed_input
 if sys.argv[2] == "without":
-    chat_input._readline = lambda: None
-typist = chat_input.Typist(Path(sys.argv[1]), has_colours=False)
+    typed_input._readline = lambda: None
+typist = typed_input.Typist(Path(sys.argv[1]), has_colours=False)
 print(typist.keep("first\\nsecond"))
 while (text := typist.read()) is not None:
     print("read", repr(text))
