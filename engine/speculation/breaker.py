@@ -43,9 +43,9 @@ class Breaker:
         """Whether a draft may be asked for: closed, or cooled down and not being tried."""
         return self.closed or now >= max(self.retry_at, self.tried_until)
 
-    def after_asking(self, now: float, patience: float) -> Breaker:
-        """A draft is asked for, and waited for as long as `patience` seconds."""
-        return self if self.closed else replace(self, tried_until=now + patience)
+    def after_asking(self, now: float, timeout: float) -> Breaker:
+        """A draft is asked for, and waited for as long as `timeout` seconds."""
+        return self if self.closed else replace(self, tried_until=now + timeout)
 
     def after_success(self) -> Breaker:
         """A well-formed draft came in time."""

@@ -151,8 +151,8 @@ class Drafter:
         """
         if not self._state.breaker.allows(self._clock()):
             return False
-        patience = self._limits.deadline_seconds
-        self._state.breaker = self._state.breaker.after_asking(self._clock(), patience)
+        timeout = self._limits.deadline_seconds
+        self._state.breaker = self._state.breaker.after_asking(self._clock(), timeout)
         drafting = self._source.draft(history.until(len(history)), (), 1)
         return await self._received(drafting, 1, math.inf) is not None
 
@@ -180,8 +180,8 @@ class Drafter:
     async def _fresh(
         self, history: History, most: int, seconds_left: float
     ) -> tuple[Draft, tuple[int, ...], bool] | None:
-        state, patience = self._state, self._limits.deadline_seconds
-        state.breaker = state.breaker.after_asking(self._clock(), patience)
+        state, timeout = self._state, self._limits.deadline_seconds
+        state.breaker = state.breaker.after_asking(self._clock(), timeout)
         size = min(self._block_size(most), MAX_BLOCK_SIZE)
         # In this task: each hand-over from one to another is a turn of the event loop.
         drafting = self._source.draft(history.until(len(history)), (), size)
@@ -216,13 +216,13 @@ class Drafter:
 
         Also None, and no fault, when the generation's time was up first.
         """
-        patience = self._limits.deadline_seconds
+        timeout = self._limits.deadline_seconds
         try:
-            draft = await _within(drafting, min(patience, seconds_left))
-            if draft is None and seconds_left < patience:
+            draft = await _within(drafting, min(timeout, seconds_left))
+            if draft is None and seconds_left < timeout:
                 return None
             if draft is None:
-                raise DraftFailed(DraftFaultKind.DEADLINE, f"no draft within {patience} s")
+                raise DraftFailed(DraftFaultKind.DEADLINE, f"no draft within {timeout} s")
             check_draft(draft, block_size, self._limits.vocabulary_size)
         except DraftFailed as fault:
             self._tally.faults[DropReason(fault.kind.value)] += 1

@@ -37,7 +37,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class HostfileWish:
+class HostfileRequest:
     """What is asked for.
 
     `nodes` are names, or the starts of ids, in the order of their ranks; empty for all
@@ -54,7 +54,7 @@ class HostfileWish:
 
 
 def chosen_members(members: Sequence[Member], nodes: Sequence[str]) -> tuple[Member, ...]:
-    """The nodes that a wish means, in the order of their ranks. Raises `HostfileError`."""
+    """The nodes that a request means, in the order of their ranks. Raises `HostfileError`."""
     if not nodes:
         found = sorted(
             (one for one in members if one.liveness == "alive" and one.ring_address),
@@ -74,27 +74,27 @@ def chosen_members(members: Sequence[Member], nodes: Sequence[str]) -> tuple[Mem
     return chosen
 
 
-def make_hostfile(members: Sequence[Member], wish: HostfileWish) -> Hostfile:
-    """The hostfile of the nodes that a wish means. Raises `HostfileError`.
+def make_hostfile(members: Sequence[Member], request: HostfileRequest) -> Hostfile:
+    """The hostfile of the nodes that a request means. Raises `HostfileError`.
 
     Its `where` names the node, when a node cannot take part: dead, without an address,
     or with one that the others do not reach.
     """
-    chosen = chosen_members(members, wish.nodes)
-    _check_count(chosen, wish)
+    chosen = chosen_members(members, request.nodes)
+    _check_count(chosen, request)
     for member in chosen:
-        _check_member(member, wish.backend)
+        _check_member(member, request.backend)
     _check_loopback(chosen)
     hosts = [
         Host(
-            ssh=_ssh(member, wish.ssh_user),
-            ips=(_group_host(member, wish.backend),),
-            rdma=_devices(member, chosen, wish) if wish.backend.uses_rdma else (),
+            ssh=_ssh(member, request.ssh_user),
+            ips=(_group_host(member, request.backend),),
+            rdma=_devices(member, chosen, request) if request.backend.uses_rdma else (),
         )
         for member in chosen
-        for _ in range(wish.ranks_per_node)
+        for _ in range(request.ranks_per_node)
     ]
-    hostfile = Hostfile(tuple(hosts), wish.backend, wish.envs)
+    hostfile = Hostfile(tuple(hosts), request.backend, request.envs)
     # What it would refuse in a file, a user of ssh among it, is refused here.
     return parse_hostfile(hostfile_text(hostfile))
 
@@ -113,14 +113,15 @@ def _called(members: Sequence[Member], wanted: str) -> Member:
     return found[0]
 
 
-def _check_count(chosen: Sequence[Member], wish: HostfileWish) -> None:
-    if wish.ranks_per_node < 1:
-        raise HostfileError("", f"{wish.ranks_per_node} ranks a node are none")
-    if wish.backend.uses_rdma and wish.ranks_per_node > 1:
+def _check_count(chosen: Sequence[Member], request: HostfileRequest) -> None:
+    if request.ranks_per_node < 1:
+        raise HostfileError("", f"{request.ranks_per_node} ranks a node are none")
+    if request.backend.uses_rdma and request.ranks_per_node > 1:
         raise HostfileError(
-            "", f"{wish.backend.value} connects machines: it takes one rank a node, ring takes more"
+            "",
+            f"{request.backend.value} connects machines: it takes one rank a node, ring takes more",
         )
-    if len(chosen) * wish.ranks_per_node < 2:
+    if len(chosen) * request.ranks_per_node < 2:
         raise HostfileError(
             chosen[0].name, "one rank is no group: name another node, or use --ranks-per-node 2"
         )
@@ -184,15 +185,15 @@ def _ssh(member: Member, user: str) -> str:
 
 
 def _devices(
-    member: Member, chosen: Sequence[Member], wish: HostfileWish
+    member: Member, chosen: Sequence[Member], request: HostfileRequest
 ) -> tuple[tuple[str, ...], ...]:
     """The member's devices towards each node, none towards itself and, in a ring, the far ones."""
     rank, count = chosen.index(member), len(chosen)
     devices: list[tuple[str, ...]] = []
     for peer, other in enumerate(chosen):
-        device = wish.rdma.get((member.name, other.name), "")
+        device = request.rdma.get((member.name, other.name), "")
         is_neighbour = (peer - rank) % count in (1, count - 1)
-        is_needed = peer != rank and (wish.backend is GroupBackend.JACCL or is_neighbour)
+        is_needed = peer != rank and (request.backend is GroupBackend.JACCL or is_neighbour)
         if is_needed and not device:
             raise HostfileError(
                 member.name,

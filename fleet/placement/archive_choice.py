@@ -20,7 +20,7 @@ from kakeya_fleet.fleet.views.node_view import NodeView
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveWish:
+class ArchiveRequest:
     """What a session needs of an archive.
 
     `node_id` names one, empty for any. An archive must have the capacity for
@@ -65,7 +65,7 @@ class ArchiveChoice:
 
 
 def choose_archives(
-    wish: ArchiveWish,
+    request: ArchiveRequest,
     nodes: Sequence[NodeView],
     address: Callable[[str], str | None],
     round_trip: Callable[[str], float | None],
@@ -83,11 +83,11 @@ def choose_archives(
         if card.archive is None:
             continue
         at = address(card.node_id)
-        objection = _objection(wish, view, at)
+        objection = _objection(request, view, at)
         if objection is not None or at is None:
             objections.append(objection or f"No address of {card.name} is known.")
             continue
-        is_self = card.node_id == wish.self_id
+        is_self = card.node_id == request.self_id
         seconds = 0.0 if is_self else round_trip(card.node_id)
         candidate = ArchiveCandidate(
             node_id=card.node_id,
@@ -98,7 +98,7 @@ def choose_archives(
             free_bytes=free_bytes.get(card.node_id, card.archive.free_bytes),
             is_own=is_self,
         )
-        lacks_room = candidate.free_bytes < wish.needed_bytes
+        lacks_room = candidate.free_bytes < request.needed_bytes
         way = math.inf if seconds is None else seconds
         rank = (lacks_room, is_self, way, card.node_id)
         found.append((rank, candidate))
@@ -106,26 +106,26 @@ def choose_archives(
     return ArchiveChoice(tuple(candidate for _, candidate in found), tuple(objections))
 
 
-def _objection(wish: ArchiveWish, view: NodeView, address: str | None) -> str | None:
+def _objection(request: ArchiveRequest, view: NodeView, address: str | None) -> str | None:
     card = view.card
     archive = card.archive
-    if wish.node_id not in ("", card.node_id):
-        return f"The request names the archive of node {wish.node_id[:12]}, not {card.name}."
+    if request.node_id not in ("", card.node_id):
+        return f"The request names the archive of node {request.node_id[:12]}, not {card.name}."
     if view.liveness is not Liveness.ALIVE:
         return f"{card.name} is {view.liveness.name.lower()}."
     if card.protocol_min > PROTOCOL_MAX or card.protocol_max < PROTOCOL_MIN:
         return f"{card.name} speaks protocol {card.protocol_min} to {card.protocol_max}."
     if address is None or archive is None:
         return f"No address of {card.name} is known."
-    if archive.capacity_bytes < wish.needed_bytes:
+    if archive.capacity_bytes < request.needed_bytes:
         return (
             f"The archive of {card.name} has {bytes_text(archive.capacity_bytes)}, "
-            f"{bytes_text(wish.needed_bytes)} are needed."
+            f"{bytes_text(request.needed_bytes)} are needed."
         )
-    if wish.arithmetic not in ("", archive.arithmetic):
+    if request.arithmetic not in ("", archive.arithmetic):
         return (
             f"The archive of {card.name} computes with {archive.arithmetic}, the session's "
-            f"was made with {wish.arithmetic}: its bits would be others."
+            f"was made with {request.arithmetic}: its bits would be others."
         )
     return None
 

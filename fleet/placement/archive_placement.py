@@ -9,7 +9,7 @@ from kakeya_fleet.fleet.placement.archive_choice import (
     LEAST_POSITIONS,
     ArchiveCandidate,
     ArchiveChoice,
-    ArchiveWish,
+    ArchiveRequest,
     choose_archives,
 )
 from kakeya_fleet.fleet.placement.archive_cost import restored_costs
@@ -113,7 +113,7 @@ def _choice(
         return measured.archive_waits.get(way, measured.round_trips.get(way))
 
     return choose_archives(
-        ArchiveWish(
+        ArchiveRequest(
             self_id=own_id,
             node_id=request.archive_node_id,
             needed_bytes=LEAST_POSITIONS * verifier.offer.kv_bytes_per_token,

@@ -45,16 +45,16 @@ class AnswerFeed:
                 # Whoever left early does not ask for it.
                 self._task.exception()
 
-    async def take(self, patience: float) -> list[Happening] | None:
+    async def take(self, timeout: float) -> list[Happening] | None:
         """All that has happened since the last call, at least one thing; empty at the end.
 
-        None when nothing happens for `patience` seconds. Raises what the work raised,
+        None when nothing happens for `timeout` seconds. Raises what the work raised,
         once all that happened before was taken.
         """
         happened: list[Happening] = []
         if not self._ended:
             try:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout):
                     self._note(await self._queue.get(), happened)
             except TimeoutError:
                 return None

@@ -20,7 +20,7 @@ from kakeya import (
 from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answer_text import AnswerText, Piece
 from kakeya_fleet.node.http.refusal import HttpRefusal
-from kakeya_fleet.node.http.wishes import Wishes
+from kakeya_fleet.node.http.request_options import RequestOptions
 
 LABEL = "http"
 """What the sessions are called in the lists of their nodes."""
@@ -28,13 +28,13 @@ LABEL = "http"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be answered: each of `prompts` as often as the wishes have choices.
+    """What is to be answered: each of `prompts` as often as the options have choices.
 
     `max_tokens` is that of each answer. With `show_special` the text has the
     tokens that stand for no text, such as those that open a tool call.
     """
 
-    wishes: Wishes
+    options: RequestOptions
     prompts: tuple[tuple[int, ...], ...]
     max_tokens: int
     codec: TextCodec
@@ -43,7 +43,7 @@ class Work:
     @property
     def answer_count(self) -> int:
         """Answers in all; those of one prompt stand together."""
-        return len(self.prompts) * self.wishes.choices
+        return len(self.prompts) * self.options.choices
 
     @property
     def prompt_token_count(self) -> int:
@@ -109,35 +109,35 @@ async def answer(client: AsyncClient, work: Work, put: Put) -> None:
 async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put) -> None:
     """One session with the prompt; the answers but the first are of forks of it."""
     prompt = work.prompts[number]
-    wishes = work.wishes.session
+    options = work.options.session
     async with AsyncExitStack() as sessions:
         session = await client.create_session(
-            work.wishes.model,
+            work.options.model,
             tokens=prompt,
-            kv_strategy=wishes.kv_strategy,
-            sink_tokens=wishes.sink_tokens,
-            window_tokens=wishes.window_tokens,
-            speculation=wishes.speculation,  # type: ignore[arg-type]  # checked when it was read
+            kv_strategy=options.kv_strategy,
+            sink_tokens=options.sink_tokens,
+            window_tokens=options.window_tokens,
+            speculation=options.speculation,  # type: ignore[arg-type]  # checked when it was read
             client_label=LABEL,
             max_history_tokens=(
-                len(prompt) + work.max_tokens if wishes.kv_strategy is KvStrategy.FULL else 0
+                len(prompt) + work.max_tokens if options.kv_strategy is KvStrategy.FULL else 0
             ),
-            restorer=wishes.restorer,
+            restorer=options.restorer,
             resume=True,
         )
         await sessions.enter_async_context(session)
         if session.model.tokenizer_digest != work.codec.digest:
             raise HttpRefusal(
                 "TOKENIZER_CHANGED",
-                f"{work.wishes.model} came back with another tokenizer just now; ask again",
+                f"{work.options.model} came back with another tokenizer just now; ask again",
                 retry_after=1.0,
             )
         forks = [
             await sessions.enter_async_context(await session.fork())
-            for _ in range(1, work.wishes.choices)
+            for _ in range(1, work.options.choices)
         ]
         async with asyncio.TaskGroup() as tasks:
-            first = number * work.wishes.choices
+            first = number * work.options.choices
             for index, each in enumerate([session, *forks], first):
                 tasks.create_task(_generate(each, work, index, session.prefill_seconds, put))
 
@@ -145,15 +145,15 @@ async def _answer_prompt(client: AsyncClient, work: Work, number: int, put: Put)
 async def _generate(
     session: AsyncSession, work: Work, index: int, prefill_seconds: float, put: Put
 ) -> None:
-    codec, wishes = work.codec, work.wishes
+    codec, options = work.codec, work.options
     detokenizer = codec.detokenizer(skip_special_tokens=not work.show_special)
-    text = AnswerText(detokenizer, wishes.stops, codec.stop_token_ids)
+    text = AnswerText(detokenizer, options.stops, codec.stop_token_ids)
     generated = forwards = accepted = 0
     generation = session.generate(
         work.max_tokens,
         stop_token_ids=codec.stop_token_ids,
-        deadline_seconds=wishes.session.deadline_seconds,
-        **wishes.sampling.of_choice(index),
+        deadline_seconds=options.session.deadline_seconds,
+        **options.sampling.of_choice(index),
     )
     async with generation:
         async for tokens in generation:

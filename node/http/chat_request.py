@@ -10,12 +10,12 @@ from kakeya import BadMessage, UnsupportedContent
 from kakeya.text import from_openai_messages
 from kakeya_fleet.node.http.fields import Fields, as_list
 from kakeya_fleet.node.http.refusal import bad_field, unsupported
-from kakeya_fleet.node.http.wishes import (
+from kakeya_fleet.node.http.request_options import (
     MAX_TOKENS,
     MAX_TOP_LOG_PROBABILITIES,
     SHARED_FIELDS,
-    Wishes,
-    read_wishes,
+    RequestOptions,
+    read_options,
 )
 
 MAX_MESSAGES = 4096
@@ -59,7 +59,7 @@ _KNOWN = (
 class ChatRequest:
     """A checked body. `tools` are those that may be called, as they came."""
 
-    wishes: Wishes
+    options: RequestOptions
     messages: tuple[Mapping[str, object], ...]
     tools: tuple[Mapping[str, object], ...]
     variables: Mapping[str, Any]
@@ -80,10 +80,10 @@ def read_chat(body: Mapping[str, object]) -> ChatRequest:
     wanted = fields.flag("logprobs")
     if top is not None and not wanted:
         raise bad_field("top_logprobs", "top_logprobs is only for logprobs = true")
-    wishes = read_wishes(fields, (top or 0) if wanted else None)
+    options = read_options(fields, (top or 0) if wanted else None)
     most = fields.whole("max_completion_tokens", 1, MAX_TOKENS)
     return ChatRequest(
-        wishes=replace(wishes, max_tokens=most or wishes.max_tokens),
+        options=replace(options, max_tokens=most or options.max_tokens),
         messages=_messages(fields),
         tools=_tools(fields),
         variables=_variables(fields),

@@ -8,12 +8,12 @@ from typing import TypeAlias
 
 from kakeya_fleet.node.http.fields import Fields
 from kakeya_fleet.node.http.refusal import bad_field, unsupported
-from kakeya_fleet.node.http.wishes import (
+from kakeya_fleet.node.http.request_options import (
     MAX_CHOICES,
     MAX_TOP_LOG_PROBABILITIES,
     SHARED_FIELDS,
-    Wishes,
-    read_wishes,
+    RequestOptions,
+    read_options,
 )
 
 DEFAULT_TOKENS = 16
@@ -30,7 +30,7 @@ _KNOWN = SHARED_FIELDS | {"prompt", "echo", "suffix", "best_of"}
 class CompletionRequest:
     """A checked body; with `echo` each answer begins with its prompt."""
 
-    wishes: Wishes
+    options: RequestOptions
     prompts: tuple[Prompt, ...]
     echo: bool
 
@@ -42,13 +42,14 @@ def read_completion(body: Mapping[str, object]) -> CompletionRequest:
     fields.refuse("suffix", ("",), "write what follows into the prompt, as the model was trained")
     fields.refuse("best_of", (1,), "ask for n answers and choose among them")
     top = fields.whole("logprobs", 0, MAX_TOP_LOG_PROBABILITIES)
-    wishes = read_wishes(fields, top)
-    request = CompletionRequest(wishes, _prompts(fields.get("prompt")), fields.flag("echo"))
+    options = read_options(fields, top)
+    request = CompletionRequest(options, _prompts(fields.get("prompt")), fields.flag("echo"))
     if request.echo and top is not None:
         raise unsupported("echo", "a prompt has no log-probabilities here; leave out echo")
-    if len(request.prompts) * wishes.choices > MAX_CHOICES:
+    if len(request.prompts) * options.choices > MAX_CHOICES:
         raise bad_field(
-            "n", f"prompts times n are {len(request.prompts) * wishes.choices}, above {MAX_CHOICES}"
+            "n",
+            f"prompts times n are {len(request.prompts) * options.choices}, above {MAX_CHOICES}",
         )
     return request
 

@@ -102,7 +102,7 @@ class Endpoints:
             shape = CompletionShape(
                 self._facts(prepared),
                 prepared.work.codec.decode,
-                asked.wishes.choices,
+                asked.options.choices,
                 prepared.prompt_texts,
             )
             return await self._answer(request, prepared.work, shape)
@@ -111,7 +111,7 @@ class Endpoints:
         self, request: web.Request, work: Work, shape: AnswerShape
     ) -> web.StreamResponse:
         async with AnswerFeed(partial(answer, self._client, work)) as feed:
-            if work.wishes.stream:
+            if work.options.stream:
                 return await self._stream(request, feed, shape)
             return await self._whole(feed, shape)
 
@@ -177,12 +177,12 @@ class Endpoints:
         return ShapeFacts(
             identity=secrets.token_hex(12),
             created=int(self._now_unix()),
-            model=work.wishes.model,
+            model=work.options.model,
             weights_digest=prepared.model.offer.weights_digest,
             answer_count=work.answer_count,
             prompt_token_count=work.prompt_token_count,
-            include_usage=work.wishes.include_usage,
-            scored=work.wishes.sampling.top_log_probabilities is not None,
+            include_usage=work.options.include_usage,
+            scored=work.options.sampling.top_log_probabilities is not None,
         )
 
 

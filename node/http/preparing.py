@@ -12,8 +12,8 @@ from kakeya_fleet.node.http.answering import Work
 from kakeya_fleet.node.http.chat_request import ChatRequest
 from kakeya_fleet.node.http.completion_request import DEFAULT_TOKENS, CompletionRequest, Prompt
 from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field, unsupported
+from kakeya_fleet.node.http.request_options import RequestOptions
 from kakeya_fleet.node.http.served_models import ServedModel, ServedModels
-from kakeya_fleet.node.http.wishes import Wishes
 
 DEFAULT_CHAT_TOKENS = 4096
 """Of an answer without max_tokens, where the context has room: its K/V are reserved."""
@@ -30,33 +30,33 @@ class Prepared:
 
 async def prepare_chat(request: ChatRequest, models: ServedModels) -> Prepared:
     """Renders the messages by the model's template. Raises `HttpRefusal`, `KakeyaError`."""
-    model = await models.find(request.wishes.model)
+    model = await models.find(request.options.model)
     codec = await models.codec(model)
     if not codec.has_chat_template:
         raise HttpRefusal(
             "NO_CHAT_TEMPLATE",
-            f"{request.wishes.model} has no chat template: it is no chat model; "
+            f"{request.options.model} has no chat template: it is no chat model; "
             "send text that it continues to /v1/completions",
             parameter="model",
         )
     prompt = await asyncio.to_thread(_rendered, codec, request)
-    wishes = request.wishes
-    most = _max_tokens(wishes, model.offer, [len(prompt)], DEFAULT_CHAT_TOKENS)
-    work = Work(wishes, (prompt,), most, codec, show_special=bool(request.tools))
+    options = request.options
+    most = _max_tokens(options, model.offer, [len(prompt)], DEFAULT_CHAT_TOKENS)
+    work = Work(options, (prompt,), most, codec, show_special=bool(request.tools))
     return Prepared(work, model)
 
 
 async def prepare_completion(request: CompletionRequest, models: ServedModels) -> Prepared:
     """Encodes the prompts. Raises `HttpRefusal`, `KakeyaError`."""
-    model = await models.find(request.wishes.model)
+    model = await models.find(request.options.model)
     codec = await models.codec(model)
     prompts = await asyncio.to_thread(_encoded, codec, request.prompts)
     lengths = [len(prompt) for prompt in prompts]
-    most = _max_tokens(request.wishes, model.offer, lengths, DEFAULT_TOKENS)
+    most = _max_tokens(request.options, model.offer, lengths, DEFAULT_TOKENS)
     texts: tuple[str, ...] = ()
     if request.echo:
         texts = await asyncio.to_thread(_texts, codec, request.prompts)
-    return Prepared(Work(request.wishes, prompts, most, codec), model, texts)
+    return Prepared(Work(request.options, prompts, most, codec), model, texts)
 
 
 def _rendered(codec: TextCodec, request: ChatRequest) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ def _rendered(codec: TextCodec, request: ChatRequest) -> tuple[int, ...]:
     text = _render(codec, messages, tools, request.variables)
     if tools and text == _render(codec, messages, (), request.variables):
         raise unsupported(
-            "tools", f"the chat template of {request.wishes.model} has no tools; leave them out"
+            "tools", f"the chat template of {request.options.model} has no tools; leave them out"
         )
     return tuple(codec.encode(text))
 
@@ -102,10 +102,12 @@ def _texts(codec: TextCodec, prompts: Sequence[Prompt]) -> tuple[str, ...]:
     return tuple(prompt if isinstance(prompt, str) else codec.decode(prompt) for prompt in prompts)
 
 
-def _max_tokens(wishes: Wishes, offer: ModelOffer, lengths: Sequence[int], default: int) -> int:
+def _max_tokens(
+    options: RequestOptions, offer: ModelOffer, lengths: Sequence[int], default: int
+) -> int:
     """Tokens of an answer; the context must hold the longest prompt with them."""
     length, context = max(lengths), offer.context_length
-    wanted = wishes.max_tokens
+    wanted = options.max_tokens
     if not context:
         return wanted or default
     room = context - length
@@ -113,7 +115,7 @@ def _max_tokens(wishes: Wishes, offer: ModelOffer, lengths: Sequence[int], defau
         asked = f" and {wanted} of the answer" if wanted else ""
         raise HttpRefusal(
             "CONTEXT_EXCEEDED",
-            f"{wishes.model} has a context of {context} tokens: {length} of the prompt{asked} do "
+            f"{options.model} has a context of {context} tokens: {length} of the prompt{asked} do "
             "not fit; shorten the prompt or ask for fewer",
             parameter="messages" if default == DEFAULT_CHAT_TOKENS else "prompt",
         )

@@ -12,7 +12,6 @@ from kakeya.v1 import capability_pb2 as wire
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.event_log import NodeEvent
-from kakeya_fleet.node.watch.meaning import meaning
 from kakeya_fleet.node.watch.node_sample import (
     SAMPLE_SECONDS,
     Levels,
@@ -20,6 +19,7 @@ from kakeya_fleet.node.watch.node_sample import (
     Totals,
     sample_between,
 )
+from kakeya_fleet.node.watch.notable import notable_part
 from kakeya_fleet.node.watch.pacer import Pacer
 from kakeya_fleet.node.watch.transfers import TransferState
 from kakeya_fleet.node.watch.watch_wire import event_to_wire, sample_to_wire, transfer_to_wire
@@ -163,7 +163,7 @@ class NodeWatch:
     def _tell_node(self) -> None:
         """Publishes the node, unless nothing about it changed that people notice."""
         report = self._node.now()
-        means = meaning(report)
+        means = notable_part(report)
         if means != self._told:
             self._told = means
             self._watchers.publish(wire.WatchNodeResponse(node=report))

@@ -80,11 +80,11 @@ def test_sessions_that_lose_their_drafts_at_once_are_one_fault():
 
 def test_one_draft_at_a_time_tries_a_proposer_that_was_shut_out():
     breaker = Breaker().after_fault(DraftFaultKind.DEADLINE, now=0.0)
-    trying = breaker.after_asking(1.5, patience=0.25)
+    trying = breaker.after_asking(1.5, timeout=0.25)
     assert not trying.allows(1.6), "every session would wait for the same frozen proposer"
     # A caller that leaves tells nothing: the next one tries.
     assert trying.allows(1.75)
     assert trying.after_success().allows(1.6)
     again = trying.after_fault(DraftFaultKind.UNREACHABLE, now=1.6)
     assert (again.allows(3.5), again.allows(3.6)) == (False, True)
-    assert Breaker().after_asking(0.0, patience=9.0).allows(0.0)
+    assert Breaker().after_asking(0.0, timeout=9.0).allows(0.0)

@@ -7,7 +7,11 @@ import pytest
 
 from kakeya_fleet.fleet.cards.card import ArchiveOffer, Card, ModelOffer
 from kakeya_fleet.fleet.cards.liveness import Liveness
-from kakeya_fleet.fleet.placement.archive_choice import ArchiveChoice, ArchiveWish, choose_archives
+from kakeya_fleet.fleet.placement.archive_choice import (
+    ArchiveChoice,
+    ArchiveRequest,
+    choose_archives,
+)
 from kakeya_fleet.fleet.placement.placement import plan
 from kakeya_fleet.fleet.placement.plan import KvStrategy, PlanRequest
 from kakeya_fleet.fleet.views.node_view import Measurements, NodeView
@@ -25,10 +29,10 @@ def nodes(make_card: MakeCard) -> list[NodeView]:
     return [node(make_card, name) for name in ("self", "far", "near", "unmeasured")]
 
 
-def chosen(wish: ArchiveWish, nodes: list[NodeView]) -> ArchiveChoice:
+def chosen(request: ArchiveRequest, nodes: list[NodeView]) -> ArchiveChoice:
     addresses = {view.card.node_id: view.card.addresses[0] for view in nodes}
     trips = {"far": 0.02, "near": 0.0004}
-    return choose_archives(wish, nodes, addresses.get, trips.get)
+    return choose_archives(request, nodes, addresses.get, trips.get)
 
 
 def names(choice: ArchiveChoice) -> list[str]:
@@ -37,7 +41,7 @@ def names(choice: ArchiveChoice) -> list[str]:
 
 def test_the_nearest_comes_first_and_the_nodes_own_memory_last(nodes: list[NodeView]) -> None:
     for order in (nodes, nodes[::-1]):
-        choice = chosen(ArchiveWish("self"), order)
+        choice = chosen(ArchiveRequest("self"), order)
         assert names(choice) == ["near", "far", "unmeasured", "self"]
         assert choice.objections == ()
     best = choice.candidates[0]
@@ -47,7 +51,7 @@ def test_the_nearest_comes_first_and_the_nodes_own_memory_last(nodes: list[NodeV
 
 
 def test_the_named_one_is_asked_alone(nodes: list[NodeView]) -> None:
-    choice = chosen(ArchiveWish("self", node_id="far"), nodes)
+    choice = chosen(ArchiveRequest("self", node_id="far"), nodes)
     assert names(choice) == ["far"]
     assert len(choice.objections) == 3
 
@@ -61,15 +65,15 @@ def test_what_cannot_serve_is_left_out_with_its_reason(
     skewed = node(make_card, "skewed")
     skewed = replace(skewed, card=replace(skewed.card, protocol_min=9, protocol_max=9))
     without = node(make_card, "without", None)
-    wish = ArchiveWish("self", needed_bytes=2000, arithmetic="torch")
-    choice = chosen(wish, [*nodes, small, other, dead, skewed, without])
+    request = ArchiveRequest("self", needed_bytes=2000, arithmetic="torch")
+    choice = chosen(request, [*nodes, small, other, dead, skewed, without])
     assert names(choice) == ["near", "far", "unmeasured", "self"]
     text = " ".join(choice.objections)
     assert len(choice.objections) == 4
     for word in ("suspect", "mlx", "1000 B", "protocol 9", "2.0 KiB"):
         assert word in text
     # Before there was an archive, any arithmetic will do.
-    assert "other" in names(chosen(ArchiveWish("self"), [other]))
+    assert "other" in names(chosen(ArchiveRequest("self"), [other]))
 
 
 def test_a_plan_says_where_evicted_positions_go(

@@ -30,7 +30,7 @@ async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(node):
     node.model.tokenizer_digest = codec.digest
     node.opened.prefill_seconds = 4.0
     node.done.timings.prefill_seconds = 0.5
-    wishes = read_completion({"model": "tiny", "prompt": [5, 6], "n": 2}).wishes
+    options = read_completion({"model": "tiny", "prompt": [5, 6], "n": 2}).options
     ends: list[End] = []
 
     async def put(happening):
@@ -38,7 +38,7 @@ async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(node):
             ends.append(happening)
 
     async with AsyncClient(node.address) as client:
-        await answer(client, Work(wishes, ((5, 6),), 3, codec), put)
+        await answer(client, Work(options, ((5, 6),), 3, codec), put)
     reported = [each["prefill_seconds"] for each in fleet_report(ends)["choices"]]
     assert reported == [4.5, 4.5]
     (opening,) = node.requests["CreateSession"]

@@ -131,8 +131,8 @@ def test_fields_that_change_no_token_are_taken():
     }  # fmt: skip
     plain = read_chat(CHAT)
     assert read_chat({**CHAT, **harmless}) == plain
-    assert plain.wishes.sampling.temperature == 1.0
-    assert plain.wishes.session.kv_strategy is KvStrategy.FULL
+    assert plain.options.sampling.temperature == 1.0
+    assert plain.options.session.kv_strategy is KvStrategy.FULL
 
 
 def test_what_was_asked_for_is_read():
@@ -143,14 +143,14 @@ def test_what_was_asked_for_is_read():
             "kakeya": {"speculation": {"proposer_model": "ngram", "block_size": 3}},
         }
     )  # fmt: skip
-    sampling = request.wishes.sampling
+    sampling = request.options.sampling
     assert sampling.logit_bias == {5: -math.inf, 6: 1.0}
     assert sampling.top_k == 0
     assert sampling.top_log_probabilities == 0
     # Each choice draws from a seed of its own; they go round at the end.
     assert [sampling.of_choice(index)["seed"] for index in range(2)] == [(1 << 64) - 1, 0]
-    assert request.wishes.session.speculation == Speculation("ngram", "", 3)
-    assert request.wishes.stops == ("end",)
+    assert request.options.session.speculation == Speculation("ngram", "", 3)
+    assert request.options.stops == ("end",)
 
 
 def test_messages_as_templates_take_them():

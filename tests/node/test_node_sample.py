@@ -1,7 +1,6 @@
 """Samples, and what of a report people notice."""
 
 from kakeya.v1 import capability_pb2 as wire
-from kakeya_fleet.node.watch.meaning import meaning
 from kakeya_fleet.node.watch.node_sample import (
     KEPT_SECONDS,
     Levels,
@@ -9,6 +8,7 @@ from kakeya_fleet.node.watch.node_sample import (
     Totals,
     sample_between,
 )
+from kakeya_fleet.node.watch.notable import notable_part
 
 
 def test_rates_are_means_over_the_time_that_passed():
@@ -51,7 +51,7 @@ def test_trembling_means_nothing():
     other.tensor_links[0].changed_seconds_ago = 4.0
     other.acceptances[0].acceptance_rate = 0.501
     other.card.sequence = 3
-    assert meaning(other) == meaning(report())
+    assert notable_part(other) == notable_part(report())
 
 
 def test_what_people_notice_means_something():
@@ -66,5 +66,5 @@ def test_what_people_notice_means_something():
     ):
         changed.append(report())
         change(changed[-1])
-    meanings = {meaning(each) for each in (report(), *changed)}
+    meanings = {notable_part(each) for each in (report(), *changed)}
     assert len(meanings) == len(changed) + 1

@@ -214,13 +214,13 @@ async def test_without_an_archive_the_session_waits_then_fails_by_name_and_lives
 
 async def test_a_full_archive_refuses_and_another_is_taken(caller: Any, around: Any) -> None:
     await around.start("small", "archive=1MiB")
-    wish = placement_pb2.Restorer(node_id="small")
+    request = placement_pb2.Restorer(node_id="small")
     # 256 positions of the model's 2 layers of 2 heads of 16 values: 64 KiB of K/V a session.
     sessions = []
     error = None
     for _ in range(64):
         try:
-            session = await opened(caller, wish)
+            session = await opened(caller, request)
         except grpc.aio.AioRpcError as refused:
             error = calls.refused(refused)
             break
@@ -239,13 +239,13 @@ async def test_an_archive_with_room_for_the_history_but_not_for_its_segment_is_n
     caller: Any, around: Any
 ) -> None:
     small = await around.start("tight", "archive=1MiB")
-    wish = placement_pb2.Restorer(node_id="tight")
-    first = await opened(caller, wish)
+    request = placement_pb2.Restorer(node_id="tight")
+    first = await opened(caller, request)
     # Of 4,096 positions it takes 1,792. The next session has room for 2,304 of its
     # own, and the segment that begins at position 2,048 ends at 3,072.
     await caller.append(first.session_id, [7] * 1750)
     await calls.until(lambda: small.metric("kakeya_archive_positions") > 1600)
-    session = await opened(caller, wish)
+    session = await opened(caller, request)
     error = await refusal(calls, caller.append(session.session_id, [7] * 2150))
     assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "RESTORER_LOST")
     assert (await info_of(caller, session.session_id)).restorer.rebuild_count == 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kakeya import AsyncClient, NodeStatus
-    from kakeya_fleet.fleet.hostfiles.from_cards import HostfileWish, Member
+    from kakeya_fleet.fleet.hostfiles.from_cards import HostfileRequest, Member
     from kakeya_fleet.fleet.hostfiles.hostfile import Hostfile
 
 EXAMPLE = """\b
@@ -90,12 +90,16 @@ def command(  # noqa: PLR0913 - one parameter an option
     One entry is one rank. `mlx.launch --hostfile FILE` takes it, and `fleet join
     --group FILE`. With --json it is one line.
     """
-    from kakeya_fleet.fleet.hostfiles.from_cards import HostfileWish, chosen_members, make_hostfile
+    from kakeya_fleet.fleet.hostfiles.from_cards import (
+        HostfileRequest,
+        chosen_members,
+        make_hostfile,
+    )
     from kakeya_fleet.fleet.hostfiles.hostfile import GroupBackend, HostfileError
     from kakeya_fleet.node.cli.asking.connection import ask
     from kakeya_fleet.node.cli.terminal.output import note
 
-    wish = HostfileWish(
+    request = HostfileRequest(
         backend=GroupBackend(backend),
         nodes=tuple(name.strip() for name in nodes.split(",")) if nodes else (),
         ranks_per_node=ranks_per_node,
@@ -107,12 +111,12 @@ def command(  # noqa: PLR0913 - one parameter an option
     async def run(client: AsyncClient) -> int:
         members = [_member(status) for status in await client.fleet.nodes()]
         try:
-            hostfile = make_hostfile(members, wish)
-            ranks = chosen_members(members, wish.nodes)
+            hostfile = make_hostfile(members, request)
+            ranks = chosen_members(members, request.nodes)
         except HostfileError as error:
             raise CommandFailed(error.reason, f"{error}.", metadata=error.metadata) from error
         _write(hostfile, output, as_json=as_json)
-        note(_summary(ranks, members, wish))
+        note(_summary(ranks, members, request))
         return ExitCode.OK
 
     return ask(node, run)
@@ -157,17 +161,17 @@ def _write(hostfile: Hostfile, output: Path | None, *, as_json: bool) -> None:
         raise CommandFailed("HOSTFILE_UNWRITABLE", f"{output}: {error.strerror}.") from error
 
 
-def _summary(ranks: Sequence[Member], members: Sequence[Member], wish: HostfileWish) -> str:
+def _summary(ranks: Sequence[Member], members: Sequence[Member], request: HostfileRequest) -> str:
     """`ranks 0 to 1: mini-1; rank 2...`, and which nodes with a ring are not alive."""
     words: list[str] = []
     for index, member in enumerate(ranks):
-        first = index * wish.ranks_per_node
-        last = first + wish.ranks_per_node - 1
+        first = index * request.ranks_per_node
+        last = first + request.ranks_per_node - 1
         numbers = f"rank {first}" if first == last else f"ranks {first} to {last}"
         words.append(f"{numbers} on {member.name}")
     left = [
         f"{member.name} is {member.liveness}"
         for member in members
-        if not wish.nodes and member.ring_address and member.liveness != "alive"
+        if not request.nodes and member.ring_address and member.liveness != "alive"
     ]
     return "; ".join([", ".join(words), *(["left out: " + ", ".join(left)] if left else [])])

@@ -71,26 +71,26 @@ def _process_at(address: str) -> int:
     return next((agent.process_id for agent in agents_here() if agent.address == address), 0)
 
 
-async def _gone(client: AsyncClient, name: str, process_id: int, patience: float) -> None:
+async def _gone(client: AsyncClient, name: str, process_id: int, timeout: float) -> None:
     """Waits until nobody answers at the node's address, and its process has ended."""
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(timeout):
             await _silent(client)
             if process_id:
-                await asyncio.to_thread(_wait_for_process, process_id, patience)
+                await asyncio.to_thread(_wait_for_process, process_id, timeout)
     except TimeoutError:
         raise CommandFailed(
             "STILL_THERE",
-            f"{name} still answers after {patience:g} s: end its process by hand.",
+            f"{name} still answers after {timeout:g} s: end its process by hand.",
             metadata={"address": client.address},
         ) from None
 
 
-def _wait_for_process(process_id: int, patience: float) -> None:
+def _wait_for_process(process_id: int, timeout: float) -> None:
     """Returns once the process has ended; one that its parent did not collect has, too."""
     import psutil
 
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     try:
         process = psutil.Process(process_id)
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:

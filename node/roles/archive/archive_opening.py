@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kakeya_fleet.fleet.placement.archive_choice import (
     ArchiveCandidate,
     ArchiveChoice,
-    ArchiveWish,
+    ArchiveRequest,
     choose_archives,
 )
 from kakeya_fleet.node.planning.fleet_view import FleetView
@@ -19,7 +19,7 @@ from kakeya_fleet.node.rpc.refusals import ArchiveFull, NoArchive, RestorerMisma
 
 
 @dataclass(frozen=True, slots=True)
-class RangeWish:
+class RangeRequest:
     """Positions from `first` on, for `count` of which there must be room.
 
     Archives of the nodes `ask_last` come behind all others.
@@ -56,13 +56,15 @@ class ArchiveOpening:
 
     def candidates(self, restorer: SessionRestorer, positions: int) -> ArchiveChoice:
         """Where a session's archive could be, the best first; asks nobody."""
-        wish = ArchiveWish(
+        request = ArchiveRequest(
             self_id=self.fleet.self_id,
             node_id=restorer.choice.node_id,
             needed_bytes=positions * restorer.shape.bytes_per_position,
             arithmetic=restorer.arithmetic,
         )
-        return choose_archives(wish, self.fleet.nodes(), self.fleet.address, self.fleet.round_trip)
+        return choose_archives(
+            request, self.fleet.nodes(), self.fleet.address, self.fleet.round_trip
+        )
 
     def capacity_bytes(self, choice: ArchiveChoice) -> int:
         """What the candidates have together, whoever uses it now."""
@@ -73,12 +75,12 @@ class ArchiveOpening:
             if view.card.node_id in chosen and view.card.archive is not None
         )
 
-    async def open(self, restorer: SessionRestorer, wish: RangeWish) -> FoundArchive:
+    async def open(self, restorer: SessionRestorer, request: RangeRequest) -> FoundArchive:
         """The first of the candidates that takes the range.
 
         Raises `NoArchive`, `ArchiveFull` when every archive is, `RestorerMismatch`.
         """
-        choice = self.candidates(restorer, wish.count)
+        choice = self.candidates(restorer, request.count)
         objections = list(choice.objections)
         refusals: list[ArchiveRefused] = []
         shape = restorer.shape
@@ -86,11 +88,11 @@ class ArchiveOpening:
             restorer=restorer.spec,
             shape=shape,
             verifier_digest=restorer.verifier_digest,
-            expected_positions=min(wish.count, shape.context_length - wish.first),
+            expected_positions=min(request.count, shape.context_length - request.first),
             lease_seconds=self.lease_seconds,
-            first_position=wish.first,
+            first_position=request.first,
         )
-        for where in sorted(choice.candidates, key=lambda one: one.node_id in wish.ask_last):
+        for where in sorted(choice.candidates, key=lambda one: one.node_id in request.ask_last):
             try:
                 opened = await self.ways.open(where.address, opening, restorer.encoder)
             except ArchiveRefused as refusal:

@@ -50,7 +50,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.node.roles.archive.vigil import Vigil
+from kakeya_fleet.node.roles.archive.adaptive_spin import AdaptiveSpin
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
 
 VERSION = 1
@@ -127,9 +127,9 @@ class FrameReader:
     """Reads the frames of one connection; most come whole with one system call."""
 
     def __init__(self, connection: socket.socket, *, awake: float = 0.0) -> None:
-        """`awake` is the longest wait without sleep, in seconds; see `Vigil`."""
+        """`awake` is the longest wait without sleep, in seconds; see `AdaptiveSpin`."""
         self._connection = connection
-        self._vigil = Vigil(awake)
+        self._vigil = AdaptiveSpin(awake)
         self._ahead = memoryview(bytearray(READ_BYTES))
         self._first = 0
         self._end = 0

@@ -13,6 +13,7 @@ from kakeya_fleet.engine.contracts.evicted_store import Evicted, EvictedQueries,
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from kakeya_fleet.node.roles.archive.adaptive_timeout import AdaptiveTimeout
 from kakeya_fleet.node.roles.archive.data_connection import (
     ConnectionLost,
     DataConnection,
@@ -20,7 +21,6 @@ from kakeya_fleet.node.roles.archive.data_connection import (
 )
 from kakeya_fleet.node.roles.archive.data_frames import BYTE_COUNTS, Frame, Kind, header
 from kakeya_fleet.node.roles.archive.partials import joined, rows_of
-from kakeya_fleet.node.roles.archive.patience import Patience
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from kakeya_fleet.node.roles.archive.tensor_bytes import (
     deposit_pieces,
@@ -81,7 +81,7 @@ class RemoteEvictedStore:
         self._under_way: EvictedQueries | None = None
         """At most one: so neither end ever sends to one that waits to send itself."""
         self._unwanted = False
-        self._patience = Patience(way.deadline_seconds)
+        self._patience = AdaptiveTimeout(way.deadline_seconds)
         self._sent_at = 0.0
         self._answers: deque[PartialAttention] = deque()
         self._connection: DataConnection | None = None

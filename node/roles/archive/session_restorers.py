@@ -24,7 +24,7 @@ from kakeya_fleet.engine.restoration.ranges import RangeStore
 from kakeya_fleet.fleet.placement.archive_choice import LEAST_POSITIONS
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.planning.fleet_view import FleetView
-from kakeya_fleet.node.roles.archive.archive_opening import ArchiveOpening, RangeWish
+from kakeya_fleet.node.roles.archive.archive_opening import ArchiveOpening, RangeRequest
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
 from kakeya_fleet.node.roles.archive.next_range import NextRange, RangePart
 from kakeya_fleet.node.roles.archive.session_restorer import RestorerChoice, SessionRestorer
@@ -200,15 +200,15 @@ class Restorers:
         `RestorerMismatch`.
         """
         opening = self._archives
-        wish = RangeWish(positions, ask_last=restorer.failed)
+        request = RangeRequest(positions, ask_last=restorer.failed)
         try:
-            found = await opening.open(restorer, wish)
+            found = await opening.open(restorer, request)
         except (NoArchive, ArchiveFull):
             needed = positions * restorer.shape.bytes_per_position
             several = opening.candidates(restorer, CHUNK_KEYS)
             if positions <= CHUNK_KEYS or opening.capacity_bytes(several) < needed:
                 raise
-            found = await opening.open(restorer, replace(wish, count=CHUNK_KEYS))
+            found = await opening.open(restorer, replace(request, count=CHUNK_KEYS))
         restorer.where = found.where
         restorer.arithmetic = found.arithmetic
         restorer.reasons = (found.where.reason, *found.objections)
@@ -241,11 +241,13 @@ class Restorers:
     async def _open_next(self, restorer: SessionRestorer, wanted: NextRange) -> None:
         """Opens an archive for a range, trying until one takes it or nobody wants it."""
         used = frozenset(held.where.node_id for held in restorer.ranges if held.where is not None)
-        wish = RangeWish(wanted.end - wanted.first, wanted.first, ask_last=used | restorer.failed)
+        request = RangeRequest(
+            wanted.end - wanted.first, wanted.first, ask_last=used | restorer.failed
+        )
         pause = NEXT_RETRY_SECONDS
         while wanted.is_wanted:
             try:
-                found = await self._archives.open(restorer, wish)
+                found = await self._archives.open(restorer, request)
             except (NoArchive, ArchiveFull, RestorerMismatch) as error:
                 wanted.refuse(str(error))
                 await asyncio.sleep(pause)

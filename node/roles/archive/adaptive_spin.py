@@ -17,7 +17,7 @@ ASLEEP_WAITS = 256
 """Before it is tried again: other sessions, or models of larger layers, may have ended."""
 
 
-class Vigil:
+class AdaptiveSpin:
     """Of one thread's waits; learns from them. `seconds` is the longest one awake."""
 
     def __init__(self, seconds: float) -> None:

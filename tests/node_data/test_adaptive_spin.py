@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kakeya_fleet.node.roles.archive import vigil
-from kakeya_fleet.node.roles.archive.vigil import ASLEEP_WAITS, Vigil
+from kakeya_fleet.node.roles.archive import adaptive_spin
+from kakeya_fleet.node.roles.archive.adaptive_spin import ASLEEP_WAITS, AdaptiveSpin
 
 
 class Core:
@@ -21,11 +21,11 @@ class Core:
 @pytest.fixture
 def core(monkeypatch: pytest.MonkeyPatch) -> Core:
     counted = Core()
-    monkeypatch.setattr(vigil, "preemptions", counted)
+    monkeypatch.setattr(adaptive_spin, "preemptions", counted)
     return counted
 
 
-def awake_waits(waits: Vigil, core: Core, count: int, *, missed: int, preempted: int) -> int:
+def awake_waits(waits: AdaptiveSpin, core: Core, count: int, *, missed: int, preempted: int) -> int:
     """Of `count` waits, with a miss and a preemption in every so many awake; 0 for none."""
     awake = 0
     for _ in range(count):
@@ -39,29 +39,29 @@ def awake_waits(waits: Vigil, core: Core, count: int, *, missed: int, preempted:
 
 
 def test_the_end_of_each_step_and_a_rare_preemption_change_nothing(core: Core) -> None:
-    assert awake_waits(Vigil(1.0), core, 1000, missed=4, preempted=50) == 1000
+    assert awake_waits(AdaptiveSpin(1.0), core, 1000, missed=4, preempted=50) == 1000
 
 
 def test_what_never_comes_is_waited_for_asleep(core: Core) -> None:
-    awake = awake_waits(Vigil(1.0), core, 10 * ASLEEP_WAITS, missed=1, preempted=0)
+    awake = awake_waits(AdaptiveSpin(1.0), core, 10 * ASLEEP_WAITS, missed=1, preempted=0)
     assert awake < 0.1 * 10 * ASLEEP_WAITS
 
 
 def test_a_core_that_others_need_is_left_to_them(core: Core) -> None:
-    awake = awake_waits(Vigil(1.0), core, 10 * ASLEEP_WAITS, missed=0, preempted=5)
+    awake = awake_waits(AdaptiveSpin(1.0), core, 10 * ASLEEP_WAITS, missed=0, preempted=5)
     assert awake < 0.25 * 10 * ASLEEP_WAITS
 
 
 def test_it_is_tried_again(core: Core) -> None:
-    waits = Vigil(1.0)
+    waits = AdaptiveSpin(1.0)
     awake_waits(waits, core, ASLEEP_WAITS, missed=1, preempted=0)
     awake_waits(waits, core, ASLEEP_WAITS, missed=0, preempted=0)
     assert awake_waits(waits, core, 100, missed=0, preempted=0) == 100
 
 
 def test_without_time_it_sleeps_at_once(core: Core) -> None:
-    assert awake_waits(Vigil(0.0), core, 10, missed=0, preempted=0) == 0
+    assert awake_waits(AdaptiveSpin(0.0), core, 10, missed=0, preempted=0) == 0
 
 
 def test_the_system_counts_preemptions() -> None:
-    assert vigil.preemptions() >= 0
+    assert adaptive_spin.preemptions() >= 0

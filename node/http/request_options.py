@@ -80,7 +80,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionWishes:
+class SessionFields:
     """How the session is to be kept; the body's `kakeya` object."""
 
     kv_strategy: KvStrategy = KvStrategy.FULL
@@ -92,7 +92,7 @@ class SessionWishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RequestOptions:
     """What a request asks for, whatever its endpoint."""
 
     model: str
@@ -102,10 +102,10 @@ class Wishes:
     stops: tuple[str, ...]
     max_tokens: int | None
     sampling: Sampling
-    session: SessionWishes
+    session: SessionFields
 
 
-def read_wishes(fields: Fields, top_log_probabilities: int | None) -> Wishes:
+def read_options(fields: Fields, top_log_probabilities: int | None) -> RequestOptions:
     """The shared fields of a body. Raises `HttpRefusal`."""
     mend = "leave it out; repetition_penalty weighs against what was said before"
     fields.refuse("presence_penalty", (0,), mend)
@@ -114,7 +114,7 @@ def read_wishes(fields: Fields, top_log_probabilities: int | None) -> Wishes:
     if not model:
         raise bad_field("model", "model is missing; GET /v1/models lists those that are served")
     stream = fields.flag("stream")
-    return Wishes(
+    return RequestOptions(
         model=model,
         stream=stream,
         include_usage=_include_usage(fields, stream=stream),
@@ -131,9 +131,9 @@ def _include_usage(fields: Fields, *, stream: bool) -> bool:
         return False
     if not stream:
         raise bad_field("stream_options", "stream_options is only for stream = true")
-    options = Fields.of(fields.get("stream_options"), "stream_options")
-    options.check_known({"include_usage", "include_obfuscation"})
-    return options.flag("include_usage")
+    usage = Fields.of(fields.get("stream_options"), "stream_options")
+    usage.check_known({"include_usage", "include_obfuscation"})
+    return usage.flag("include_usage")
 
 
 def _sampling(fields: Fields, top_log_probabilities: int | None) -> Sampling:
@@ -167,14 +167,14 @@ def _logit_bias(fields: Fields) -> Mapping[int, float]:
     return result
 
 
-def _session(fields: Fields) -> SessionWishes:
+def _session(fields: Fields) -> SessionFields:
     if "kakeya" not in fields:
-        return SessionWishes()
+        return SessionFields()
     inner = Fields.of(fields.get("kakeya"), "kakeya")
     inner.check_known(_KAKEYA_FIELDS)
     strategy = _one_of(inner, "kv_strategy", KvStrategy)
     restorer = _one_of(inner, "restorer", RestorerKind)
-    return SessionWishes(
+    return SessionFields(
         kv_strategy=KvStrategy(strategy) if strategy else KvStrategy.FULL,
         sink_tokens=inner.whole("sink_tokens", 0, 1 << 20),
         window_tokens=inner.whole("window_tokens", 1, 1 << 20),

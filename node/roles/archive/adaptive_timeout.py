@@ -15,7 +15,7 @@ _RISE = 1 / 8
 _FALL = 1 / 64
 
 
-class Patience:
+class AdaptiveTimeout:
     """Of one session with one archive.
 
     seconds = min(most, max(1, 20 x typical)), and `most` until it is measured. The

@@ -7,7 +7,7 @@ import math
 from kakeya.v1 import capability_pb2 as wire
 
 
-def meaning(report: wire.GetNodeResponse) -> bytes:
+def notable_part(report: wire.GetNodeResponse) -> bytes:
     """Equal for reports that differ in nothing that is worth telling.
 
     Left out are how old things are, how much went through them, and bytes of memory,

@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.node.roles.archive.adaptive_timeout import (
+    LEAST_ANSWERS,
+    LEAST_SECONDS,
+    AdaptiveTimeout,
+)
 from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
 from kakeya_fleet.node.roles.archive.data_frames import Closed, FrameReader, Kind, header
-from kakeya_fleet.node.roles.archive.patience import LEAST_ANSWERS, LEAST_SECONDS, Patience
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from tests.support import evicted_stores
@@ -26,7 +30,7 @@ MOST_SECONDS = 6.0
 
 
 def after(*seconds: float) -> float:
-    patience = Patience(MOST_SECONDS)
+    patience = AdaptiveTimeout(MOST_SECONDS)
     for each in seconds:
         patience.observe(each)
     return patience.seconds
