@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from kakeya_fleet.engine.backends import import_archives, import_backend
 from kakeya_fleet.engine.models.model_folder import folder_here, model_id_of
-from kakeya_fleet.engine.proposers import ngram
-from kakeya_fleet.engine.proposers.loading import import_proposer
+from kakeya_fleet.engine.proposers.loading import LOADERS, import_proposer
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.node.config.role_spec import (
     BadRoleSpec,
@@ -56,7 +55,7 @@ class ExpectedRoles:
     def takes_time(self) -> bool:
         """Whether a model is among them; a lookup and an archive are there at once."""
         models = (spec.model for spec in self._specs if spec.role is not Role.ARCHIVE)
-        return any(model != ngram.MODEL_ID for model in models)
+        return any(model not in LOADERS for model in models)
 
     def add(self, spec: RoleSpec) -> None:
         """One more, to be loaded. Raises `BadRoleSpec` unless it goes with the others."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,9 @@ from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Proposer
 from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.speculation.checks import check_draft
+from kakeya_fleet.fleet.placement.acceptance_prior import ASSUMED_ACCEPTANCE
+from kakeya_fleet.node.membership.card_wire import offer_from_wire, offer_to_wire
+from kakeya_fleet.node.roles.proposer.proposer_loading import proposer_offer
 
 VOCABULARY = 5
 TOKENS = st.lists(st.integers(0, VOCABULARY - 1), max_size=30)
@@ -32,6 +37,12 @@ def drafted(state, assumed, size):
 
 def test_it_answers_to_its_name(name, proposer):
     assert proposer.model_id == name
+
+
+def test_a_card_carries_it_and_the_planner_has_a_prior_for_its_kind(proposer):
+    offer = proposer_offer(proposer, time.monotonic)
+    assert offer_from_wire(offer_to_wire(offer)).kind is offer.kind
+    assert offer.kind in ASSUMED_ACCEPTANCE
 
 
 @settings(deadline=None)

@@ -14,8 +14,7 @@ from kakeya_fleet.engine.contracts.draft import ConditionedDraftState, DraftStat
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 from kakeya_fleet.engine.models.model_folder import Progress
-from kakeya_fleet.engine.proposers import ngram
-from kakeya_fleet.engine.proposers.loading import load_proposer
+from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
 from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role, StepCost
 from kakeya_fleet.node.roles.proposer.served_proposer import (
@@ -54,7 +53,7 @@ async def load_served_proposer(
     `clock` gives monotonic seconds. `backend` computes it, a name of `engine.backends`
     or `AUTO`. Raises a `ModelUnusable` or `BadParameters`; no thread is left then.
     """
-    if model == ngram.MODEL_ID:
+    if model in LOADERS:
         lookup = load_proposer(model)
         return ServedProposer(lookup, proposer_offer(lookup, clock), run_inline, run_in_thread)
     worker = ModelWorker(f"proposer-{model}")
