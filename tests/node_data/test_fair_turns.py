@@ -12,7 +12,7 @@ from tests.support import calls
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = [(7 * index + index * index // 5) % 96 for index in range(40)]
-LONG = [(11 * index + index * index // 13) % 96 for index in range(3000)]
+LONG = [(11 * index + index * index // 13) % 96 for index in range(3900)]
 
 
 class Watched:
@@ -37,8 +37,8 @@ async def test_an_answer_goes_on_while_a_long_prompt_is_read(neighbourhood, chec
     expected = (await client.generate(alone, 40)).token_ids
     watched = Watched(node)
     reading, answers = await client.open(window=64), [await client.open(window=64) for _ in "ab"]
-    prompt = asyncio.create_task(client.append(reading, LONG))
     await asyncio.gather(*(client.append(answer, PROMPT) for answer in answers))
+    prompt = asyncio.create_task(client.append(reading, LONG))
     streams = await asyncio.gather(*(client.generate(answer, 40) for answer in answers))
     assert not prompt.done(), "the answers did not wait for the prompt"
     assert [stream.token_ids for stream in streams] == [expected, expected]

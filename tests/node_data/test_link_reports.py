@@ -31,7 +31,13 @@ class Pair:
 
     async def start(self, checkpoint, drafter, roads, link_settings=None):
         link_settings = link_settings if link_settings is not None else LinkSettings()
-        settings = replace(self.nodes.SETTINGS, links="local", link_settings=link_settings)
+        # Which road tensors take is tried here, not how late a draft may be on a busy machine.
+        settings = replace(
+            self.nodes.SETTINGS,
+            links="local",
+            link_settings=link_settings,
+            draft_deadline_seconds=20.0,
+        )
         self.verifier, self.proposer = [
             await self.neighbourhood.start(name, spec, settings=settings, roads=[road])
             for name, spec, road in zip(
