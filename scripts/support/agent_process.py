@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -223,18 +224,23 @@ class LocalFleet:
         environment: Mapping[str, str] | None = None,
     ) -> AgentProcess:
         """Starts an agent; its state directory is named after it, so a name can come back."""
-        agent = AgentProcess(
-            AgentOptions(
-                name=name,
-                fleet_name=self.fleet_name,
-                state=self._directory / name,
-                serve=tuple(serve),
-                peers=tuple(peers),
-                bind=bind,
-                mdns=mdns,
-                environment=environment or {},
-            )
+        options = AgentOptions(
+            name=name,
+            fleet_name=self.fleet_name,
+            state=self._directory / name,
+            serve=tuple(serve),
+            peers=tuple(peers),
+            bind=bind,
+            mdns=mdns,
+            environment=environment or {},
         )
+        # Ctrl-C is raised in the main thread: in another none falls between a process and its
+        # record here, and leaving the block waits for both.
+        with ThreadPoolExecutor(1, "agent start") as starter:
+            return starter.submit(self._started, options).result()
+
+    def _started(self, options: AgentOptions) -> AgentProcess:
+        agent = AgentProcess(options)
         self._agents.append(agent)
         return agent
 
