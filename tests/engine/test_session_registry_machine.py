@@ -64,7 +64,7 @@ class RegistryMachine(RuleBasedStateMachine):
         )
         self.budget = self.registry.add_verifier(self.verifier, BUDGET)
         self.queue = TurnQueue()
-        self.texts, self.used, self.waiting = {}, {}, {}
+        self.texts, self.specs, self.used, self.waiting = {}, {}, {}, {}
         self.ended = set()
 
     @initialize(row_counts=st.sampled_from([(2, 4, 8, 16, 32, 64), (16,), (64,)]))
@@ -74,6 +74,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def added(self, record, text):
         self.registry.open(record, record)
         self.texts[record.session_id] = list(text)
+        self.specs[record.session_id] = record.session.spec
         self.used[record.session_id] = self.now
         assert record.session.history[:] == text
         return record.session_id
@@ -179,6 +180,7 @@ class RegistryMachine(RuleBasedStateMachine):
         batch = self.queue.next_batch()
         by_turn = {waiting.turn: name for name, waiting in self.waiting.items()}
         names = [by_turn[turn] for turn, _rows in batch]
+        ended_before = set(self.ended)
         honest, closed = self.verifier.forward_batch, []
 
         def forward_batch(feeds):
@@ -194,11 +196,13 @@ class RegistryMachine(RuleBasedStateMachine):
             waiting = self.waiting.pop(name)
             waiting.hold.close()
             self.used[name] = self.now
-            if name in self.ended:
+            if isinstance(ended.error, OutOfKvMemory):
+                # It stands where it stood, and goes on at the latest in `teardown`, unless it is
+                # closed within the forward that it had no part in.
+                assert name not in ended_before
+                assert self.specs[name].grows
+            elif name in self.ended:
                 assert isinstance(ended.error, SessionNotFound)
-            elif isinstance(ended.error, OutOfKvMemory):
-                # It stands where it stood, and goes on at the latest in `teardown`.
-                assert self.registry.get(name).session.spec.grows
             elif ended.error is not None:
                 raise ended.error
             elif waiting.expected is not None:
