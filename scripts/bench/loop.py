@@ -144,7 +144,9 @@ class Cell:
 class Bench:
     """A verifier in its thread, and a session at the prompt that every answer forks."""
 
-    def __init__(self, verifier: Verifier, worker: ModelWorker, arguments: argparse.Namespace):
+    def __init__(
+        self, verifier: Verifier, worker: ModelWorker, arguments: argparse.Namespace
+    ) -> None:
         self._verifier = verifier
         self._worker = worker
         self._new_tokens = arguments.new_tokens

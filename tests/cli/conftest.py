@@ -19,7 +19,7 @@ FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
 class Terminal:
     """Runs `fleet` as people do: a process of its own, with an environment of its own."""
 
-    def __init__(self, home):
+    def __init__(self, home) -> None:
         self.environment = {
             key: value for key, value in os.environ.items() if not key.startswith("KAKEYA_")
         }
@@ -134,7 +134,7 @@ def silent_node():
 
 
 @pytest.fixture
-def free_address():
+def free_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     return f"127.0.0.1:{port}"

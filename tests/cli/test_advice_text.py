@@ -31,7 +31,7 @@ def configured(words):
     return build(flags, {})
 
 
-def test_on_this_machine_the_next_node_is_started_in_another_terminal():
+def test_on_this_machine_the_next_node_is_started_in_another_terminal() -> None:
     text = "\n".join(advice_lines(ADVICE))
     assert "next, in another terminal, a proposer" in text
     assert "fleet join --name mini-2 --serve proposer=ngram --peer 127.0.0.1:7600" in text
@@ -49,13 +49,15 @@ def test_on_this_machine_the_next_node_is_started_in_another_terminal():
     ],
 )
 @pytest.mark.parametrize("fleet_name", ["default", "at home"])
-def test_what_is_printed_is_a_join_that_is_not_refused_and_of_this_fleet(address, bind, fleet_name):
+def test_what_is_printed_is_a_join_that_is_not_refused_and_of_this_fleet(
+    address, bind, fleet_name
+) -> None:
     words = join_of(ADVICE | {"address": address, "fleet_name": fleet_name})
     config = configured(words)
     assert (config.peers, config.bind, config.fleet_name) == ((address,), bind, fleet_name)
 
 
-def test_beyond_loopback_it_is_for_the_other_machine():
+def test_beyond_loopback_it_is_for_the_other_machine() -> None:
     text = "\n".join(advice_lines(ADVICE | {"address": "192.168.1.20:7600"}))
     assert "next, on the other machine, a proposer" in text
 
@@ -64,16 +66,16 @@ def test_beyond_loopback_it_is_for_the_other_machine():
     ("lacks", "serve"),
     [("verifier", "verifier=tiny"), ("archive", "archive=512MiB")],
 )
-def test_what_the_fleet_lacks_is_what_is_proposed(lacks, serve):
+def test_what_the_fleet_lacks_is_what_is_proposed(lacks, serve) -> None:
     assert serve in join_of(ADVICE | {"lacks": lacks})
 
 
-def test_of_a_whole_fleet_a_first_answer_is_proposed():
+def test_of_a_whole_fleet_a_first_answer_is_proposed() -> None:
     text = "\n".join(advice_lines(ADVICE | {"lacks": "", "verifier": "/models/my model"}))
     assert "fleet join" not in text
     assert "fleet generate --verifier '/models/my model' " in text
 
 
-def test_without_a_verifier_nothing_can_be_generated():
+def test_without_a_verifier_nothing_can_be_generated() -> None:
     text = "\n".join(advice_lines(ADVICE | {"lacks": "verifier", "verifier": ""}))
     assert "fleet generate" not in text

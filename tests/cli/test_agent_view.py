@@ -27,7 +27,7 @@ READY = {
 JOINED = {"event": "peer_joined", "node_id": "b" * 64, "name": "mini-2", "address": "10.0.0.2:1"}
 
 
-def test_the_ready_block_tells_where_the_node_answers_and_what_it_serves():
+def test_the_ready_block_tells_where_the_node_answers_and_what_it_serves() -> None:
     text = "\n".join(event_lines(READY, ["verifier=/models/my model"]))
     assert "mini-1 is ready" in text
     assert "address   127.0.0.1:7600" in text
@@ -35,7 +35,7 @@ def test_the_ready_block_tells_where_the_node_answers_and_what_it_serves():
     assert "http://127.0.0.1:9100/v1, /health, /metrics" in text
 
 
-def test_peers_that_cannot_be_joined_are_told_with_their_mend():
+def test_peers_that_cannot_be_joined_are_told_with_their_mend() -> None:
     fault = {"address": "10.0.0.9:1", "message": "Nothing listens.", "mend": "Start it."}
     (line,) = event_lines({"event": "seed_fault", **fault}, [])
     assert line.endswith("  Nothing listens. Start it.")
@@ -43,14 +43,14 @@ def test_peers_that_cannot_be_joined_are_told_with_their_mend():
     assert line.endswith("  the peer 10.0.0.9:1 is joined now")
 
 
-def test_a_namesake_is_told_with_another_name():
+def test_a_namesake_is_told_with_another_name() -> None:
     namesake = {"name": "mini-1", "address": "10.0.0.2:1", "free_name": "mini-3"}
     (line,) = event_lines({"event": "same_name", **namesake}, [])
     assert "called mini-1 too, at 10.0.0.2:1" in line
     assert line.endswith("--name mini-3")
 
 
-def test_peers_are_told_in_words():
+def test_peers_are_told_in_words() -> None:
     for event, words in {
         "peer_joined": "joined",
         "peer_suspect": "suspect",
@@ -62,24 +62,24 @@ def test_peers_are_told_in_words():
         assert words in line
 
 
-def test_a_peer_without_a_card_is_told_by_its_id():
+def test_a_peer_without_a_card_is_told_by_its_id() -> None:
     (line,) = event_lines({"event": "peer_suspect", "node_id": "b" * 64}, [])
     assert "b" * 12 in line
 
 
-def test_an_event_that_is_newer_than_this_view_is_told_as_it_is():
+def test_an_event_that_is_newer_than_this_view_is_told_as_it_is() -> None:
     (line,) = event_lines({"event": "ring_promoted", "peer": "mini-2"}, [])
     assert line.endswith("ring promoted: peer mini-2")
 
 
-def test_json_begins_with_ready_whatever_loads(capsys):
+def test_json_begins_with_ready_whatever_loads(capsys) -> None:
     view = JsonView()
     view.loading(["verifier=tiny"])
     view.take(READY)
     assert capsys.readouterr().out.startswith('{"event": "ready", ')
 
 
-def test_plain_lines_say_what_loads_once(capsys):
+def test_plain_lines_say_what_loads_once(capsys) -> None:
     view = PlainView()
     view.loading(["verifier=tiny"])
     assert capsys.readouterr().out == "loading verifier=tiny\n"
@@ -95,7 +95,7 @@ def transfers_of_a_node():
     return transfers, transfer
 
 
-def test_a_terminal_shows_bars_until_all_is_served_and_gives_the_cursor_back():
+def test_a_terminal_shows_bars_until_all_is_served_and_gives_the_cursor_back() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, highlight=False, width=100)
     transfers, _ = transfers_of_a_node()
@@ -113,7 +113,7 @@ def test_a_terminal_shows_bars_until_all_is_served_and_gives_the_cursor_back():
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
 
 
-def test_a_transfer_that_ended_has_no_bar():
+def test_a_transfer_that_ended_has_no_bar() -> None:
     transfers, transfer = transfers_of_a_node()
     assert len(transfer_lines(transfers.statuses(), 80)) == 1
     assert all(len(line) <= 80 for line in transfer_lines(transfers.statuses(), 80))

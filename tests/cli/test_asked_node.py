@@ -20,7 +20,7 @@ def announce(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("KAKEYA_STATE", raising=False)
 
-    def write(name, address, folder="", **facts):
+    def write(name, address, folder="", **facts) -> None:
         state = tmp_path / "kakeya" / (folder or name)
         state.mkdir(parents=True)
         known = {"name": name, "address": address, "pid": os.getpid()}
@@ -40,14 +40,14 @@ def refused(call, *arguments, **options):
     return caught.value.reason, caught.value.message
 
 
-def test_the_name_of_an_agent_here_stands_for_its_address(announce):
+def test_the_name_of_an_agent_here_stands_for_its_address(announce) -> None:
     announce("mini-1", "127.0.0.1:1")
     announce("mini-2", "127.0.0.1:2")
     assert asked_address("mini-2") == "127.0.0.1:2"
     assert asked_address("10.0.0.1:7600") == "10.0.0.1:7600"
 
 
-def test_a_name_of_two_agents_here_is_refused_with_both(announce):
+def test_a_name_of_two_agents_here_is_refused_with_both(announce) -> None:
     announce("mini-1", "127.0.0.1:1")
     announce("mini-1", "127.0.0.1:2", folder="copy")
     reason, message = refused(asked_address, "mini-1")
@@ -55,13 +55,13 @@ def test_a_name_of_two_agents_here_is_refused_with_both(announce):
     assert "127.0.0.1:1 (on this machine), 127.0.0.1:2 (on this machine)" in message
 
 
-def test_a_name_without_any_agent_here_cannot_be_looked_up(announce):
+def test_a_name_without_any_agent_here_cannot_be_looked_up(announce) -> None:
     reason, message = refused(asked_address, "mini-9")
     assert reason == "NO_LOCAL_NODE"
     assert "'mini-9'" in message
 
 
-def test_of_the_fleet_a_name_means_one_live_node():
+def test_of_the_fleet_a_name_means_one_live_node() -> None:
     one, two = status("mini-1", NGRAM), status("mini-2", NGRAM)
     assert address_in([one, two], "mini-2") == two.address
     reason, message = refused(address_in, [one, two], "mini-3")
@@ -75,7 +75,7 @@ def test_of_the_fleet_a_name_means_one_live_node():
     assert address_in([one, dead], "mini-1") == one.address
 
 
-def test_a_proposers_node_by_a_name_that_two_have_is_refused():
+def test_a_proposers_node_by_a_name_that_two_have_is_refused() -> None:
     nodes = [status("mini-1"), status("mini-1"), status("mini-2")]
     assert refused(only_node, nodes, "mini-1")[0] == "NODE_AMBIGUOUS"
     assert only_node(nodes, "mini-2mini-2") is nodes[2]
@@ -84,7 +84,7 @@ def test_a_proposers_node_by_a_name_that_two_have_is_refused():
 
 def test_what_must_not_happen_to_the_wrong_node_is_refused_without_a_terminal(
     announce, monkeypatch
-):
+) -> None:
     announce("mini-1", "127.0.0.1:1")
     assert chosen_address(None, "leaves", may_ask=True) == "127.0.0.1:1"
     announce("mini-2", "127.0.0.1:2")
@@ -98,12 +98,12 @@ def test_what_must_not_happen_to_the_wrong_node_is_refused_without_a_terminal(
 class Typed(io.StringIO):
     """A terminal."""
 
-    def isatty(self):
+    def isatty(self) -> bool:
         return True
 
 
 @pytest.mark.parametrize("answer", ["2", "mini-2", "127.0.0.1:2"])
-def test_at_a_terminal_the_person_chooses(announce, monkeypatch, answer):
+def test_at_a_terminal_the_person_chooses(announce, monkeypatch, answer) -> None:
     announce("mini-1", "127.0.0.1:1")
     announce("mini-2", "127.0.0.1:2")
     monkeypatch.setattr("sys.stdin", Typed(f"{answer}\n"))
@@ -114,7 +114,7 @@ def test_at_a_terminal_the_person_chooses(announce, monkeypatch, answer):
 
 
 @pytest.mark.parametrize("answer", ["", "3", "mini"])
-def test_an_answer_that_names_none_drains_none(announce, monkeypatch, answer):
+def test_an_answer_that_names_none_drains_none(announce, monkeypatch, answer) -> None:
     announce("mini-1", "127.0.0.1:1")
     announce("mini-2", "127.0.0.1:2")
     monkeypatch.setattr("sys.stdin", Typed(f"{answer}\n"))
@@ -123,14 +123,14 @@ def test_an_answer_that_names_none_drains_none(announce, monkeypatch, answer):
 
 
 @pytest.mark.parametrize("node", [None, "mini-1", "127.0.0.1:7600"])
-def test_a_node_that_answers_nobody_yet_is_starting(announce, node):
+def test_a_node_that_answers_nobody_yet_is_starting(announce, node) -> None:
     announce("mini-1", "127.0.0.1:7600", **starting())
     reason, message = refused(asked_address, node)
     assert reason == "NODE_STARTING"
     assert f"mini-1 is starting on this machine (process {os.getpid()}, for " in message
 
 
-def test_another_one_that_answers_is_asked(announce):
+def test_another_one_that_answers_is_asked(announce) -> None:
     announce("mini-1", "", **starting())
     announce("mini-2", "127.0.0.1:2")
     assert asked_address(None) == "127.0.0.1:2"

@@ -42,7 +42,7 @@ def open_sessions(agents):
         return [each for each in client.sessions() if each.client_label == "fleet chat"]
 
 
-def test_each_line_is_a_turn_and_only_its_tokens_are_appended(chat, agents):
+def test_each_line_is_a_turn_and_only_its_tokens_are_appended(chat, agents) -> None:
     done = chat("first", "second", "third", words=("--plain", "--json"))
     assert done.code == 0, done.err
     ends = [line for line in done.lines if line["event"] == "done"]
@@ -55,7 +55,7 @@ def test_each_line_is_a_turn_and_only_its_tokens_are_appended(chat, agents):
     assert open_sessions(agents) == []
 
 
-def test_a_chat_that_forgets_says_so_once(chat):
+def test_a_chat_that_forgets_says_so_once(chat) -> None:
     lines = ("first of all", "second", "third")
     done = chat(*lines, words=("--plain", "--window", "8"))
     assert done.code == 0, done.err
@@ -64,7 +64,7 @@ def test_a_chat_that_forgets_says_so_once(chat):
     assert "forgotten" not in chat(*lines, words=("--plain", "--kv", "full")).err
 
 
-def test_the_answer_is_that_of_the_whole_text_at_once(chat, fleet, agents, toy):
+def test_the_answer_is_that_of_the_whole_text_at_once(chat, fleet, agents, toy) -> None:
     answers = [
         line["text"]
         for line in chat("abcabc", "abcabc", words=("--plain", "--json")).lines
@@ -77,7 +77,7 @@ def test_the_answer_is_that_of_the_whole_text_at_once(chat, fleet, agents, toy):
         assert whole.out == answers[1]
 
 
-def test_a_model_without_a_template_is_told_with_its_mend(chat):
+def test_a_model_without_a_template_is_told_with_its_mend(chat) -> None:
     done = chat("hello", words=())
     assert done.code == 3
     assert "toy has no chat template" in done.err
@@ -85,7 +85,7 @@ def test_a_model_without_a_template_is_told_with_its_mend(chat):
     assert done.err.count("\n") == 1
 
 
-def test_a_model_with_a_template_is_rendered_with_it(fleet, chat, agents, toy, tmp_path):
+def test_a_model_with_a_template_is_rendered_with_it(fleet, chat, agents, toy, tmp_path) -> None:
     folder = tmp_path / "with-template"
     folder.mkdir()
     for path in toy.iterdir():
@@ -101,7 +101,7 @@ def test_a_model_with_a_template_is_rendered_with_it(fleet, chat, agents, toy, t
     assert end["history_length"] == len("<system>s\n<user>hi\n<assistant>") + 12
 
 
-def test_commands_work_without_a_terminal(chat, tmp_path):
+def test_commands_work_without_a_terminal(chat, tmp_path) -> None:
     saved = tmp_path / "talk.json"
     lines = ["one", "/stats", "/fork", "two", "/sessions", "/sessions 1", "/undo", "/undo"]
     done = chat(*lines, "/system s", f"/save {saved}", "/nope", "/quit", "never said")
@@ -124,7 +124,7 @@ def test_commands_work_without_a_terminal(chat, tmp_path):
     assert "never" not in done.out + done.err
 
 
-def test_a_whole_conversation_on_a_terminal(talk, agents, tmp_path):
+def test_a_whole_conversation_on_a_terminal(talk, agents, tmp_path) -> None:
     process = talk("--max-tokens", "16", "--show-drafted")
     process.type("abcabcabcabc\\\r")
     process.wait_for(r"^… *$")
@@ -141,7 +141,7 @@ def test_a_whole_conversation_on_a_terminal(talk, agents, tmp_path):
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
-def test_ctrl_c_stops_the_answer_and_twice_at_the_prompt_the_chat(talk, agents):
+def test_ctrl_c_stops_the_answer_and_twice_at_the_prompt_the_chat(talk, agents) -> None:
     process = talk("--max-tokens", "1000000")
     process.type("abcabc\r")
     process.wait_for(r"abcabc\n.*\S")
@@ -158,7 +158,7 @@ def test_ctrl_c_stops_the_answer_and_twice_at_the_prompt_the_chat(talk, agents):
     assert b"Traceback" not in process.raw
 
 
-def test_pasted_lines_are_one_turn(talk):
+def test_pasted_lines_are_one_turn(talk) -> None:
     process = talk("--max-tokens", "4")
     process.type("\x1b[200~one\ntwo\nthree\x1b[201~\r")
     process.wait_for(r"cut after[^›]*^› *$")
@@ -170,7 +170,7 @@ def test_pasted_lines_are_one_turn(talk):
 
 
 @pytest.mark.slow
-def test_a_verifier_that_dies_is_replaced_and_said_in_one_line(fleet, toy, tmp_path):
+def test_a_verifier_that_dies_is_replaced_and_said_in_one_line(fleet, toy, tmp_path) -> None:
     own = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc"}
     with LocalFleet("chat-tests", directory=tmp_path / "agents") as local:
         first = local.start("mini-1", serve=[f"verifier={toy}"], environment=own)

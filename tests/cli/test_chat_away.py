@@ -2,6 +2,7 @@
 
 import sys
 from types import SimpleNamespace
+from typing import Never
 
 import pytest
 
@@ -38,7 +39,7 @@ class Session:
 
     resumptions = ()
 
-    def __init__(self, *, answers):
+    def __init__(self, *, answers) -> None:
         self.history = []
         self._answers = answers
 
@@ -46,12 +47,12 @@ class Session:
     def history_length(self):
         return len(self.history)
 
-    def append(self, token_ids):
+    def append(self, token_ids) -> None:
         if not self._answers:
             raise NodeUnreachable("no node answers")
         self.history += token_ids
 
-    def generate(self, *_, **__):
+    def generate(self, *_, **__) -> Never:
         self.history += b"so"
         raise NodeUnreachable("no node answers")
 
@@ -59,10 +60,10 @@ class Session:
 class Typist:
     is_terminal = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.kept = []
 
-    def keep(self, text):
+    def keep(self, text) -> str:
         self.kept.append(text)
         return "kept"
 
@@ -87,7 +88,7 @@ def shown(notices):
     )
 
 
-def test_words_that_could_not_be_sent_are_kept_each_time(shown, notices):
+def test_words_that_could_not_be_sent_are_kept_each_time(shown, notices) -> None:
     typist = Typist()
     talk = chat(typist, shown, Session(answers=False))
     for _ in range(2):
@@ -96,14 +97,16 @@ def test_words_that_could_not_be_sent_are_kept_each_time(shown, notices):
     assert [text for text in notices if text == "kept"] == ["kept", "kept"]
 
 
-def test_words_that_have_a_part_of_their_answer_are_not_said_again(shown):
+def test_words_that_have_a_part_of_their_answer_are_not_said_again(shown) -> None:
     typist = Typist()
     chat(typist, shown, Session(answers=True))._obey(Said("hello"))
     assert typist.kept == []
 
 
 @pytest.mark.parametrize("editing", ["with", "without"])
-def test_on_a_terminal_enter_sends_them_and_what_comes_next_is_new(screen, tmp_path, editing):
+def test_on_a_terminal_enter_sends_them_and_what_comes_next_is_new(
+    screen, tmp_path, editing
+) -> None:
     command = [sys.executable, "-c", TYPING, str(tmp_path / "history"), editing]
     process = screen(command=command)
     process.wait_for(r"Enter sends them again\n› *(first\nsecond)?$")

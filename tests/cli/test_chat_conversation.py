@@ -42,7 +42,7 @@ def trimming(messages):
 class Session:
     """Holds ids as a node does: asks are appended, rewinds cut."""
 
-    def __init__(self, conversation):
+    def __init__(self, conversation) -> None:
         self.conversation = conversation
         self.history = []
         self.appended = []
@@ -64,7 +64,7 @@ def talk(render=marked, system=""):
     return Session(Conversation(Letters(), render, system=system))
 
 
-def test_each_turn_appends_its_own_tokens_alone():
+def test_each_turn_appends_its_own_tokens_alone() -> None:
     session = talk(system="be brief")
     assert session.ask("hello", "hi<end>") == "hi"
     first = session.appended[0]
@@ -84,14 +84,14 @@ def test_each_turn_appends_its_own_tokens_alone():
     assert session.appended[1] == len("[user]and now?") + 1 + len("[assistant]") < first
 
 
-def test_an_answer_that_was_stopped_is_ended_by_the_template():
+def test_an_answer_that_was_stopped_is_ended_by_the_template() -> None:
     session = talk()
     session.ask("one", "never fini")
     session.ask("two", "ok<end>")
     assert "never fini<end>[user]two" in session.text
 
 
-def test_a_template_that_trims_goes_back_to_the_longest_prefix_that_holds():
+def test_a_template_that_trims_goes_back_to_the_longest_prefix_that_holds() -> None:
     session = talk(trimming)
     session.ask("one", "  spaced<end>")
     before = len("[user]one") + 1 + len("[assistant]")
@@ -103,7 +103,7 @@ def test_a_template_that_trims_goes_back_to_the_longest_prefix_that_holds():
     )
 
 
-def test_undo_goes_back_to_before_the_question():
+def test_undo_goes_back_to_before_the_question() -> None:
     session = talk()
     session.ask("one", "first<end>")
     kept = list(session.history)
@@ -118,7 +118,7 @@ def test_undo_goes_back_to_before_the_question():
     assert session.conversation.take_back() is None
 
 
-def test_a_history_that_lost_its_end_is_appended_again():
+def test_a_history_that_lost_its_end_is_appended_again() -> None:
     """As after an append that failed, or an answer of which less arrived."""
     session = talk()
     session.ask("one", "first<end>")
@@ -127,7 +127,7 @@ def test_a_history_that_lost_its_end_is_appended_again():
     assert session.text.startswith("[user]one<end>[assistant]first<end>[user]two<end>")
 
 
-def test_other_words_of_the_system_begin_anew():
+def test_other_words_of_the_system_begin_anew() -> None:
     session = talk(system="a")
     session.ask("one", "x<end>")
     session.conversation.system = "b"
@@ -135,7 +135,7 @@ def test_other_words_of_the_system_begin_anew():
     assert turn.keep == len("[system]")
 
 
-def test_a_fork_goes_its_own_way():
+def test_a_fork_goes_its_own_way() -> None:
     session = talk()
     session.ask("one", "x<end>")
     session.ask("two", "y<end>")
@@ -148,7 +148,7 @@ def test_a_fork_goes_its_own_way():
     assert "three" not in session.text
 
 
-def test_turns_without_a_template_are_joined_plainly():
+def test_turns_without_a_template_are_joined_plainly() -> None:
     session = talk(plain_text)
     session.ask("x = 1", "y = 2")
     session.ask("z = 3", "w")
@@ -157,7 +157,7 @@ def test_turns_without_a_template_are_joined_plainly():
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("render", [marked, trimming])
-def test_the_history_is_always_the_rendered_conversation(render, seed):
+def test_the_history_is_always_the_rendered_conversation(render, seed) -> None:
     rng = random.Random(seed)
     session = talk(render)
     for step in range(60):
@@ -177,7 +177,7 @@ def test_the_history_is_always_the_rendered_conversation(render, seed):
         session.conversation.answered(answer)
 
 
-def test_what_two_histories_share():
+def test_what_two_histories_share() -> None:
     assert shared_length([1, 2, 3], [1, 2, 4]) == 2
     assert shared_length([1], [1, 2]) == 1
     assert shared_length([], [1]) == 0

@@ -24,23 +24,23 @@ from kakeya_fleet.node.cli.chat.lines import (
         ("   ", None),
     ],
 )
-def test_what_was_typed(typed, meant):
+def test_what_was_typed(typed, meant) -> None:
     assert read(typed) == meant
 
 
-def test_a_command_that_does_not_exist_gets_the_nearest_as_a_hint():
+def test_a_command_that_does_not_exist_gets_the_nearest_as_a_hint() -> None:
     unknown = read("/stat")
     assert isinstance(unknown, Unknown)
     assert "did you mean /stats?" in unknown.message
     assert "/help" in read("/xyzzy").message
 
 
-def test_help_names_every_command():
+def test_help_names_every_command() -> None:
     text = "\n".join(help_lines())
     for name in COMMANDS:
         assert f"/{name}" in text
 
 
-def test_a_backslash_joins_lines():
+def test_a_backslash_joins_lines() -> None:
     assert joined(["one\\", "two"]) == "one\ntwo"
     assert joined(["pasted", "lines"]) == "pasted\nlines"

@@ -11,12 +11,12 @@ from kakeya_fleet.node.cli.chat.screen import ChatScreen
 class Interrupted(StringIO):
     """Ctrl-C comes once a text is written."""
 
-    def flush(self):
+    def flush(self) -> None:
         if not self.getvalue().endswith("\n"):
             raise KeyboardInterrupt
 
 
-def test_a_notice_after_an_interrupted_piece_begins_a_line(monkeypatch):
+def test_a_notice_after_an_interrupted_piece_begins_a_line(monkeypatch) -> None:
     written = Interrupted()
     monkeypatch.setattr(sys, "stdout", written)
     monkeypatch.setattr(sys, "stderr", written)

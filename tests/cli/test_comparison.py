@@ -35,19 +35,19 @@ def comparison(drafted, alone):
         ([1, 2, 3], [], 0),
     ],
 )
-def test_streams_are_compared_by_every_id_and_by_their_length(drafted, alone, first):
+def test_streams_are_compared_by_every_id_and_by_their_length(drafted, alone, first) -> None:
     result = comparison(drafted, alone)
     assert result.first_difference == first
     assert result.identical is (first is None)
     assert (result.drafted.digest == result.alone.digest) is (first is None)
 
 
-def test_the_digest_is_over_the_ids_as_32_bits_little_endian():
+def test_the_digest_is_over_the_ids_as_32_bits_little_endian() -> None:
     assert digest_of([1, 256]) == hashlib.sha256(b"\1\0\0\0\0\1\0\0").hexdigest()
     assert digest_of([1, 256]) != digest_of([256, 1])
 
 
-def test_a_refusal_ends_with_its_mend():
+def test_a_refusal_ends_with_its_mend() -> None:
     assert with_remedy("DRAINING", "mini-1 is leaving.") == (
         "mini-1 is leaving; ask another node with --node HOST:PORT."
     )
@@ -56,7 +56,7 @@ def test_a_refusal_ends_with_its_mend():
 
 
 @pytest.mark.parametrize("kept", [None, *KvStrategy])
-async def test_both_answers_are_kept_as_the_node_chose_for_the_first(monkeypatch, kept):
+async def test_both_answers_are_kept_as_the_node_chose_for_the_first(monkeypatch, kept) -> None:
     """An archive that comes or goes between the two must not make their streams differ."""
     asked = []
 

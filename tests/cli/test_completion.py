@@ -27,7 +27,7 @@ def bin_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def here(tmp_path):
+def here(tmp_path) -> None:
     """The state of an agent that lives, without the agent: completion reads its file."""
     state = tmp_path / "state" / "kakeya" / "mini-1"
     state.mkdir(parents=True)
@@ -39,7 +39,7 @@ def values(words, incomplete):
     return [item.value for item in possibilities(words, incomplete)]
 
 
-def test_commands_options_and_choices_are_completed():
+def test_commands_options_and_choices_are_completed() -> None:
     assert values([], "") == list(COMMANDS)
     assert values([], "st") == ["status"]
     assert {"--watch", "--links", "--node", "--json"} <= set(values(["status"], "--"))
@@ -49,11 +49,11 @@ def test_commands_options_and_choices_are_completed():
     assert values(["completion"], "z") == ["zsh"]
 
 
-def test_after_words_that_are_wrong_nothing_is_completed():
+def test_after_words_that_are_wrong_nothing_is_completed() -> None:
     assert values(["frobnicate"], "") == []
 
 
-def test_files_are_left_to_the_shell():
+def test_files_are_left_to_the_shell() -> None:
     (item,) = possibilities(["join", "--config"], "")
     assert item.type == "file"
 
@@ -65,14 +65,14 @@ def ask(fleet, line, **environment):
     return [row.split("\t")[1] for row in done.out.splitlines()]
 
 
-def test_names_and_addresses_come_from_the_agents_of_this_machine(fleet, here):
+def test_names_and_addresses_come_from_the_agents_of_this_machine(fleet, here) -> None:
     assert ask(fleet, "fleet status --node ") == ["mini-1"]
     assert ask(fleet, "fleet status --node 127") == ["127.0.0.1:7612"]
     # bash has cut the word at its colons.
     assert ask(fleet, "fleet status --node 127.0.0.1:76") == ["7612"]
 
 
-def test_names_come_from_a_node_that_answers(fleet, agents):
+def test_names_come_from_a_node_that_answers(fleet, agents) -> None:
     node = {"KAKEYA_NODE": agents[0].address}
     assert ask(fleet, "fleet plan --verifier ", **node) == ["toy"]
     assert ask(fleet, "fleet generate --restorer-node mini", **node) == ["mini-1", "mini-2"]
@@ -82,12 +82,12 @@ def test_names_come_from_a_node_that_answers(fleet, agents):
     )
 
 
-def test_a_node_that_is_silent_completes_nothing_soon(fleet, silent_node):
+def test_a_node_that_is_silent_completes_nothing_soon(fleet, silent_node) -> None:
     host, port = silent_node.getsockname()
     assert ask(fleet, "fleet plan --verifier ", KAKEYA_NODE=f"{host}:{port}") == []
 
 
-def test_scripts_are_printed_as_they_are_and_as_json(fleet):
+def test_scripts_are_printed_as_they_are_and_as_json(fleet) -> None:
     for shell, script in SCRIPTS.items():
         assert fleet.run("completion", shell).out == script
         assert fleet.run("completion", shell, "--json").json == {"shell": shell, "script": script}
@@ -129,7 +129,7 @@ def start(shell, screen, bin_folder, tmp_path):
 @pytest.mark.parametrize("shell", SCRIPTS)
 def test_a_real_shell_completes_commands_options_and_values(
     shell, screen, bin_folder, tmp_path, here
-):
+) -> None:
     process = start(shell, screen, bin_folder, tmp_path)
     process.type("fleet stat\t")
     process.wait_for(r"> fleet status$")

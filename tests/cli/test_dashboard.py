@@ -18,7 +18,7 @@ NOBODY = "127.0.0.1:9"
 PATIENCE_SECONDS = 20.0
 
 
-def gone(process_id):
+def gone(process_id) -> bool:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -37,7 +37,7 @@ def begin(fleet):
     return process, ready, child.pid
 
 
-def program(folder, name, text):
+def program(folder, name, text) -> None:
     path = folder / name
     path.write_text(text)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -45,7 +45,7 @@ def program(folder, name, text):
 
 @built
 @pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM])
-def test_serves_the_page_until_it_is_told_to_end(fleet, word):
+def test_serves_the_page_until_it_is_told_to_end(fleet, word) -> None:
     process, ready, child = begin(fleet)
     assert ready["event"] == "ready"
     with urllib.request.urlopen(ready["url"], timeout=10) as answer:
@@ -58,7 +58,7 @@ def test_serves_the_page_until_it_is_told_to_end(fleet, word):
 
 
 @built
-def test_its_process_ends_with_it_whatever_way_it_dies(fleet):
+def test_its_process_ends_with_it_whatever_way_it_dies(fleet) -> None:
     process, _ready, child = begin(fleet)
     process.kill()
     process.communicate()
@@ -66,7 +66,7 @@ def test_its_process_ends_with_it_whatever_way_it_dies(fleet):
 
 
 @built
-def test_a_process_that_dies_is_told(fleet):
+def test_a_process_that_dies_is_told(fleet) -> None:
     process, _ready, child = begin(fleet)
     os.kill(child, signal.SIGKILL)
     out, _err = process.communicate(timeout=PATIENCE_SECONDS)
@@ -79,7 +79,7 @@ def test_a_process_that_dies_is_told(fleet):
     ("script", "reason"),
     [("echo v18.20.1", "NODE_JS_TOO_OLD"), ("echo nothing", "NODE_JS_TOO_OLD")],
 )
-def test_an_old_node_js_is_refused_by_name(fleet, tmp_path, script, reason):
+def test_an_old_node_js_is_refused_by_name(fleet, tmp_path, script, reason) -> None:
     program(tmp_path, "node", f"#!/bin/sh\n{script}\n")
     done = fleet.run(
         "dashboard",
@@ -95,14 +95,14 @@ def test_an_old_node_js_is_refused_by_name(fleet, tmp_path, script, reason):
 
 
 @built
-def test_a_missing_node_js_is_told_with_its_mend(fleet, tmp_path):
+def test_a_missing_node_js_is_told_with_its_mend(fleet, tmp_path) -> None:
     done = fleet.run("dashboard", "--no-open", "--node", NOBODY, PATH=str(tmp_path))
     assert done.code == 3
     assert "install Node.js 20" in done.err
 
 
 @built
-def test_started_before_its_node_it_waits_for_it_and_finds_it(fleet):
+def test_started_before_its_node_it_waits_for_it_and_finds_it(fleet) -> None:
     process = fleet.start("dashboard", "--no-open", "--json")
     agent = None
     try:
@@ -124,7 +124,7 @@ def test_started_before_its_node_it_waits_for_it_and_finds_it(fleet):
 
 
 @built
-def test_a_person_is_told_what_it_waits_for(screen):
+def test_a_person_is_told_what_it_waits_for(screen) -> None:
     board = screen("dashboard", "--no-open", "--node", NOBODY)
     board.wait_for(f"it waits for a node at {NOBODY}: start one with `fleet join`")
     board.interrupt()
@@ -132,7 +132,7 @@ def test_a_person_is_told_what_it_waits_for(screen):
 
 
 @built
-def test_a_taken_port_is_told(fleet):
+def test_a_taken_port_is_told(fleet) -> None:
     process, ready, _child = begin(fleet)
     port = ready["url"].rsplit(":", 1)[1].strip("/")
     done = fleet.run("dashboard", "--no-open", "--json", "--node", NOBODY, "--port", port)
@@ -143,5 +143,5 @@ def test_a_taken_port_is_told(fleet):
     assert f"Port {port} is taken" in done.json["error"]["message"]
 
 
-def test_help_names_it(fleet):
+def test_help_names_it(fleet) -> None:
     assert "dashboard" in fleet.run("--help").out

@@ -50,7 +50,7 @@ def demo(toy, marked):
         process.kill()
 
 
-def test_everything_holds_and_nothing_is_left(demo, marked):
+def test_everything_holds_and_nothing_is_left(demo, marked) -> None:
     out, err = demo.communicate(timeout=110)
     assert demo.returncode == 0, out + err
     assert err == ""
@@ -68,13 +68,13 @@ def test_everything_holds_and_nothing_is_left(demo, marked):
     assert living(marked["DEMO_MARK"]) == []
 
 
-def two_are_ready(demo, mark):
+def two_are_ready(demo, mark) -> None:
     for line in demo.stdout:
         if "mini-2" in line:
             return
 
 
-def one_is_loading(demo, mark):
+def one_is_loading(demo, mark) -> None:
     """It has some of its libraries: by then the demonstration knows that it was started."""
     until = time.monotonic() + 60
     while not any(
@@ -88,7 +88,7 @@ def one_is_loading(demo, mark):
 @pytest.mark.parametrize(
     ("number", "came_about"), [(signal.SIGINT, two_are_ready), (signal.SIGTERM, one_is_loading)]
 )
-def test_stopped_in_the_middle_it_takes_its_agents_along(demo, marked, number, came_about):
+def test_stopped_in_the_middle_it_takes_its_agents_along(demo, marked, number, came_about) -> None:
     came_about(demo, marked["DEMO_MARK"])
     demo.send_signal(number)
     _, err = demo.communicate(timeout=60)
@@ -97,7 +97,7 @@ def test_stopped_in_the_middle_it_takes_its_agents_along(demo, marked, number, c
     assert living(marked["DEMO_MARK"]) == []
 
 
-def test_an_agent_that_starts_when_ctrl_c_comes_is_ended_too(monkeypatch):
+def test_an_agent_that_starts_when_ctrl_c_comes_is_ended_too(monkeypatch) -> None:
     started = []
 
     def start(command, environment, errors):

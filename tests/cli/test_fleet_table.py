@@ -58,7 +58,7 @@ def line(node, **more):
     return plain_table(COLUMNS, rows([node], hosts, **more)).splitlines()[1]
 
 
-def test_a_node_is_told_with_role_and_model_memory_liveness_age_and_round_trip():
+def test_a_node_is_told_with_role_and_model_memory_liveness_age_and_round_trip() -> None:
     models = (offer("tiny", Role.VERIFIER, exact=True), offer("ngram", Role.PROPOSER))
     text = line(status("mini-2", models=models))
     assert "verifier=tiny, proposer=ngram" in text
@@ -68,14 +68,14 @@ def test_a_node_is_told_with_role_and_model_memory_liveness_age_and_round_trip()
     assert text.endswith("10.0.0.1:7600")
 
 
-def test_a_proposer_is_told_with_what_it_is():
+def test_a_proposer_is_told_with_what_it_is() -> None:
     drafter = replace(offer("tiny-dflash", Role.PROPOSER), kind=ModelKind.DFLASH)
     masked = replace(offer("bert", Role.PROPOSER), kind=ModelKind.MASKED_DIFFUSION)
     text = line(status("mini-2", models=(drafter, masked)))
     assert "proposer=tiny-dflash (dflash), proposer=bert (masked-diffusion)" in text
 
 
-def test_a_verifier_that_is_not_exact_is_marked_and_a_proposer_is_not():
+def test_a_verifier_that_is_not_exact_is_marked_and_a_proposer_is_not() -> None:
     node = status("a", models=(offer("tiny", Role.VERIFIER), offer("ngram", Role.PROPOSER)))
     assert "verifier=tiny (not exact), proposer=ngram  " in line(node)
     served = rows([node])[0][1]
@@ -84,7 +84,7 @@ def test_a_verifier_that_is_not_exact_is_marked_and_a_proposer_is_not():
     assert rows([exact])[0][1].style == ""
 
 
-def test_a_verifier_of_several_processes_is_told_with_their_number():
+def test_a_verifier_of_several_processes_is_told_with_their_number() -> None:
     group = replace(offer("large", Role.VERIFIER, exact=True), rank_count=3)
     assert "verifier=large on 3 ranks, proposer=ngram" in line(
         status("a", models=(group, offer("ngram", Role.PROPOSER)))
@@ -93,19 +93,19 @@ def test_a_verifier_of_several_processes_is_told_with_their_number():
     assert "verifier=large on 3 ranks (not exact)" in line(status("a", models=(inexact,)))
 
 
-def test_the_asked_node_is_marked_and_has_neither_age_nor_round_trip():
+def test_the_asked_node_is_marked_and_has_neither_age_nor_round_trip() -> None:
     text = line(status("mini-1", is_self=True, trip=None))
     assert text.startswith("mini-1 *")
     assert "alive, here" in text
     assert " - " in text
 
 
-def test_ages_grow_while_nothing_is_told():
+def test_ages_grow_while_nothing_is_told() -> None:
     assert "2.9 s ago" in line(status("a"), waited_seconds=2.5)
     assert "1 min 40 s ago" in line(status("a", Liveness.DEAD, age=100))
 
 
-def test_a_node_that_only_a_rumour_names_has_no_facts():
+def test_a_node_that_only_a_rumour_names_has_no_facts() -> None:
     rumour = NodeStatus("0123456789abcdef", Liveness.SUSPECT, 3.0, None, False, None)
     assert line(rumour).split() == [
         "0123456789ab",
@@ -120,29 +120,29 @@ def test_a_node_that_only_a_rumour_names_has_no_facts():
     ]
 
 
-def test_more_free_than_total_memory_is_nothing_in_use():
+def test_more_free_than_total_memory_is_nothing_in_use() -> None:
     assert "0.00 / 16.0 GiB" in line(status("a", memory_free_bytes=17 * GIB))
 
 
-def test_the_heading_counts_who_is_alive():
+def test_the_heading_counts_who_is_alive() -> None:
     nodes = (status("a"), status("b", Liveness.LEFT), status("c", Liveness.SUSPECT))
     assert heading(FleetSnapshot("home", nodes)) == 'fleet "home": 3 nodes, 1 alive'
     assert heading(FleetSnapshot("home", nodes[:1])) == 'fleet "home": 1 node, 1 alive'
 
 
-def test_an_archive_is_told_as_join_takes_it():
+def test_an_archive_is_told_as_join_takes_it() -> None:
     archive = ArchiveOffer(512 * 1024**2, 0, 7001, "torch")
     models = (offer("ngram", Role.PROPOSER),)
     assert "proposer=ngram, archive=512MiB" in line(status("m", models=models, archive=archive))
     assert "archive=3GiB" in line(status("m", archive=replace(archive, capacity_bytes=3 * GIB)))
 
 
-def test_a_ring_stands_beside_the_address():
+def test_a_ring_stands_beside_the_address() -> None:
     assert line(status("a")).endswith("10.0.0.1:7600")
     assert line(status("a", ring_address="10.1.0.1:41000")).endswith("10.0.0.1:7600, ring")
 
 
-def test_on_eighty_columns_names_and_addresses_stay_whole():
+def test_on_eighty_columns_names_and_addresses_stay_whole() -> None:
     model = offer("Qwen3-Coder-30B-A3B-Instruct-4bit-DWQ", Role.VERIFIER, exact=True)
     addresses = [f"192.168.178.{number}:7600" for number in (120, 121, 122)]
     nodes = [
@@ -156,7 +156,7 @@ def test_on_eighty_columns_names_and_addresses_stay_whole():
         assert any(whole in line for line in lines), whole
 
 
-def test_piped_a_node_is_one_line_whatever_its_length():
+def test_piped_a_node_is_one_line_whatever_its_length() -> None:
     node = status("mini-1", models=(offer("m" * 200, Role.VERIFIER),))
     assert line(node).count("m" * 200) == 1
     assert line(node).endswith("10.0.0.1:7600")

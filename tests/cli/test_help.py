@@ -13,7 +13,7 @@ from kakeya_fleet.node.cli.shell.lazy_group import LazyCommand, LazyGroup
 SLOW = ("torch", "transformers", "grpc", "rich", "numpy", "tokenizers", "kakeya", "asyncio")
 
 
-def test_help_answers_within_three_tenths_of_a_second(fleet):
+def test_help_answers_within_three_tenths_of_a_second(fleet) -> None:
     """Of the processor's time: other processes on the same cores are not its doing."""
     seconds = []
     for _ in range(5):
@@ -24,7 +24,7 @@ def test_help_answers_within_three_tenths_of_a_second(fleet):
     assert min(seconds) < 0.3, seconds
 
 
-def test_help_imports_nothing_slow():
+def test_help_imports_nothing_slow() -> None:
     program = (
         "import sys; from kakeya_fleet.node.cli.main import run; code = run(['--help'])\n"
         f"print('LOADED', [name for name in {SLOW!r} if name in sys.modules])\n"
@@ -37,7 +37,7 @@ def test_help_imports_nothing_slow():
 
 
 @pytest.mark.parametrize("line", ["fleet ", "fleet status --", "fleet generate --kv "])
-def test_completing_words_that_are_fixed_imports_nothing_slow(line):
+def test_completing_words_that_are_fixed_imports_nothing_slow(line) -> None:
     program = (
         "import sys; from kakeya_fleet.node.cli.main import run; code = run([sys.argv[1]])\n"
         f"print('LOADED', [name for name in {SLOW!r} if name in sys.modules])"
@@ -54,7 +54,7 @@ def test_completing_words_that_are_fixed_imports_nothing_slow(line):
     assert "LOADED []" in done.stdout
 
 
-def test_help_lists_every_command_in_the_order_of_a_first_use(fleet):
+def test_help_lists_every_command_in_the_order_of_a_first_use(fleet) -> None:
     out = fleet.run("--help").out
     places = [out.index(f"\n  {name} ") for name in COMMANDS]
     assert places == sorted(places)
@@ -62,7 +62,7 @@ def test_help_lists_every_command_in_the_order_of_a_first_use(fleet):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_an_example_json_and_help_in_full_sentences(fleet, name):
+def test_every_command_has_an_example_json_and_help_in_full_sentences(fleet, name) -> None:
     done = fleet.run(name, "--help")
     assert done.code == 0
     assert re.search(rf"Example:\n( +.*\n)?.*fleet {name}", done.out), done.out
@@ -72,7 +72,7 @@ def test_every_command_has_an_example_json_and_help_in_full_sentences(fleet, nam
     )
 
 
-def test_the_summary_of_every_command_is_that_of_its_own_help():
+def test_the_summary_of_every_command_is_that_of_its_own_help() -> None:
     for name, lazy in COMMANDS.items():
         command = LazyGroup(commands_by_name=COMMANDS).get_command(
             click.Context(click.Group()), name
@@ -82,7 +82,7 @@ def test_the_summary_of_every_command_is_that_of_its_own_help():
         assert len(lazy.summary) < 70
 
 
-def test_a_table_that_points_at_no_command_is_a_defect_of_the_program():
+def test_a_table_that_points_at_no_command_is_a_defect_of_the_program() -> None:
     group = LazyGroup(
         commands_by_name={"x": LazyCommand("kakeya_fleet.node.cli.shell.failure", "x")}
     )
@@ -90,11 +90,11 @@ def test_a_table_that_points_at_no_command_is_a_defect_of_the_program():
         group.get_command(click.Context(click.Group()), "x")
 
 
-def test_without_a_command_the_help_is_shown_as_wrong_usage(fleet):
+def test_without_a_command_the_help_is_shown_as_wrong_usage(fleet) -> None:
     done = fleet.run()
     assert done.code == 2
     assert "Commands:" in done.out
 
 
-def test_the_version_is_that_of_the_distribution(fleet):
+def test_the_version_is_that_of_the_distribution(fleet) -> None:
     assert re.fullmatch(r"fleet \d+\.\d+\.\d+\n", fleet.run("--version").out)

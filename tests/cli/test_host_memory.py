@@ -19,7 +19,7 @@ def on(host_id, name, liveness=Liveness.ALIVE):
 ONE, TWO, FAR = on("h", "mini-1"), on("h", "mini-2"), on("g", "mini-3")
 
 
-def test_the_memory_of_one_machine_is_counted_once_as_it_is_now():
+def test_the_memory_of_one_machine_is_counted_once_as_it_is_now() -> None:
     nodes = (ONE, TWO, FAR)
     free = {ONE.node_id: 6 * GIB, TWO.node_id: 6 * GIB, FAR.node_id: 15 * GIB}
     hosts = hosts_of(nodes, free)
@@ -31,12 +31,12 @@ def test_the_memory_of_one_machine_is_counted_once_as_it_is_now():
     assert heading(FleetSnapshot("home", nodes), hosts).endswith(", " + total_text(hosts))
 
 
-def test_nodes_that_do_not_name_their_machine_have_one_each():
+def test_nodes_that_do_not_name_their_machine_have_one_each() -> None:
     nodes = (on("", "mini-1"), on("", "mini-2"))
     assert len(hosts_of(nodes, {})) == 2
 
 
-def test_what_could_not_be_asked_is_marked_and_not_taken_from_the_card():
+def test_what_could_not_be_asked_is_marked_and_not_taken_from_the_card() -> None:
     nodes = (ONE, FAR)
     hosts = hosts_of(nodes, {ONE.node_id: 6 * GIB})
     assert "? / 16.0 GiB" in plain_table(COLUMNS, rows(nodes, hosts)).splitlines()[2]
@@ -45,26 +45,26 @@ def test_what_could_not_be_asked_is_marked_and_not_taken_from_the_card():
     assert total_text(hosts_of(nodes, {})) == ""
 
 
-def test_one_node_that_told_speaks_for_its_machine():
+def test_one_node_that_told_speaks_for_its_machine() -> None:
     assert total_text(hosts_of((ONE, TWO), {TWO.node_id: 4 * GIB})) == (
         "12.0 / 16.0 GiB in use on 1 machine"
     )
 
 
-def test_a_dead_node_uses_no_memory():
+def test_a_dead_node_uses_no_memory() -> None:
     dead = on("h", "mini-1", Liveness.DEAD)
     assert hosts_of([dead], {dead.node_id: GIB}) == []
     assert " GiB" not in plain_table(COLUMNS, rows([dead], []))
 
 
-def test_a_peer_that_cannot_be_joined_is_told_with_its_age_and_mend():
+def test_a_peer_that_cannot_be_joined_is_told_with_its_age_and_mend() -> None:
     fault = SeedFault("10.0.0.9:1", "UNREACHABLE", "Nothing listens there.", "Start it.", 90.0, 9)
     assert note_lines((), [fault], []) == [
         "Nothing listens there. Tried 9 times in 1 min 30 s. Start it."
     ]
 
 
-def test_a_name_of_several_nodes_is_told_with_their_ids_and_a_free_one():
+def test_a_name_of_several_nodes_is_told_with_their_ids_and_a_free_one() -> None:
     nodes = (ONE, replace(TWO, card=replace(TWO.card, name="mini-1")), FAR)
     (note,) = note_lines(nodes, (), ())
     assert note.startswith("2 nodes are called mini-1: ")

@@ -16,5 +16,5 @@ from kakeya_fleet.node.cli.terminal.keys import keys_in
         ("s\x1b[<", ["s"]),
     ],
 )
-def test_what_a_terminal_sends_are_keys(sent, keys):
+def test_what_a_terminal_sends_are_keys(sent, keys) -> None:
     assert keys_in(sent) == keys

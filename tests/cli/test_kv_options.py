@@ -17,11 +17,11 @@ def run(*words):
     return CliRunner().invoke(command, words)
 
 
-def test_without_options_the_node_decides():
+def test_without_options_the_node_decides() -> None:
     assert run().output.strip() == repr((KvChoice(), 0))
 
 
-def test_every_option_reaches_its_field():
+def test_every_option_reaches_its_field() -> None:
     words = "--kv restored --sink 2 --window 64 --restorer projection --restorer-model drafter"
     given = KvChoice("restored", 2, 64, "projection", "drafter", "mini-2")
     result = run(*words.split(), "--restorer-node", "mini-2", "--other", "2")
@@ -41,7 +41,7 @@ def test_every_option_reaches_its_field():
         ("--kv restored --sink 4294967296", "0<=x<=4294967295"),
     ],
 )
-def test_what_cannot_be_together_is_refused(words, says):
+def test_what_cannot_be_together_is_refused(words, says) -> None:
     result = run(*words.split())
     assert result.exit_code == 2
     assert says in result.output

@@ -10,25 +10,25 @@ FULL = OutputLost(OSError(28, "No space left on device"))
 class Failing:
     """A view whose output fails as told, a failure a call."""
 
-    def __init__(self, *failures):
+    def __init__(self, *failures) -> None:
         self._failures = list(failures)
         self.shown = []
 
-    def loading(self, roles):
+    def loading(self, roles) -> None:
         self.take({"event": "loading", "roles": roles})
 
-    def take(self, event):
+    def take(self, event) -> None:
         failure = self._failures.pop(0) if self._failures else None
         if failure is not None:
             raise failure
         self.shown.append(event["event"])
 
-    def close(self):
+    def close(self) -> None:
         self.take({"event": "close"})
 
 
 @pytest.mark.parametrize("failure", [FULL, BrokenPipeError(32, "Broken pipe")])
-def test_a_node_outlives_its_output_and_says_so_once(failure):
+def test_a_node_outlives_its_output_and_says_so_once(failure) -> None:
     inner = Failing(failure, failure, failure, None)
     view = LastingView(inner)
     with capture_logs() as log:
@@ -41,6 +41,6 @@ def test_a_node_outlives_its_output_and_says_so_once(failure):
     assert [line["event"] for line in log] == ["output_lost", "output_back"]
 
 
-def test_what_is_no_loss_of_output_is_not_hidden():
+def test_what_is_no_loss_of_output_is_not_hidden() -> None:
     with pytest.raises(KeyError):
         LastingView(Failing(KeyError("x"))).take({"event": "ready"})

@@ -27,11 +27,11 @@ class Card:
 class Node:
     card = Card()
 
-    def __init__(self, *links):
+    def __init__(self, *links) -> None:
         self.tensor_links = links
 
 
-def test_a_link_is_told_with_what_carries_it_how_fast_and_why():
+def test_a_link_is_told_with_what_carries_it_how_fast_and_why() -> None:
     _, first, second = plain_table(COLUMNS, rows([FRESH, LINK], {"b" * 64: "a-mini"})).splitlines()
     assert first.split("  ")[0] == "a-mini (opened here)"
     for words in (
@@ -43,7 +43,7 @@ def test_a_link_is_told_with_what_carries_it_how_fast_and_why():
     assert " ".join(second.split()[3:]) == "keys values grpc - - 0 B in 0 0 s -"
 
 
-def test_the_heading_counts():
+def test_the_heading_counts() -> None:
     assert heading(Node()) == "mini-1: no tensor links"
     assert heading(Node(LINK)) == "mini-1: 1 tensor link"
     assert heading(Node(LINK, FRESH)) == "mini-1: 2 tensor links"

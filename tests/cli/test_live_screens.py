@@ -26,7 +26,7 @@ def generating(agents):
             yield session
 
 
-def test_a_join_and_a_leave_are_seen_at_once_whatever_the_size(screen, tmp_path):
+def test_a_join_and_a_leave_are_seen_at_once_whatever_the_size(screen, tmp_path) -> None:
     own = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc"}
     with LocalFleet("watched", directory=tmp_path / "agents") as local:
         host = local.start("host", serve=["proposer=ngram"], environment=own)
@@ -50,7 +50,7 @@ def test_a_join_and_a_leave_are_seen_at_once_whatever_the_size(screen, tmp_path)
 
 
 @pytest.mark.parametrize("words", [["status", "--watch"], ["top"]])
-def test_ctrl_c_gives_the_terminal_back_and_is_no_error(screen, agents, words):
+def test_ctrl_c_gives_the_terminal_back_and_is_no_error(screen, agents, words) -> None:
     process = screen(*words, "--node", agents[0].address)
     process.wait_for("mini-2")
     process.interrupt()
@@ -59,7 +59,7 @@ def test_ctrl_c_gives_the_terminal_back_and_is_no_error(screen, agents, words):
     assert b"Traceback" not in process.raw
 
 
-def test_without_a_terminal_a_line_comes_for_each_change(fleet, agents, interrupt):
+def test_without_a_terminal_a_line_comes_for_each_change(fleet, agents, interrupt) -> None:
     process = fleet.start("status", "--watch", "--node", agents[0].address)
     assert process.stdout.readline().startswith('fleet "cli-tests"')
     done, _ = interrupt(process)
@@ -67,7 +67,7 @@ def test_without_a_terminal_a_line_comes_for_each_change(fleet, agents, interrup
     assert "\x1b" not in done.out
 
 
-def test_top_shows_a_session_that_generates_and_its_details(screen, agents, generating):
+def test_top_shows_a_session_that_generates_and_its_details(screen, agents, generating) -> None:
     top = screen("top", "--node", agents[0].address, columns=80, lines=24)
     top.wait_for(r"^  long-one +toy +mini-1 +ngram")
     top.wait_for(r"^  mini-2 +alive")
@@ -90,7 +90,7 @@ def test_top_shows_a_session_that_generates_and_its_details(screen, agents, gene
     assert top.end() == 0
 
 
-def test_a_paused_picture_stays_as_it_was(screen, agents, generating):
+def test_a_paused_picture_stays_as_it_was(screen, agents, generating) -> None:
     top = screen("top", "--node", agents[0].address)
     top.wait_for("long-one")
     top.press("p")
@@ -104,7 +104,7 @@ def test_a_paused_picture_stays_as_it_was(screen, agents, generating):
         session.close()
 
 
-def test_once_prints_one_frame_and_json_the_same_facts(fleet, agents, generating):
+def test_once_prints_one_frame_and_json_the_same_facts(fleet, agents, generating) -> None:
     done = fleet.run("top", "--once", "--node", agents[0].address, COLUMNS="100", LINES="30")
     assert done.code == 0
     assert "long-one" in done.out
@@ -125,7 +125,7 @@ def test_once_prints_one_frame_and_json_the_same_facts(fleet, agents, generating
     assert "no session zz is open" in missing.err
 
 
-def test_colours_are_for_terminals_unless_somebody_says_otherwise(screen, fleet, agents):
+def test_colours_are_for_terminals_unless_somebody_says_otherwise(screen, fleet, agents) -> None:
     node = ["--node", agents[0].address]
     assert "\x1b[" in fleet.run("status", *node, FORCE_COLOR="1").out
     plain = screen("top", "--once", *node, TERM="dumb")
@@ -137,7 +137,7 @@ def test_colours_are_for_terminals_unless_somebody_says_otherwise(screen, fleet,
     assert not re.search(rb"\x1b\[(\d+;)*3[0-7]m", without.raw)
 
 
-def test_a_node_that_is_lost_ends_the_screen_with_its_reason(screen, fleet, tmp_path):
+def test_a_node_that_is_lost_ends_the_screen_with_its_reason(screen, fleet, tmp_path) -> None:
     process = fleet.start(
         *("join", "--json", "--name", "lone", "--no-mdns", "--serve", "proposer=ngram"),
         *("--state", str(tmp_path / "lone")),

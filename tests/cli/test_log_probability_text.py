@@ -14,7 +14,7 @@ def decode(token_ids):
     return "".join(WORDS[token_id] for token_id in token_ids)
 
 
-def test_a_token_a_line_with_what_was_likely_in_its_place():
+def test_a_token_a_line_with_what_was_likely_in_its_place() -> None:
     alternatives = [
         (Alternative(3, -0.1), Alternative(1, math.log(0.5))),
         (Alternative(2, math.log(0.125)),),
@@ -29,11 +29,11 @@ def test_a_token_a_line_with_what_was_likely_in_its_place():
     ]
 
 
-def test_without_alternatives_there_is_no_column_for_them():
+def test_without_alternatives_there_is_no_column_for_them() -> None:
     columns, _ = log_probability_table([3], [0.0], (), decode)
     assert [column.title for column in columns] == ["id", "token", "log p"]
     assert perplexity_line([0.0]) == "mean log-probability 0.000, perplexity 1.00"
 
 
-def test_a_perplexity_beyond_all_numbers_is_no_failure():
+def test_a_perplexity_beyond_all_numbers_is_no_failure() -> None:
     assert "too large" in perplexity_line([-1e4])

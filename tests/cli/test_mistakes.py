@@ -52,25 +52,25 @@ def one_sentence(done):
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_without_a_node_here_the_mend_is_fleet_join(fleet, name):
+def test_without_a_node_here_the_mend_is_fleet_join(fleet, name) -> None:
     done = fleet.run(name, *CLIENTS[name], stdin="x\n")
     assert done.code == 3
     assert "fleet join" in one_sentence(done)
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_nobody_at_the_address(fleet, name, free_address):
+def test_nobody_at_the_address(fleet, name, free_address) -> None:
     done = fleet.run(name, *CLIENTS[name], "--node", free_address, stdin="x\n")
     assert done.code == 3
     assert free_address in one_sentence(done)
 
 
-def test_the_address_comes_from_the_environment_too(fleet, free_address):
+def test_the_address_comes_from_the_environment_too(fleet, free_address) -> None:
     done = fleet.run("status", KAKEYA_NODE=free_address)
     assert free_address in one_sentence(done)
 
 
-def test_errors_are_json_when_json_is_asked_for(fleet, free_address):
+def test_errors_are_json_when_json_is_asked_for(fleet, free_address) -> None:
     done = fleet.run("status", "--json", "--node", free_address)
     assert done.code == 3
     assert done.err == ""
@@ -104,19 +104,19 @@ def test_errors_are_json_when_json_is_asked_for(fleet, free_address):
         (["generate", b"\xff"], "is not utf-8 text"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_says_what_is_right(fleet, words, says):
+def test_wrong_usage_is_exit_code_2_and_says_what_is_right(fleet, words, says) -> None:
     done = fleet.run(*words)
     assert done.code == 2
     assert says in one_sentence(done)
 
 
-def test_wrong_usage_is_json_too(fleet):
+def test_wrong_usage_is_json_too(fleet) -> None:
     done = fleet.run("plan", "--json", "--context", "x")
     assert done.code == 2
     assert done.json["error"]["reason"] == "USAGE"
 
 
-def test_a_prompt_that_looks_like_the_flag_does_not_ask_for_json(fleet, free_address):
+def test_a_prompt_that_looks_like_the_flag_does_not_ask_for_json(fleet, free_address) -> None:
     done = fleet.run("generate", "--node", free_address, "--", "--json")
     assert done.code == 3
     one_sentence(done)
@@ -133,7 +133,7 @@ def test_a_prompt_that_looks_like_the_flag_does_not_ask_for_json(fleet, free_add
         (b'{"prompt": 3}\n', "line 1"),
     ],
 )
-def test_prompts_that_cannot_be_used(fleet, tmp_path, content, says):
+def test_prompts_that_cannot_be_used(fleet, tmp_path, content, says) -> None:
     file = tmp_path / "prompts"
     if content is not None:
         file.write_bytes(content)
@@ -142,7 +142,9 @@ def test_prompts_that_cannot_be_used(fleet, tmp_path, content, says):
     assert says in one_sentence(done)
 
 
-def test_what_a_killed_agent_left_is_not_asked(fleet, tmp_path, dead_process_id, free_address):
+def test_what_a_killed_agent_left_is_not_asked(
+    fleet, tmp_path, dead_process_id, free_address
+) -> None:
     state = tmp_path / "state" / "kakeya" / "mini-1"
     state.mkdir(parents=True)
     facts = {"name": "mini-1", "address": free_address, "pid": dead_process_id}
@@ -152,7 +154,7 @@ def test_what_a_killed_agent_left_is_not_asked(fleet, tmp_path, dead_process_id,
 
 def test_of_several_agents_here_the_first_by_name_is_asked_and_the_others_named(
     fleet, tmp_path, free_address
-):
+) -> None:
     for name, address in (("mini-2", "127.0.0.1:2"), ("mini-1", free_address)):
         state = tmp_path / "state" / "kakeya" / name
         state.mkdir(parents=True)
@@ -164,7 +166,7 @@ def test_of_several_agents_here_the_first_by_name_is_asked_and_the_others_named(
     assert f"no node answers at {free_address}" in done.err
 
 
-def test_a_pipe_that_nobody_reads_is_the_signals_exit_code_and_no_word(fleet, agents):
+def test_a_pipe_that_nobody_reads_is_the_signals_exit_code_and_no_word(fleet, agents) -> None:
     words = ["--no-stop-at-eos", "--max-tokens", "1000", "--speculation", "off", "def"]
     with fleet.start("generate", "--node", agents[0].address, *words) as process:
         process.stdout.read(1)
@@ -180,7 +182,7 @@ def test_a_pipe_that_nobody_reads_is_the_signals_exit_code_and_no_word(fleet, ag
 @pytest.mark.parametrize(
     ("output", "why"), [(">/dev/full", "No space left"), (">&-", "it is closed")]
 )
-def test_what_cannot_be_printed_is_said_once(fleet, agents, shell, words, output, why):
+def test_what_cannot_be_printed_is_said_once(fleet, agents, shell, words, output, why) -> None:
     node = "" if words == "--help" else f"--node {agents[0].address}"
     done = shell(f"{words} {node} {output}")
     assert done.code == 3
@@ -188,7 +190,7 @@ def test_what_cannot_be_printed_is_said_once(fleet, agents, shell, words, output
 
 
 @pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
-def test_what_cannot_be_told_leaves_the_exit_code(shell, free_address, errors):
+def test_what_cannot_be_told_leaves_the_exit_code(shell, free_address, errors) -> None:
     assert shell(f"status --node {free_address} {errors}").code == 3
 
 
@@ -196,20 +198,20 @@ def test_what_cannot_be_told_leaves_the_exit_code(shell, free_address, errors):
     ("words", "code"),
     [("generate -", 2), ("verify --prompts -", 2), ("chat --plain", 2)],
 )
-def test_input_that_is_no_text_is_said(shell, agents, words, code):
+def test_input_that_is_no_text_is_said(shell, agents, words, code) -> None:
     done = shell(f"{words} --node {agents[0].address}", stdin=b"\xff\xfe\n")
     assert done.code == code
     assert "standard input is not UTF-8 text" in one_sentence(done)
 
 
-def test_closed_input_is_an_empty_one(shell, agents):
+def test_closed_input_is_an_empty_one(shell, agents) -> None:
     done = shell(f"generate - --node {agents[0].address} <&-")
     assert done.code == 2
     assert "the prompt is empty" in one_sentence(done)
 
 
 @pytest.mark.parametrize("module", ["click", "grpc"])
-def test_ctrl_c_while_a_module_loads_is_answered_without_a_word(fleet, module):
+def test_ctrl_c_while_a_module_loads_is_answered_without_a_word(fleet, module) -> None:
     """Where an exception would be lost: in a finalizer, as imports run many."""
     program = (
         "import os, signal, sys\n"
@@ -233,7 +235,7 @@ def test_ctrl_c_while_a_module_loads_is_answered_without_a_word(fleet, module):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_before_ctrl_c_is_answered_nothing_loads_that_takes_time():
+def test_before_ctrl_c_is_answered_nothing_loads_that_takes_time() -> None:
     program = (
         "import os; before = set(sys.modules)\n"
         "import kakeya_fleet.node.cli.main\n"
@@ -261,7 +263,7 @@ def test_before_ctrl_c_is_answered_nothing_loads_that_takes_time():
 )
 def test_ctrl_c_is_answered_at_once_though_the_node_says_nothing(
     fleet, silent_node, interrupt, name, code
-):
+) -> None:
     host, port = silent_node.getsockname()
     process = fleet.start(name, *CLIENTS[name], "--node", f"{host}:{port}")
     connection, _ = silent_node.accept()
@@ -272,7 +274,7 @@ def test_ctrl_c_is_answered_at_once_though_the_node_says_nothing(
     assert seconds < 0.5
 
 
-def test_ctrl_c_is_answered_at_once_though_nobody_reads_the_pipe():
+def test_ctrl_c_is_answered_at_once_though_nobody_reads_the_pipe() -> None:
     """The loop is blocked in a write; only the last resort can answer."""
     program = (
         "import sys, asyncio\n"

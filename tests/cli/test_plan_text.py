@@ -38,7 +38,7 @@ PAIR = Plan(
 ALONE = Plan(VERIFIER, None, None, 0, 179.0, 179.0, 0.0, 0.0, False, 13_000_000, (), (), True)
 
 
-def test_a_pair_is_told_with_everything_that_the_prediction_stands_on():
+def test_a_pair_is_told_with_everything_that_the_prediction_stands_on() -> None:
     text = "\n".join(plan_lines(PAIR))
     for words in (
         "tiny on mini-1 (127.0.0.1:1)",
@@ -55,7 +55,7 @@ def test_a_pair_is_told_with_everything_that_the_prediction_stands_on():
         assert words in text
 
 
-def test_alone_nothing_is_said_of_drafts():
+def test_alone_nothing_is_said_of_drafts() -> None:
     text = "\n".join(plan_lines(ALONE))
     assert "none: the verifier decodes alone" in text
     assert "block size" not in text
@@ -63,7 +63,7 @@ def test_alone_nothing_is_said_of_drafts():
     assert pair_text(ALONE) == "tiny on mini-1, alone"
 
 
-def test_a_pair_that_is_not_exact_is_never_told_like_one_that_is():
+def test_a_pair_that_is_not_exact_is_never_told_like_one_that_is() -> None:
     risky = dataclasses.replace(PAIR, exact=False)
     warning = [line for line in plan_lines(risky) if "WARNING" in line]
     assert warning == [
@@ -74,7 +74,7 @@ def test_a_pair_that_is_not_exact_is_never_told_like_one_that_is():
         assert "not exact" not in "\n".join([*plan_lines(plan), pair_text(plan)])
 
 
-def test_every_rejection_is_told_with_its_pair_its_reason_and_its_numbers():
+def test_every_rejection_is_told_with_its_pair_its_reason_and_its_numbers() -> None:
     rejections = (
         Rejection(VERIFIER, PROPOSER, RejectionReason.SLOWER_THAN_ALONE, "90.1 against 179.", 90.1),
         Rejection(VERIFIER, None, RejectionReason.NOT_ENOUGH_MEMORY, "2 GiB of 1 GiB.", 0.0),
@@ -89,7 +89,7 @@ def test_every_rejection_is_told_with_its_pair_its_reason_and_its_numbers():
     ]
 
 
-def test_archives_are_told_with_their_ranges_when_several_share_a_session():
+def test_archives_are_told_with_their_ranges_when_several_share_a_session() -> None:
     places = [Placement(name * 8, f"mini-{name}", f"10.0.0.{name}:1", "") for name in "34"]
     ranges = (ArchiveRange(places[0], 4, 8192), ArchiveRange(places[1], 8192, 30_000))
     one = dataclasses.replace(ALONE, archive=places[0], archives=ranges[:1])

@@ -21,7 +21,7 @@ from kakeya_fleet.node.cli.terminal.quantities import (
         (5 * 1024**5, "5,120 TiB"),
     ],
 )
-def test_bytes_have_the_largest_binary_unit_that_keeps_them_above_one(count, text):
+def test_bytes_have_the_largest_binary_unit_that_keeps_them_above_one(count, text) -> None:
     assert bytes_text(count) == text
 
 
@@ -39,16 +39,16 @@ def test_bytes_have_the_largest_binary_unit_that_keeps_them_above_one(count, tex
         (7380, "2 h 3 min"),
     ],
 )
-def test_durations_are_read_at_a_glance(seconds, text):
+def test_durations_are_read_at_a_glance(seconds, text) -> None:
     assert seconds_text(seconds) == text
 
 
-def test_a_negative_duration_is_refused():
+def test_a_negative_duration_is_refused() -> None:
     with pytest.raises(ValueError, match="negative"):
         seconds_text(-0.1)
 
 
-def test_unknown_speeds_and_ratios_are_a_dash():
+def test_unknown_speeds_and_ratios_are_a_dash() -> None:
     assert speed_text(0.0) == "-"
     assert ratio_text(1.0, 0.0) == "-"
     assert share_text(1.0, 0.0) == "-"
@@ -65,11 +65,11 @@ def test_unknown_speeds_and_ratios_are_a_dash():
         (2e13, "20,000 GB/s"),
     ],
 )
-def test_rates_have_decimal_units(rate, text):
+def test_rates_have_decimal_units(rate, text) -> None:
     assert rate_text(rate) == text
 
 
-def test_speeds_ratios_and_shares():
+def test_speeds_ratios_and_shares() -> None:
     assert speed_text(327.9) == "328 tok/s"
     assert speed_text(9.412) == "9.41 tok/s"
     assert ratio_text(300.0, 130.0) == "2.31x"

@@ -45,7 +45,7 @@ def lone_agent(fleet, tmp_path):
         process.communicate()
 
 
-def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(fleet, agents):
+def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(fleet, agents) -> None:
     done = fleet.run("status", "--node", agents[0].address)
     assert done.code == 0
     assert done.err == ""
@@ -63,7 +63,7 @@ def test_status_shows_both_nodes_aligned_and_marks_the_one_that_was_asked(fleet,
     assert "\x1b" not in done.out
 
 
-def test_a_node_elsewhere_in_the_fleet_is_asked_by_its_name(fleet, agents):
+def test_a_node_elsewhere_in_the_fleet_is_asked_by_its_name(fleet, agents) -> None:
     here = {"KAKEYA_STATE": str(agents[0].options.state)}
     assert "mini-2 *" in fleet.run("status", "--node", "mini-2", **here).out
     done = fleet.run("status", "--node", "mini-3", **here)
@@ -71,7 +71,7 @@ def test_a_node_elsewhere_in_the_fleet_is_asked_by_its_name(fleet, agents):
     assert "'mini-3'; there are: mini-1, mini-2" in done.err
 
 
-def test_status_as_json_has_every_fact_of_the_cards(ask, agents):
+def test_status_as_json_has_every_fact_of_the_cards(ask, agents) -> None:
     told = ask("status", "--json").json
     nodes = {node["node_id"]: node for node in told["nodes"]}
     assert set(nodes) == {agent.node_id for agent in agents}
@@ -84,7 +84,7 @@ def test_status_as_json_has_every_fact_of_the_cards(ask, agents):
     assert card["models"][0]["role"] == "verifier"
 
 
-def test_watching_prints_at_once_and_ctrl_c_ends_it_at_once(fleet, agents, interrupt):
+def test_watching_prints_at_once_and_ctrl_c_ends_it_at_once(fleet, agents, interrupt) -> None:
     process = fleet.start("status", "--watch", "--json", "--node", agents[0].address)
     assert json.loads(process.stdout.readline())["event"] == "snapshot"
     done, seconds = interrupt(process)
@@ -93,7 +93,9 @@ def test_watching_prints_at_once_and_ctrl_c_ends_it_at_once(fleet, agents, inter
     assert seconds < 0.5
 
 
-def test_a_node_that_joins_and_leaves_is_seen_by_a_watch(fleet, agents, lone_agent, interrupt):
+def test_a_node_that_joins_and_leaves_is_seen_by_a_watch(
+    fleet, agents, lone_agent, interrupt
+) -> None:
     watch = fleet.start("status", "--watch", "--json", "--node", agents[1].address)
     json.loads(watch.stdout.readline())
     process, ready = lone_agent("guest", "--fleet", "cli-tests", "--peer", agents[1].address)
@@ -111,7 +113,7 @@ def test_a_node_that_joins_and_leaves_is_seen_by_a_watch(fleet, agents, lone_age
     interrupt(watch)
 
 
-def test_a_plan_names_the_pair_its_reasons_and_every_rejection(ask, agents):
+def test_a_plan_names_the_pair_its_reasons_and_every_rejection(ask, agents) -> None:
     done = ask("plan", "--verifier", "toy")
     assert done.code == 0
     assert f"verifier     toy on mini-1 ({agents[0].address})" in done.out
@@ -123,14 +125,14 @@ def test_a_plan_names_the_pair_its_reasons_and_every_rejection(ask, agents):
     assert as_json["exact"] is True
 
 
-def test_a_plan_for_more_context_than_the_model_has_says_so(ask):
+def test_a_plan_for_more_context_than_the_model_has_says_so(ask) -> None:
     done = ask("plan", "--verifier", "toy", "--context", "100000")
     assert done.code == 3
     assert "2048" in done.err
     assert done.err.count("\n") == 1
 
 
-def test_an_unknown_model_is_said_by_every_command(ask, toy, tmp_path):
+def test_an_unknown_model_is_said_by_every_command(ask, toy, tmp_path) -> None:
     prompts = tmp_path / "prompts"
     prompts.write_text("x\n")
     for name, words in {
@@ -145,14 +147,14 @@ def test_an_unknown_model_is_said_by_every_command(ask, toy, tmp_path):
         assert "served: toy" in done.err, name
 
 
-def test_a_model_whose_tokenizer_is_not_here_is_asked_for_it(ask, toy):
+def test_a_model_whose_tokenizer_is_not_here_is_asked_for_it(ask, toy) -> None:
     fetched = ask("generate", "--verifier", "toy", PROMPT, "--max-tokens", "20")
     assert fetched.code == 0, fetched.err
     named = ["--tokenizer", str(toy), PROMPT, "--max-tokens", "20"]
     assert fetched.out == ask("generate", "--verifier", "toy", *named).out
 
 
-def test_another_tokenizer_is_refused_before_anything_is_generated(ask, toy, tmp_path):
+def test_another_tokenizer_is_refused_before_anything_is_generated(ask, toy, tmp_path) -> None:
     other = tmp_path / "tokenizer.json"
     other.write_text(json.dumps(json.loads((toy / "tokenizer.json").read_text()), indent=3))
     done = ask("generate", "--verifier", "toy", "--tokenizer", str(other), "x")
@@ -161,7 +163,7 @@ def test_another_tokenizer_is_refused_before_anything_is_generated(ask, toy, tmp
     assert "is not that of toy" in done.err
 
 
-def test_the_text_alone_is_on_stdout_and_statistics_are_on_stderr(ask, toy):
+def test_the_text_alone_is_on_stdout_and_statistics_are_on_stderr(ask, toy) -> None:
     done = ask("generate", "--verifier", str(toy), PROMPT, "--max-tokens", "40", "--timeline")
     events = ask("generate", "--verifier", str(toy), PROMPT, "--max-tokens", "40", "--json").lines
     assert done.code == 0
@@ -171,7 +173,7 @@ def test_the_text_alone_is_on_stdout_and_statistics_are_on_stderr(ask, toy):
         assert words in done.err
 
 
-def test_json_events_hold_the_whole_stream_once(ask, toy):
+def test_json_events_hold_the_whole_stream_once(ask, toy) -> None:
     done = ask("generate", "--verifier", str(toy), PROMPT, "--max-tokens", "50", "--json")
     plan, *blocks, end = done.lines
     assert plan["event"] == "plan"
@@ -186,7 +188,7 @@ def test_json_events_hold_the_whole_stream_once(ask, toy):
     assert end["sha256"] == hashlib.sha256(ids).hexdigest()
 
 
-def test_log_probabilities_are_in_every_event_and_in_a_table_for_people(ask, toy):
+def test_log_probabilities_are_in_every_event_and_in_a_table_for_people(ask, toy) -> None:
     words = ["--verifier", str(toy), PROMPT, "--max-tokens", "20", "--log-probabilities", "2"]
     for block in ask("generate", *words, "--json").lines[1:-1]:
         assert {len(ranked) for ranked in block["alternatives"]} == {2}
@@ -196,7 +198,7 @@ def test_log_probabilities_are_in_every_event_and_in_a_table_for_people(ask, toy
     assert re.search(table, ask("generate", *words).err, re.M)
 
 
-def test_the_same_stream_with_a_named_proposer_and_with_none(ask, toy):
+def test_the_same_stream_with_a_named_proposer_and_with_none(ask, toy) -> None:
     base = ["--verifier", str(toy), PROMPT, "--max-tokens", "48", "--json"]
     shaped = "--temperature 0.9 --min-p 0.05 --repetition-penalty 1.05 --logit-bias 7=-inf"
     for words in ("", "--temperature 0.9 --top-p 0.95 --seed 11", f"{shaped} --seed 12"):
@@ -209,20 +211,22 @@ def test_the_same_stream_with_a_named_proposer_and_with_none(ask, toy):
         assert ends["ngram@mini-2"]["speculation"]["drafted_count"] > 0
 
 
-def test_another_seed_gives_another_stream(ask, toy):
+def test_another_seed_gives_another_stream(ask, toy) -> None:
     base = ["--verifier", str(toy), PROMPT, "--max-tokens", "40", "--temperature", "1", "--json"]
     hashes = {seed: ask("generate", *base, "--seed", seed).lines[-1]["sha256"] for seed in "12"}
     assert len(set(hashes.values())) == 2
 
 
-def test_a_drawn_seed_is_told_so_that_the_stream_can_be_had_again(ask, toy):
+def test_a_drawn_seed_is_told_so_that_the_stream_can_be_had_again(ask, toy) -> None:
     base = ["--verifier", str(toy), PROMPT, "--max-tokens", "30", "--temperature", "1"]
     first = ask("generate", *base)
     seed = re.search(r"^seed (\d+)$", first.err, re.M).group(1)
     assert ask("generate", *base, "--seed", seed).out == first.out
 
 
-def test_a_prompt_can_come_from_stdin_and_the_tokenizer_from_elsewhere(ask, fleet, agents, toy):
+def test_a_prompt_can_come_from_stdin_and_the_tokenizer_from_elsewhere(
+    ask, fleet, agents, toy
+) -> None:
     direct = ask("generate", "--verifier", str(toy), PROMPT, "--max-tokens", "20")
     words = ["--node", agents[0].address, "--tokenizer", str(toy), "-", "--max-tokens", "20"]
     piped = fleet.run("generate", *words, stdin=PROMPT)
@@ -230,28 +234,28 @@ def test_a_prompt_can_come_from_stdin_and_the_tokenizer_from_elsewhere(ask, flee
     assert direct.out == piped.out
 
 
-def test_an_empty_prompt_is_refused(ask, toy):
+def test_an_empty_prompt_is_refused(ask, toy) -> None:
     done = ask("generate", "--verifier", str(toy), "-", stdin="")
     assert done.code == 2
     assert "the prompt is empty" in done.err
 
 
 @pytest.mark.parametrize("proposer", ["dflash", "ngram@mini-7"])
-def test_a_proposer_that_nobody_serves_is_said(ask, toy, proposer):
+def test_a_proposer_that_nobody_serves_is_said(ask, toy, proposer) -> None:
     done = ask("generate", "--verifier", str(toy), "--speculation", proposer, "x")
     assert done.code == 3
     assert "fleet status" in done.err
     assert done.out == ""
 
 
-def test_a_node_that_does_not_serve_the_model_leads_to_the_one_that_does(ask, toy):
+def test_a_node_that_does_not_serve_the_model_leads_to_the_one_that_does(ask, toy) -> None:
     words = ["--verifier", str(toy), PROMPT, "--max-tokens", "20"]
     assert ask("generate", *words, node=1).out == ask("generate", *words, node=0).out
 
 
 def test_ctrl_c_in_mid_answer_is_at_once_and_stops_the_work_on_the_node(
     fleet, agents, toy, interrupt
-):
+) -> None:
     words = ["--verifier", str(toy), PROMPT, "--max-tokens", "1000000", "--json"]
     process = fleet.start("generate", "--node", agents[0].address, *words)
     for _ in range(5):
@@ -266,7 +270,7 @@ def test_ctrl_c_in_mid_answer_is_at_once_and_stops_the_work_on_the_node(
             assert time.monotonic() < deadline, "the node still generates"
 
 
-def test_verify_finds_both_streams_identical_and_shows_both_hashes(ask, toy, tmp_path):
+def test_verify_finds_both_streams_identical_and_shows_both_hashes(ask, toy, tmp_path) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text(f"{PROMPT}\n\nxyxyxyxy\n")
     words = ["--prompts", str(prompts), "--max-tokens", "60", "--tokenizer", str(toy)]
@@ -279,7 +283,7 @@ def test_verify_finds_both_streams_identical_and_shows_both_hashes(ask, toy, tmp
     assert re.search(r"identical: 2 of 2 streams, \d+ drafted tokens verified", done.out)
 
 
-def test_verify_of_json_prompts_with_sampling(ask, toy):
+def test_verify_of_json_prompts_with_sampling(ask, toy) -> None:
     prompts = json.dumps({"prompt": "a\nb\n" * 4}) + "\n"
     words = ["--prompts", "-", "--max-tokens", "40", "--tokenizer", str(toy), "--json"]
     done = ask("verify", *words, "--temperature", "0.8", stdin=prompts)
@@ -291,14 +295,14 @@ def test_verify_of_json_prompts_with_sampling(ask, toy):
     assert verdict["drafted_count"] == prompt["drafted_count"] > 0
 
 
-def test_verify_without_a_draft_has_proven_nothing(ask, toy):
+def test_verify_without_a_draft_has_proven_nothing(ask, toy) -> None:
     words = ["--prompts", "-", "--max-tokens", "1", "--tokenizer", str(toy)]
     done = ask("verify", *words, stdin="q\n")
     assert done.code == 1
     assert "nothing was proven" in done.out
 
 
-def test_bench_measures_both_ways(ask, toy):
+def test_bench_measures_both_ways(ask, toy) -> None:
     words = ["--rounds", "1", "--max-tokens", "8", "--tokenizer", str(toy)]
     done = ask("bench", *words)
     assert done.code == 0
@@ -310,7 +314,7 @@ def test_bench_measures_both_ways(ask, toy):
     assert facts["overall"]["tokens_per_second_alone"] > 0
 
 
-def test_bench_of_a_restored_session(ask, toy):
+def test_bench_of_a_restored_session(ask, toy) -> None:
     words = ["--rounds", "1", "--max-tokens", "4", "--tokenizer", str(toy), "--window", "8"]
     done = ask("bench", *words, "--kv", "restored", "--restorer", "identity", "--json")
     assert done.code == 0, done.err
@@ -320,20 +324,20 @@ def test_bench_of_a_restored_session(ask, toy):
     assert "needs --kv restored" in refused.err
 
 
-def test_a_restored_plan_says_that_there_is_no_archive(ask):
+def test_a_restored_plan_says_that_there_is_no_archive(ask) -> None:
     done = ask("plan", "--verifier", "toy", "--kv", "restored")
     assert done.code == 0
     assert "  - No live node has an archive for what is evicted" in done.out
 
 
-def test_links_of_a_node_that_has_none(ask):
+def test_links_of_a_node_that_has_none(ask) -> None:
     done = ask("status", "--links")
     assert (done.code, done.out) == (0, "mini-1: no tensor links\n")
     assert ask("status", "--links", "--json").json == {"node": "mini-1", "tensor_links": []}
     assert ask("status", "--links", "--watch").code == 2
 
 
-def test_a_hostfile_of_the_fleet_is_one_that_is_read_back(ask, agents, tmp_path):
+def test_a_hostfile_of_the_fleet_is_one_that_is_read_back(ask, agents, tmp_path) -> None:
     words = ["--backend", "gloo", "--nodes", f"mini-2,{agents[0].node_id[:8]}"]
     done = ask("hostfile", *words, "--ranks-per-node", "2", "--env", "A=1")
     assert done.code == 0, done.err
@@ -359,14 +363,16 @@ def test_a_hostfile_of_the_fleet_is_one_that_is_read_back(ask, agents, tmp_path)
         (["--nodes", "mini-1,mini-2", "--backend", "gloo", "-o", "/proc/nowhere"], 3, "nowhere"),
     ],
 )
-def test_a_hostfile_that_cannot_be_is_refused_in_one_sentence(ask, words, code, says):
+def test_a_hostfile_that_cannot_be_is_refused_in_one_sentence(ask, words, code, says) -> None:
     done = ask("hostfile", *words)
     assert (done.code, done.out) == (code, "")
     assert says in done.err
     assert done.err.count("\n") == 1
 
 
-def test_an_agent_says_ready_first_needs_no_tensors_and_drains_at_ctrl_c(lone_agent, interrupt):
+def test_an_agent_says_ready_first_needs_no_tensors_and_drains_at_ctrl_c(
+    lone_agent, interrupt
+) -> None:
     process, ready = lone_agent()
     assert ready["event"] == "ready"
     assert re.fullmatch(r"[0-9a-f]{64}", ready["node_id"])
@@ -381,7 +387,7 @@ def test_an_agent_says_ready_first_needs_no_tensors_and_drains_at_ctrl_c(lone_ag
     assert "Traceback" not in done.err
 
 
-def test_a_port_in_use_is_said_with_its_mend(fleet, agents, tmp_path):
+def test_a_port_in_use_is_said_with_its_mend(fleet, agents, tmp_path) -> None:
     address = agents[1].address
     state = str(tmp_path / "other")
     done = fleet.run("join", "--state", state, "--bind", address, "--no-mdns")
@@ -390,7 +396,7 @@ def test_a_port_in_use_is_said_with_its_mend(fleet, agents, tmp_path):
     assert done.err.count("\n") == 1
 
 
-def test_two_agents_cannot_share_a_state(fleet, agents):
+def test_two_agents_cannot_share_a_state(fleet, agents) -> None:
     done = fleet.run("join", "--state", str(agents[1].options.state), "--no-mdns")
     assert done.code == 3
     assert "--state" in done.err
@@ -411,7 +417,7 @@ def test_two_agents_cannot_share_a_state(fleet, agents):
 )
 def test_an_agent_that_cannot_start_says_why_in_one_sentence(
     fleet, tmp_path, words, says, in_process
-):
+) -> None:
     words = ["join", "--state", str(tmp_path / "s"), "--no-mdns", *words]
     done = run_here(words, fleet.environment) if in_process else fleet.run(*words)
     assert done.code in (2, 3)
@@ -421,7 +427,7 @@ def test_an_agent_that_cannot_start_says_why_in_one_sentence(
     assert last.startswith("fleet: ")
 
 
-def test_the_ready_block_gives_the_exact_next_command(fleet, tmp_path):
+def test_the_ready_block_gives_the_exact_next_command(fleet, tmp_path) -> None:
     process = fleet.start(
         "join",
         "--name",
@@ -447,7 +453,7 @@ def test_the_ready_block_gives_the_exact_next_command(fleet, tmp_path):
         process.kill()
 
 
-def test_leave_of_a_local_agent_waits_until_its_process_is_gone(fleet):
+def test_leave_of_a_local_agent_waits_until_its_process_is_gone(fleet) -> None:
     process = fleet.start(
         "join", "--json", "--name", "solo", "--no-mdns", "--serve", "proposer=ngram"
     )
@@ -463,7 +469,7 @@ def test_leave_of_a_local_agent_waits_until_its_process_is_gone(fleet):
         process.communicate()
 
 
-def test_until_a_node_answers_others_hear_that_it_starts(fleet, tmp_path):
+def test_until_a_node_answers_others_hear_that_it_starts(fleet, tmp_path) -> None:
     record = tmp_path / "state" / "kakeya" / "slow" / "agent.json"
     process = fleet.start(
         "join", "--json", "--name", "slow", "--no-mdns", "--serve", "proposer=ngram"

@@ -17,11 +17,11 @@ def run(*words):
     return CliRunner().invoke(command, words)
 
 
-def test_without_options_nothing_is_shaped():
+def test_without_options_nothing_is_shaped() -> None:
     assert run().output.strip() == repr((Sampling(), 0))
 
 
-def test_every_option_reaches_its_field():
+def test_every_option_reaches_its_field() -> None:
     words = "--temperature 0.5 --top-p 0.25 --top-k 3 --min-p 0.125 --repetition-penalty 1.5"
     more = "--logit-bias 7=-2.5 --logit-bias 9=-inf --seed 4 --other 2"
     given = Sampling(0.5, 0.25, 3, 0.125, 1.5, {7: -2.5, 9: -float("inf")}, 4)
@@ -42,7 +42,7 @@ def test_every_option_reaches_its_field():
         ("--repetition-penalty 0", "<=x<=64"),
     ],
 )
-def test_what_no_node_takes_is_said_here(words, says):
+def test_what_no_node_takes_is_said_here(words, says) -> None:
     done = run(*words.split())
     assert done.exit_code == 2
     assert says in done.output

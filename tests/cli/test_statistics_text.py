@@ -39,11 +39,11 @@ def done(**changes):
     return dataclasses.replace(DONE, speculation=dataclasses.replace(NUMBERS, **changes))
 
 
-def test_speed_leaves_out_waiting_and_prefill():
+def test_speed_leaves_out_waiting_and_prefill() -> None:
     assert tokens_per_second(DONE) == pytest.approx(200.0)
 
 
-def test_speed_of_nothing_is_not_known():
+def test_speed_of_nothing_is_not_known() -> None:
     nothing = dataclasses.replace(
         DONE, generated_token_count=0, timings=Timings(0.0, 0.0, 0.0, 0.0)
     )
@@ -51,7 +51,7 @@ def test_speed_of_nothing_is_not_known():
     assert forwards_per_token(nothing) == 0.0
 
 
-def test_statistics_name_every_figure_that_people_compare():
+def test_statistics_name_every_figure_that_people_compare() -> None:
     text = "\n".join(statistics_lines(DONE, PLAN))
     for words in (
         "200 tokens in 3.00 s, 200 tok/s",
@@ -64,11 +64,11 @@ def test_statistics_name_every_figure_that_people_compare():
     assert "seed" not in text
 
 
-def test_a_drawn_seed_is_told():
+def test_a_drawn_seed_is_told() -> None:
     assert "seed 77" in statistics_lines(dataclasses.replace(DONE, seed=77), PLAN)
 
 
-def test_what_is_forgotten_is_told_with_its_mends():
+def test_what_is_forgotten_is_told_with_its_mends() -> None:
     assert not any("forgotten" in line for line in statistics_lines(DONE, PLAN))
     forgetful = dataclasses.replace(DONE, history_length=3100, forgotten_token_count=2072)
     (line,) = [each for each in statistics_lines(forgetful, PLAN) if "forgotten" in each]
@@ -76,12 +76,12 @@ def test_what_is_forgotten_is_told_with_its_mends():
         assert words in line
 
 
-def test_without_drafts_nothing_is_made_up():
+def test_without_drafts_nothing_is_made_up() -> None:
     assert drafts_text(done(proposer_model_id=""), PLAN) == "no proposer"
     assert "drafted nothing" in drafts_text(done(drafted_count=0), PLAN)
 
 
-def test_each_proposer_is_told_with_what_it_drafted_itself():
+def test_each_proposer_is_told_with_what_it_drafted_itself() -> None:
     two = (
         ProposerStatistics("b" * 64, "ngram", 30, 120, 100, 130, 0.5),
         ProposerStatistics("c" * 64, "drafter", 9, 60, 12, 21, 0.2),
@@ -91,11 +91,11 @@ def test_each_proposer_is_told_with_what_it_drafted_itself():
     assert "drafter on cccccccccccc: 12 of 60 drafted accepted (20 %)" in told
 
 
-def test_a_proposer_that_the_plan_does_not_name_is_told_by_its_id():
+def test_a_proposer_that_the_plan_does_not_name_is_told_by_its_id() -> None:
     assert "q" * 12 in drafts_text(done(proposer_node_id="q" * 64), PLAN)
 
 
-def test_a_fault_and_its_end_are_told_one_line_each():
+def test_a_fault_and_its_end_are_told_one_line_each() -> None:
     lines = fault_lines(
         done(
             faults=(DraftFault(DropReason.DEADLINE, 1), DraftFault(DropReason.STALE, 2)),
@@ -109,24 +109,24 @@ def test_a_fault_and_its_end_are_told_one_line_each():
     ]
 
 
-def test_being_slow_is_not_called_a_fault():
+def test_being_slow_is_not_called_a_fault() -> None:
     (line,) = fault_lines(done(drop_reason=DropReason.SLOWER_THAN_ALONE))
     assert "slower than decoding alone" in line
     assert "fault" not in line
 
 
 @pytest.mark.parametrize("reason", list(DropReason))
-def test_every_reason_to_drop_has_words(reason):
+def test_every_reason_to_drop_has_words(reason) -> None:
     (line,) = fault_lines(done(drop_reason=reason))
     assert line.startswith("the proposer was dropped: ")
 
 
 @pytest.mark.parametrize("reason", list(StopReason))
-def test_every_reason_to_stop_has_words(reason):
+def test_every_reason_to_stop_has_words(reason) -> None:
     assert "stopped: " in statistics_lines(dataclasses.replace(DONE, stop_reason=reason), PLAN)[0]
 
 
-def test_changes_of_links_are_told_with_their_time_peer_and_reason():
+def test_changes_of_links_are_told_with_their_time_peer_and_reason() -> None:
     changes = (
         LinkChange(0.25, LinkPurpose.FEATURES, Transport.RING, 1, "It is faster.", "p" * 64),
         LinkChange(1.5, LinkPurpose.KEYS_VALUES, Transport.GRPC, 2, "A child died.", "x" * 64),

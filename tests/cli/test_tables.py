@@ -10,7 +10,7 @@ COLUMNS = [Column("node"), Column("tokens", right=True)]
 ROWS = [["mini-1", "7"], [Cell("a-long-name", style="red", ornament="██"), "1,024"]]
 
 
-def test_plain_columns_are_aligned_and_carry_no_ornament():
+def test_plain_columns_are_aligned_and_carry_no_ornament() -> None:
     assert plain_table(COLUMNS, ROWS).splitlines() == [
         "node         tokens",
         "mini-1            7",
@@ -18,11 +18,11 @@ def test_plain_columns_are_aligned_and_carry_no_ornament():
     ]
 
 
-def test_plain_lines_end_without_spaces():
+def test_plain_lines_end_without_spaces() -> None:
     assert plain_table([Column("a"), Column("b")], [["x", ""]]).splitlines() == ["a  b", "x"]
 
 
-def test_a_terminal_gets_the_ornament_and_the_same_words():
+def test_a_terminal_gets_the_ornament_and_the_same_words() -> None:
     screen = io.StringIO()
     Console(file=screen, width=80).print(ScreenTable(COLUMNS, ROWS, "the fleet"))
     text = screen.getvalue()
@@ -31,7 +31,7 @@ def test_a_terminal_gets_the_ornament_and_the_same_words():
         assert word in text
 
 
-def test_cells_are_never_read_as_markup():
+def test_cells_are_never_read_as_markup() -> None:
     screen = io.StringIO()
     Console(file=screen, width=80).print(ScreenTable(COLUMNS, [["[bold]x[/bold]", "1"]]))
     assert "[bold]x[/bold]" in screen.getvalue()
@@ -50,7 +50,7 @@ def shown(width):
     return [line.plain for line in ScreenTable(NODES, [NODE]).lines(width)][2:]
 
 
-def test_a_line_that_is_too_long_gives_whole_columns_to_lines_below():
+def test_a_line_that_is_too_long_gives_whole_columns_to_lines_below() -> None:
     assert len(shown(100)) == 1
     assert shown(60) == [
         "attic-box  -       192.168.178.20:7600",
@@ -59,7 +59,7 @@ def test_a_line_that_is_too_long_gives_whole_columns_to_lines_below():
 
 
 @pytest.mark.parametrize("width", range(1, 100))
-def test_no_width_breaks_an_address_or_a_name(width):
+def test_no_width_breaks_an_address_or_a_name(width) -> None:
     lines = shown(width)
     words = " ".join(lines).split()
     for text in NODE:
@@ -68,7 +68,7 @@ def test_no_width_breaks_an_address_or_a_name(width):
     assert max(map(len, lines)) <= max(width, longest + 2 * HANGING)
 
 
-def test_memory_bars_are_as_full_as_the_memory():
+def test_memory_bars_are_as_full_as_the_memory() -> None:
     assert memory_bar(0, 8, width=8) == "░" * 8
     assert memory_bar(4, 8, width=8) == "████░░░░"
     assert memory_bar(8, 8, width=8) == "█" * 8

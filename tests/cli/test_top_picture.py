@@ -52,14 +52,14 @@ def text(doings, view=None, width=80, height=24):
         TopView(pane="sessions", session_id="a" * 8, is_detailed=True),
     ],
 )
-def test_every_line_fills_the_screen_and_none_is_longer(width, height, view):
+def test_every_line_fills_the_screen_and_none_is_longer(width, height, view) -> None:
     lines = draw(busy_fleet(), view, width, height)
     assert len(lines) == height
     assert {line.cell_len for line in lines} == {width}
     assert not any("\n" in line.plain for line in lines)
 
 
-def test_all_is_there_at_80_by_24():
+def test_all_is_there_at_80_by_24() -> None:
     picture = text(busy_fleet())
     for words in (
         'fleet "home"  3 nodes, 2 alive  64.5 tok/s  2 sessions  K/V 6.00 MiB  acc 3.10',
@@ -75,18 +75,18 @@ def test_all_is_there_at_80_by_24():
         assert words in picture
 
 
-def test_a_wide_screen_has_the_transfer_in_bytes():
+def test_a_wide_screen_has_the_transfer_in_bytes() -> None:
     assert "400 MiB of 1.17 GiB, 33 %, 12.0 MB/s, 1 min 10 s left" in text(busy_fleet(), width=120)
 
 
-def test_details_of_a_node_have_its_links_and_their_reasons():
+def test_details_of_a_node_have_its_links_and_their_reasons() -> None:
     picture = text(busy_fleet(), TopView(node_id=MINI_1, is_detailed=True), 100, 30)
     assert "mini-2 features over ring 940 MB/s, 9.54 MiB; both cards have a ring" in picture
     assert "mini-2 round trip 0.40 ms" in picture
     assert "69.9 t/s" in picture
 
 
-def test_a_proposer_shows_its_drafts_and_how_many_were_accepted():
+def test_a_proposer_shows_its_drafts_and_how_many_were_accepted() -> None:
     row = next(row for row in text(busy_fleet(), width=120).splitlines() if "  mini-2" in row)
     assert "12.5 d/s" in row
     assert "52%" in row
@@ -95,7 +95,7 @@ def test_a_proposer_shows_its_drafts_and_how_many_were_accepted():
     assert "52 % of 320 drafted here" in picture
 
 
-def test_a_node_of_several_roles_shows_each_where_there_is_room():
+def test_a_node_of_several_roles_shows_each_where_there_is_room() -> None:
     doings = busy_fleet()
     archive = ArchiveOffer(GIB, GIB, 7700, "float32")
     both = status("mini-2", NGRAM, TOY)
@@ -112,7 +112,7 @@ def test_a_node_of_several_roles_shows_each_where_there_is_room():
     assert "0.25 / 1.00 GiB for verifiers" in details
 
 
-def test_details_have_a_seed_peer_that_cannot_be_joined_and_what_a_session_forgot():
+def test_details_have_a_seed_peer_that_cannot_be_joined_and_what_a_session_forgot() -> None:
     doings = busy_fleet()
     fault = SeedFault("10.0.0.9:7600", "UNREACHABLE", "Nobody answers there.", "Start it.", 9.0, 3)
     doings.take_node(MINI_1, replace(node("mini-1", TOY), seed_faults=(fault,)))
@@ -128,13 +128,13 @@ def test_details_have_a_seed_peer_that_cannot_be_joined_and_what_a_session_forgo
     assert "promises    checked 42 times, none broken" in details
 
 
-def test_what_is_told_of_a_node_whose_watch_broke_is_no_work_of_now():
+def test_what_is_told_of_a_node_whose_watch_broke_is_no_work_of_now() -> None:
     doings = busy_fleet()
     doings.trouble(MINI_1, "NODE_UNREACHABLE")
     assert "3 nodes, 2 alive  0 tok/s" in text(doings)
 
 
-def test_a_join_that_two_nodes_tell_is_one_line():
+def test_a_join_that_two_nodes_tell_is_one_line() -> None:
     doings = busy_fleet()
     for teller in (MINI_1, "mini-2" * 4):
         told = replace(event(7, "mini-9 joined the fleet."), kind="PEER_JOINED")
@@ -144,7 +144,7 @@ def test_a_join_that_two_nodes_tell_is_one_line():
     assert "2 nodes  mini-9 joined the fleet." in picture
 
 
-def test_details_of_a_session_have_its_blocks_in_time():
+def test_details_of_a_session_have_its_blocks_in_time() -> None:
     view = TopView(pane="sessions", session_id="a" * 8, is_detailed=True)
     picture = text(busy_fleet(), view, 100, 30)
     assert "84 of 160 drafted (52 %), acceptance length 3.10" in picture
@@ -152,14 +152,14 @@ def test_details_of_a_session_have_its_blocks_in_time():
     assert "the last 10 of 12 blocks" in picture
 
 
-def test_a_session_that_ended_while_it_is_looked_at_is_said():
+def test_a_session_that_ended_while_it_is_looked_at_is_said() -> None:
     doings = busy_fleet()
     view = TopView(pane="sessions", session_id="a" * 8, is_detailed=True)
     doings.take_sessions(MINI_1, EndedSession("a" * 8, None))
     assert "the session has ended" in text(doings, view)
 
 
-def test_what_watches_tell_is_added():
+def test_what_watches_tell_is_added() -> None:
     doings = busy_fleet()
     doings.take_node(MINI_1, sample(NOW + 99, 7.25))
     doings.take_sessions(MINI_1, session("c", label="third", blocks=[block(0, 2, 2)]))
@@ -174,14 +174,14 @@ def test_what_watches_tell_is_added():
     assert "TRANSFERS" not in text(doings)
 
 
-def test_blocks_of_a_session_go_on_where_they_were():
+def test_blocks_of_a_session_go_on_where_they_were() -> None:
     doings = busy_fleet()
     known = len(doings.session("a" * 8).blocks)
     doings.take_sessions(MINI_1, session("a", label="agent", blocks=[block(999, 4, 4)]))
     assert len(doings.session("a" * 8).blocks) == known + 1
 
 
-def test_a_node_that_dies_keeps_its_row_and_loses_its_sessions():
+def test_a_node_that_dies_keeps_its_row_and_loses_its_sessions() -> None:
     doings = busy_fleet()
     doings.take_fleet(NodeChanged(status("mini-1", liveness=Liveness.DEAD)), 1.0)
     picture = text(doings)
@@ -191,19 +191,19 @@ def test_a_node_that_dies_keeps_its_row_and_loses_its_sessions():
     assert "mini-1" not in text(doings).split("EVENTS")[0]
 
 
-def test_a_watch_that_broke_is_said_in_the_node_s_row():
+def test_a_watch_that_broke_is_said_in_the_node_s_row() -> None:
     doings = busy_fleet()
     doings.trouble(MINI_1, "NODE_UNREACHABLE")
     assert "NODE_UN" in text(doings)
 
 
-def test_an_empty_fleet_has_a_picture():
+def test_an_empty_fleet_has_a_picture() -> None:
     doings = busy_fleet()
     doings.take_fleet(FleetSnapshot("home", ()), 3.0)
     assert "0 nodes, 0 alive" in text(doings)
 
 
-def test_keys_move_sort_and_open():
+def test_keys_move_sort_and_open() -> None:
     doings = busy_fleet()
     view = press(TopView(), "down", doings)
     assert view.node_id == MINI_1
@@ -221,7 +221,7 @@ def test_keys_move_sort_and_open():
     assert press(view, "x", doings) == view
 
 
-def test_the_chosen_row_stays_on_the_screen():
+def test_the_chosen_row_stays_on_the_screen() -> None:
     doings = busy_fleet()
     doings.take_fleet(FleetSnapshot("home", tuple(status(f"n{at:02}") for at in range(50))), 0.0)
     view = TopView()
@@ -230,7 +230,7 @@ def test_the_chosen_row_stays_on_the_screen():
     assert "› n44" in text(doings, view)
 
 
-def test_rows_are_shared_fairly():
+def test_rows_are_shared_fairly() -> None:
     assert shared_rows([3, 2, 0, 9], 10) == [3, 2, 0, 5]
     assert shared_rows([50, 50, 0, 50], 10) == [4, 3, 0, 3]
     assert shared_rows([1, 1, 0, 1], 10) == [1, 1, 0, 1]
@@ -239,24 +239,24 @@ def test_rows_are_shared_fairly():
 
 @pytest.mark.parametrize("columns", [NODE_COLUMNS, SESSION_COLUMNS])
 @pytest.mark.parametrize("width", [80, 97, 120, 200])
-def test_columns_fill_the_width(columns, width):
+def test_columns_fill_the_width(columns, width) -> None:
     sizes = widths(columns, width)
     assert sum(sizes) + len(columns) - 1 == width
     assert all(size >= column.least for size, column in zip(sizes, columns, strict=True))
 
 
-def test_cells_of_blocks_are_coloured_by_what_became_of_the_tokens():
+def test_cells_of_blocks_are_coloured_by_what_became_of_the_tokens() -> None:
     cells = block_cells([block(0, 4, 1), block(5, 2, 2)], 40)
     assert cells.plain == "■□□□+ ■■+"
     styles = {(cells.plain[span.start], str(span.style)) for span in cells.spans}
     assert styles == {("■", "green"), ("□", "red"), ("+", "blue")}
 
 
-def test_only_whole_blocks_are_shown_the_latest_right():
+def test_only_whole_blocks_are_shown_the_latest_right() -> None:
     assert block_cells([block(0, 4, 4), block(5, 1, 0)], 4).plain == "□+"
 
 
-def test_small_pictures():
+def test_small_pictures() -> None:
     assert sparkline([0, 5, 10], 4, 10).plain == "·▁▅█"
     assert split_bar([(1.0, "red"), (3.0, "blue")], 8).plain == "████████"
     assert split_bar([(0.0, "red")], 3).plain == "···"
@@ -264,7 +264,7 @@ def test_small_pictures():
     assert fitted("7", 3, right=True).plain == "  7"
 
 
-def test_a_terminal_with_few_characters_gets_ascii():
+def test_a_terminal_with_few_characters_gets_ascii() -> None:
     for view in (TopView(), TopView(pane="sessions", session_id="a" * 8, is_detailed=True)):
         lines = ascii_only(draw(busy_fleet(), view, 100, 30))
         assert all(line.plain.isascii() for line in lines)

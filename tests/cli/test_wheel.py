@@ -41,7 +41,7 @@ def files_of(site):
 
 
 @built
-def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path):
+def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path) -> None:
     done = build(ROOT, tmp_path)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
@@ -84,7 +84,7 @@ def test_a_wheel_has_the_dashboard_its_licenses_and_the_shipped_models(tmp_path)
         process.communicate(timeout=PATIENCE_SECONDS)
 
 
-def test_a_wheel_without_the_dashboard_is_refused_unless_it_is_asked_for(tmp_path):
+def test_a_wheel_without_the_dashboard_is_refused_unless_it_is_asked_for(tmp_path) -> None:
     checkout = tmp_path / "checkout"
     (checkout / "kakeya_fleet").mkdir(parents=True)
     (checkout / "kakeya_fleet" / "__init__.py").touch()

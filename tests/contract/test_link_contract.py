@@ -57,7 +57,7 @@ def same(received: WireTensor, sent: WireTensor) -> bool:
 
 
 @and_a_ring
-async def test_tensors_arrive_once_each_in_order_both_ways(pair, kind):
+async def test_tensors_arrive_once_each_in_order_both_ways(pair, kind) -> None:
     sizes = [0, 1, 3, 64 * 1024, MIB + 1, 5, 2 * MIB, 0, 700_000, 17] * 2
     there = [tensor(f"t{index}", size, index) for index, size in enumerate(sizes)]
     back = [tensor(f"b{index}", size, index + 50) for index, size in enumerate(sizes[::-1])]
@@ -66,12 +66,12 @@ async def test_tensors_arrive_once_each_in_order_both_ways(pair, kind):
         assert caller.purpose is served.purpose is LinkPurpose.FEATURES
         assert (caller.is_caller, served.is_caller) == (True, False)
 
-        async def sent(end, tensors):
+        async def sent(end, tensors) -> None:
             for each in tensors:
                 await end.send(each)
             await end.flush()
 
-        async def received(end, tensors):
+        async def received(end, tensors) -> None:
             for each in tensors:
                 assert same(await end.receive(), each)
 
@@ -89,7 +89,7 @@ async def test_tensors_arrive_once_each_in_order_both_ways(pair, kind):
 
 
 @pytest.mark.parametrize("dtype", sorted(TensorDtype))
-async def test_every_format_arrives_as_it_is(dtype):
+async def test_every_format_arrives_as_it_is(dtype) -> None:
     async with linked_pair("grpc") as (caller, served):
         item = dtype.item_bytes
         data = np.random.default_rng(3).integers(0, 256, 24 * item, np.uint8)
@@ -104,10 +104,10 @@ async def test_every_format_arrives_as_it_is(dtype):
 class LoopWatch:
     """How long the event loop let a timer wait, and how much of that it worked itself."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.waited = self.worked = 0.0
 
-    async def run(self):
+    async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             before, worked = loop.time(), time.thread_time()
@@ -117,7 +117,7 @@ class LoopWatch:
 
 
 @pytest.mark.parametrize("kind", ["grpc"], indirect=True)
-async def test_64_mib_go_through_and_the_event_loop_goes_on(pair):
+async def test_64_mib_go_through_and_the_event_loop_goes_on(pair) -> None:
     # The same bytes each time: their checksum must not be what is waited for.
     sent = tensor("large", 64 * MIB, 7)
     expected = zlib.crc32(sent.data)
@@ -140,7 +140,7 @@ async def test_64_mib_go_through_and_the_event_loop_goes_on(pair):
     assert min(watch.waited for watch in watches) <= STALL_SECONDS
 
 
-async def test_the_byte_budget_holds_senders_back(pair):
+async def test_the_byte_budget_holds_senders_back(pair) -> None:
     limits = LinkLimits(budget_bytes=MIB)
     async with pair(limits=limits) as (caller, served):
         # What arrived counts as taken up to the receiver's own budget.
@@ -165,7 +165,7 @@ async def test_the_byte_budget_holds_senders_back(pair):
         assert same(await served.receive(), tensor("huge", 3 * MIB, 5))
 
 
-async def test_flush_waits_until_the_other_end_has_it(pair):
+async def test_flush_waits_until_the_other_end_has_it(pair) -> None:
     async with pair() as (caller, served):
         await caller.flush()
         for index in range(5):
@@ -175,7 +175,7 @@ async def test_flush_waits_until_the_other_end_has_it(pair):
 
 
 @pytest.mark.parametrize("who", [0, 1])
-async def test_either_end_closes_both(pair, who):
+async def test_either_end_closes_both(pair, who) -> None:
     async with pair() as ends:
         closing, other = ends[who], ends[1 - who]
         await closing.send(tensor("before", 100_000, 1))
@@ -201,7 +201,7 @@ async def test_either_end_closes_both(pair, who):
             assert end.end_reason
 
 
-async def test_who_waits_for_room_or_a_flush_hears_of_the_end(pair):
+async def test_who_waits_for_room_or_a_flush_hears_of_the_end(pair) -> None:
     async with pair(limits=LinkLimits(budget_bytes=1000)) as (caller, served):
         waiting = [asyncio.create_task(caller.send(tensor("t", 1000, 1))) for _ in range(9)]
         await asyncio.sleep(0.1)
@@ -216,7 +216,7 @@ async def test_who_waits_for_room_or_a_flush_hears_of_the_end(pair):
         assert all(result is None or isinstance(result, LinkClosed) for result in results)
 
 
-async def test_a_cancelled_send_or_receive_loses_nothing(pair):
+async def test_a_cancelled_send_or_receive_loses_nothing(pair) -> None:
     async with pair(limits=LinkLimits(budget_bytes=1000)) as (caller, served):
         receiving = asyncio.create_task(served.receive())
         await asyncio.sleep(0.01)

@@ -46,11 +46,11 @@ async def road(builder, tmp_path):
         await far.close()
 
 
-async def test_bytes_arrive_in_order_both_ways_at_once(road, builder):
+async def test_bytes_arrive_in_order_both_ways_at_once(road, builder) -> None:
     near, far = road
     assert near.kind is far.kind is builder.kind
 
-    async def send(end, seed):
+    async def send(end, seed) -> None:
         for number, size in enumerate(SIZES):
             data = road_pairs.bytes_of(size, seed + number)
             kept = bytes(data[:100])
@@ -59,7 +59,7 @@ async def test_bytes_arrive_in_order_both_ways_at_once(road, builder):
             data[:] = bytes(len(data))
             assert size == 0 or kept != bytes(data[:100]) or size < 4
 
-    async def receive(end, seed):
+    async def receive(end, seed) -> None:
         came = []
         for number, size in enumerate(SIZES):
             data = await end.receive(size, seconds=60)
@@ -72,7 +72,7 @@ async def test_bytes_arrive_in_order_both_ways_at_once(road, builder):
     await asyncio.gather(send(near, 1), receive(far, 1), send(far, 101), receive(near, 101))
 
 
-async def test_calls_of_one_end_are_served_in_their_order(road):
+async def test_calls_of_one_end_are_served_in_their_order(road) -> None:
     near, far = road
     data = [road_pairs.bytes_of(3 * MIB + number, number) for number in range(4)]
     sending = [asyncio.ensure_future(near.send(each, seconds=20)) for each in data]
@@ -83,7 +83,7 @@ async def test_calls_of_one_end_are_served_in_their_order(road):
 
 
 @pytest.mark.parametrize("closing", [0, 1])
-async def test_close_ends_transfers_of_both_ends(road, closing):
+async def test_close_ends_transfers_of_both_ends(road, closing) -> None:
     ends = road
     await road_pairs.carry(*ends, road_pairs.bytes_of(10))
     waiting = [asyncio.ensure_future(end.receive(10, seconds=30)) for end in ends]
@@ -102,7 +102,7 @@ async def test_close_ends_transfers_of_both_ends(road, closing):
         await ends[closing].close()
 
 
-async def test_a_deadline_ends_the_road_for_both_directions(road):
+async def test_a_deadline_ends_the_road_for_both_directions(road) -> None:
     near, far = road
     with pytest.raises(RoadFailed, match=r"0\.2 s"):
         await near.receive(1, seconds=0.2)
@@ -113,7 +113,7 @@ async def test_a_deadline_ends_the_road_for_both_directions(road):
             await far.receive(1, seconds=30)
 
 
-async def test_a_deadline_while_the_slots_are_full(road):
+async def test_a_deadline_while_the_slots_are_full(road) -> None:
     near, far = road
     data = road_pairs.bytes_of(64 * MIB)
     with pytest.raises(RoadFailed, match=r"took longer than 0\.3 s"):
@@ -123,7 +123,7 @@ async def test_a_deadline_while_the_slots_are_full(road):
             await far.receive(len(data), seconds=30)
 
 
-async def test_a_transfer_that_is_broken_off_never_leaves_half_of_it(road):
+async def test_a_transfer_that_is_broken_off_never_leaves_half_of_it(road) -> None:
     near, far = road
     data = road_pairs.bytes_of(64 * MIB)
     # More than all slots hold, and nobody receives: it is certainly amid.
@@ -139,7 +139,7 @@ async def test_a_transfer_that_is_broken_off_never_leaves_half_of_it(road):
             await near.send(road_pairs.bytes_of(1), seconds=30)
 
 
-async def test_the_loop_goes_on_while_64_mib_travel(road):
+async def test_the_loop_goes_on_while_64_mib_travel(road) -> None:
     data = road_pairs.bytes_of(64 * MIB)
     await road_pairs.carry(*road, data)
     stalls = []
@@ -155,7 +155,7 @@ async def test_the_loop_goes_on_while_64_mib_travel(road):
     assert min(stalls) <= 0.05, stalls
 
 
-async def test_what_is_not_built_leaves_nothing(builder, tmp_path):
+async def test_what_is_not_built_leaves_nothing(builder, tmp_path) -> None:
     async with road_pairs.leaves_nothing(tmp_path):
         caller, other = await road_pairs.plans(builder)
         await caller.abandon()
@@ -163,7 +163,7 @@ async def test_what_is_not_built_leaves_nothing(builder, tmp_path):
         await caller.abandon()
 
 
-async def test_a_build_that_is_cancelled_leaves_nothing(builder, tmp_path):
+async def test_a_build_that_is_cancelled_leaves_nothing(builder, tmp_path) -> None:
     for seconds in (0.0, 0.02, 0.25):
         async with road_pairs.leaves_nothing(tmp_path):
             caller, other = await road_pairs.plans(builder)
@@ -176,12 +176,12 @@ async def test_a_build_that_is_cancelled_leaves_nothing(builder, tmp_path):
 
 
 @pytest.mark.parametrize("nonce", [b"", b"x" * 15, b"x" * 65])
-async def test_a_nonce_that_is_no_secret_is_refused(builder, nonce):
+async def test_a_nonce_that_is_no_secret_is_refused(builder, nonce) -> None:
     with pytest.raises(RoadFailed, match="nonce"):
         await builder.propose(nonce)
 
 
-async def test_terms_never_say_the_nonce(builder):
+async def test_terms_never_say_the_nonce(builder) -> None:
     nonce = bytes(range(65, 97))
     caller, other = await road_pairs.plans(builder, nonce=nonce)
     said = str(caller.terms) + str(other.terms)

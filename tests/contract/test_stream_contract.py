@@ -68,7 +68,7 @@ def sampling(case):
     return SAMPLINGS[case[2]]
 
 
-def test_every_back_end_is_among_the_cases():
+def test_every_back_end_is_among_the_cases() -> None:
     assert {name for name, _, _ in CASES} == {*BACKENDS, "hash"}
 
 
@@ -106,7 +106,7 @@ def read(any_verifier, spec):
 )
 async def test_no_proposer_and_no_block_size_changes_the_stream(
     name, block_sizes, any_verifier, read, sampling, alone
-):
+) -> None:
     text, vocabulary = [*PROMPT, *alone], any_verifier.info.vocabulary_size
     for block_size in block_sizes:
         source = {
@@ -126,7 +126,7 @@ async def test_no_proposer_and_no_block_size_changes_the_stream(
 
 @settings(deadline=None, max_examples=5)
 @given(data=st.data())
-def test_history_counts_not_how_it_arrived(any_verifier, spec, sampling, alone, data):
+def test_history_counts_not_how_it_arrived(any_verifier, spec, sampling, alone, data) -> None:
     session = Session(any_verifier, any_verifier.allocate(spec))
     while len(session.history) < len(PROMPT):
         at = len(session.history)
@@ -143,7 +143,7 @@ def test_history_counts_not_how_it_arrived(any_verifier, spec, sampling, alone, 
     assert tokens == alone
 
 
-def test_at_once_is_token_by_token(any_verifier, spec, sampling, alone):
+def test_at_once_is_token_by_token(any_verifier, spec, sampling, alone) -> None:
     session = opened(any_verifier, spec)
     while PrefillTurn(session)():
         pass
@@ -152,7 +152,9 @@ def test_at_once_is_token_by_token(any_verifier, spec, sampling, alone):
     )
 
 
-async def test_eight_interleaved_sessions_are_eight_sessions_alone(any_verifier, spec, sampling):
+async def test_eight_interleaved_sessions_are_eight_sessions_alone(
+    any_verifier, spec, sampling
+) -> None:
     prompts = [random.Random(seed).choices(range(48), k=40 + 7 * seed) for seed in range(8)]
     runner = sources.ThreadRunner()
 
@@ -170,12 +172,12 @@ async def test_eight_interleaved_sessions_are_eight_sessions_alone(any_verifier,
 @pytest.mark.parametrize("ticks", [1, 30, 55, 70])
 async def test_a_cancelled_generation_continues_as_if_it_had_not_been(
     ticks, any_verifier, spec, sampling, alone
-):
+) -> None:
     session = opened(any_verifier, spec)
     source = sources.OracleSource([*PROMPT, *alone], any_verifier.info.vocabulary_size)
     asked = streams.parameters(COUNT, sampling=sampling, block_size=3)
 
-    async def consume():
+    async def consume() -> None:
         async for _ in generate(
             session,
             Roster.of_one(source),
@@ -196,7 +198,7 @@ async def test_a_cancelled_generation_continues_as_if_it_had_not_been(
     assert session.history[len(PROMPT) :] == alone
 
 
-def test_a_fork_goes_on_as_its_origin_would(any_verifier, spec, sampling, alone):
+def test_a_fork_goes_on_as_its_origin_would(any_verifier, spec, sampling, alone) -> None:
     session = opened(any_verifier, spec)
     while PrefillTurn(session)():
         pass

@@ -43,7 +43,7 @@ def wrong(group: click.Group, words: list[str]) -> list[str]:
     return [word for word in words[1:] if word.startswith("-") and word not in {"-", *known}]
 
 
-def test_commands_and_options_exist(docs, group):
+def test_commands_and_options_exist(docs, group) -> None:
     commands = [
         (page.name, words)
         for page in sorted(docs.glob("*.md"))
@@ -54,12 +54,12 @@ def test_commands_and_options_exist(docs, group):
     assert [(page, words) for page, words in commands if wrong(group, words)] == []
 
 
-def test_a_command_that_is_not_there_would_be_found(group):
+def test_a_command_that_is_not_there_would_be_found(group) -> None:
     assert wrong(group, ["join", "--serve", "x", "--metrics-bind", "off"]) == ["--metrics-bind"]
     assert wrong(group, ["telemetry"]) == ["telemetry"]
 
 
-def test_blocks_of_python_are_python(docs):
+def test_blocks_of_python_are_python(docs) -> None:
     for page in docs.glob("*.md"):
         for language, block in FENCE.findall(page.read_text("utf-8")):
             if language == "python":

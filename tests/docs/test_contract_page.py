@@ -10,12 +10,12 @@ def files():
     return contract_script.read()
 
 
-def test_the_page_is_what_the_protos_say(files, docs):
+def test_the_page_is_what_the_protos_say(files, docs) -> None:
     page = (docs / "contract.md").read_text("utf-8")
     assert page == contract_script.page(files), "run python -m scripts.write.contract_reference"
 
 
-def test_every_element_is_there_with_its_comment(files):
+def test_every_element_is_there_with_its_comment(files) -> None:
     page = contract_script.page(files)
     for commented in files:
         for service in commented.file.service:
@@ -29,7 +29,7 @@ def test_every_element_is_there_with_its_comment(files):
     assert not re.findall(r"^\|.*\| *\|$", page.replace("|  |\n", ""), flags=re.MULTILINE)
 
 
-def test_reasons_lead_to_their_mends(files):
+def test_reasons_lead_to_their_mends(files) -> None:
     page = contract_script.page(files)
     assert "[SESSION_NOT_FOUND](troubleshooting.md#session_not_found)" in page
     assert "[DRAINING](troubleshooting.md#draining)" in page

@@ -16,7 +16,7 @@ def anchors(page: str) -> set[str]:
     }
 
 
-def test_links_lead_somewhere(docs):
+def test_links_lead_somewhere(docs) -> None:
     pages = sorted(docs.glob("*.md"))
     assert len(pages) >= 9
     broken = []
@@ -35,7 +35,7 @@ def test_links_lead_somewhere(docs):
     assert not broken
 
 
-def test_the_index_has_every_page(docs):
+def test_the_index_has_every_page(docs) -> None:
     index = (docs / "README.md").read_text("utf-8")
     for page in docs.glob("*.md"):
         if page.name != "README.md":

@@ -33,17 +33,17 @@ def phony() -> set[str]:
     }
 
 
-def test_help_names_every_target_and_nothing_else(said):
+def test_help_names_every_target_and_nothing_else(said) -> None:
     assert said.keys() == phony()
     assert all(len(sentence.split()) >= 2 for sentence in said.values())
 
 
-def test_every_target_that_is_no_file_is_phony():
+def test_every_target_that_is_no_file_is_phony() -> None:
     targets = set(re.findall(r"^([a-z-]+):(?!=)", MAKEFILE, re.M))
     assert targets == phony()
 
 
-def test_pages_name_targets_that_are_there():
+def test_pages_name_targets_that_are_there() -> None:
     named = {
         name
         for page in PAGES
@@ -53,7 +53,7 @@ def test_pages_name_targets_that_are_there():
     assert named <= phony()
 
 
-def test_the_demonstration_is_told_alike(said):
+def test_the_demonstration_is_told_alike(said) -> None:
     """Each counts the nodes that the demonstration starts."""
     program = (ROOT / "scripts" / "demo.py").read_text("utf-8")
     nodes = set(re.findall(r"\.start\(\s*\"(mini-\d)\"", program))
@@ -62,7 +62,7 @@ def test_the_demonstration_is_told_alike(said):
     assert re.search(rf"^make demo +# {count} nodes", (ROOT / "README.md").read_text("utf-8"), re.M)
 
 
-def test_no_install_hides_its_errors():
+def test_no_install_hides_its_errors() -> None:
     assert not [line for line in MAKEFILE.splitlines() if "install" in line and "|| true" in line]
     assert "npm install --silent" not in MAKEFILE
     assert "uv pip install --quiet" not in MAKEFILE

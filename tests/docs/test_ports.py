@@ -20,7 +20,7 @@ PLACES = (
 ADDRESS = re.compile(r"\b(?:\d+\.\d+\.\d+\.\d+|localhost|[\w.-]+\.example):(\d{2,5})\b")
 
 
-def test_addresses_name_the_ports_that_the_others_do():
+def test_addresses_name_the_ports_that_the_others_do() -> None:
     found: dict[str, set[str]] = {}
     for place in PLACES:
         for file in ROOT.glob(place):

@@ -32,18 +32,18 @@ def faults(section: str) -> list[str]:
     return [" ".join(name.split()) for name in found[1].split(";")] if found else []
 
 
-def test_the_tests_are_there(page):
+def test_the_tests_are_there(page) -> None:
     named = held_by(page)
     assert len(named) > 50
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
-def test_every_fault_is_planted_under_one_promise(page, planted):
+def test_every_fault_is_planted_under_one_promise(page, planted) -> None:
     named = [name for section in page.split("\n## ") for name in faults(section)]
     assert sorted(named) == sorted(planted)
 
 
-def test_faults_are_found_by_tests_of_their_promise(page, planted):
+def test_faults_are_found_by_tests_of_their_promise(page, planted) -> None:
     for section in page.split("\n## "):
         for fault in faults(section):
             files = {test.partition("::")[0] for test in planted[fault]}

@@ -12,7 +12,7 @@ BAD_BLOCKS = [kind for kind in DraftFaultKind if kind not in AT_ONCE]
 
 
 @pytest.mark.parametrize("kind", AT_ONCE)
-def test_a_proposer_that_is_not_there_opens_it_at_once(kind):
+def test_a_proposer_that_is_not_there_opens_it_at_once(kind) -> None:
     breaker = Breaker().after_fault(kind, now=50.0)
     assert breaker.opened_by is kind
     assert not breaker.allows(50.999)
@@ -20,7 +20,7 @@ def test_a_proposer_that_is_not_there_opens_it_at_once(kind):
 
 
 @pytest.mark.parametrize("kind", BAD_BLOCKS)
-def test_three_bad_blocks_in_a_row_open_it(kind):
+def test_three_bad_blocks_in_a_row_open_it(kind) -> None:
     breaker = Breaker()
     for _ in range(2):
         breaker = breaker.after_fault(kind, now=0.0)
@@ -29,7 +29,7 @@ def test_three_bad_blocks_in_a_row_open_it(kind):
     assert breaker.after_fault(kind, now=0.0).opened_by is kind
 
 
-def test_a_good_block_in_between_starts_the_count_again():
+def test_a_good_block_in_between_starts_the_count_again() -> None:
     breaker = Breaker()
     for _ in range(9):
         breaker = breaker.after_fault(DraftFaultKind.STALE, now=0.0).after_fault(
@@ -39,7 +39,7 @@ def test_a_good_block_in_between_starts_the_count_again():
         breaker = breaker.after_success()
 
 
-def test_the_cool_down_doubles_to_thirty_seconds_and_any_fault_opens_again():
+def test_the_cool_down_doubles_to_thirty_seconds_and_any_fault_opens_again() -> None:
     breaker, now, waits = Breaker(), 0.0, []
     breaker = breaker.after_fault(DraftFaultKind.DEADLINE, now)
     for _ in range(7):
@@ -53,7 +53,7 @@ def test_the_cool_down_doubles_to_thirty_seconds_and_any_fault_opens_again():
 
 
 @given(st.lists(st.sampled_from([None, *DraftFaultKind]), max_size=30))
-def test_it_is_open_only_after_a_fault_and_never_beyond_thirty_seconds(events):
+def test_it_is_open_only_after_a_fault_and_never_beyond_thirty_seconds(events) -> None:
     breaker, now = Breaker(), 0.0
     for event in events:
         if not breaker.allows(now):
@@ -66,7 +66,7 @@ def test_it_is_open_only_after_a_fault_and_never_beyond_thirty_seconds(events):
             assert not breaker.allows(now)
 
 
-def test_sessions_that_lose_their_drafts_at_once_are_one_fault():
+def test_sessions_that_lose_their_drafts_at_once_are_one_fault() -> None:
     """Otherwise one hiccup under eight sessions would shut the proposer out for 30 s."""
     breaker = Breaker()
     for late in range(8):
@@ -78,7 +78,7 @@ def test_sessions_that_lose_their_drafts_at_once_are_one_fault():
     assert breaker.allows(8.0)
 
 
-def test_one_draft_at_a_time_tries_a_proposer_that_was_shut_out():
+def test_one_draft_at_a_time_tries_a_proposer_that_was_shut_out() -> None:
     breaker = Breaker().after_fault(DraftFaultKind.DEADLINE, now=0.0)
     trying = breaker.after_asking(1.5, timeout=0.25)
     assert not trying.allows(1.6), "every session would wait for the same frozen proposer"

@@ -70,32 +70,32 @@ def stream(*accepted: int, hopes: tuple[float, ...] | None = None, leads=True, b
     return Stream(Roster(rivals, leads=leads), list(accepted), frozenset(broken))
 
 
-def test_a_faster_proposer_takes_over_and_stays():
+def test_a_faster_proposer_takes_over_and_stays() -> None:
     text = stream(2, 6)
     text.blocks(40)
     assert text.blocks(100).count(1) >= 95
 
 
-def test_a_slower_one_is_tried_and_the_leader_comes_back():
+def test_a_slower_one_is_tried_and_the_leader_comes_back() -> None:
     text = stream(6, 2)
     drafted = text.blocks(400)
     assert 0 < drafted.count(1) < 20
     assert drafted[-1] == 0
 
 
-def test_a_verifier_that_begins_alone_tries_what_could_be_faster():
+def test_a_verifier_that_begins_alone_tries_what_could_be_faster() -> None:
     text = stream(3, leads=False)
     drafted = text.blocks(60)
     assert drafted[:4] == [None] * 4
     assert drafted[-30:] == [0] * 30
 
 
-def test_what_cannot_win_at_best_is_never_tried():
+def test_what_cannot_win_at_best_is_never_tried() -> None:
     assert 1 not in stream(2, 6, hopes=(4.0, 1.1)).blocks(300)
     assert set(stream(6, hopes=(0.9,), leads=False).blocks(300)) == {None}
 
 
-def test_the_leader_changes_when_the_text_does():
+def test_the_leader_changes_when_the_text_does() -> None:
     text = stream(2, 6)
     assert text.blocks(60)[-20:].count(1) >= 15
     text.accepted = [4, 0]
@@ -105,7 +105,7 @@ def test_the_leader_changes_when_the_text_does():
     assert text.blocks(200)[-20:].count(1) >= 15
 
 
-def test_a_text_that_nobody_guesses_is_decoded_alone():
+def test_a_text_that_nobody_guesses_is_decoded_alone() -> None:
     text = stream(0, 0)
     text.blocks(1000)
     # Half a token is lost a block.
@@ -113,7 +113,7 @@ def test_a_text_that_nobody_guesses_is_decoded_alone():
     assert text.roster.drop_reason is not None
 
 
-def test_a_broken_one_takes_no_block_and_is_asked_ever_more_rarely():
+def test_a_broken_one_takes_no_block_and_is_asked_ever_more_rarely() -> None:
     text = stream(2, 6, broken=[1])
     asked = []
     for number in range(4000):
@@ -126,7 +126,7 @@ def test_a_broken_one_takes_no_block_and_is_asked_ever_more_rarely():
     assert len(asked) < 12
 
 
-def test_a_leader_that_cannot_draft_gives_way():
+def test_a_leader_that_cannot_draft_gives_way() -> None:
     text = stream(2, 6, leads=True)
     text.blocks(60)
     text.broken = frozenset({1})
@@ -143,7 +143,7 @@ SPEEDS = st.lists(st.integers(0, 12), min_size=2, max_size=4)
 @given(SPEEDS, st.booleans(), st.integers(50, 600))
 @example([12, 0, 0, 0], True, 1200)
 @example([3, 2, 2], True, 400)
-def test_what_is_lost_to_the_best_is_bounded(accepted, leads, count):
+def test_what_is_lost_to_the_best_is_bounded(accepted, leads, count) -> None:
     """The formula of `contest`, with what any leader pays: its own trials, and finding the best.
 
     A difference below the pace's tolerance of 2 % is none.
@@ -163,13 +163,13 @@ def test_what_is_lost_to_the_best_is_bounded(accepted, leads, count):
 
 @settings(deadline=None, max_examples=20)
 @given(SPEEDS, st.booleans())
-def test_the_same_measurements_make_the_same_choices(accepted, leads):
+def test_the_same_measurements_make_the_same_choices(accepted, leads) -> None:
     one, other = (stream(*accepted, leads=leads) for _ in range(2))
     assert one.blocks(200) == other.blocks(200)
 
 
 @pytest.mark.parametrize("best", [0, 1, 2, 3])
-def test_the_best_of_several_is_found(best):
+def test_the_best_of_several_is_found(best) -> None:
     text = stream(*[9 if index == best else 2 for index in range(4)])
     text.blocks(200)
     assert text.blocks(20).count(best) >= 19

@@ -50,7 +50,7 @@ def opened(verifier, spec, encoder):
 class PartlyRight:
     """Asks the drafter, keeps what it said, and answers with 0, 1, 2... right tokens."""
 
-    def __init__(self, inner, text):
+    def __init__(self, inner, text) -> None:
         self.inner = inner
         self.text = text
         self.said = []
@@ -69,7 +69,7 @@ class PartlyRight:
         wrong = [(token + 1) % 96 for token in truth[right:]]
         return Draft((*truth[:right], *wrong))
 
-    async def close(self):
+    async def close(self) -> None:
         await self.inner.close()
 
 
@@ -83,7 +83,7 @@ def spec(request):
     return SPECS[request.param]
 
 
-async def test_the_stream_is_the_verifiers_own(verifier, proposer, spec, sampling):
+async def test_the_stream_is_the_verifiers_own(verifier, proposer, spec, sampling) -> None:
     expected, _ = await streams.collect(
         opened(verifier, spec, None),
         None,
@@ -101,7 +101,9 @@ async def test_the_stream_is_the_verifiers_own(verifier, proposer, spec, samplin
         assert drafted >= 3 * min(block_size, 5), "it must have drafted"
 
 
-async def test_drafts_within_the_loop_are_those_of_the_history_alone(verifier, proposer, spec):
+async def test_drafts_within_the_loop_are_those_of_the_history_alone(
+    verifier, proposer, spec
+) -> None:
     """Also where only a part of each block was accepted: nothing of the rest stays behind."""
     expected, _ = await streams.collect(
         opened(verifier, spec, None), None, streams.parameters(COUNT), run=sources.yielding
@@ -126,7 +128,7 @@ async def test_drafts_within_the_loop_are_those_of_the_history_alone(verifier, p
         assert state.propose((), 5, 0).token_ids[: len(drafted)] == drafted
 
 
-async def test_without_vectors_only_speed_is_lost(verifier, proposer, spec):
+async def test_without_vectors_only_speed_is_lost(verifier, proposer, spec) -> None:
     expected, _ = await streams.collect(
         opened(verifier, spec, None), None, streams.parameters(20), run=sources.yielding
     )

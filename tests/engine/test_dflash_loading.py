@@ -44,7 +44,7 @@ def folder(target, random_drafter, tmp_path):
 def entries(folder):
     """Changes the config: `entries(block_size=1)`, None removes; a dict merges."""
 
-    def change(**changes):
+    def change(**changes) -> None:
         path = folder / "config.json"
         config = json.loads(path.read_bytes())
         for name, value in changes.items():
@@ -64,7 +64,7 @@ def entries(folder):
 def tensors(folder):
     """Changes the tensors: `tensors(lambda weights: ...)`."""
 
-    def change(edit):
+    def change(edit) -> None:
         weights = load_file(folder / "model.safetensors")
         edit(weights)
         save_file(weights, folder / "model.safetensors")
@@ -86,7 +86,7 @@ def load(request):
     return run
 
 
-def test_what_a_whole_one_is(folder, target, load):
+def test_what_a_whole_one_is(folder, target, load) -> None:
     proposer = load(folder, target)
     info = proposer.info
     assert (info.model_id, info.kind) == ("drafter", "dflash")
@@ -99,7 +99,7 @@ def test_what_a_whole_one_is(folder, target, load):
     assert (spec.taps, spec.hidden_size, spec.width) == ((0, 1), 32, 32)
 
 
-def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, target, load):
+def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, target, load) -> None:
     proposer = load(folder, target)
     weights = load_file(folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_bytes())
@@ -136,7 +136,9 @@ def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, targ
     ],
     ids=str,
 )
-def test_another_architecture_is_refused_by_name(changes, named, folder, target, entries, load):
+def test_another_architecture_is_refused_by_name(
+    changes, named, folder, target, entries, load
+) -> None:
     entries(**changes)
     with pytest.raises(ArchitectureUnsupported, match=named):
         load(folder, target)
@@ -170,14 +172,14 @@ def test_another_architecture_is_refused_by_name(changes, named, folder, target,
     ],
     ids=str,
 )
-def test_a_config_that_cannot_be_is_refused(changes, named, folder, target, entries, load):
+def test_a_config_that_cannot_be_is_refused(changes, named, folder, target, entries, load) -> None:
     entries(**changes)
     with pytest.raises(ModelUnusable, match=named):
         load(folder, target)
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"archi'])
-def test_a_config_that_is_none(text, folder, target, load):
+def test_a_config_that_is_none(text, folder, target, load) -> None:
     (folder / "config.json").write_text(text)
     with pytest.raises(ModelUnusable, match=r"config\.json"):
         load(folder, target)
@@ -206,20 +208,20 @@ def put(name, tensor):
         (put("norm.weight", torch.ones(32, dtype=torch.int32)), ("not_floating_point", "norm")),
     ],
 )
-def test_each_tensor_is_accounted_for(edit, metadata, folder, target, tensors, load):
+def test_each_tensor_is_accounted_for(edit, metadata, folder, target, tensors, load) -> None:
     tensors(edit)
     with pytest.raises(WeightsMismatch) as caught:
         load(folder, target)
     assert metadata[1] in caught.value.metadata[metadata[0]]
 
 
-def test_numbers_that_are_not_finite_are_refused(folder, target, tensors, load):
+def test_numbers_that_are_not_finite_are_refused(folder, target, tensors, load) -> None:
     tensors(lambda weights: weights["layers.0.mlp.up_proj.weight"][3].fill_(float("nan")))
     with pytest.raises(WeightsMismatch, match=r"not finite: layers\.0\.mlp\.up_proj"):
         load(folder, target)
 
 
-def test_a_file_that_breaks_off_is_refused(folder, target, load):
+def test_a_file_that_breaks_off_is_refused(folder, target, load) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(WeightsMismatch, match="truncated"):
@@ -229,7 +231,7 @@ def test_a_file_that_breaks_off_is_refused(folder, target, load):
         load(folder, target)
 
 
-def test_too_little_memory_is_said_before_weights_are_read(folder, target, load):
+def test_too_little_memory_is_said_before_weights_are_read(folder, target, load) -> None:
     with pytest.raises(OutOfMemory):
         load(folder, target, available_bytes=100_000)
     with pytest.raises(BadParameters, match="float8"):
@@ -245,7 +247,9 @@ def test_too_little_memory_is_said_before_weights_are_read(folder, target, load)
     ],
     ids=str,
 )
-def test_a_target_of_another_shape_is_refused(config, entry, folder, random_checkpoint, load):
+def test_a_target_of_another_shape_is_refused(
+    config, entry, folder, random_checkpoint, load
+) -> None:
     with pytest.raises(TrainedForAnother, match=entry) as caught:
         load(folder, random_checkpoint("Qwen3ForCausalLM", **UNTIED, **config))
     assert caught.value.metadata["entry"] == entry
@@ -270,7 +274,7 @@ def drafted(proposer):
 )
 def test_the_target_may_be_tied_sharded_or_of_several_modalities(
     architecture, options, random_checkpoint, random_drafter, load
-):
+) -> None:
     target = random_checkpoint(architecture, **options)
     taps = {"mask_token_id": 95, "target_layer_ids": [0, 1]}
     folder = random_drafter(target, dflash_config=taps)
@@ -293,7 +297,7 @@ def test_the_target_may_be_tied_sharded_or_of_several_modalities(
     np.testing.assert_allclose(made, hidden @ head.T, atol=1e-4, rtol=1e-4)
 
 
-def test_only_the_ends_of_the_target_are_needed(folder, target, tmp_path, load):
+def test_only_the_ends_of_the_target_are_needed(folder, target, tmp_path, load) -> None:
     """Its other tensors are not read, and so may be missing."""
     bare = shutil.copytree(target, tmp_path / "bare")
     weights = load_file(bare / "model.safetensors")
@@ -305,7 +309,7 @@ def test_only_the_ends_of_the_target_are_needed(folder, target, tmp_path, load):
         load(folder, bare)
 
 
-def test_a_name_with_its_target_and_a_manifest(folder, target):
+def test_a_name_with_its_target_and_a_manifest(folder, target) -> None:
     by_manifest = load_proposer(str(folder))
     (folder / "training.json").unlink()
     named = load_proposer(f"{folder}@{target}")
@@ -314,7 +318,7 @@ def test_a_name_with_its_target_and_a_manifest(folder, target):
     assert drafted(by_manifest) == drafted(named)
 
 
-def test_without_a_target_it_is_refused_with_the_mend(folder):
+def test_without_a_target_it_is_refused_with_the_mend(folder) -> None:
     (folder / "training.json").unlink()
     with pytest.raises(ModelUnusable, match=r"proposer=drafter@TARGET.*training\.json"):
         load_proposer(str(folder))
@@ -323,7 +327,7 @@ def test_without_a_target_it_is_refused_with_the_mend(folder):
         load_proposer(str(folder))
 
 
-def test_a_drafter_trained_for_another_is_named_as_such(folder, target, random_checkpoint):
+def test_a_drafter_trained_for_another_is_named_as_such(folder, target, random_checkpoint) -> None:
     other = random_checkpoint("Qwen3ForCausalLM", seed=9, **UNTIED)
     with pytest.raises(TrainedForAnother) as caught:
         load_proposer(f"{folder}@{other}")
@@ -343,24 +347,24 @@ def test_a_drafter_trained_for_another_is_named_as_such(folder, target, random_c
 @pytest.mark.parametrize(
     "text", ["[]", '{"target": 3}', '{"target": {"model_id": 7}}', '{"targ'], ids=str
 )
-def test_a_broken_manifest_is_refused(text, folder):
+def test_a_broken_manifest_is_refused(text, folder) -> None:
     (folder / "training.json").write_text(text)
     with pytest.raises(ModelUnusable, match=r"training\.json"):
         load_proposer(str(folder))
 
 
-def test_a_drafter_in_disguise_is_never_loaded_as_a_language_model(folder, target, entries):
+def test_a_drafter_in_disguise_is_never_loaded_as_a_language_model(folder, target, entries) -> None:
     entries(architectures=["Qwen3ForCausalLM"])
     with pytest.raises(ArchitectureUnsupported, match="not a drafter"):
         load_proposer(f"{folder}@{target}")
 
 
-def test_a_lookup_takes_no_target():
+def test_a_lookup_takes_no_target() -> None:
     with pytest.raises(ModelUnusable, match=r"ngram is no DFlash drafter.*leave out @tiny"):
         load_proposer("ngram@tiny")
 
 
-def test_a_name_that_nobody_has():
+def test_a_name_that_nobody_has() -> None:
     with pytest.raises(ModelNotFound, match="there is: ngram") as caught:
         load_proposer("tiny-dflahs@tiny")
     assert caught.value.metadata["model_id"] == "tiny-dflahs"

@@ -58,7 +58,7 @@ CASES = [(kind, "default") for kind in KINDS] + [
 class Reference:
     """The library's drafter with the same weights, and its candidate generator."""
 
-    def __init__(self, folder, target, ends):
+    def __init__(self, folder, target, ends) -> None:
         entries = json.loads((folder / "config.json").read_bytes())
         rope = entries.get("rope_parameters") or {
             "rope_type": "default",
@@ -87,7 +87,7 @@ class Reference:
         self.hidden = None
         self.model.register_forward_hook(self._keep)
 
-    def _keep(self, _module, _inputs, output):
+    def _keep(self, _module, _inputs, output) -> None:
         self.hidden = output.last_hidden_state[0]
 
     def session(self):
@@ -138,7 +138,7 @@ def pair(request, target, random_drafter):
 class Text:
     """Random tokens and features, and how many drafted tokens each block accepts."""
 
-    def __init__(self, proposer, seed):
+    def __init__(self, proposer, seed) -> None:
         rng = np.random.default_rng(seed)
         spec = proposer.encoder.spec
         size = proposer.model.config.vocabulary_size
@@ -147,7 +147,7 @@ class Text:
         self.features = rng.standard_normal(shape, dtype=np.float32)
 
 
-def assert_same(proposer, state, reference, expected_tokens, expected_logits):
+def assert_same(proposer, state, reference, expected_tokens, expected_logits) -> None:
     """Hidden states and logits to 1e-5 of their size, and the same draft."""
     assert state.propose((), BLOCK - 1, 0).token_ids == tuple(expected_tokens)
     model = proposer.model
@@ -159,7 +159,7 @@ def assert_same(proposer, state, reference, expected_tokens, expected_logits):
     )
 
 
-def test_partly_accepted_blocks_give_the_drafts_of_the_reference(pair):
+def test_partly_accepted_blocks_give_the_drafts_of_the_reference(pair) -> None:
     proposer, reference = pair
     text = Text(proposer, seed=1)
     draft = reference.session()
@@ -183,7 +183,7 @@ def test_partly_accepted_blocks_give_the_drafts_of_the_reference(pair):
     assert len(drafts) > 1, "the drafts must depend on the context for this to prove anything"
 
 
-def test_a_whole_context_at_once_gives_the_same(pair):
+def test_a_whole_context_at_once_gives_the_same(pair) -> None:
     proposer, reference = pair
     text = Text(proposer, seed=2)
     for length in (2, 13, 90):
@@ -195,7 +195,7 @@ def test_a_whole_context_at_once_gives_the_same(pair):
 
 
 @pytest.mark.parametrize("pair", [("mixed", "default")], indirect=True, ids=["mixed"])
-def test_a_context_in_pieces_drafts_what_the_reference_drafts_of_the_whole(pair):
+def test_a_context_in_pieces_drafts_what_the_reference_drafts_of_the_whole(pair) -> None:
     proposer, reference = pair
     text = Text(proposer, seed=3)
     state = proposer.open(text.tokens[:1])
@@ -207,7 +207,7 @@ def test_a_context_in_pieces_drafts_what_the_reference_drafts_of_the_whole(pair)
 
 
 @pytest.mark.parametrize("is_causal", [True, None])
-def test_causal_layers_see_what_their_rule_says(is_causal, target, random_drafter):
+def test_causal_layers_see_what_their_rule_says(is_causal, target, random_drafter) -> None:
     """The reference with the masks written out: |distance| and causality by hand."""
     window, length = 6, 30
     folder = random_drafter(
@@ -242,7 +242,7 @@ def test_causal_layers_see_what_their_rule_says(is_causal, target, random_drafte
     torch.testing.assert_close(hidden, reference.hidden, rtol=0, atol=1e-5)
 
 
-def test_products_in_bfloat16_stay_close(target, random_drafter):
+def test_products_in_bfloat16_stay_close(target, random_drafter) -> None:
     folder = ModelFolder(random_drafter(target.path), "drafter")
     exact, rounded = (load_dflash(folder, target, dtype=dtype) for dtype in ("float32", "bfloat16"))
     text = Text(exact, seed=5)

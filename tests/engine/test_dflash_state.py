@@ -42,13 +42,13 @@ def drafted(state, size=BLOCK - 1):
     return state.propose((), size, 0).token_ids
 
 
-def assert_features_fault(step):
+def assert_features_fault(step) -> None:
     with pytest.raises(DraftFailed) as caught:
         step()
     assert caught.value.kind is DraftFaultKind.FEATURES
 
 
-def test_a_draft_is_one_pass_over_one_block(proposer):
+def test_a_draft_is_one_pass_over_one_block(proposer) -> None:
     state = whole(proposer, 50)
     assert isinstance(state, ConditionedDraftState)
     draft = state.propose((), BLOCK - 1, 0)
@@ -59,7 +59,7 @@ def test_a_draft_is_one_pass_over_one_block(proposer):
     assert all(type(token) is int and 0 <= token < 96 for token in draft.token_ids)
 
 
-def test_a_larger_block_is_the_drafters_own_and_a_smaller_one_has_fewer_masks(proposer):
+def test_a_larger_block_is_the_drafters_own_and_a_smaller_one_has_fewer_masks(proposer) -> None:
     state = whole(proposer, 50)
     assert len(drafted(state, 64)) == BLOCK - 1
     context = state._context
@@ -70,20 +70,20 @@ def test_a_larger_block_is_the_drafters_own_and_a_smaller_one_has_fewer_masks(pr
     assert drafted(state, 0) == ()
 
 
-def test_what_is_not_drafted(proposer):
+def test_what_is_not_drafted(proposer) -> None:
     state = whole(proposer, 50)
     draft = state.propose((7,), BLOCK - 1, 0)
     assert (draft.token_ids, draft.forward_pass_count) == ((), 0)
     assert drafted(proposer.open([])) == ()
 
 
-def test_the_first_token_of_a_history_needs_no_vectors(proposer):
+def test_the_first_token_of_a_history_needs_no_vectors(proposer) -> None:
     assert len(drafted(proposer.open([5]))) == BLOCK - 1
     assert drafted(proposer.open([5])) != drafted(proposer.open([6]))
 
 
 @pytest.mark.parametrize("known", [0, 1, 48])
-def test_vectors_that_end_too_early_are_named(known, proposer):
+def test_vectors_that_end_too_early_are_named(known, proposer) -> None:
     state = proposer.open(TOKENS[:50])
     state.take_features(0, VECTORS[:known])
     assert_features_fault(lambda: drafted(state))
@@ -103,7 +103,7 @@ def test_vectors_that_end_too_early_are_named(known, proposer):
     ],
     ids=lambda vectors: f"{vectors.shape}{vectors.dtype}",
 )
-def test_vectors_that_are_none_are_refused_and_nothing_of_them_is_kept(vectors, proposer):
+def test_vectors_that_are_none_are_refused_and_nothing_of_them_is_kept(vectors, proposer) -> None:
     state = whole(proposer, 50)
     expected = drafted(state)
     assert_features_fault(lambda: state.take_features(49, vectors))
@@ -113,7 +113,7 @@ def test_vectors_that_are_none_are_refused_and_nothing_of_them_is_kept(vectors, 
     assert drafted(state) == expected
 
 
-def test_one_number_that_is_not_finite_spoils_all_of_its_vectors(proposer):
+def test_one_number_that_is_not_finite_spoils_all_of_its_vectors(proposer) -> None:
     state = proposer.open(TOKENS[:50])
     spoiled = VECTORS[:49].copy()
     spoiled[48, 31] = np.inf
@@ -121,7 +121,7 @@ def test_one_number_that_is_not_finite_spoils_all_of_its_vectors(proposer):
     assert state.features_end == 0
 
 
-def test_what_is_known_already_is_ignored(proposer):
+def test_what_is_known_already_is_ignored(proposer) -> None:
     state = proposer.open(TOKENS[:50])
     state.take_features(0, VECTORS[:40])
     state.take_features(30, np.concatenate((-VECTORS[30:40], VECTORS[40:49])))
@@ -131,7 +131,7 @@ def test_what_is_known_already_is_ignored(proposer):
     assert drafted(state) == drafted(whole(proposer, 50))
 
 
-def test_a_gap_forgets_what_was_before(proposer):
+def test_a_gap_forgets_what_was_before(proposer) -> None:
     """A drafter that came late, or lost some, goes on with what there is."""
     state = whole(proposer, 20)
     state.commit(TOKENS[20:90])
@@ -146,7 +146,7 @@ def test_a_gap_forgets_what_was_before(proposer):
     assert (hidden[0] - hidden[2]).abs().max() > 1e-2
 
 
-def test_a_last_token_outside_the_vocabulary_is_named(proposer):
+def test_a_last_token_outside_the_vocabulary_is_named(proposer) -> None:
     state = proposer.open([5, 96])
     state.take_features(0, VECTORS[:1])
     with pytest.raises(DraftFailed) as caught:
@@ -159,7 +159,7 @@ STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 5))
 
 @settings(deadline=None, max_examples=40)
 @given(length=st.integers(1, 120), prefix=st.integers(0, 120), steps=STEPS)
-def test_only_tokens_and_vectors_count_not_how_they_came(proposer, length, prefix, steps):
+def test_only_tokens_and_vectors_count_not_how_they_came(proposer, length, prefix, steps) -> None:
     """Late, early, in pieces, twice, with drafts in between."""
     state = proposer.open(TOKENS[: min(prefix, length)])
     end = 0
@@ -177,7 +177,7 @@ def test_only_tokens_and_vectors_count_not_how_they_came(proposer, length, prefi
     assert (state.length, state.features_end) == (length, length - 1)
 
 
-def test_sessions_know_nothing_of_each_other(proposer):
+def test_sessions_know_nothing_of_each_other(proposer) -> None:
     alone = drafted(whole(proposer, 50))
     state, other = whole(proposer, 50), whole(proposer, 50)
     other.commit(TOKENS[60:70])
@@ -186,7 +186,7 @@ def test_sessions_know_nothing_of_each_other(proposer):
     assert drafted(state) == alone
 
 
-def test_memory_does_not_grow_with_the_history(random_checkpoint, random_drafter):
+def test_memory_does_not_grow_with_the_history(random_checkpoint, random_drafter) -> None:
     target = random_checkpoint("Qwen3ForCausalLM")
     window = 16
     folder = random_drafter(target, layer_types=["sliding_attention"] * 2, sliding_window=window)
@@ -207,7 +207,7 @@ def test_memory_does_not_grow_with_the_history(random_checkpoint, random_drafter
     assert fresh.memory_bytes <= sizes[-1]
 
 
-def test_layers_that_see_everything_have_a_bound_too(proposer, monkeypatch):
+def test_layers_that_see_everything_have_a_bound_too(proposer, monkeypatch) -> None:
     monkeypatch.setattr(config, "CONTEXT_POSITIONS", 24)
     state = proposer.open(TOKENS[:300])
     for first in range(0, 299, 13):
@@ -218,7 +218,7 @@ def test_layers_that_see_everything_have_a_bound_too(proposer, monkeypatch):
     assert drafted(whole(proposer, 300)) == drafted(state)
 
 
-def test_vectors_that_run_ahead_for_ever_stay_bounded(proposer, monkeypatch):
+def test_vectors_that_run_ahead_for_ever_stay_bounded(proposer, monkeypatch) -> None:
     monkeypatch.setattr(config, "CONTEXT_POSITIONS", 24)
     state = proposer.open(TOKENS[:1])
     for first in range(0, 390, 10):
@@ -234,7 +234,7 @@ def test_vectors_that_run_ahead_for_ever_stay_bounded(proposer, monkeypatch):
     positions=st.integers(1, 40),
     steps=st.lists(st.tuples(st.sampled_from(["extend", "block", "restart"]), st.integers(0, 70))),
 )
-def test_the_context_cache_keeps_the_latest_in_order(positions, steps):
+def test_the_context_cache_keeps_the_latest_in_order(positions, steps) -> None:
     """Against a list."""
     block = 4
     cache = ContextCache((2, 1, 1), positions, block)
@@ -272,7 +272,7 @@ def test_the_context_cache_keeps_the_latest_in_order(positions, steps):
     context=st.integers(0, 30),
     rows=st.integers(1, 12),
 )
-def test_visible_keys_are_a_rule_about_positions(causal, window, first, context, rows):
+def test_visible_keys_are_a_rule_about_positions(causal, window, first, context, rows) -> None:
     base = first + context
     visible = visible_keys(DraftLayerRule(causal, window), first, base, rows)
     assert first <= visible.first <= base
@@ -288,7 +288,7 @@ def test_visible_keys_are_a_rule_about_positions(causal, window, first, context,
             assert offered == seen, (row, key)
 
 
-async def test_a_local_source_hands_over_the_vectors_since(proposer):
+async def test_a_local_source_hands_over_the_vectors_since(proposer) -> None:
     known = 0
     asked = []
 

@@ -68,7 +68,7 @@ def probabilities(row, parameters, history):
     return [weights[token_id] / total if token_id in kept else 0.0 for token_id in range(len(row))]
 
 
-def check(counts, expected):
+def check(counts, expected) -> None:
     """`counts` and `expected` probabilities by outcome; what is impossible never came."""
     possible = [outcome for outcome, probability in expected.items() if probability > 0]
     draws = sum(counts.values())
@@ -106,7 +106,7 @@ def truth():
     return tokens
 
 
-def test_a_long_stream_follows_the_filtered_softmax_after_every_token(truth):
+def test_a_long_stream_follows_the_filtered_softmax_after_every_token(truth) -> None:
     pairs = Counter(itertools.pairwise(truth[:DRAWS]))
     assert pairs.total() == DRAWS - 1
     for before in {pair[0] for pair in pairs}:
@@ -117,7 +117,7 @@ def test_a_long_stream_follows_the_filtered_softmax_after_every_token(truth):
 @pytest.mark.parametrize(
     ("rightness", "sizes"), [(None, {1}), (1.0, {4}), (0.5, {1, 2, 3, 4})], ids=str
 )
-def test_the_long_stream_is_drawn_whatever_is_proposed(truth, rightness, sizes):
+def test_the_long_stream_is_drawn_whatever_is_proposed(truth, rightness, sizes) -> None:
     """Without a proposer, with one that is always right, and with one right half of the time."""
     rng = random.Random(1)
     history, seen_sizes = History([0]), set()
@@ -143,7 +143,7 @@ def joint_probabilities(row_after, prompt, parameters, size):
     return expected
 
 
-def test_two_tokens_together_under_every_parameter_and_a_half_right_proposer():
+def test_two_tokens_together_under_every_parameter_and_a_half_right_proposer() -> None:
     """10,000 pairs, a seed each. The penalty ties the second to the first."""
     rng, counts, sizes = random.Random(3), Counter(), set()
     for seed in range(10_000):
@@ -161,7 +161,7 @@ def test_two_tokens_together_under_every_parameter_and_a_half_right_proposer():
     check(counts, joint_probabilities(lambda text: TABLE[text[-1]], PROMPT, ALL, VOCABULARY))
 
 
-async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer():
+async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer() -> None:
     """The whole loop: session, forwards, draft source, commits, forks."""
     draws, prompt = 800, [index * 7 % hashing.VOCABULARY for index in range(20)]
     shape = SamplingParameters(

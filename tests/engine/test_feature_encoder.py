@@ -25,7 +25,7 @@ def states(count, seed=2):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def test_it_is_a_norm_of_a_linear_map_of_the_concatenated_taps(weights):
+def test_it_is_a_norm_of_a_linear_map_of_the_concatenated_taps(weights) -> None:
     features = states(5)
     wide = np.concatenate([features[:, tap] for tap in range(len(TAPS))], axis=1)
     mapped = wide.astype(np.float64) @ weights.fc.astype(np.float64).T
@@ -36,7 +36,7 @@ def test_it_is_a_norm_of_a_linear_map_of_the_concatenated_taps(weights):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 16, 31])
-def test_a_row_does_not_depend_on_its_neighbours(weights, count):
+def test_a_row_does_not_depend_on_its_neighbours(weights, count) -> None:
     encoder, features = ContextEncoder(weights), states(64)
     whole = encoder.encode(features)
     for first in (0, 1, 5, 33):
@@ -45,7 +45,7 @@ def test_a_row_does_not_depend_on_its_neighbours(weights, count):
         assert np.array_equal(part, whole[first : first + count])
 
 
-def test_what_decides_the_vectors_decides_the_digest(weights):
+def test_what_decides_the_vectors_decides_the_digest(weights) -> None:
     digests = {weights.digest}
     changed = weights.fc.copy()
     changed[3, 5] += np.float32(1e-6)
@@ -61,7 +61,7 @@ def test_what_decides_the_vectors_decides_the_digest(weights):
     assert ContextEncoder(weights).spec.digest == weights.digest
 
 
-def test_weights_and_states_that_fit_nothing_are_refused(weights):
+def test_weights_and_states_that_fit_nothing_are_refused(weights) -> None:
     encoder = ContextEncoder(weights)
     for shape in ((4, HIDDEN), (4, 2, HIDDEN), (4, len(TAPS), HIDDEN - 1)):
         with pytest.raises(ValueError, match="are not"):

@@ -20,7 +20,7 @@ def vectors(first, count):
 
 @settings(deadline=None)
 @given(steps=STEPS, positions=st.integers(1, 7), asked=st.integers(0, 60))
-def test_it_keeps_the_latest_without_a_gap(steps, positions, asked):
+def test_it_keeps_the_latest_without_a_gap(steps, positions, asked) -> None:
     window = FeatureWindow(WIDTH, positions)
     known: list[int] = []
     end = 0
@@ -44,7 +44,7 @@ def test_it_keeps_the_latest_without_a_gap(steps, positions, asked):
 
 @settings(deadline=None)
 @given(count=st.integers(0, 20), length=st.integers(0, 25))
-def test_a_shorter_window_has_the_same_vectors_and_grows_alone(count, length):
+def test_a_shorter_window_has_the_same_vectors_and_grows_alone(count, length) -> None:
     window = FeatureWindow(WIDTH, 8)
     window.extend(0, vectors(0, count))
     shorter = window.until(length)
@@ -54,7 +54,7 @@ def test_a_shorter_window_has_the_same_vectors_and_grows_alone(count, length):
     assert window.since(0)[1][:, 0].tolist() == list(range(max(0, count - 8), count))
 
 
-def test_what_is_known_and_what_is_of_another_width_is_refused():
+def test_what_is_known_and_what_is_of_another_width_is_refused() -> None:
     window = FeatureWindow(WIDTH)
     window.extend(5, vectors(5, 2))
     with pytest.raises(ValueError, match="known already"):
@@ -65,7 +65,7 @@ def test_what_is_known_and_what_is_of_another_width_is_refused():
     assert window.end == 7
 
 
-def test_what_was_read_cannot_be_written():
+def test_what_was_read_cannot_be_written() -> None:
     window = FeatureWindow(WIDTH)
     window.extend(0, vectors(0, 2))
     with pytest.raises(ValueError, match="read-only"):

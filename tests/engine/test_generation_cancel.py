@@ -44,7 +44,7 @@ async def cancelled_after(ticks, session, source, asked, run):
     """Cancels a running generation after some turns of the loop; what it yielded."""
     received = []
 
-    async def consume():
+    async def consume() -> None:
         async for item in generate(
             session, Roster.of_one(source), asked, SessionDriver(run, time.perf_counter)
         ):
@@ -63,7 +63,9 @@ async def cancelled_after(ticks, session, source, asked, run):
     name=st.sampled_from(["none", "ngram", "perfect", "adversarial"]),
 )
 @settings(deadline=None, max_examples=60)
-def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(ticks, name, expected):
+def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(
+    ticks, name, expected
+) -> None:
     text = [*PROMPT, *expected]
     source = {
         "none": lambda: None,
@@ -72,7 +74,7 @@ def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(ticks, nam
         "adversarial": lambda: sources.AdversarialSource(text, hashing.VOCABULARY),
     }[name]()
 
-    async def scenario():
+    async def scenario() -> None:
         session = opened(hashing)
         for count in ticks:
             remaining = len(text) - len(session.history)
@@ -94,7 +96,7 @@ def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(ticks, nam
     asyncio.run(scenario())
 
 
-async def test_leaving_the_iterator_stops_within_one_block(expected):
+async def test_leaving_the_iterator_stops_within_one_block(expected) -> None:
     session = opened(hashing)
     source = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
     asked = streams.parameters(COUNT, sampling=SEEDED, block_size=4)
@@ -114,7 +116,7 @@ async def test_leaving_the_iterator_stops_within_one_block(expected):
     assert [*first.token_ids, *tokens] == expected
 
 
-async def test_cancelled_while_it_waits_for_a_draft_none_is_left_in_flight():
+async def test_cancelled_while_it_waits_for_a_draft_none_is_left_in_flight() -> None:
     session = opened(hashing)
     source = sources.SilentSource([], hashing.VOCABULARY)
     received = await cancelled_after(
@@ -127,7 +129,7 @@ async def test_cancelled_while_it_waits_for_a_draft_none_is_left_in_flight():
     assert session.history[:] == PROMPT
 
 
-async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(expected):
+async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(expected) -> None:
     """The step blocks in its thread; the generation must not end before it does."""
     session = opened(hashing)
     runner = sources.ThreadRunner()
@@ -145,7 +147,7 @@ async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(exp
     source = sources.SilentSource([], hashing.VOCABULARY)
     asked_ahead = streams.parameters(COUNT, sampling=SEEDED, draft_deadline_seconds=0.0)
 
-    async def consume():
+    async def consume() -> None:
         async for _ in generate(
             session, Roster.of_one(source), asked_ahead, SessionDriver(runner, time.perf_counter)
         ):

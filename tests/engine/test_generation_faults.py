@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Never
 
 import pytest
 
@@ -58,7 +59,7 @@ class StandingClock:
         (DraftFaultKind.FEATURES, 3),
     ],
 )
-async def test_each_kind_is_counted_and_opens_the_breaker(kind, faults, expected):
+async def test_each_kind_is_counted_and_opens_the_breaker(kind, faults, expected) -> None:
     source = sources.FaultySource(expected, hashing.VOCABULARY, kind)
     state = SpeculationState()
     # Only drafts that never come wait for it.
@@ -76,7 +77,7 @@ async def test_each_kind_is_counted_and_opens_the_breaker(kind, faults, expected
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_an_open_breaker_outlives_the_generation_and_closes_on_success(expected):
+async def test_an_open_breaker_outlives_the_generation_and_closes_on_success(expected) -> None:
     clock, state, session = StandingClock(), SpeculationState(), opened(hashing)
     dead = sources.FaultySource([], hashing.VOCABULARY, DraftFaultKind.UNREACHABLE)
     good = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
@@ -94,7 +95,7 @@ async def test_an_open_breaker_outlives_the_generation_and_closes_on_success(exp
     assert session.history[:] == [*PROMPT, *expected[:30]]
 
 
-async def test_a_frozen_proposer_costs_one_deadline_not_one_a_block(expected):
+async def test_a_frozen_proposer_costs_one_deadline_not_one_a_block(expected) -> None:
     source = sources.SilentSource([], hashing.VOCABULARY)
     asked = streams.parameters(COUNT, draft_deadline_seconds=0.05)
     tokens, done = await asyncio.wait_for(
@@ -107,7 +108,7 @@ async def test_a_frozen_proposer_costs_one_deadline_not_one_a_block(expected):
     assert source.in_flight == 0
 
 
-async def test_a_proposer_that_freezes_behind_an_ahead_draft(expected):
+async def test_a_proposer_that_freezes_behind_an_ahead_draft(expected) -> None:
     """The first draft is good, the one made ahead never comes."""
 
     class Freezing(sources.OracleSource):
@@ -125,7 +126,7 @@ async def test_a_proposer_that_freezes_behind_an_ahead_draft(expected):
     assert done.speculation.drop_reason == DropReason.DEADLINE
 
 
-async def test_a_source_that_cannot_draft_ahead_is_never_asked_to(expected):
+async def test_a_source_that_cannot_draft_ahead_is_never_asked_to(expected) -> None:
     asked: list[tuple[int, ...]] = []
 
     class Conditioned(sources.OracleSource):
@@ -145,9 +146,9 @@ async def test_a_source_that_cannot_draft_ahead_is_never_asked_to(expected):
     assert done.speculation.ahead_hit_count == done.speculation.ahead_miss_count == 0
 
 
-async def test_a_source_closed_under_its_draft_is_unreachable(expected):
+async def test_a_source_closed_under_its_draft_is_unreachable(expected) -> None:
     class Closing(sources.OracleSource):
-        async def answer(self, right, block_size):
+        async def answer(self, right, block_size) -> Never:
             raise asyncio.CancelledError
 
     source = Closing([], hashing.VOCABULARY)
@@ -159,7 +160,7 @@ async def test_a_source_closed_under_its_draft_is_unreachable(expected):
 
 
 @pytest.mark.parametrize("good_calls", [0, 1, 2])
-async def test_a_defect_of_the_source_is_raised_not_swallowed(good_calls, expected):
+async def test_a_defect_of_the_source_is_raised_not_swallowed(good_calls, expected) -> None:
     class Failing(sources.BrokenSource):
         async def answer(self, right, block_size):
             if self.call_count <= good_calls:
@@ -180,7 +181,7 @@ async def test_a_defect_of_the_source_is_raised_not_swallowed(good_calls, expect
     assert tokens == expected[at:]
 
 
-async def test_a_defect_in_a_draft_that_is_not_needed_any_more_is_raised_too(expected):
+async def test_a_defect_in_a_draft_that_is_not_needed_any_more_is_raised_too(expected) -> None:
     """The draft made ahead has failed when the first block's stop id ends it all."""
 
     class Failing(sources.BrokenSource):
@@ -201,7 +202,7 @@ async def test_a_defect_in_a_draft_that_is_not_needed_any_more_is_raised_too(exp
     assert source.call_count == 2
 
 
-async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected):
+async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected) -> None:
     """Drafts take twice a forward's time and are always wrong."""
     clock = StandingClock()
 
@@ -241,7 +242,7 @@ async def test_a_slow_useless_proposer_is_dropped_and_said_so(expected):
     assert source.call_count > calls
 
 
-async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected):
+async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected) -> None:
     """The draft made ahead is still in flight when the stop id is generated."""
 
     class SlowAhead(sources.OracleSource):
@@ -268,7 +269,7 @@ async def test_a_generation_that_ends_leaves_no_draft_in_flight(expected):
     assert items[-1].speculation.faults == {}
 
 
-async def test_sessions_that_share_a_breaker_do_not_all_wait_for_the_one_trial(expected):
+async def test_sessions_that_share_a_breaker_do_not_all_wait_for_the_one_trial(expected) -> None:
     """Two generations begin when a proposer that answers nothing has cooled down."""
     clock, state = StandingClock(), SpeculationState()
     state.breaker = state.breaker.after_fault(DraftFaultKind.DEADLINE, clock.now)

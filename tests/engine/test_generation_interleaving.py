@@ -20,7 +20,7 @@ COUNT = 50
 
 
 @pytest.mark.parametrize("threaded", [False, True], ids=["loop", "thread"])
-async def test_eight_interleaved_sessions_are_eight_sessions_alone(threaded):
+async def test_eight_interleaved_sessions_are_eight_sessions_alone(threaded) -> None:
     verifier = hashing.HashVerifier()
     runner = sources.ThreadRunner() if threaded else sources.yielding
 
@@ -51,7 +51,7 @@ async def test_eight_interleaved_sessions_are_eight_sessions_alone(threaded):
         runner.close()
 
 
-async def test_sessions_take_turns_block_by_block():
+async def test_sessions_take_turns_block_by_block() -> None:
     """No session runs two steps while another one waits."""
     verifier = hashing.HashVerifier()
     turns = []
@@ -66,7 +66,7 @@ async def test_sessions_take_turns_block_by_block():
 
         return run
 
-    async def one(number):
+    async def one(number) -> None:
         spec = CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=4)
         session = Session(verifier, verifier.allocate(spec))
         session.append([number + 1] * 40)

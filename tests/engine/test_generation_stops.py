@@ -51,7 +51,7 @@ def source(request):
 
 
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 33])
-async def test_max_tokens_is_exact(source, count):
+async def test_max_tokens_is_exact(source, count) -> None:
     _, done = await streams.collect(
         opened(hashing), source, streams.parameters(count), run=sources.yielding
     )
@@ -59,7 +59,7 @@ async def test_max_tokens_is_exact(source, count):
     assert done.generated_token_count == count
 
 
-async def test_a_stop_id_is_the_last_token(source):
+async def test_a_stop_id_is_the_last_token(source) -> None:
     expected = hashing.expected_stream(PROMPT, SPEC, 40, GREEDY)
     stop = next(token for token in expected[20:] if token not in expected[:20])
     end = expected.index(stop) + 1
@@ -73,7 +73,7 @@ async def test_a_stop_id_is_the_last_token(source):
     assert done.stop_reason is StopReason.STOP_TOKEN
 
 
-async def test_a_full_context_ends_and_a_second_generation_too(source):
+async def test_a_full_context_ends_and_a_second_generation_too(source) -> None:
     session = opened(hashing, context_length=70)
     asked = streams.parameters(100)
     tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
@@ -86,7 +86,7 @@ async def test_a_full_context_ends_and_a_second_generation_too(source):
     assert done.timings.first_token_seconds == 0
 
 
-async def test_the_deadline_ends_between_blocks(source):
+async def test_the_deadline_ends_between_blocks(source) -> None:
     asked = streams.parameters(1000, deadline_seconds=120.0)
     tokens, done = await streams.collect(
         opened(hashing), source, asked, run=sources.yielding, clock=TickingClock()
@@ -96,7 +96,7 @@ async def test_the_deadline_ends_between_blocks(source):
     assert tokens == hashing.expected_stream(PROMPT, SPEC, len(tokens), GREEDY)
 
 
-async def test_a_deadline_within_prefill_keeps_what_was_computed():
+async def test_a_deadline_within_prefill_keeps_what_was_computed() -> None:
     session = opened(hashing)
     asked = streams.parameters(10, deadline_seconds=2.5)
     tokens, done = await streams.collect(
@@ -108,7 +108,7 @@ async def test_a_deadline_within_prefill_keeps_what_was_computed():
     assert tokens == hashing.expected_stream(PROMPT, SPEC, 9, GREEDY)
 
 
-async def test_the_generations_deadline_is_no_fault_of_the_proposer():
+async def test_the_generations_deadline_is_no_fault_of_the_proposer() -> None:
     source = sources.SilentSource([], hashing.VOCABULARY)
     asked = streams.parameters(10, deadline_seconds=0.05, draft_deadline_seconds=5.0)
     tokens, done = await streams.collect(opened(hashing), source, asked, run=sources.yielding)
@@ -118,7 +118,7 @@ async def test_the_generations_deadline_is_no_fault_of_the_proposer():
     assert source.in_flight == 0
 
 
-async def test_draining_ends_between_blocks(source):
+async def test_draining_ends_between_blocks(source) -> None:
     session = opened(hashing)
     asked = streams.parameters(1000)
     _, done = await streams.collect(
@@ -132,14 +132,14 @@ async def test_draining_ends_between_blocks(source):
     assert 100 <= done.history_length < 116
 
 
-async def test_an_empty_history_is_refused():
+async def test_an_empty_history_is_refused() -> None:
     with pytest.raises(EmptyHistory):
         await streams.collect(
             opened(hashing, prompt=[]), None, streams.parameters(1), run=sources.yielding
         )
 
 
-async def test_a_session_closed_meanwhile_ends_the_generation_by_name():
+async def test_a_session_closed_meanwhile_ends_the_generation_by_name() -> None:
     session = opened(hashing)
 
     async def run(step):
@@ -152,7 +152,7 @@ async def test_a_session_closed_meanwhile_ends_the_generation_by_name():
         await streams.collect(session, source, streams.parameters(100), run=run)
 
 
-async def test_the_report_adds_up():
+async def test_the_report_adds_up() -> None:
     expected = hashing.expected_stream(PROMPT, SPEC, 600, GREEDY)
     source = sources.AdversarialSource([*PROMPT, *expected], hashing.VOCABULARY)
     sampling = SamplingParameters(seed=5)
@@ -177,7 +177,7 @@ async def test_the_report_adds_up():
     assert done.seed == 0
 
 
-async def test_the_seed_is_reported_when_it_was_used():
+async def test_the_seed_is_reported_when_it_was_used() -> None:
     asked = streams.parameters(3, sampling=SamplingParameters(1.0, seed=9))
     _, done = await streams.collect(opened(hashing), None, asked, run=sources.yielding)
     assert done.seed == 9
@@ -195,6 +195,6 @@ async def test_the_seed_is_reported_when_it_was_used():
         ("draft_deadline_seconds", math.inf),
     ],
 )
-def test_parameters_outside_their_range_are_named(field, value):
+def test_parameters_outside_their_range_are_named(field, value) -> None:
     with pytest.raises(BadParameters, match=field):
         GenerationParameters(**{"max_tokens": 1, field: value})

@@ -58,7 +58,9 @@ def opened(hashing, prompt, spec=WINDOWED):
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("block_size", [1, 4, 15])
 @pytest.mark.parametrize("name", ["none", "ngram", "perfect", "adversarial", "chaotic"])
-async def test_the_stream_does_not_depend_on_the_proposer(name, block_size, sampling, spec, prompt):
+async def test_the_stream_does_not_depend_on_the_proposer(
+    name, block_size, sampling, spec, prompt
+) -> None:
     expected = hashing.expected_stream(prompt, spec, COUNT, sampling)
     source = make_source(name, sources, hashing, [*prompt, *expected])
     session = opened(hashing, prompt, spec)
@@ -69,7 +71,7 @@ async def test_the_stream_does_not_depend_on_the_proposer(name, block_size, samp
 
 
 @pytest.mark.parametrize("name", ["ngram", "perfect", "adversarial", "chaotic"])
-async def test_an_adaptive_pace_changes_nothing_but_speed(name, prompt):
+async def test_an_adaptive_pace_changes_nothing_but_speed(name, prompt) -> None:
     expected = hashing.expected_stream(prompt, WINDOWED, COUNT, SEEDED)
     source = make_source(name, sources, hashing, [*prompt, *expected])
     asked = streams.parameters(COUNT, sampling=SEEDED, adaptive=True)
@@ -78,7 +80,7 @@ async def test_an_adaptive_pace_changes_nothing_but_speed(name, prompt):
     assert tokens == expected
 
 
-async def test_the_seed_matters_and_the_window_matters(prompt):
+async def test_the_seed_matters_and_the_window_matters(prompt) -> None:
     """Guards the tests above: their expectation is sensitive to both."""
     base = hashing.expected_stream(prompt, WINDOWED, COUNT, SEEDED)
     other = SamplingParameters(temperature=0.3, top_p=0.95, top_k=20, seed=78)
@@ -89,7 +91,7 @@ async def test_the_seed_matters_and_the_window_matters(prompt):
 
 
 @pytest.mark.parametrize("block_size", [1, 4, 15])
-async def test_a_perfect_proposer_takes_one_forward_a_block(block_size, prompt):
+async def test_a_perfect_proposer_takes_one_forward_a_block(block_size, prompt) -> None:
     expected = hashing.expected_stream(prompt, WINDOWED, COUNT, GREEDY)
     source = sources.OracleSource([*prompt, *expected], hashing.VOCABULARY)
     session = opened(hashing, prompt)
@@ -106,7 +108,7 @@ async def test_a_perfect_proposer_takes_one_forward_a_block(block_size, prompt):
     assert sum(timing.drafted_ahead for timing in done.timeline) == speculation.ahead_hit_count
 
 
-async def test_prompt_lookup_is_accepted_where_text_repeats(prompt):
+async def test_prompt_lookup_is_accepted_where_text_repeats(prompt) -> None:
     session = opened(hashing, prompt)
     source = LocalDraftSource(NgramProposer())
     asked = streams.parameters(COUNT)
@@ -114,7 +116,7 @@ async def test_prompt_lookup_is_accepted_where_text_repeats(prompt):
     assert done.speculation.acceptance_length > 1.5
 
 
-async def test_alone_takes_one_forward_a_token(prompt):
+async def test_alone_takes_one_forward_a_token(prompt) -> None:
     session = opened(hashing, prompt)
     asked = streams.parameters(COUNT)
     _, done = await streams.collect(session, None, asked, run=sources.yielding)

@@ -57,7 +57,7 @@ def read_back(data):
         arrays(np.float32, array_shapes(min_dims=0, min_side=0, max_dims=3)), max_size=3
     ),
 )
-def test_what_is_sent_arrives(header, found):
+def test_what_is_sent_arrives(header, found) -> None:
     message, rest = read_back(frame(Message(header, tuple(found))))
     assert rest == b""
     assert {key: value for key, value in message.header.items() if key != "arrays"} == header
@@ -65,7 +65,7 @@ def test_what_is_sent_arrives(header, found):
     assert [array.shape for array in message.arrays] == [array.shape for array in found]
 
 
-def test_arrays_of_another_layout_arrive_as_they_look():
+def test_arrays_of_another_layout_arrive_as_they_look() -> None:
     turned = np.arange(6, dtype=np.float32).reshape(2, 3).T
     message, _ = read_back(frame(Message({}, (turned,))))
     assert np.array_equal(message.arrays[0], turned)
@@ -95,12 +95,12 @@ def framed(header: bytes, magic: bytes = b"KGM1", size: int | None = None) -> by
         framed(json.dumps({"arrays": [[0] * 99]}).encode()),
     ],
 )
-def test_what_is_no_message_is_refused_before_more_is_read(data):
+def test_what_is_no_message_is_refused_before_more_is_read(data) -> None:
     with pytest.raises(MalformedMessage):
         read_back(data)
 
 
-def test_who_has_no_arrays_to_send_fills_no_memory():
+def test_who_has_no_arrays_to_send_fills_no_memory() -> None:
     data = frame(Message({}, (np.zeros((1, 1), np.float32),)))
     with pytest.raises(MalformedMessage, match="more than 0 bytes"):
         decode(io.BytesIO(data).read, most_array_bytes=0)
@@ -108,7 +108,7 @@ def test_who_has_no_arrays_to_send_fills_no_memory():
 
 
 @pytest.mark.parametrize("value", [None, True, "1", 1.0, [1]])
-def test_values_of_another_type_are_refused(value):
+def test_values_of_another_type_are_refused(value) -> None:
     with pytest.raises(MalformedMessage):
         integer({"x": value}, "x")
     with pytest.raises(MalformedMessage):
@@ -128,13 +128,13 @@ def test_values_of_another_type_are_refused(value):
         CacheSpec(CacheKind.SINK_WINDOW, sink=0, window=7),
     ],
 )
-def test_specs_survive(spec):
+def test_specs_survive(spec) -> None:
     assert spec_from_header(spec_to_header(spec)) == spec
     with pytest.raises(MalformedMessage):
         spec_from_header({**spec_to_header(spec), "kind": "restored"})
 
 
-def test_errors_survive_with_what_programs_read_of_them():
+def test_errors_survive_with_what_programs_read_of_them() -> None:
     sent = OutOfKvMemory("full", needed_bytes="7", free_bytes="3")
     found = error_from_header(error_to_header(sent))
     assert type(found) is OutOfKvMemory
@@ -146,6 +146,6 @@ def test_errors_survive_with_what_programs_read_of_them():
         error_from_header({"reason": "NOT_KNOWN", "message": "", "metadata": {}})
 
 
-def test_another_versions_info_is_refused():
+def test_another_versions_info_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="another version"):
         info_from_header({"model_id": "tiny"})

@@ -66,7 +66,7 @@ def state(cache):
 class SameAsAlone(RuleBasedStateMachine):
     """Every operation on a group of two and on one verifier alone: same state, bits and errors."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.alone = hashing.HashVerifier(context_length=120)
         self.group, self.ranks = group(context_length=120)
@@ -74,7 +74,7 @@ class SameAsAlone(RuleBasedStateMachine):
         self.next = itertools.count()
 
     @initialize(budget=st.sampled_from([None, 1024, 2048]))
-    def limit(self, budget):
+    def limit(self, budget) -> None:
         self.alone.pool.budget_bytes = self.group.pool.budget_bytes = budget
 
     def same(self, ours, theirs):
@@ -84,12 +84,12 @@ class SameAsAlone(RuleBasedStateMachine):
         assert (type(refused), str(refused)) == (type(refusal), str(refusal))
         return None if refusal else (found, expected)
 
-    def keep(self, made):
+    def keep(self, made) -> None:
         if made is not None:
             self.pairs[next(self.next)] = made
 
     @rule(spec=st.sampled_from([RING, WHOLE, GROWING, replace(WHOLE, capacity=500)]))
-    def allocate(self, spec):
+    def allocate(self, spec) -> None:
         needed = self.same(
             lambda: self.group.bytes_needed(spec), lambda: self.alone.bytes_needed(spec)
         )
@@ -103,7 +103,7 @@ class SameAsAlone(RuleBasedStateMachine):
         logits=st.booleans(),
         offset=st.integers(0, 100),
     )
-    def forward(self, chosen, counts, logits, offset):
+    def forward(self, chosen, counts, logits, offset) -> None:
         keys = chosen.draw(st.permutations(sorted(self.pairs)))[: len(counts)]
         ids = [TOKENS[offset : offset + count] for count in counts]
         feeds = [
@@ -124,7 +124,7 @@ class SameAsAlone(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pairs)
     @rule(chosen=st.data(), back=st.integers(-1, 18))
-    def truncate(self, chosen, back):
+    def truncate(self, chosen, back) -> None:
         ours, theirs = self.pairs[chosen.draw(st.sampled_from(sorted(self.pairs)))]
         length = theirs.length - back
         try:
@@ -137,7 +137,7 @@ class SameAsAlone(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pairs)
     @rule(chosen=st.data(), back=st.integers(-1, 30))
-    def fork(self, chosen, back):
+    def fork(self, chosen, back) -> None:
         ours, theirs = self.pairs[chosen.draw(st.sampled_from(sorted(self.pairs)))]
         length = theirs.length - back
         if theirs.forkable_from <= length <= theirs.length:
@@ -146,13 +146,13 @@ class SameAsAlone(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pairs)
     @rule(chosen=st.data(), count=st.integers(1, 90))
-    def fill(self, chosen, count):
+    def fill(self, chosen, count) -> None:
         ours, theirs = self.pairs[chosen.draw(st.sampled_from(sorted(self.pairs)))]
         self.same(lambda: ours.fill(count, 5), lambda: theirs.fill(count, 5))
 
     @precondition(lambda self: self.pairs)
     @rule(chosen=st.data(), meanwhile=st.booleans())
-    def release(self, chosen, meanwhile):
+    def release(self, chosen, meanwhile) -> None:
         """Also while a command is under way, as a session that is closed by another thread."""
         key = chosen.draw(st.sampled_from(sorted(self.pairs)))
         ours, theirs = self.pairs.pop(key)
@@ -165,7 +165,7 @@ class SameAsAlone(RuleBasedStateMachine):
         theirs.release()
 
     @invariant()
-    def pictures_agree(self):
+    def pictures_agree(self) -> None:
         pool, alone = self.group.pool, self.alone.pool
         assert (pool.used_bytes, pool.free_bytes) == (alone.used_bytes, alone.free_bytes)
         for ours, theirs in self.pairs.values():
@@ -181,7 +181,7 @@ SameAsAlone.TestCase.settings = settings(deadline=None, max_examples=80, statefu
 TestSameAsAlone = SameAsAlone.TestCase
 
 
-def test_every_rank_runs_every_command_in_one_order():
+def test_every_rank_runs_every_command_in_one_order() -> None:
     verifier, ranks = group(3)
     cache = verifier.allocate(RING)
     verifier.forward(cache, TOKENS[:9], want_logits=True)
@@ -191,7 +191,7 @@ def test_every_rank_runs_every_command_in_one_order():
     assert ranks[1].commands == ranks[2].commands == ranks[0].commands
 
 
-def test_refusals_come_as_their_own_classes():
+def test_refusals_come_as_their_own_classes() -> None:
     verifier, _ = group()
     cache = verifier.allocate(WHOLE)
     with pytest.raises(TokenOutOfVocabulary) as unknown:
@@ -215,7 +215,7 @@ def test_refusals_come_as_their_own_classes():
     assert not verifier.lost
 
 
-def test_settling_works_on_the_ranks_and_leaves_no_memory_behind():
+def test_settling_works_on_the_ranks_and_leaves_no_memory_behind() -> None:
     verifier, ranks = group()
     assert settle(verifier).exact
     assert verifier.pool.used_bytes == 0
@@ -226,7 +226,7 @@ def test_settling_works_on_the_ranks_and_leaves_no_memory_behind():
     assert {rank.server._verifiers[0].row_counts for rank in ranks} == {(16, 64)}
 
 
-def test_ranks_of_different_models_or_processors():
+def test_ranks_of_different_models_or_processors() -> None:
     other = hashing.HashVerifier()
     other.info = replace(other.info, weights_digest="1" * 64)
     with pytest.raises(WeightsMismatch, match="rank 1 has loaded hash"):
@@ -237,7 +237,7 @@ def test_ranks_of_different_models_or_processors():
     assert verifier.row_counts == (16, 64)
 
 
-def test_threads_of_the_ranks_are_told_where_they_are_equal():
+def test_threads_of_the_ranks_are_told_where_they_are_equal() -> None:
     def told(*counts):
         models = [hashing.HashVerifier() for _ in counts]
         for model, count in zip(models, counts, strict=True):
@@ -259,7 +259,7 @@ def sessions_of(verifier, budget_bytes):
     return registry, registry.add_verifier(verifier, budget_bytes)
 
 
-def test_sessions_are_admitted_by_the_bytes_of_the_ranks():
+def test_sessions_are_admitted_by_the_bytes_of_the_ranks() -> None:
     verifier, ranks = group()
     needed = verifier.bytes_needed(RING)
     registry, budget = sessions_of(verifier, 2 * needed)
@@ -284,7 +284,7 @@ def test_sessions_are_admitted_by_the_bytes_of_the_ranks():
     assert {rank.server._verifiers[0].pool.budget_bytes for rank in ranks} == {2 * needed}
 
 
-def test_a_session_on_a_group_streams_what_it_streams_alone():
+def test_a_session_on_a_group_streams_what_it_streams_alone() -> None:
     sampling = SamplingParameters()
     verifier, _ = group(3)
     registry, budget = sessions_of(verifier, 1 << 20)
@@ -300,7 +300,7 @@ def test_a_session_on_a_group_streams_what_it_streams_alone():
     assert stream == hashing.expected_stream(TOKENS[:50], RING, 60, sampling)
 
 
-def test_a_lost_rank_ends_the_group_for_good_and_frees_what_the_leader_counts():
+def test_a_lost_rank_ends_the_group_for_good_and_frees_what_the_leader_counts() -> None:
     verifier, ranks = group()
     registry, budget = sessions_of(verifier, 1 << 20)
     session = registry.create(budget, RING).session
@@ -328,7 +328,7 @@ def test_a_lost_rank_ends_the_group_for_good_and_frees_what_the_leader_counts():
         PrefillTurn(session)()
 
 
-def test_ranks_that_drift_apart_are_noticed_at_once():
+def test_ranks_that_drift_apart_are_noticed_at_once() -> None:
     verifier, ranks = group()
     cache = verifier.allocate(RING)
     ranks[1].server._caches[0].cache.written = 77
@@ -336,7 +336,7 @@ def test_ranks_that_drift_apart_are_noticed_at_once():
         verifier.forward(cache, [1], want_logits=True)
 
 
-def test_an_answer_that_makes_no_sense_ends_the_group():
+def test_an_answer_that_makes_no_sense_ends_the_group() -> None:
     verifier, ranks = group(1)
     cache = verifier.allocate(RING)
     forward = ranks[0].server._verifiers[0].forward_batch
@@ -355,7 +355,7 @@ def test_an_answer_that_makes_no_sense_ends_the_group():
         (lambda output: Output(output.logits, None), "there are no features"),
     ],
 )
-def test_numbers_of_another_shape_end_the_group(change, words):
+def test_numbers_of_another_shape_end_the_group(change, words) -> None:
     verifier, ranks = group(1)
     cache = verifier.allocate(RING)
     forward = ranks[0].server._verifiers[0].forward_batch
@@ -373,7 +373,7 @@ def test_numbers_of_another_shape_end_the_group(change, words):
         {"state": {"pools": [], "caches": [{"id": 0}], "slabs": []}},
     ],
 )
-def test_a_state_that_makes_no_sense_ends_the_group(told, monkeypatch):
+def test_a_state_that_makes_no_sense_ends_the_group(told, monkeypatch) -> None:
     verifier, ranks = group(1)
     cache = verifier.allocate(RING)
     answer = ranks[0].server.answer
@@ -389,7 +389,7 @@ def test_a_state_that_makes_no_sense_ends_the_group(told, monkeypatch):
     cache.release()
 
 
-def test_a_command_that_is_broken_off_ends_the_group(monkeypatch):
+def test_a_command_that_is_broken_off_ends_the_group(monkeypatch) -> None:
     """Rank 0 has it and rank 1 has not: an answer to the next would be one to this."""
     verifier, ranks = group()
     cache = verifier.allocate(RING)
@@ -401,7 +401,7 @@ def test_a_command_that_is_broken_off_ends_the_group(monkeypatch):
         verifier.forward(cache, [1], want_logits=True)
 
 
-def test_features_arrive_with_their_values():
+def test_features_arrive_with_their_values() -> None:
     verifier, _ = group()
     alone = hashing.HashVerifier()
     found = verifier.forward_batch([Feed(verifier.allocate(RING), TOKENS[:5], False, (1,))])

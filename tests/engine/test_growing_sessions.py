@@ -25,7 +25,7 @@ def room():
     """A registry with room for eight slabs of eight positions, with a clock that is set by hand."""
 
     class Room:
-        def __init__(self):
+        def __init__(self) -> None:
             self.now = 1000.0
             self.ended = []
             self.verifier = hashing.HashVerifier()
@@ -51,7 +51,7 @@ def room():
     return Room()
 
 
-def test_a_session_takes_what_its_history_needs_and_no_more(room):
+def test_a_session_takes_what_its_history_needs_and_no_more(room) -> None:
     record = room.registry.create(room.budget, GROWING)
     assert record.session.memory_bytes == room.budget.used_bytes == room.slab
     grown = room.reads(20)
@@ -61,7 +61,7 @@ def test_a_session_takes_what_its_history_needs_and_no_more(room):
         room.registry.create(room.budget, BOUNDED)
 
 
-def test_room_to_grow_is_made_of_the_least_recently_used_idle_session(room):
+def test_room_to_grow_is_made_of_the_least_recently_used_idle_session(room) -> None:
     for _ in range(3):
         room.reads(16)
         room.now += 1.0
@@ -71,7 +71,7 @@ def test_room_to_grow_is_made_of_the_least_recently_used_idle_session(room):
     assert last.session.memory_bytes == 6 * room.slab
 
 
-def test_an_append_without_room_appends_nothing_and_says_what_mends_it(room):
+def test_an_append_without_room_appends_nothing_and_says_what_mends_it(room) -> None:
     busy = room.reads(40)
     asking = room.reads(8)
     with pytest.raises(OutOfKvMemory, match="stays as it is") as caught:
@@ -87,13 +87,15 @@ def test_an_append_without_room_appends_nothing_and_says_what_mends_it(room):
     assert len(busy.session.history) == 40
 
 
-def test_a_generation_without_room_stops_between_tokens_and_goes_on_when_there_is_some(room):
+def test_a_generation_without_room_stops_between_tokens_and_goes_on_when_there_is_some(
+    room,
+) -> None:
     asking, other = room.reads(30), room.reads(32)
     text = asking.session.history[:]
     expected = hashing.expected_stream(text, GROWING, 12, GREEDY)
     committed = []
 
-    def one_more():
+    def one_more() -> None:
         step = VerifyTurn(asking.session, Block([], GREEDY, 1))().step
         committed.extend(step.committed)
 
@@ -109,7 +111,7 @@ def test_a_generation_without_room_stops_between_tokens_and_goes_on_when_there_i
     assert committed == expected
 
 
-def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room):
+def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room) -> None:
     one, other, _third = room.reads(24), room.reads(24), room.reads(8)
     for record in (one, other):
         while len(record.session.history) < 25:
@@ -130,7 +132,7 @@ def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room):
     )
 
 
-def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room):
+def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room) -> None:
     origin = room.reads(20)
     fork = room.registry.fork(origin.session_id, 10)
     assert fork.session.memory_bytes == 2 * room.slab
@@ -153,7 +155,7 @@ def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room):
 
 
 @pytest.mark.parametrize("positions", [38, 257], ids=["too few", "too many"])
-def test_bytes_that_no_position_accounts_for_end_the_session(room, monkeypatch, positions):
+def test_bytes_that_no_position_accounts_for_end_the_session(room, monkeypatch, positions) -> None:
     """It holds 39 positions; a segment of a real model has 256."""
     record = room.reads(40)
     claimed = property(lambda _: positions * hashing.SLOT_BYTES)
@@ -164,7 +166,7 @@ def test_bytes_that_no_position_accounts_for_end_the_session(room, monkeypatch, 
         room.registry.get(record.session_id)
 
 
-def test_prefill_that_lost_its_room_to_another_goes_on_when_it_has_some(room):
+def test_prefill_that_lost_its_room_to_another_goes_on_when_it_has_some(room) -> None:
     asking, other = room.reads(8), room.reads(8)
     with room.registry.hold(asking.session_id, Activity.APPENDING):
         asking.session.append([3] * 40)

@@ -16,7 +16,9 @@ INDEX = st.integers(-8, 8)
     st.tuples(*[st.none() | INDEX] * 2, st.none() | INDEX.filter(bool)),
     INDEX,
 )
-def test_a_prefix_is_the_list_it_was_however_the_history_grows(tokens, length, bounds, index):
+def test_a_prefix_is_the_list_it_was_however_the_history_grows(
+    tokens, length, bounds, index
+) -> None:
     history = History(tokens)
     length = min(length, len(tokens))
     prefix, expected = history.until(length), tokens[:length]
@@ -30,13 +32,13 @@ def test_a_prefix_is_the_list_it_was_however_the_history_grows(tokens, length, b
             prefix[index]
 
 
-def test_a_prefix_is_not_longer_than_the_history():
+def test_a_prefix_is_not_longer_than_the_history() -> None:
     with pytest.raises(ValueError, match="prefix of 3"):
         History([1, 2]).until(3)
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=5), st.sampled_from([10, 12]))
-def test_the_ids_that_occur_are_marked_however_they_came(pieces, size):
+def test_the_ids_that_occur_are_marked_however_they_came(pieces, size) -> None:
     history = History(pieces[0] if pieces else ())
     for piece in pieces[1:]:
         history.extend(piece)
@@ -45,7 +47,7 @@ def test_the_ids_that_occur_are_marked_however_they_came(pieces, size):
     assert len(history.seen(size)) == size
 
 
-def test_what_is_marked_can_only_be_read():
+def test_what_is_marked_can_only_be_read() -> None:
     seen = History([1]).seen(4)
     with pytest.raises(ValueError, match="read-only"):
         seen[2] = True

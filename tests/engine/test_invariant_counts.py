@@ -23,7 +23,7 @@ def counts(session):
     return {each.invariant: each.check_count for each in session.invariants}
 
 
-def test_every_promise_is_counted_where_it_is_checked():
+def test_every_promise_is_counted_where_it_is_checked() -> None:
     session = new_session(hashing)
     assert set(counts(session).values()) == {0}
     session.append(range(20))
@@ -44,7 +44,7 @@ def test_every_promise_is_counted_where_it_is_checked():
 
 
 @pytest.mark.parametrize("length", range(14))
-def test_forgotten_is_what_the_rule_of_positions_hides_for_ever(length):
+def test_forgotten_is_what_the_rule_of_positions_hides_for_ever(length) -> None:
     sink, window = WINDOWED.sink, WINDOWED.window
     # The next query is that of the last token; later ones see still less of them.
     hidden = [
@@ -53,7 +53,7 @@ def test_forgotten_is_what_the_rule_of_positions_hides_for_ever(length):
     assert WINDOWED.forgotten_count(length) == len(hidden)
 
 
-def test_a_session_forgets_as_far_as_it_has_computed():
+def test_a_session_forgets_as_far_as_it_has_computed() -> None:
     session = new_session(hashing)
     session.append(range(40))
     assert session.forgotten_count == 0

@@ -17,7 +17,7 @@ class CountingProposer:
     model_id = "counting"
     encoder = None
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.received = []
 
     def open(self, prefix):
@@ -25,7 +25,7 @@ class CountingProposer:
         self.received.append(list(prefix))
         honest = state.commit
 
-        def commit(token_ids):
+        def commit(token_ids) -> None:
             self.received.append(list(token_ids))
             honest(token_ids)
 
@@ -33,7 +33,7 @@ class CountingProposer:
         return state
 
 
-async def test_only_what_was_committed_since_reaches_the_proposer():
+async def test_only_what_was_committed_since_reaches_the_proposer() -> None:
     proposer = CountingProposer()
     source = LocalDraftSource(proposer)
     history = History([1, 2, 1])
@@ -46,14 +46,14 @@ async def test_only_what_was_committed_since_reaches_the_proposer():
     assert proposer.received == [[1, 2, 1], [2, 3], []]
 
 
-async def test_a_history_that_shrinks_is_a_defect():
+async def test_a_history_that_shrinks_is_a_defect() -> None:
     source = LocalDraftSource(NgramProposer())
     await source.draft([1, 2, 3], (), 1)
     with pytest.raises(ValueError, match="3 were seen"):
         await source.draft([1, 2], (), 1)
 
 
-async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes():
+async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes() -> None:
     gate = asyncio.Event()
 
     async def gated(step):
@@ -78,7 +78,7 @@ async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes():
         assert caught.value.kind is DraftFaultKind.UNREACHABLE
 
 
-async def test_the_round_trip_contains_the_wait_for_the_thread():
+async def test_the_round_trip_contains_the_wait_for_the_thread() -> None:
     now = [0.0]
 
     async def slow(step):
@@ -92,7 +92,7 @@ async def test_the_round_trip_contains_the_wait_for_the_thread():
     assert (draft.compute_seconds, draft.round_trip_seconds) == (0.0, 3.0)
 
 
-def test_proposers_are_loaded_by_name():
+def test_proposers_are_loaded_by_name() -> None:
     assert load_proposer("ngram").model_id == "ngram"
     with pytest.raises(ModelNotFound, match=r"there is: .*ngram") as caught:
         load_proposer("nrgam")

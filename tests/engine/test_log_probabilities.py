@@ -20,7 +20,7 @@ from kakeya_fleet.engine.sessions.history import History
     st.integers(0, 20),
     st.data(),
 )
-def test_they_are_the_logarithm_of_the_softmax(logits, count, data):
+def test_they_are_the_logarithm_of_the_softmax(logits, count, data) -> None:
     token_id = data.draw(st.integers(0, len(logits) - 1))
     largest = max(logits)
     log_sum = largest + math.log(math.fsum(math.exp(logit - largest) for logit in logits))
@@ -32,7 +32,7 @@ def test_they_are_the_logarithm_of_the_softmax(logits, count, data):
         assert other == pytest.approx(logits[index] - log_sum, abs=1e-9)
 
 
-def test_impossible_ids_are_no_alternatives():
+def test_impossible_ids_are_no_alternatives() -> None:
     row = np.array([-np.inf, 0.0, -np.inf, 0.0], np.float32)
     value, alternatives = log_probability_of(row, 3, 4)
     assert value == pytest.approx(math.log(0.5))
@@ -42,7 +42,7 @@ def test_impossible_ids_are_no_alternatives():
     )
 
 
-def test_they_are_the_models_own_whatever_chose_the_token():
+def test_they_are_the_models_own_whatever_chose_the_token() -> None:
     row = np.array([[3.0, 1.0, 0.0, 2.0]], np.float32)
     plain = SamplingParameters(top_log_probabilities=2)
     shaped = SamplingParameters(
@@ -61,7 +61,7 @@ def test_they_are_the_models_own_whatever_chose_the_token():
     assert other.log_probability == pytest.approx(own.log_probability - 3.0)
 
 
-def test_none_are_worked_out_unless_asked_for():
+def test_none_are_worked_out_unless_asked_for() -> None:
     row = np.zeros((1, 3), np.float32)
     assert decide(row, [], SamplingParameters(), History()) == [Choice(0, None, ())]
     (chosen,) = decide(row, [], SamplingParameters(top_log_probabilities=0), History())

@@ -17,20 +17,20 @@ def refusal(call):
 
 
 @pytest.mark.parametrize("bias", [math.nan, math.inf, 10_000.1, -10_000.1])
-def test_a_bias_outside_its_range_is_named_with_its_id_and_the_mend(bias):
+def test_a_bias_outside_its_range_is_named_with_its_id_and_the_mend(bias) -> None:
     text = refusal(lambda: LogitBias.of({3: bias}))
     assert "id 3" in text
     assert "-inf bans" in text
 
 
-def test_ids_are_unique_not_negative_and_not_too_many():
+def test_ids_are_unique_not_negative_and_not_too_many() -> None:
     assert "-1" in refusal(lambda: LogitBias.of({-1: 1.0}))
     assert "twice" in refusal(lambda: LogitBias(((7, 1.0), (2, 1.0), (7, 2.0))))
     refusal(lambda: LogitBias.of(dict.fromkeys(range(MAX_BIASES + 1), 1.0)))
     assert len(LogitBias.of(dict.fromkeys(range(MAX_BIASES), 1.0)).biases) == MAX_BIASES
 
 
-def test_ids_outside_the_vocabulary_and_a_ban_of_all_ids_are_refused():
+def test_ids_outside_the_vocabulary_and_a_ban_of_all_ids_are_refused() -> None:
     NO_BIAS.check_vocabulary(1)
     LogitBias.of({9: 1.0}).check_vocabulary(10)
     assert "0 to 8" in refusal(lambda: LogitBias.of({2: 1.0, 9: 1.0}).check_vocabulary(9))
@@ -40,7 +40,7 @@ def test_ids_outside_the_vocabulary_and_a_ban_of_all_ids_are_refused():
     LogitBias.of({0: -math.inf, 1: -9.0}).check_vocabulary(2)
 
 
-def test_biases_are_added_to_their_ids_alone_and_equal_ones_are_equal():
+def test_biases_are_added_to_their_ids_alone_and_equal_ones_are_equal() -> None:
     one, other = LogitBias(((4, -math.inf), (1, 0.5))), LogitBias(((1, 0.5), (4, -math.inf)))
     assert one == other
     assert hash(one) == hash(other)

@@ -8,7 +8,7 @@ from kakeya_fleet.engine.speculation.loops import LEAST_REPEATED, LONGEST_PERIOD
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 7, LONGEST_PERIOD])
-def test_a_text_said_three_times_in_a_row_is_looped(period):
+def test_a_text_said_three_times_in_a_row_is_looped(period) -> None:
     watch = LoopWatch()
     said = list(range(period))
     needed = period + max(2 * period, LEAST_REPEATED)
@@ -19,7 +19,7 @@ def test_a_text_said_three_times_in_a_row_is_looped(period):
     assert not watch.after([-1])
 
 
-def test_new_text_and_text_said_twice_are_not_looped():
+def test_new_text_and_text_said_twice_are_not_looped() -> None:
     rng = random.Random(3)
     phrase = [rng.randrange(50) for _ in range(12)]
     watch = LoopWatch()

@@ -97,7 +97,7 @@ def defined(logits_of, context, block_size, step_count, shift, threshold=None):
 
 
 @pytest.mark.parametrize("step_count", [1, 2, 3, BLOCK])
-def test_a_draft_is_what_the_definition_gives(proposer, logits_of, step_count):
+def test_a_draft_is_what_the_definition_gives(proposer, logits_of, step_count) -> None:
     shift = proposer.info.prediction_shift
     draft = proposer.open(CONTEXT).propose([], BLOCK, step_count)
     tokens, passes = defined(logits_of, CONTEXT, BLOCK, step_count, shift)
@@ -107,7 +107,7 @@ def test_a_draft_is_what_the_definition_gives(proposer, logits_of, step_count):
     assert tokens != defined(logits_of, CONTEXT, BLOCK, step_count, 1 - shift)[0]
 
 
-def test_steps_and_shift_matter(proposer):
+def test_steps_and_shift_matter(proposer) -> None:
     """More steps give another draft, so that the comparison above compares something."""
     state = proposer.open(CONTEXT)
     drafts = {state.propose([], BLOCK, steps).token_ids for steps in (1, 2, BLOCK)}
@@ -115,14 +115,14 @@ def test_steps_and_shift_matter(proposer):
     assert all(MASK not in draft for draft in drafts)
 
 
-def test_without_a_step_count_the_model_s_default_counts(proposer, logits_of):
+def test_without_a_step_count_the_model_s_default_counts(proposer, logits_of) -> None:
     draft = proposer.open(CONTEXT).propose([], BLOCK, 0)
     shift = proposer.info.prediction_shift
     assert proposer.info.step_count == draft.diffusion_step_count
     assert draft.token_ids == defined(logits_of, CONTEXT, BLOCK, proposer.info.step_count, shift)[0]
 
 
-def test_what_is_confident_enough_is_filled_at_once(folder, logits_of):
+def test_what_is_confident_enough_is_filled_at_once(folder, logits_of) -> None:
     threshold = 0.06
     proposer = load_masked_diffusion(ModelFolder(folder, "m"), confidence_threshold=threshold)
     shift = proposer.info.prediction_shift
@@ -132,7 +132,7 @@ def test_what_is_confident_enough_is_filled_at_once(folder, logits_of):
     assert passes < BLOCK
 
 
-def test_only_the_latest_positions_are_seen(folder, logits_of):
+def test_only_the_latest_positions_are_seen(folder, logits_of) -> None:
     window = 24
     proposer = load_masked_diffusion(ModelFolder(folder, "m"), window=window)
     seen = CONTEXT[-(window - BLOCK) :]
@@ -143,7 +143,7 @@ def test_only_the_latest_positions_are_seen(folder, logits_of):
     assert len(proposer.open(CONTEXT).propose([], MAX_BLOCK_SIZE, 1).token_ids) == window - 1
 
 
-def test_a_history_longer_than_the_model_is_drafted_for(proposer):
+def test_a_history_longer_than_the_model_is_drafted_for(proposer) -> None:
     """80 positions, 1,000 tokens."""
     text = [*range(90)] * 11
     draft = proposer.open(text).propose([], BLOCK, 1)
@@ -151,7 +151,7 @@ def test_a_history_longer_than_the_model_is_drafted_for(proposer):
     assert draft.token_ids == proposer.open(text[-79:]).propose([], BLOCK, 1).token_ids
 
 
-def test_the_first_position_is_drafted_too(proposer):
+def test_the_first_position_is_drafted_too(proposer) -> None:
     assert len(proposer.open([]).propose([], 3, 2).token_ids) == 3
 
 
@@ -173,7 +173,7 @@ def frozen_view(chunk, window, length, block_size):
 
 @pytest.mark.parametrize("architecture", ["Qwen3ForCausalLM", "DreamModel", "LlamaForCausalLM"])
 @pytest.mark.parametrize("length", [1, 8, 9, 30, 57])
-def test_a_frozen_prefix_is_a_mask_by_chunks(tmp_path, architecture, length):
+def test_a_frozen_prefix_is_a_mask_by_chunks(tmp_path, architecture, length) -> None:
     """The reference computes everything anew, in one pass under that mask."""
     chunk, window = 8, 28
     folder = ModelFolder(save_masked_checkpoint(tmp_path, architecture, seed=3), "m")
@@ -196,7 +196,7 @@ def test_a_frozen_prefix_is_a_mask_by_chunks(tmp_path, architecture, length):
         assert draft.token_ids != whole.open(text).propose([], BLOCK, 3).token_ids
 
 
-def test_an_encoder_keeps_no_keys(tmp_path):
+def test_an_encoder_keeps_no_keys(tmp_path) -> None:
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM", frozen_chunk=8)
     with pytest.raises(BadParameters, match="encoder"):
         load_masked_diffusion(ModelFolder(folder, "m"))
@@ -226,7 +226,7 @@ TOKENS = st.lists(st.integers(0, 95), max_size=40)
 
 @settings(deadline=None, max_examples=15)
 @given(pieces=st.lists(TOKENS, max_size=4), assumed=TOKENS, size=st.integers(1, 12))
-def test_only_the_history_counts_not_how_it_arrived(either, pieces, assumed, size):
+def test_only_the_history_counts_not_how_it_arrived(either, pieces, assumed, size) -> None:
     whole = [token for piece in pieces for token in piece]
     state = either.open([])
     for piece in pieces:
@@ -239,7 +239,7 @@ def test_only_the_history_counts_not_how_it_arrived(either, pieces, assumed, siz
     assert state.length == len(whole)
 
 
-def test_ids_that_the_model_does_not_know_are_the_proposer_s_fault(proposer):
+def test_ids_that_the_model_does_not_know_are_the_proposer_s_fault(proposer) -> None:
     state = proposer.open([1, 2, 96])
     with pytest.raises(DraftFailed) as caught:
         state.propose([], 4, 1)
@@ -249,7 +249,7 @@ def test_ids_that_the_model_does_not_know_are_the_proposer_s_fault(proposer):
     assert len(state.propose([], 4, 1).token_ids) == 4
 
 
-def test_it_is_a_proposer_that_needs_no_features(folder):
+def test_it_is_a_proposer_that_needs_no_features(folder) -> None:
     ticks = iter([1.0, 1.5])
     proposer: Proposer = load_masked_diffusion(
         ModelFolder(folder, "masked"), clock=lambda: next(ticks)
@@ -261,7 +261,7 @@ def test_it_is_a_proposer_that_needs_no_features(folder):
 
 
 @pytest.mark.parametrize(("block_size", "step_count"), [(0, 1), (4, 0)])
-def test_no_block_and_no_step_is_a_defect(proposer, block_size, step_count):
+def test_no_block_and_no_step_is_a_defect(proposer, block_size, step_count) -> None:
     with pytest.raises(ValueError, match="tokens in"):
         denoise(proposer._model, [1], block_size, step_count)
 
@@ -287,7 +287,9 @@ def opened(verifier):
 
 
 @pytest.mark.parametrize("sampling", sorted(SAMPLINGS))
-async def test_past_the_window_the_stream_is_that_without_a_proposer(sampling, either, verifier):
+async def test_past_the_window_the_stream_is_that_without_a_proposer(
+    sampling, either, verifier
+) -> None:
     chosen = SAMPLINGS[sampling]
     alone = opened(verifier)
     while PrefillTurn(alone)():

@@ -52,14 +52,14 @@ def expected(logits):
     return logits.log_softmax(-1)
 
 
-def close(one, other):
+def close(one, other) -> None:
     known = other.isfinite()
     torch.testing.assert_close(one[known], other[known], rtol=0, atol=2e-5)
     assert (one[~known] == other[~known]).all()
 
 
 @pytest.mark.parametrize("architecture", sorted(ENCODERS))
-def test_encoders_predict_what_the_library_predicts(tmp_path, architecture):
+def test_encoders_predict_what_the_library_predicts(tmp_path, architecture) -> None:
     folder = save_masked_checkpoint(tmp_path, architecture)
     model = getattr(transformers, architecture).from_pretrained(folder).eval()
     with torch.inference_mode():
@@ -69,7 +69,7 @@ def test_encoders_predict_what_the_library_predicts(tmp_path, architecture):
 
 
 @pytest.mark.parametrize("architecture", sorted(DECODERS))
-def test_decoders_predict_with_attention_to_all_positions(tmp_path, architecture):
+def test_decoders_predict_with_attention_to_all_positions(tmp_path, architecture) -> None:
     """The reference is the library's causal class under a mask that hides nothing."""
     folder = save_masked_checkpoint(tmp_path / "model", architecture)
     (folder / "modeling_dream.py").write_text("raise SystemExit", encoding="utf-8")
@@ -121,7 +121,7 @@ def llada_logits(weights, ids):
     return norm(x, "model.transformer.ln_f.weight") @ weights["model.transformer.ff_out.weight"].T
 
 
-def test_llada_is_llama_under_its_own_names(tmp_path):
+def test_llada_is_llama_under_its_own_names(tmp_path) -> None:
     folder = save_masked_checkpoint(tmp_path, "LLaDAModelLM")
     proposer = load(folder)
     assert proposer.info.architecture == "LLaDAModelLM"
@@ -134,13 +134,13 @@ def test_llada_is_llama_under_its_own_names(tmp_path):
     ("entry", "value"),
     [("block_type", "sequential"), ("alibi", True), ("include_bias", True), ("clip_qkv", 8.0)],
 )
-def test_llada_that_is_not_llama_is_refused_by_the_entry(tmp_path, entry, value):
+def test_llada_that_is_not_llama_is_refused_by_the_entry(tmp_path, entry, value) -> None:
     folder = save_masked_checkpoint(tmp_path, "LLaDAModelLM", **{entry: value})
     with pytest.raises(ArchitectureUnsupported, match=entry):
         load(folder)
 
 
-def test_heads_of_other_tasks_and_the_oldest_names_are_no_mismatch(tmp_path):
+def test_heads_of_other_tasks_and_the_oldest_names_are_no_mismatch(tmp_path) -> None:
     """As the first BERT checkpoints are stored."""
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM")
     before = predicted(folder, range(16))
@@ -180,14 +180,16 @@ def test_heads_of_other_tasks_and_the_oldest_names_are_no_mismatch(tmp_path):
         ("LLaDAModelLM", {"model.transformer.blocks.0.q_norm.weight": torch.ones(8)}, "q_norm"),
     ],
 )
-def test_weights_that_are_not_the_config_s_are_refused(tmp_path, architecture, changed, problem):
+def test_weights_that_are_not_the_config_s_are_refused(
+    tmp_path, architecture, changed, problem
+) -> None:
     folder = save_masked_checkpoint(tmp_path, architecture)
     rewrite_weights(folder, changed)
     with pytest.raises(WeightsMismatch, match=problem):
         load(folder)
 
 
-def test_a_stored_copy_of_a_tied_tensor_is_welcome(tmp_path):
+def test_a_stored_copy_of_a_tied_tensor_is_welcome(tmp_path) -> None:
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM")
     before = predicted(folder, [2])
     same = load_file(folder / "model.safetensors")[BERT_EMBEDDING].clone()
@@ -195,7 +197,7 @@ def test_a_stored_copy_of_a_tied_tensor_is_welcome(tmp_path):
     assert torch.equal(predicted(folder, [2]), before)
 
 
-def test_weights_that_break_off_are_refused(tmp_path):
+def test_weights_that_break_off_are_refused(tmp_path) -> None:
     folder = save_masked_checkpoint(tmp_path, "Qwen3ForCausalLM")
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -203,7 +205,7 @@ def test_weights_that_break_off_are_refused(tmp_path):
         load(folder)
 
 
-def test_memory_is_asked_for_before_weights_are_read(tmp_path):
+def test_memory_is_asked_for_before_weights_are_read(tmp_path) -> None:
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM")
     with pytest.raises(OutOfMemory, match="10,000 are available"):
         load(folder, available_bytes=10_000)
@@ -222,7 +224,9 @@ def test_memory_is_asked_for_before_weights_are_read(tmp_path):
         ({"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "dynam"),
     ],
 )
-def test_what_is_no_bidirectional_masked_model_is_refused_by_name(tmp_path, entries, reason):
+def test_what_is_no_bidirectional_masked_model_is_refused_by_name(
+    tmp_path, entries, reason
+) -> None:
     folder = save_masked_checkpoint(tmp_path, "Qwen3ForCausalLM", **entries)
     with pytest.raises(ArchitectureUnsupported, match=reason):
         load(folder)
@@ -240,7 +244,7 @@ def test_what_is_no_bidirectional_masked_model_is_refused_by_name(tmp_path, entr
         ({"hidden_act": "none such"}, "none such"),
     ],
 )
-def test_a_broken_config_says_what_is_broken(tmp_path, entries, reason):
+def test_a_broken_config_says_what_is_broken(tmp_path, entries, reason) -> None:
     folder = save_masked_checkpoint(tmp_path, "Qwen3ForCausalLM")
     path = folder / "config.json"
     write_config(folder, json.loads(path.read_text(encoding="utf-8")) | entries)
@@ -248,12 +252,12 @@ def test_a_broken_config_says_what_is_broken(tmp_path, entries, reason):
         load(folder)
 
 
-def test_without_a_config_there_is_no_model(tmp_path):
+def test_without_a_config_there_is_no_model(tmp_path) -> None:
     with pytest.raises(ModelNotFound, match="there is no"):
         load(tmp_path)
 
 
-def test_the_mask_is_the_config_s_or_the_tokenizer_s_or_the_model_is_refused(tmp_path):
+def test_the_mask_is_the_config_s_or_the_tokenizer_s_or_the_model_is_refused(tmp_path) -> None:
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM", mask_token_id=None)
     with pytest.raises(ModelUnusable, match="set mask_token_id"):
         load(folder)
@@ -268,12 +272,12 @@ def test_the_mask_is_the_config_s_or_the_tokenizer_s_or_the_model_is_refused(tmp
         assert load(folder).info.mask_token_id == 17
 
 
-def test_positions_that_a_family_keeps_for_padding_do_not_count(tmp_path):
+def test_positions_that_a_family_keeps_for_padding_do_not_count(tmp_path) -> None:
     """RoBERTa's first position has the number of the padding token and one: 2."""
     assert load(save_masked_checkpoint(tmp_path, "RobertaForMaskedLM")).info.context_length == 78
 
 
-def test_a_model_that_is_causal_after_all_is_found_out(tmp_path):
+def test_a_model_that_is_causal_after_all_is_found_out(tmp_path) -> None:
     folder = save_masked_checkpoint(tmp_path, "Qwen3ForCausalLM")
     declaration = read_declaration(folder)
     config = transformers.Qwen3Config.from_pretrained(folder)
@@ -283,14 +287,14 @@ def test_a_model_that_is_causal_after_all_is_found_out(tmp_path):
         check_soundness("it", MaskedModel(causal, declaration), 64)
 
 
-def test_positions_that_the_model_does_not_have_are_found_out(tmp_path):
+def test_positions_that_the_model_does_not_have_are_found_out(tmp_path) -> None:
     folder = save_masked_checkpoint(tmp_path, "BertForMaskedLM")
     model = load(folder)._model
     with pytest.raises(ArchitectureUnsupported, match="81 positions"):
         check_soundness("it", model, 81)
 
 
-def test_it_says_what_it_is(tmp_path):
+def test_it_says_what_it_is(tmp_path) -> None:
     folder = save_masked_checkpoint(tmp_path, "DreamModel", step_count=3)
     info = load(folder, dtype="bfloat16", window=40).info
     assert (info.model_id, info.kind, info.architecture) == (
@@ -310,6 +314,6 @@ def test_it_says_what_it_is(tmp_path):
     "options",
     [{"window": 1}, {"step_count": 0}, {"confidence_threshold": 0.0}, {"dtype": "float64"}],
 )
-def test_parameters_outside_their_range_are_refused(tmp_path, options):
+def test_parameters_outside_their_range_are_refused(tmp_path, options) -> None:
     with pytest.raises(BadParameters):
         load(tmp_path, **options)

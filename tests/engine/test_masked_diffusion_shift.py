@@ -45,7 +45,7 @@ QUICK = Settings(
 
 
 @pytest.fixture
-def one_period(monkeypatch):
+def one_period(monkeypatch) -> None:
     """Probes of the period that the trained models know: to learn four takes minutes."""
     monkeypatch.setattr(shift_probe, "PERIODS", (PERIOD,) * len(PERIODS))
 
@@ -70,13 +70,13 @@ def redeclare(folder, copy, **entries):
     return copy
 
 
-def test_the_declared_shift_is_borne_out(trained, one_period):
+def test_the_declared_shift_is_borne_out(trained, one_period) -> None:
     folder, shift = trained
     info = load_masked_diffusion(ModelFolder(folder, "copies")).info
     assert (info.prediction_shift, info.shift_checked) == (shift, True)
 
 
-def test_the_other_shift_is_refused_with_both_and_the_mend(trained, one_period, tmp_path):
+def test_the_other_shift_is_refused_with_both_and_the_mend(trained, one_period, tmp_path) -> None:
     folder, shift = trained
     copy = redeclare(folder, tmp_path, prediction_shift=1 - shift)
     with pytest.raises(TrainedForAnother, match=f'set "prediction_shift": {shift}') as caught:
@@ -85,7 +85,7 @@ def test_the_other_shift_is_refused_with_both_and_the_mend(trained, one_period, 
     assert caught.value.metadata["found_shift"] == str(shift)
 
 
-def test_what_the_family_implies_is_checked_too(trained, one_period, tmp_path):
+def test_what_the_family_implies_is_checked_too(trained, one_period, tmp_path) -> None:
     """Without a declaration Qwen 3's layers mean shift 0."""
     folder, shift = trained
     copy = ModelFolder(redeclare(folder, tmp_path, prediction_shift=None), "copies")
@@ -96,7 +96,7 @@ def test_what_the_family_implies_is_checked_too(trained, one_period, tmp_path):
             load_masked_diffusion(copy)
 
 
-def test_evidence_does_not_hang_on_the_seed(trained, one_period):
+def test_evidence_does_not_hang_on_the_seed(trained, one_period) -> None:
     folder, shift = trained
     proposer = load_masked_diffusion(ModelFolder(folder, "copies"))
     for seed in range(8):
@@ -109,7 +109,7 @@ def test_evidence_does_not_hang_on_the_seed(trained, one_period):
 @pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize("width", [0.02, 1.0])
 @pytest.mark.parametrize("architecture", ["BertForMaskedLM", "Qwen3ForCausalLM"])
-def test_without_training_any_shift_loads_unchecked(tmp_path, architecture, width, shift):
+def test_without_training_any_shift_loads_unchecked(tmp_path, architecture, width, shift) -> None:
     for seed in range(2):
         folder = save_masked_checkpoint(
             tmp_path / str(seed),
@@ -129,7 +129,7 @@ class Table:
     mask_token_id = 0
     prediction_shift = 0
 
-    def __init__(self, knows, *, sees_itself=False):
+    def __init__(self, knows, *, sees_itself=False) -> None:
         self.knows = knows
         self.sees_itself = sees_itself
 
@@ -147,7 +147,7 @@ class Table:
         return logits.log_softmax(-1)
 
 
-def test_what_clear_evidence_is():
+def test_what_clear_evidence_is() -> None:
     def found(model):
         return probe_shift(model, 50, 100).shift
 
@@ -164,7 +164,7 @@ def test_what_clear_evidence_is():
     assert found(adapted) is None
 
 
-def test_a_model_that_miscounts_one_period_does_not_pass_for_the_other_shift():
+def test_a_model_that_miscounts_one_period_does_not_pass_for_the_other_shift() -> None:
     """It reads rows of some periods one position off, with full confidence."""
 
     def found(wrong):
@@ -180,7 +180,7 @@ def test_a_model_that_miscounts_one_period_does_not_pass_for_the_other_shift():
     assert found(set(PERIODS)).shift == 1
 
 
-def test_margins_that_contradict_each_other_prove_nothing():
+def test_margins_that_contradict_each_other_prove_nothing() -> None:
     generator = torch.Generator().manual_seed(0)
     strong = 3 + torch.rand(PROBES, generator=generator, dtype=torch.float64)
     weak = torch.rand(PROBES, generator=generator, dtype=torch.float64) / 10
@@ -195,20 +195,20 @@ def test_margins_that_contradict_each_other_prove_nothing():
     assert judge(Scores(-strong, skills), Scores(-weak, skills)).shift == 1
 
 
-def test_student_s_t_is_that_of_the_textbooks():
+def test_student_s_t_is_that_of_the_textbooks() -> None:
     assert student_t(torch.tensor([1.0, 2.0, 3.0, 4.0])) == pytest.approx(2.5 / (1.29099445 / 2))
     assert student_t(torch.tensor([2.0, 2.0])) == math.inf
     assert student_t(torch.tensor([-1.0, 1.0])) == 0.0
 
 
-def test_where_no_probe_fits_none_is_made():
+def test_where_no_probe_fits_none_is_made() -> None:
     model = Table(lambda _ids, row: row)
     assert probe_shift(model, max(PERIODS), 100) == UNPROBED
     assert probe_shift(model, 50, LENGTH - 1) == UNPROBED
     assert probe_shift(model, 50, 100, excluded=range(3, 50)) == UNPROBED
 
 
-def test_training_goes_on_where_it_stopped(tmp_path):
+def test_training_goes_on_where_it_stopped(tmp_path) -> None:
     """Killed after a checkpoint, a run ends with the weights of one that was not."""
     settings = dataclasses.replace(QUICK, steps=4, hidden=12, rows=4)
     whole, _ = train(settings, tmp_path / "whole")

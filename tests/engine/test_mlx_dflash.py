@@ -115,7 +115,7 @@ def assert_same(proposers, states, length):
     return drafts[0]
 
 
-def test_the_shipped_pair_drafts_the_same_on_both(shipped):
+def test_the_shipped_pair_drafts_the_same_on_both(shipped) -> None:
     """With the real verifier's hidden states, whose choices the drafts are about."""
     verifier = load_verifier(resolve("tiny"), backend="torch")
     encoder = shipped[0].encoder
@@ -138,7 +138,7 @@ def test_the_shipped_pair_drafts_the_same_on_both(shipped):
     assert len(drafts) > 4, "the drafts must depend on the history for this to prove anything"
 
 
-def test_what_it_is_is_the_same_but_for_the_back_end(shipped):
+def test_what_it_is_is_the_same_but_for_the_back_end(shipped) -> None:
     infos = [proposer.info for proposer in shipped]
     assert (infos[0].backend, infos[1].backend) == ("torch", "mlx")
     differing = {name for name in infos[0].__slots__ if len({getattr(i, name) for i in infos}) > 1}
@@ -146,7 +146,7 @@ def test_what_it_is_is_the_same_but_for_the_back_end(shipped):
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_drafters_of_other_shapes(shape, target, random_drafter):
+def test_drafters_of_other_shapes(shape, target, random_drafter) -> None:
     folder = random_drafter(target.path, num_hidden_layers=3, block_size=8, **SHAPES[shape])
     proposers = both(ModelFolder(folder, "drafter"), target)
     random = np.random.default_rng(3)
@@ -164,7 +164,7 @@ def test_drafters_of_other_shapes(shape, target, random_drafter):
 
 
 @pytest.mark.parametrize("kind", sorted(SCALED))
-def test_angles_are_those_of_the_library(kind, target, random_drafter):
+def test_angles_are_those_of_the_library(kind, target, random_drafter) -> None:
     config = read_config(random_drafter(target.path, **SCALED[kind]))
     for first, count in ((0, 16), (63, 3), (700, 16)):
         for mine, library in zip(
@@ -173,7 +173,7 @@ def test_angles_are_those_of_the_library(kind, target, random_drafter):
             assert np.abs(mine - library.numpy()).max() < 1e-4
 
 
-def test_products_in_bfloat16_stay_close(target, random_drafter):
+def test_products_in_bfloat16_stay_close(target, random_drafter) -> None:
     folder = ModelFolder(random_drafter(target.path), "drafter")
     exact, rounded = (
         load_dflash(folder, target, backend="mlx", dtype=dtype) for dtype in ("float32", "bfloat16")
@@ -213,7 +213,7 @@ def drafted(state):
 
 @settings(deadline=None, max_examples=20)
 @given(length=st.integers(1, 120), prefix=st.integers(0, 120), steps=STEPS)
-def test_only_tokens_and_vectors_count_not_how_they_came(small, length, prefix, steps):
+def test_only_tokens_and_vectors_count_not_how_they_came(small, length, prefix, steps) -> None:
     """Late, early, in pieces, twice, with drafts in between."""
     state = small.open(TOKENS[: min(prefix, length)])
     end = 0
@@ -228,7 +228,7 @@ def test_only_tokens_and_vectors_count_not_how_they_came(small, length, prefix, 
             assert drafted(state) == drafted(whole(small, state.length))
 
 
-def test_a_gap_forgets_what_was_before(small):
+def test_a_gap_forgets_what_was_before(small) -> None:
     state = whole(small, 20)
     state.commit(TOKENS[20:90])
     state.take_features(60, VECTORS[60:89])
@@ -236,7 +236,7 @@ def test_a_gap_forgets_what_was_before(small):
     assert drafted(state) != drafted(whole(small, 90)), "the context must matter"
 
 
-def test_sessions_know_nothing_of_each_other(small):
+def test_sessions_know_nothing_of_each_other(small) -> None:
     alone = drafted(whole(small, 50))
     state, other = whole(small, 50), whole(small, 50)
     other.commit(TOKENS[60:70])
@@ -245,7 +245,7 @@ def test_sessions_know_nothing_of_each_other(small):
     assert drafted(state) == alone
 
 
-def test_any_thread_goes_on_where_another_left_off(target, random_drafter):
+def test_any_thread_goes_on_where_another_left_off(target, random_drafter) -> None:
     """Nothing waits to be computed in the stream of the thread that made it."""
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
     expected = drafted(whole(load_dflash(folder, target, backend="mlx"), 90))
@@ -259,7 +259,7 @@ def test_any_thread_goes_on_where_another_left_off(target, random_drafter):
     assert drafted(state) == expected
 
 
-def test_memory_does_not_grow_with_the_history(small, monkeypatch):
+def test_memory_does_not_grow_with_the_history(small, monkeypatch) -> None:
     monkeypatch.setattr(dflash_config, "CONTEXT_POSITIONS", 24)
     state = small.open(TOKENS[:1])
     sizes = []
@@ -279,7 +279,7 @@ def test_memory_does_not_grow_with_the_history(small, monkeypatch):
         st.tuples(st.sampled_from(["extend", "read", "restart"]), st.integers(0, 70)), max_size=12
     ),
 )
-def test_the_context_cache_keeps_the_latest_in_order(positions, steps):
+def test_the_context_cache_keeps_the_latest_in_order(positions, steps) -> None:
     """Against a list."""
     cache = ContextCache((2, 1, 1), positions)
     model, end = [], 0
@@ -305,7 +305,7 @@ def test_the_context_cache_keeps_the_latest_in_order(positions, steps):
         assert cache.memory_bytes <= (positions + -(-positions // 4)) * 2 * 2 * 4
 
 
-def test_it_loads_and_drafts_without_torch():
+def test_it_loads_and_drafts_without_torch() -> None:
     program = """
 import sys
 sys.modules["torch"] = None
@@ -347,7 +347,7 @@ def quantized(folder, source, bits, group):
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_a_quantized_target_lends_its_packed_ends(bits, target, random_drafter, tmp_path):
+def test_a_quantized_target_lends_its_packed_ends(bits, target, random_drafter, tmp_path) -> None:
     packed = quantized(tmp_path / "packed", target.path, bits, 32)
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
     small = load_dflash(folder, packed, backend="mlx")

@@ -29,12 +29,14 @@ def searched(text, block_size, earliest_end=0):
 
 
 @given(TEXT, st.integers(1, 16))
-def test_the_index_finds_what_a_search_finds(text, block_size):
+def test_the_index_finds_what_a_search_finds(text, block_size) -> None:
     assert propose(text, block_size) == searched(text, block_size)
 
 
 @given(TEXT, st.lists(st.integers(0, 3), max_size=12), st.integers(1, 16), st.data())
-def test_assumed_tokens_count_as_committed_and_are_not_kept(text, assumed, block_size, data):
+def test_assumed_tokens_count_as_committed_and_are_not_kept(
+    text, assumed, block_size, data
+) -> None:
     state = NgramProposer().open([])
     at = 0
     while at < len(text):
@@ -48,31 +50,31 @@ def test_assumed_tokens_count_as_committed_and_are_not_kept(text, assumed, block
     assert list(state.propose([], block_size, 0).token_ids) == searched(text, block_size)
 
 
-def test_the_longest_match_wins_and_among_equals_the_latest():
+def test_the_longest_match_wins_and_among_equals_the_latest() -> None:
     assert propose([1, 2, 3, 7, 9, 3, 8, 1, 2, 3], 1) == [7]
     assert propose([5, 1, 6, 5, 2, 6, 5], 1) == [2]
 
 
-def test_periodic_text_is_drafted_to_the_full_length():
+def test_periodic_text_is_drafted_to_the_full_length() -> None:
     assert propose([1, 2, 3, 1, 2], 10) == [3, 1, 2, 3, 1, 2, 3, 1, 2, 3]
     assert propose([4, 4], 5) == [4, 4, 4, 4, 4]
 
 
-def test_nothing_is_drafted_without_a_match():
+def test_nothing_is_drafted_without_a_match() -> None:
     assert propose([]) == []
     assert propose([1]) == []
     assert propose([1, 2, 3, 4]) == []
 
 
 @given(st.lists(st.integers(0, 3), max_size=80), st.integers(1, 30))
-def test_old_ngrams_are_forgotten_and_the_recent_ones_are_not(text, limit):
+def test_old_ngrams_are_forgotten_and_the_recent_ones_are_not(text, limit) -> None:
     state = NgramProposer(indexed_tokens=limit).open(text)
     assert sum(len(index) for index in state._indices) <= LONGEST_GRAM * limit
     drafted = list(state.propose([], 4, 0).token_ids)
     assert drafted == searched(text, 4, earliest_end=len(text) - limit)
 
 
-def test_memory_is_bounded_by_the_index_not_by_the_text():
+def test_memory_is_bounded_by_the_index_not_by_the_text() -> None:
     rng = random.Random(1)
     tracemalloc.start()
     state = NgramProposer(indexed_tokens=2048).open([])
@@ -83,7 +85,7 @@ def test_memory_is_bounded_by_the_index_not_by_the_text():
     assert held < 2048 * LONGEST_GRAM * 140
 
 
-def test_time_is_measured_by_the_clock_given():
+def test_time_is_measured_by_the_clock_given() -> None:
     ticks = iter([1.0, 1.5])
     draft = NgramProposer(clock=lambda: next(ticks)).open([1, 1]).propose([], 2, 0)
     assert (draft.compute_seconds, draft.round_trip_seconds) == (0.5, 0.5)

@@ -34,7 +34,7 @@ def after(pace, *blocks):
 
 
 @pytest.mark.parametrize("truth", [0.2, 0.5, 0.8, 0.95])
-def test_acceptance_converges_to_the_truth_although_blocks_end_at_a_mismatch(truth):
+def test_acceptance_converges_to_the_truth_although_blocks_end_at_a_mismatch(truth) -> None:
     rng = random.Random(1)
     pace, estimates = Pace(), []
     for _ in range(600):
@@ -46,7 +46,7 @@ def test_acceptance_converges_to_the_truth_although_blocks_end_at_a_mismatch(tru
     assert sum(estimates[100:]) / 500 == pytest.approx(truth, abs=0.07)
 
 
-def test_blocks_grow_and_shrink_with_acceptance():
+def test_blocks_grow_and_shrink_with_acceptance() -> None:
     hopeless = after(Pace(), *[block(15, 0)] * 20)
     middling = after(Pace(), *[block(8, 2)] * 20)
     perfect = after(Pace(), *[block(15, 15)] * 20)
@@ -67,7 +67,9 @@ def speeds(pace, most, verify, wait):
 
 @pytest.mark.parametrize("accepted", [0, 1, 3, 7, 15])
 @pytest.mark.parametrize("most", [1, 2, 5, 15, 63])
-def test_without_measured_steps_the_block_is_the_smallest_that_keeps_the_tokens(accepted, most):
+def test_without_measured_steps_the_block_is_the_smallest_that_keeps_the_tokens(
+    accepted, most
+) -> None:
     pace = after(Pace(), *[block(15, accepted)] * 30)
     size = pace.block_size(most)
     assert 1 <= size <= most
@@ -82,7 +84,7 @@ DRAFTS = MeasuredSteps.of([(1, 0.00102), (4, 0.00102), (8, 0.00115), (15, 0.0019
 
 @pytest.mark.parametrize("slower", [1.0, 3.0])
 @pytest.mark.parametrize("accepted", [3, 5, 15])
-def test_the_block_is_the_fastest_by_what_rows_and_drafts_cost(accepted, slower):
+def test_the_block_is_the_fastest_by_what_rows_and_drafts_cost(accepted, slower) -> None:
     """Also on a machine that is slower now than when the models were loaded."""
     pace = Pace(verify_steps=ROWS, draft_steps=DRAFTS)
     wire = 0.0006
@@ -110,11 +112,11 @@ def test_the_block_is_the_fastest_by_what_rows_and_drafts_cost(accepted, slower)
     assert accepted == 15 or pace.block_size(15) <= 8
 
 
-def test_a_first_block_is_no_longer_than_its_rows_are_worth():
+def test_a_first_block_is_no_longer_than_its_rows_are_worth() -> None:
     assert Pace(verify_steps=ROWS, draft_steps=DRAFTS).block_size(15) == 7
 
 
-def test_steps_cost_what_the_next_measured_count_does():
+def test_steps_cost_what_the_next_measured_count_does() -> None:
     assert [ROWS.seconds(count) for count in (1, 5, 8, 9, 32)] == [
         0.00143,
         0.00178,
@@ -126,13 +128,13 @@ def test_steps_cost_what_the_next_measured_count_does():
     assert FLAT.seconds(1) == FLAT.seconds(10**6) == 1.0
 
 
-def test_a_text_that_is_copied_in_bursts_keeps_long_blocks():
+def test_a_text_that_is_copied_in_bursts_keeps_long_blocks() -> None:
     """Half the blocks accepted whole, half not at all: per token that is much."""
     pace = after(Pace(), *[block(15, 15), block(15, 0)] * 20)
     assert pace.block_size(15) >= 10
 
 
-def test_drafting_that_costs_more_than_it_brings_is_dropped_after_a_few_tokens():
+def test_drafting_that_costs_more_than_it_brings_is_dropped_after_a_few_tokens() -> None:
     slow = block(accepted=1, wait=0.015)
     # Half a token is lost a block: 2.5 in the time, 2 committed.
     assert not after(Pace(), *[slow] * 5).dropped
@@ -141,11 +143,11 @@ def test_drafting_that_costs_more_than_it_brings_is_dropped_after_a_few_tokens()
     assert not after(Pace(), *[block(accepted=1, wait=0.009)] * 50).dropped
 
 
-def test_a_useless_draft_that_costs_nothing_is_not_dropped():
+def test_a_useless_draft_that_costs_nothing_is_not_dropped() -> None:
     assert not after(Pace(), *[block(accepted=0, wait=0.0001)] * 100).dropped
 
 
-def test_alone_is_one_token_in_one_row_not_in_a_block():
+def test_alone_is_one_token_in_one_row_not_in_a_block() -> None:
     """Two tokens in 2.8 + 2.5 ms are slower than one in 1.43 ms, though not than in 2.8."""
     pace = Pace(verify_steps=ROWS, draft_steps=DRAFTS)
     assert after(pace, *[block(15, 1, verify=0.0028, wait=0.0025, compute=0.0019)] * 9).dropped
@@ -153,14 +155,14 @@ def test_alone_is_one_token_in_one_row_not_in_a_block():
     assert not after(pace, *[good] * 100).dropped
 
 
-def test_what_was_won_outlasts_a_bad_stretch_but_not_a_bad_text():
+def test_what_was_won_outlasts_a_bad_stretch_but_not_a_bad_text() -> None:
     good, bad = block(8, 7, wait=0.002), block(8, 0, wait=0.004)
     pace = after(Pace(), *[good] * 100)
     assert not after(pace, *[bad] * 8).dropped
     assert after(pace, *[bad] * 40).dropped
 
 
-def test_one_hiccup_is_no_verdict():
+def test_one_hiccup_is_no_verdict() -> None:
     good = block(8, 4, wait=0.002)
     pace = after(Pace(), *[good] * 20, block(8, 0, verify=0.2, wait=0.2), *[good] * 3)
     assert not pace.dropped
@@ -175,7 +177,7 @@ def alone(pace):
     return pace, count
 
 
-def test_it_is_tried_again_with_one_block_at_growing_intervals():
+def test_it_is_tried_again_with_one_block_at_growing_intervals() -> None:
     pace, waits = Pace(), []
     while not pace.dropped:
         pace = pace.after_block(block(accepted=0, wait=0.01))
@@ -189,7 +191,7 @@ def test_it_is_tried_again_with_one_block_at_growing_intervals():
     assert waits == [min(FIRST_RETRY_BLOCKS * 2**turn, LONGEST_RETRY_BLOCKS) for turn in range(8)]
 
 
-def test_guesses_that_are_never_right_cost_little_in_all():
+def test_guesses_that_are_never_right_cost_little_in_all() -> None:
     """Within 200 tokens of a text that nobody can guess."""
     pace, tokens, seconds = Pace(verify_steps=ROWS, draft_steps=DRAFTS), 0, 0.0
     while tokens < 200:
@@ -205,7 +207,7 @@ def test_guesses_that_are_never_right_cost_little_in_all():
     assert 200 * ROWS.seconds(1) / seconds > 0.95
 
 
-def test_a_retry_that_pays_forgets_the_interval():
+def test_a_retry_that_pays_forgets_the_interval() -> None:
     pace = after(Pace(), *[block(accepted=0, wait=0.01)] * 8)
     pace, _ = alone(pace)
     pace = after(pace, *[block(accepted=7, wait=0.01)] * 8)
@@ -214,7 +216,7 @@ def test_a_retry_that_pays_forgets_the_interval():
     assert pace.retry_after_blocks == 0
 
 
-def test_drafting_ahead_pays_when_it_hits_and_not_when_it_delays():
+def test_drafting_ahead_pays_when_it_hits_and_not_when_it_delays() -> None:
     good = after(Pace(), *[block(4, 4, round_trip=0.008)] * 21)
     assert good.should_draft_ahead()
     # A proposer slower than the verifier, whose blocks are never accepted whole.

@@ -18,11 +18,11 @@ def geometric(rate, most):
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 7, 8, 15, 16, 63])
-def test_before_anything_is_measured_every_place_is_accepted_alike(most):
+def test_before_anything_is_measured_every_place_is_accepted_alike(most) -> None:
     assert PlaceRates().expected(most) == pytest.approx(geometric(PRIOR_RATE, most))
 
 
-def test_the_tokens_of_each_size_are_those_that_blocks_commit():
+def test_the_tokens_of_each_size_are_those_that_blocks_commit() -> None:
     """Blocks whose first places are right more often than the later ones."""
     rng = random.Random(3)
     truth = [0.9] * 3 + [0.5] * 4 + [0.2] * 8
@@ -44,21 +44,21 @@ def test_the_tokens_of_each_size_are_those_that_blocks_commit():
         assert mean == pytest.approx(exact, rel=0.08)
 
 
-def test_a_mismatch_says_nothing_of_the_places_behind_it():
+def test_a_mismatch_says_nothing_of_the_places_behind_it() -> None:
     rates = fed(PlaceRates(), *[(15, 1)] * 40)
     assert rates.trials[1:] == (0.0, 0.0, 0.0)
     assert rates.trials[0] == pytest.approx(20, rel=0.05)
     assert rates.accepted[0] == pytest.approx(10, rel=0.05)
 
 
-def test_long_blocks_that_fail_early_do_not_lower_the_first_places():
+def test_long_blocks_that_fail_early_do_not_lower_the_first_places() -> None:
     short = fed(PlaceRates(), *[(3, 3)] * 40)
     long = fed(PlaceRates(), *[(7, 3)] * 40)
     assert long.expected(3) == pytest.approx(short.expected(3))
     assert long.expected(7)[-1] < short.expected(7)[-1] - 2
 
 
-def test_places_that_nobody_tries_are_forgotten_slower_than_those_that_are_tried():
+def test_places_that_nobody_tries_are_forgotten_slower_than_those_that_are_tried() -> None:
     failed = fed(PlaceRates(), *[(7, 3)] * 20)
     later = fed(failed, *[(3, 3)] * 20)
     gained = later.expected(7)[-1] - failed.expected(7)[-1]
@@ -66,7 +66,7 @@ def test_places_that_nobody_tries_are_forgotten_slower_than_those_that_are_tried
     assert fed(failed, *[(3, 3)] * 300).expected(7)[-1] == pytest.approx(8, rel=0.1)
 
 
-def test_a_hopeful_block_is_expected_to_commit_what_was_assumed_at_first():
+def test_a_hopeful_block_is_expected_to_commit_what_was_assumed_at_first() -> None:
     hopeless = fed(PlaceRates(), *[(15, 0)] * 50)
     assert hopeless.expected(15)[-1] < 1.2
     assert hopeless.expected(15, hopeful=True) == pytest.approx(geometric(PRIOR_RATE, 15))

@@ -29,13 +29,13 @@ def philox_4x64_10(counter: int, key: int) -> int:
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**40))
-def test_it_is_philox_by_the_paper(seed, position):
+def test_it_is_philox_by_the_paper(seed, position) -> None:
     # numpy advances the counter before each block.
     expected = (philox_4x64_10(position + 1, seed) >> 11) / 2**53
     assert uniform(seed, position) == expected
 
 
-def test_numbers_of_neighbouring_positions_and_seeds_are_uniform_and_unrelated():
+def test_numbers_of_neighbouring_positions_and_seeds_are_uniform_and_unrelated() -> None:
     grid = np.array([[uniform(seed, position) for position in range(400)] for seed in range(5)])
     assert grid.min() >= 0.0
     assert grid.max() < 1.0
@@ -47,11 +47,11 @@ def test_numbers_of_neighbouring_positions_and_seeds_are_uniform_and_unrelated()
 
 
 @pytest.mark.parametrize(("seed", "position"), [(-1, 0), (2**64, 0), (0, -1)])
-def test_arguments_outside_their_range_are_refused(seed, position):
+def test_arguments_outside_their_range_are_refused(seed, position) -> None:
     with pytest.raises(BadParameters):
         uniform(seed, position)
 
 
-def test_a_drawn_seed_is_the_entropy_and_never_zero():
+def test_a_drawn_seed_is_the_entropy_and_never_zero() -> None:
     assert draw_seed(lambda count: b"\x01" * count) == 0x0101010101010101
     assert draw_seed(bytes) == 1

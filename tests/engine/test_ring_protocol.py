@@ -33,7 +33,7 @@ frames = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(frames, max_size=8), st.data())
-def test_frames_survive_any_cuts(said, data):
+def test_frames_survive_any_cuts(said, data) -> None:
     stream = b"".join(frame.packed() for frame in said)
     reader, heard = FrameReader(), []
     while stream:
@@ -46,14 +46,16 @@ def test_frames_survive_any_cuts(said, data):
 @pytest.mark.parametrize(
     "junk", [bytes(8), b"GET / HT", bytes([FrameKind.FAILED, 0, 0, 0, 255, 255, 255, 255])]
 )
-def test_what_is_no_frame_is_refused(junk):
+def test_what_is_no_frame_is_refused(junk) -> None:
     with pytest.raises(ValueError, match=r"FrameKind|bytes of text"):
         FrameReader().feed(junk)
 
 
 @settings(deadline=None)
 @given(st.integers(1, 50), st.integers(1, 5), st.integers(0, 400))
-def test_pieces_are_all_of_it_and_their_slots_never_overlap(piece_bytes, slot_count, byte_count):
+def test_pieces_are_all_of_it_and_their_slots_never_overlap(
+    piece_bytes, slot_count, byte_count
+) -> None:
     pieces = Pieces(piece_bytes, slot_count)
     lengths = pieces.lengths(byte_count)
     assert sum(lengths) == byte_count
@@ -72,12 +74,12 @@ def test_pieces_are_all_of_it_and_their_slots_never_overlap(piece_bytes, slot_co
 
 
 @pytest.mark.parametrize(("piece_bytes", "slot_count"), [(0, 1), (1, 0), (-1, -1), (1 << 29, 2)])
-def test_a_division_that_another_end_must_not_ask_for(piece_bytes, slot_count):
+def test_a_division_that_another_end_must_not_ask_for(piece_bytes, slot_count) -> None:
     with pytest.raises(ValueError, match="slots of"):
         Pieces(piece_bytes, slot_count)
 
 
-def test_each_end_has_a_proof_of_its_own():
+def test_each_end_has_a_proof_of_its_own() -> None:
     nonce = bytes(range(32))
     said = proof(nonce, "rank 0")
     assert is_proof(said, nonce, "rank 0")
@@ -86,7 +88,7 @@ def test_each_end_has_a_proof_of_its_own():
     assert nonce not in said
 
 
-def test_what_the_child_is_told_arrives():
+def test_what_the_child_is_told_arrives() -> None:
     start = RingStart("ab" * 32, 1, 4 << 20, 2, 10.0)
     (frame,) = FrameReader().feed(start.frame().packed())
     assert RingStart.unpacked(frame.text) == start

@@ -26,7 +26,7 @@ def marked(ids, size=8):
     return seen
 
 
-def test_a_choice_depends_on_its_position_alone_not_on_the_block():
+def test_a_choice_depends_on_its_position_alone_not_on_the_block() -> None:
     parameters = SamplingParameters(1.0, seed=9)
     rows = np.tile(LOGITS, (32, 1))
     whole = choose(rows, parameters, 100)
@@ -36,13 +36,13 @@ def test_a_choice_depends_on_its_position_alone_not_on_the_block():
     assert choose(rows, parameters, 101)[:-1] == whole[1:]
 
 
-def test_greedy_takes_the_lowest_id_of_the_largest():
+def test_greedy_takes_the_lowest_id_of_the_largest() -> None:
     rows = np.array([[0, 3, 3, 1], [5, 5, 5, 5]], np.float32)
     assert choose(rows, GREEDY, 0) == [1, 0]
     assert all(type(token) is int for token in choose(rows, GREEDY, 0))
 
 
-def test_sampled_is_the_inverse_of_the_cumulative_distribution_in_the_order_of_ids():
+def test_sampled_is_the_inverse_of_the_cumulative_distribution_in_the_order_of_ids() -> None:
     parameters = SamplingParameters(0.7, seed=3)
     weights = np.exp((LOGITS.astype(np.float64) - 2.0) / 0.7)
     below = np.cumsum(weights) / weights.sum()
@@ -51,7 +51,7 @@ def test_sampled_is_the_inverse_of_the_cumulative_distribution_in_the_order_of_i
         assert choose_token(LOGITS, parameters, position) == wanted
 
 
-def test_ties_at_the_edge_of_top_k_and_top_p_keep_the_lowest_ids():
+def test_ties_at_the_edge_of_top_k_and_top_p_keep_the_lowest_ids() -> None:
     # Enough ids that a sort which is not stable mixes them.
     row = np.tile(np.array([0, 1], np.float32), 200)
     for parameters in (
@@ -69,7 +69,7 @@ def test_ties_at_the_edge_of_top_k_and_top_p_keep_the_lowest_ids():
     st.integers(0, 2**64 - 1),
     st.floats(0, 1),
 )
-def test_every_choice_is_a_possible_id(logits, temperature, top_p, top_k, seed, min_p):
+def test_every_choice_is_a_possible_id(logits, temperature, top_p, top_k, seed, min_p) -> None:
     row = np.array(logits, np.float32)
     chosen = choose_token(row, SamplingParameters(temperature, top_p, top_k, seed, min_p), 5)
     assert 0 <= chosen < len(row)
@@ -79,7 +79,7 @@ def test_every_choice_is_a_possible_id(logits, temperature, top_p, top_k, seed, 
         assert rank == 0
 
 
-def test_a_vanishing_temperature_is_greedy():
+def test_a_vanishing_temperature_is_greedy() -> None:
     assert chosen_at(LOGITS, SamplingParameters(5e-324, seed=1)) == {0}
 
 
@@ -87,14 +87,14 @@ def test_a_vanishing_temperature_is_greedy():
 @pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
 def test_the_tightest_filter_is_greedy_even_where_probabilities_round_to_the_same(
     filters, temperature
-):
+) -> None:
     # exp of the difference is 1.0 in float64, so only logits tell them apart.
     row = np.array([0.0, 1e-30, -1.0], np.float32)
     expected = {0, 1} if "min_p" in filters else {1}
     assert chosen_at(row, SamplingParameters(temperature, seed=4, **filters)) == expected
 
 
-def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest():
+def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest() -> None:
     # exp(-0.75) = 0.472 and exp(-1) = 0.368 of the largest.
     assert chosen_at(LOGITS, SamplingParameters(1.0, seed=5, min_p=0.47)) == {0, 2, 7}
     assert chosen_at(LOGITS, SamplingParameters(1.0, seed=5, min_p=0.48)) == {0, 2}
@@ -102,13 +102,13 @@ def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest():
     assert chosen_at(LOGITS, SamplingParameters(2.0, seed=5, min_p=0.6)) == {0, 2, 4, 7}
 
 
-def test_top_p_counts_within_what_top_k_left():
+def test_top_p_counts_within_what_top_k_left() -> None:
     # Of all, 0 and 2 have 0.58; of the two that top-k keeps, 0 alone has 0.62.
     assert chosen_at(LOGITS, SamplingParameters(1.0, top_p=0.6, top_k=2, seed=6)) == {0}
     assert chosen_at(LOGITS, SamplingParameters(1.0, top_p=0.6, seed=6)) == {0, 2, 7}
 
 
-def test_a_bias_comes_before_every_filter_and_a_banned_id_is_never_chosen():
+def test_a_bias_comes_before_every_filter_and_a_banned_id_is_never_chosen() -> None:
     bias = LogitBias.of({0: -math.inf, 3: 4.0})
     assert choose_token(LOGITS, SamplingParameters(logit_bias=bias), 0) == 3
     assert chosen_at(LOGITS, SamplingParameters(1.0, top_k=2, seed=7, logit_bias=bias)) == {3, 2}
@@ -116,7 +116,7 @@ def test_a_bias_comes_before_every_filter_and_a_banned_id_is_never_chosen():
     assert 5 not in chosen_at(LOGITS, SamplingParameters(1.0, seed=7, logit_bias=lifted))
 
 
-def test_a_penalty_divides_what_is_positive_and_multiplies_what_is_negative():
+def test_a_penalty_divides_what_is_positive_and_multiplies_what_is_negative() -> None:
     row = np.array([2.0, 1.5, -1.0, -1.5, 0.0], np.float32)
     heavy = SamplingParameters(repetition_penalty=2.0)
     assert choose_token(row, heavy, 0, marked([], 5)) == 0
@@ -130,7 +130,7 @@ def test_a_penalty_divides_what_is_positive_and_multiplies_what_is_negative():
     assert choose_token(row, encouraging, 0, marked([1], 5)) == 1
 
 
-def test_the_bias_is_penalised_with_the_logit_not_after_it():
+def test_the_bias_is_penalised_with_the_logit_not_after_it() -> None:
     # (1 + 4) / 4 = 1.25 is above 1.2; 1 / 4 + 4 would be above 3 as well.
     row = np.array([1.0, 1.2, 3.0], np.float32)
     parameters = SamplingParameters(repetition_penalty=4.0, logit_bias=LogitBias.of({0: 4.0}))
@@ -138,13 +138,13 @@ def test_the_bias_is_penalised_with_the_logit_not_after_it():
     assert choose_token(row, parameters, 0, marked([0], 3)) == 2
 
 
-def test_a_penalty_without_the_history_is_a_defect_of_the_caller():
+def test_a_penalty_without_the_history_is_a_defect_of_the_caller() -> None:
     with pytest.raises(ValueError, match="history"):
         choose_token(LOGITS, SamplingParameters(repetition_penalty=1.1), 0)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_logits_that_mean_nothing_end_in_an_error(bad):
+def test_logits_that_mean_nothing_end_in_an_error(bad) -> None:
     row = np.full(4, -np.inf, np.float32) if bad == -math.inf else LOGITS.copy()
     row[1] = bad
     biased = SamplingParameters(logit_bias=LogitBias.of({1: -math.inf}))
@@ -155,7 +155,7 @@ def test_logits_that_mean_nothing_end_in_an_error(bad):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_banning_all_that_the_model_allows_is_the_requests_fault(temperature):
+def test_banning_all_that_the_model_allows_is_the_requests_fault(temperature) -> None:
     row = np.array([-np.inf, 1.0, -np.inf], np.float32)
     parameters = SamplingParameters(temperature, logit_bias=LogitBias.of({1: -math.inf}))
     parameters.check_vocabulary(3)
@@ -184,7 +184,7 @@ def test_banning_all_that_the_model_allows_is_the_requests_fault(temperature):
         ("seed", 2**64),
     ],
 )
-def test_parameters_outside_their_range_are_named(field, value):
+def test_parameters_outside_their_range_are_named(field, value) -> None:
     with pytest.raises(BadParameters, match=field) as caught:
         SamplingParameters(**{field: value})
     assert caught.value.metadata == {"field": field}

@@ -76,7 +76,7 @@ def spoiled_drafts(truth, rng):
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", [*EACH, "all"])
-def test_each_parameter_alone_and_all_together(name, temperature):
+def test_each_parameter_alone_and_all_together(name, temperature) -> None:
     fields = ALL if name == "all" else EACH[name]
     parameters = SamplingParameters(temperature, seed=8, **fields)
     truth = alone(parameters)
@@ -101,12 +101,12 @@ PARAMETERS = st.builds(
 
 @settings(deadline=None, max_examples=60)
 @given(PARAMETERS, st.randoms(use_true_random=False))
-def test_any_parameters_and_any_drafts(parameters, rng):
+def test_any_parameters_and_any_drafts(parameters, rng) -> None:
     truth = alone(parameters)
     assert in_blocks(parameters, spoiled_drafts(truth, rng)) == truth
 
 
-def test_a_drafted_token_counts_as_history_for_the_row_behind_it():
+def test_a_drafted_token_counts_as_history_for_the_row_behind_it() -> None:
     """Were only the committed tokens penalised, the second row would choose id 1 again."""
     rows = np.array([[0.0, 2.0, 1.5], [0.0, 2.0, 1.5], [0.0, 2.0, 1.5]], np.float32)
     parameters = SamplingParameters(repetition_penalty=2.0)
@@ -114,7 +114,7 @@ def test_a_drafted_token_counts_as_history_for_the_row_behind_it():
     assert [choice.token_id for choice in choices] == [1, 2, 1]
 
 
-def test_what_was_decided_and_then_cut_off_leaves_no_trace():
+def test_what_was_decided_and_then_cut_off_leaves_no_trace() -> None:
     history = History([0])
     rows = np.array([[0.0, 2.0, 1.5], [0.0, 2.0, 1.5]], np.float32)
     parameters = SamplingParameters(repetition_penalty=2.0)
@@ -132,13 +132,13 @@ def best_seconds(call):
     return min(seconds)
 
 
-def test_a_step_takes_no_longer_for_a_longer_history():
+def test_a_step_takes_no_longer_for_a_longer_history() -> None:
     rows = np.zeros((1, 1000), np.float32)
     parameters = SamplingParameters(1.0, seed=1, repetition_penalty=1.2)
     tokens = [index % 1000 for index in range(2_000_000)]
     short, long = History(tokens[:2000]), History(tokens)
 
-    def step(history):
+    def step(history) -> None:
         decide(rows, [], parameters, history)
         history.extend([7])
 
@@ -147,7 +147,7 @@ def test_a_step_takes_no_longer_for_a_longer_history():
     assert best_seconds(lambda: step(long)) < 10 * best_seconds(lambda: step(short))
 
 
-def test_a_large_vocabulary_is_chosen_from_in_milliseconds():
+def test_a_large_vocabulary_is_chosen_from_in_milliseconds() -> None:
     """Generous bounds, which only a sort or a loop over the vocabulary goes beyond."""
     rows = np.random.default_rng(1).standard_normal((1, 150_000)).astype(np.float32)
     history = History(range(0, 150_000, 7))

@@ -54,7 +54,9 @@ def filters(temperature, top_k, top_p, min_p):
     ],
 )
 @pytest.mark.parametrize("seed", range(5))
-def test_the_same_ids_with_the_same_probabilities_are_kept(seed, temperature, top_k, top_p, min_p):
+def test_the_same_ids_with_the_same_probabilities_are_kept(
+    seed, temperature, top_k, top_p, min_p
+) -> None:
     logits = random_logits(seed)
     scores = processed(logits, *filters(temperature, top_k, top_p, min_p))
     ids, weights = truncated(
@@ -68,7 +70,7 @@ def test_the_same_ids_with_the_same_probabilities_are_kept(seed, temperature, to
 
 @pytest.mark.parametrize("penalty", [0.7, 1.1, 2.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_repetition_penalty_with_the_bias_before_it(seed, penalty):
+def test_the_repetition_penalty_with_the_bias_before_it(seed, penalty) -> None:
     logits = random_logits(seed, scale=1.0)
     bias = theirs.SequenceBiasLogitsProcessor([[[key], value] for key, value in BIAS.items()])
     scores = processed(logits, bias, theirs.RepetitionPenaltyLogitsProcessor(penalty))
@@ -83,7 +85,7 @@ def test_the_repetition_penalty_with_the_bias_before_it(seed, penalty):
         banned[int(wanted)] = -np.inf
 
 
-def test_all_of_them_together_draw_the_same_token_from_the_same_number():
+def test_all_of_them_together_draw_the_same_token_from_the_same_number() -> None:
     parameters = SamplingParameters(
         temperature=1.4,
         top_p=0.92,

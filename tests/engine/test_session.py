@@ -3,6 +3,7 @@ from __future__ import annotations
 import queue
 import random
 import threading
+from typing import Never
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def alone(session, count, sampling=GREEDY):
 
 @given(data=st.data())
 @settings(deadline=None, max_examples=40)
-def test_history_counts_not_how_it_arrived(data):
+def test_history_counts_not_how_it_arrived(data) -> None:
     """Random chunks, prefill begun in between, and generation in the middle."""
     session = new_session(hashing)
     expected = hashing.expected_stream(PROMPT, WINDOWED, 12, SEEDED)
@@ -73,7 +74,7 @@ def test_history_counts_not_how_it_arrived(data):
     assert session.history[:] == text
 
 
-def test_token_by_token_is_at_once():
+def test_token_by_token_is_at_once() -> None:
     session = new_session(hashing)
     for token in PROMPT:
         session.append([token])
@@ -93,7 +94,7 @@ def test_token_by_token_is_at_once():
         (FULL, [1] * 62, None, ContextExceeded),
     ],
 )
-def test_a_refused_append_changes_nothing(spec, token_ids, expected_length, error):
+def test_a_refused_append_changes_nothing(spec, token_ids, expected_length, error) -> None:
     session = new_session(hashing, spec, context_length=100)
     session.append([5, 6, 7])
     with pytest.raises(error):
@@ -102,13 +103,13 @@ def test_a_refused_append_changes_nothing(spec, token_ids, expected_length, erro
     assert alone(session, 3) == hashing.expected_stream([5, 6, 7], spec, 3, GREEDY)
 
 
-def test_an_unknown_token_is_named_with_its_place():
+def test_an_unknown_token_is_named_with_its_place() -> None:
     with pytest.raises(TokenOutOfVocabulary) as caught:
         new_session(hashing).append([1, 2, 60, 70])
     assert caught.value.metadata == {"token_id": "60", "index": "2", "vocabulary_size": "48"}
 
 
-def test_a_prefill_step_is_one_forward_as_wide_as_the_cache_takes():
+def test_a_prefill_step_is_one_forward_as_wide_as_the_cache_takes() -> None:
     session = new_session(hashing)
     session.append(PROMPT[:40])
     assert session.chunk == 17
@@ -123,7 +124,7 @@ def test_a_prefill_step_is_one_forward_as_wide_as_the_cache_takes():
     assert session.forward_count == 3
 
 
-def test_a_block_is_one_forward():
+def test_a_block_is_one_forward() -> None:
     expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
     session = new_session(hashing)
     session.append(PROMPT)
@@ -134,7 +135,7 @@ def test_a_block_is_one_forward():
     assert (step.first_index, step.verified_count, step.accepted_count) == (len(PROMPT), 15, 15)
 
 
-def test_nothing_is_committed_behind_a_stop_id():
+def test_nothing_is_committed_behind_a_stop_id() -> None:
     expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
     stop = expected[5]
     first = expected.index(stop)
@@ -149,7 +150,7 @@ def test_nothing_is_committed_behind_a_stop_id():
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_no_more_than_the_limit_is_committed(limit):
+def test_no_more_than_the_limit_is_committed(limit) -> None:
     expected = hashing.expected_stream(PROMPT, WINDOWED, 16, GREEDY)
     session = new_session(hashing)
     session.append(PROMPT)
@@ -159,7 +160,7 @@ def test_no_more_than_the_limit_is_committed(limit):
 
 
 @pytest.mark.parametrize("spec", [WINDOWED, FULL])
-def test_the_history_fills_the_context_and_no_more(spec):
+def test_the_history_fills_the_context_and_no_more(spec) -> None:
     session = new_session(hashing, spec, context_length=64)
     assert session.history_limit == 64
     session.append(PROMPT[:60])
@@ -171,7 +172,7 @@ def test_the_history_fills_the_context_and_no_more(spec):
     assert len(session.history) == 64
 
 
-def test_generation_needs_a_history_and_a_finished_prefill():
+def test_generation_needs_a_history_and_a_finished_prefill() -> None:
     session = new_session(hashing)
     with pytest.raises(EmptyHistory):
         VerifyTurn(session, Block([], GREEDY, 1))()
@@ -187,7 +188,7 @@ def test_generation_needs_a_history_and_a_finished_prefill():
 @example(length=len(PROMPT) + 9, pending=30)
 @example(length=len(PROMPT) + 8, pending=0)
 @settings(deadline=None, max_examples=40)
-def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(length, pending):
+def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(length, pending) -> None:
     expected = hashing.expected_stream(PROMPT, WINDOWED, 9, GREEDY)
     text = [*PROMPT, *expected]
     session = new_session(hashing)
@@ -203,7 +204,7 @@ def test_a_fork_is_the_prefix_and_leaves_its_origin_alone(length, pending):
     assert session.history[: len(text)] == text
 
 
-def test_a_fork_of_everything_computes_nothing_again():
+def test_a_fork_of_everything_computes_nothing_again() -> None:
     session = new_session(hashing)
     session.append(PROMPT)
     alone(session, 3)
@@ -213,7 +214,7 @@ def test_a_fork_of_everything_computes_nothing_again():
         session.fork(len(session.history) + 1)
 
 
-def test_kv_bytes_do_not_grow():
+def test_kv_bytes_do_not_grow() -> None:
     session = new_session(hashing)
     session.append(PROMPT[:3])
     before = session.memory_bytes
@@ -226,13 +227,13 @@ def test_kv_bytes_do_not_grow():
 class BrokenCache:
     """Wraps a cache and breaks one promise once `broken` is set."""
 
-    def __init__(self, cache, promise):
+    def __init__(self, cache, promise) -> None:
         self._cache, self._promise, self.broken = cache, promise, False
 
     def __getattr__(self, name):
         return getattr(self._cache, name)
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name, value) -> None:
         own = name in ("_cache", "_promise", "broken")
         object.__setattr__(self if own else self._cache, name, value)
 
@@ -244,7 +245,7 @@ class BrokenCache:
     def resident(self):
         return self._cache.resident + 9 * (self.broken and self._promise == "resident")
 
-    def truncate(self, length):
+    def truncate(self, length) -> None:
         if not (self.broken and self._promise == "truncate"):
             self._cache.truncate(length)
 
@@ -257,7 +258,7 @@ class BrokenCache:
         ("truncate", "history_cache_agreement"),
     ],
 )
-def test_a_broken_promise_is_named_and_ends_the_session(promise, invariant):
+def test_a_broken_promise_is_named_and_ends_the_session(promise, invariant) -> None:
     verifier = hashing.HashVerifier()
     cache = BrokenCache(verifier.allocate(WINDOWED), promise)
     session = Session(verifier, cache)
@@ -270,7 +271,7 @@ def test_a_broken_promise_is_named_and_ends_the_session(promise, invariant):
     assert_ended(session, invariant)
 
 
-def test_tokens_that_slip_in_between_end_the_session():
+def test_tokens_that_slip_in_between_end_the_session() -> None:
     session = new_session(hashing)
     verifier = session.verifier
     session.append(PROMPT)
@@ -288,7 +289,7 @@ def test_tokens_that_slip_in_between_end_the_session():
     assert_ended(session, "contiguous_commit")
 
 
-def test_logits_that_mean_nothing_end_the_session():
+def test_logits_that_mean_nothing_end_the_session() -> None:
     session = new_session(hashing)
     session.append([1])
     nothing = Output(np.full((1, 48), np.nan, np.float32))
@@ -298,7 +299,7 @@ def test_logits_that_mean_nothing_end_the_session():
     assert_ended(session, "finite_logits")
 
 
-def assert_ended(session, invariant):
+def assert_ended(session, invariant) -> None:
     assert invariant in session.end_reason
     assert session.memory_bytes == 0
     violations = {each.invariant: each.violation_count for each in session.invariants}
@@ -315,7 +316,7 @@ def assert_ended(session, invariant):
         assert isinstance(caught.value, EngineError)
 
 
-def test_a_prefill_forward_is_no_wider_than_the_verifier_takes():
+def test_a_prefill_forward_is_no_wider_than_the_verifier_takes() -> None:
     session = new_session(hashing, FULL)
     session.verifier.use_row_counts((16,))
     session.append([7] * 40)
@@ -323,13 +324,13 @@ def test_a_prefill_forward_is_no_wider_than_the_verifier_takes():
     assert list(session.verifier.batches) == [(16,), (16,), (7,)]
 
 
-def test_a_forward_that_fails_leaves_the_session_as_it_was():
+def test_a_forward_that_fails_leaves_the_session_as_it_was() -> None:
     session = new_session(hashing)
     session.append(PROMPT)
     expected = hashing.expected_stream(PROMPT, WINDOWED, 9, GREEDY)
     honest = session.verifier.forward_batch
 
-    def failing(feeds):
+    def failing(feeds) -> Never:
         honest(feeds)
         raise ZeroDivisionError
 
@@ -346,7 +347,7 @@ def test_a_forward_that_fails_leaves_the_session_as_it_was():
     assert alone(session, 9) == expected
 
 
-def test_choices_that_fail_leave_the_session_as_it_was():
+def test_choices_that_fail_leave_the_session_as_it_was() -> None:
     """What `decide` refuses is the caller's mistake, and no broken promise."""
     session = new_session(hashing)
     session.append(PROMPT)
@@ -361,7 +362,7 @@ def forwarded(session, draft):
     return session.verifier.forward_batch([session.verify_feed(draft, 9)])[0]
 
 
-def test_one_forward_at_a_time():
+def test_one_forward_at_a_time() -> None:
     session = new_session(hashing)
     session.append(PROMPT[:30])
     session.prefill_feed()
@@ -382,7 +383,7 @@ def new_with_one_token(hashing):
 
 
 @pytest.mark.parametrize("spec", [WINDOWED, FULL])
-def test_a_fork_shares_until_it_diverges_and_gives_all_back(spec):
+def test_a_fork_shares_until_it_diverges_and_gives_all_back(spec) -> None:
     session = new_session(hashing, spec)
     pool, verifier = session.verifier.pool, session.verifier
     session.append(PROMPT[:40])
@@ -409,7 +410,7 @@ def test_a_fork_shares_until_it_diverges_and_gives_all_back(spec):
 
 
 @pytest.mark.parametrize("length", [1, 2, 17, 40, 41])
-def test_a_shorter_fork_of_everything_kept_computes_nothing_again(length):
+def test_a_shorter_fork_of_everything_kept_computes_nothing_again(length) -> None:
     session = new_session(hashing, FULL)
     session.append(PROMPT[:41])
     prefilled(session)
@@ -421,7 +422,7 @@ def test_a_shorter_fork_of_everything_kept_computes_nothing_again(length):
     assert alone(forked, 5) == expected
 
 
-def test_a_fork_that_does_not_fit_takes_nothing():
+def test_a_fork_that_does_not_fit_takes_nothing() -> None:
     session = new_session(hashing)
     session.append(PROMPT)
     prefilled(session)
@@ -434,7 +435,7 @@ def test_a_fork_that_does_not_fit_takes_nothing():
     assert alone(session, 3) == hashing.expected_stream(PROMPT, WINDOWED, 3, GREEDY)
 
 
-def test_a_session_that_is_ended_within_a_forward_keeps_its_memory_until_then():
+def test_a_session_that_is_ended_within_a_forward_keeps_its_memory_until_then() -> None:
     """A slab given back is the next session's: a forward that still writes would corrupt it."""
     session = new_session(hashing)
     pool, verifier = session.verifier.pool, session.verifier
@@ -462,7 +463,7 @@ def test_a_session_that_is_ended_within_a_forward_keeps_its_memory_until_then():
     assert session.end_reason == "closed"
 
 
-def test_an_ended_session_whose_forward_fails_gives_its_memory_back():
+def test_an_ended_session_whose_forward_fails_gives_its_memory_back() -> None:
     session = new_session(hashing)
     session.append(PROMPT)
     session.prefill_feed()
@@ -471,14 +472,14 @@ def test_an_ended_session_whose_forward_fails_gives_its_memory_back():
     assert session.verifier.pool.used_bytes == 0
 
 
-def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two():
+def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two() -> None:
     """Sessions end at random moments while forwards run and their slabs find new owners."""
     verifier = hashing.HashVerifier()
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=120)
     expected = hashing.expected_stream(PROMPT[:100], spec, 8, GREEDY)
     victims: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
 
-    def end_them():
+    def end_them() -> None:
         rng = random.Random(5)
         while (victim := victims.get()) is not None:
             for _ in range(rng.randrange(3000)):
@@ -508,13 +509,13 @@ def test_ended_at_any_moment_by_another_thread_no_slab_is_used_by_two():
 
 
 @pytest.mark.parametrize("what", ["memory_bytes", "resident", "slabs"])
-def test_what_a_session_holds_may_be_asked_while_another_thread_ends_it(what):
+def test_what_a_session_holds_may_be_asked_while_another_thread_ends_it(what) -> None:
     asking, asked = threading.Event(), []
 
     class Slow:
         """Is ended by another thread while it is being asked."""
 
-        def __init__(self, cache):
+        def __init__(self, cache) -> None:
             self._cache = cache
 
         def __getattr__(self, name):

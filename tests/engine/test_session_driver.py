@@ -37,7 +37,7 @@ class Turns:
         self.now += 1.0
         return turn()
 
-    def on_prefill(self, token_count, seconds):
+    def on_prefill(self, token_count, seconds) -> None:
         self.told.append((token_count, seconds))
 
 
@@ -51,7 +51,7 @@ def next_token(session):
     return VerifyTurn(session, Block([], GREEDY, 1))().step.committed
 
 
-async def test_an_append_is_computed_a_chunk_a_turn_and_told(session):
+async def test_an_append_is_computed_a_chunk_a_turn_and_told(session) -> None:
     turns = Turns()
     appended = await turns.driver.append(session, PROMPT, 0, run_step=run_inline)
     assert (appended.history_length, appended.prefill_seconds) == (50, 3.0)
@@ -60,7 +60,7 @@ async def test_an_append_is_computed_a_chunk_a_turn_and_told(session):
     assert next_token(session) == tuple(hashing.expected_stream(PROMPT, SPEC, 1, GREEDY))
 
 
-async def test_what_is_refused_appends_and_computes_nothing(session):
+async def test_what_is_refused_appends_and_computes_nothing(session) -> None:
     turns = Turns()
     with pytest.raises(HistoryLengthMismatch):
         await turns.driver.append(session, PROMPT, 1, run_step=run_inline)
@@ -69,7 +69,7 @@ async def test_what_is_refused_appends_and_computes_nothing(session):
 
 async def test_a_caller_that_leaves_keeps_all_tokens_and_the_next_operation_computes_the_rest(
     session,
-):
+) -> None:
     began = asyncio.Event()
     turns = Turns(lambda number: began.set() if number == 1 else None)
     task = asyncio.create_task(turns.driver.append(session, PROMPT, run_step=run_inline))
@@ -83,7 +83,9 @@ async def test_a_caller_that_leaves_keeps_all_tokens_and_the_next_operation_comp
     assert next_token(session) == tuple(hashing.expected_stream(PROMPT, SPEC, 1, GREEDY))
 
 
-async def test_a_reason_to_stop_ends_it_between_turns_and_none_is_asked_for_at_the_end(session):
+async def test_a_reason_to_stop_ends_it_between_turns_and_none_is_asked_for_at_the_end(
+    session,
+) -> None:
     turns = Turns()
     session.append(PROMPT)
     stop = lambda: "enough" if turns.count == 2 else None  # noqa: E731
@@ -93,12 +95,14 @@ async def test_a_reason_to_stop_ends_it_between_turns_and_none_is_asked_for_at_t
     assert await turns.driver.prefill(session, lambda: "too late") is None
 
 
-async def test_memory_that_another_took_meanwhile_fails_the_turn_and_keeps_what_was_computed():
+async def test_memory_that_another_took_meanwhile_fails_the_turn_and_keeps_what_was_computed() -> (
+    None
+):
     verifier = hashing.HashVerifier()
     growing = CacheSpec(CacheKind.CONTIGUOUS, capacity=400, grows=True)
     session = Session(verifier, verifier.allocate(growing))
 
-    def taken(number):
+    def taken(number) -> None:
         verifier.pool.budget_bytes = verifier.pool.used_bytes if number == 1 else 1 << 20
 
     tokens = PROMPT * 4
@@ -111,7 +115,7 @@ async def test_memory_that_another_took_meanwhile_fails_the_turn_and_keeps_what_
     assert next_token(session) == tuple(hashing.expected_stream(tokens, growing, 1, GREEDY))
 
 
-async def test_a_session_that_ends_meanwhile_says_so(session):
+async def test_a_session_that_ends_meanwhile_says_so(session) -> None:
     turns = Turns(lambda number: session.end("closed") if number == 1 else None)
     with pytest.raises(SessionNotFound, match="closed"):
         await turns.driver.append(session, PROMPT, run_step=run_inline)

@@ -23,7 +23,7 @@ PROMPT = [index * 7 % 48 for index in range(45)]
 class Doubling:
     """Vectors are the hidden states, doubled; counts the calls."""
 
-    def __init__(self, taps=(0, 1), digest="d"):
+    def __init__(self, taps=(0, 1), digest="d") -> None:
         self.spec = FeatureSpec(taps, 1, len(taps), digest)
         self.row_counts = []
 
@@ -43,7 +43,7 @@ def open_session(verifier, encoder=None):
     return session
 
 
-def prefill(session):
+def prefill(session) -> None:
     while PrefillTurn(session)():
         pass
 
@@ -68,7 +68,7 @@ def decode(session, wanted, wrong=()):
 
 
 @pytest.mark.parametrize("drafts", [(), (1, 2, 3, 4, 5)])
-def test_the_vectors_are_those_of_the_committed_history(verifier, drafts):
+def test_the_vectors_are_those_of_the_committed_history(verifier, drafts) -> None:
     session = open_session(verifier, Doubling())
     session.append(PROMPT)
     prefill(session)
@@ -81,7 +81,7 @@ def test_the_vectors_are_those_of_the_committed_history(verifier, drafts):
     assert np.array_equal(vectors, expected(verifier, session.history))
 
 
-def test_right_drafts_give_the_same_vectors(verifier):
+def test_right_drafts_give_the_same_vectors(verifier) -> None:
     alone = open_session(verifier, Doubling())
     alone.append(PROMPT)
     prefill(alone)
@@ -97,7 +97,7 @@ def test_right_drafts_give_the_same_vectors(verifier):
     assert np.array_equal(drafted.features.since(0)[1], alone.features.since(0)[1])
 
 
-def test_without_an_encoder_nothing_is_tapped(verifier):
+def test_without_an_encoder_nothing_is_tapped(verifier) -> None:
     session = open_session(verifier)
     session.append(PROMPT)
     assert session.prefill_feed().taps == ()
@@ -105,7 +105,7 @@ def test_without_an_encoder_nothing_is_tapped(verifier):
     assert session.features is None
 
 
-def test_an_encoder_may_come_and_go_between_and_within_forwards(verifier):
+def test_an_encoder_may_come_and_go_between_and_within_forwards(verifier) -> None:
     session = open_session(verifier)
     session.append(PROMPT)
     PrefillTurn(session)()
@@ -130,7 +130,7 @@ def test_an_encoder_may_come_and_go_between_and_within_forwards(verifier):
 
 
 @pytest.mark.parametrize("length", [0, 1, 17, 45, 52, None])
-def test_a_fork_has_the_vectors_of_its_prefix(verifier, length):
+def test_a_fork_has_the_vectors_of_its_prefix(verifier, length) -> None:
     session = open_session(verifier, Doubling())
     session.append(PROMPT)
     prefill(session)
@@ -147,7 +147,7 @@ def test_a_fork_has_the_vectors_of_its_prefix(verifier, length):
     assert session.features.end == before
 
 
-def test_what_nobody_reads_waits_and_is_made_together():
+def test_what_nobody_reads_waits_and_is_made_together() -> None:
     encoder = Doubling((0,))
     features = SessionFeatures(encoder)
     for position in range(3 * MOST_WAITING):
@@ -163,7 +163,7 @@ def test_what_nobody_reads_waits_and_is_made_together():
         features.since(position)
 
 
-def test_positions_that_are_known_stay_and_a_gap_begins_anew():
+def test_positions_that_are_known_stay_and_a_gap_begins_anew() -> None:
     features = SessionFeatures(Doubling((0,)))
     features.add(0, np.arange(6, dtype=np.float32).reshape(6, 1, 1))
     features.add(2, np.full((6, 1, 1), 9, np.float32))
@@ -172,12 +172,12 @@ def test_positions_that_are_known_stay_and_a_gap_begins_anew():
     assert (features.since(0)[0], features.end) == (20, 22)
 
 
-def test_a_reader_in_another_thread_sees_whole_vectors_in_order():
+def test_a_reader_in_another_thread_sees_whole_vectors_in_order() -> None:
     features = SessionFeatures(Doubling((0,)), positions=16)
     faults = []
     done = threading.Event()
 
-    def read():
+    def read() -> None:
         while not done.is_set():
             first, vectors = features.since(0)
             if vectors[:, 0].tolist() != [2.0 * (first + row) for row in range(len(vectors))]:

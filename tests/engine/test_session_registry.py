@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Never
 
 import pytest
 
@@ -27,7 +28,7 @@ BYTES = 16 * (2 + 6 + 16)
 class Fixture:
     """A registry, a verifier with room for three sessions, and a clock that is set by hand."""
 
-    def __init__(self, budget=3 * BYTES):
+    def __init__(self, budget=3 * BYTES) -> None:
         self.now = 1000.0
         self.ended = []
         numbers = itertools.count(1)
@@ -61,7 +62,7 @@ def room():
     return Fixture()
 
 
-def test_a_session_is_found_until_it_is_closed_and_then_named(room):
+def test_a_session_is_found_until_it_is_closed_and_then_named(room) -> None:
     record = room.create(SPEC, SessionOptions("me", frozenset({3})))
     record.session.append([1, 2, 3])
     assert room.registry.get("s1") is record
@@ -76,7 +77,7 @@ def test_a_session_is_found_until_it_is_closed_and_then_named(room):
     assert room.ended == [("s1", EndReason.CLOSED)]
 
 
-def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room):
+def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room) -> None:
     """The verifier's thread makes it while the event loop's ends all others."""
     allocate = room.verifier.allocate
 
@@ -90,7 +91,7 @@ def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room):
     assert len(room.registry) == room.budget.used_bytes == 0
 
 
-def test_closing_gives_the_memory_back_at_once(room):
+def test_closing_gives_the_memory_back_at_once(room) -> None:
     record = room.create(SPEC)
     pool = room.verifier.pool
     assert room.budget.used_bytes == pool.used_bytes == BYTES
@@ -103,7 +104,7 @@ def test_closing_gives_the_memory_back_at_once(room):
     assert set(room.create(SPEC).session.slabs) == set(slabs)
 
 
-def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room):
+def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room) -> None:
     room.create(SPEC)
     room.create(SPEC)
     room.now += 599.0
@@ -123,7 +124,7 @@ def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room):
     assert room.budget.used_bytes == 0
 
 
-def test_holds_nest_and_the_last_one_counts(room):
+def test_holds_nest_and_the_last_one_counts(room) -> None:
     room.create(SPEC)
     with room.registry.hold("s1", Activity.GENERATING) as record:
         with room.registry.hold("s1", Activity.APPENDING):
@@ -133,7 +134,7 @@ def test_holds_nest_and_the_last_one_counts(room):
         assert room.registry.sweep(room.now) == 0
 
 
-def test_the_least_recently_used_idle_session_makes_room(room):
+def test_the_least_recently_used_idle_session_makes_room(room) -> None:
     for _ in range(3):
         room.create(SPEC)
     room.now += 30.0
@@ -148,7 +149,7 @@ def test_the_least_recently_used_idle_session_makes_room(room):
         room.registry.get("s2")
 
 
-def test_what_is_in_use_is_not_evicted_and_the_answer_says_when_to_come_back(room):
+def test_what_is_in_use_is_not_evicted_and_the_answer_says_when_to_come_back(room) -> None:
     for _ in range(3):
         room.create(SPEC)
     room.now += 20.0
@@ -164,7 +165,7 @@ def test_what_is_in_use_is_not_evicted_and_the_answer_says_when_to_come_back(roo
     room.create(SPEC)
 
 
-def test_nothing_is_evicted_in_vain(room):
+def test_nothing_is_evicted_in_vain(room) -> None:
     room.create(SPEC)
     room.now += 100.0
     room.create(SPEC)
@@ -176,13 +177,13 @@ def test_nothing_is_evicted_in_vain(room):
     assert len(room.registry) == 3
 
 
-def test_what_never_fits_gets_no_retry_hint(room):
+def test_what_never_fits_gets_no_retry_hint(room) -> None:
     with pytest.raises(OutOfKvMemory, match="never fits") as caught:
         room.create(CacheSpec(CacheKind.CONTIGUOUS, capacity=4096))
     assert "retry_after_seconds" not in caught.value.metadata
 
 
-def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint():
+def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint() -> None:
     tight = Fixture(budget=2 * BYTES - 1)
     session = tight.create(SPEC).session
     session.append([1] * 40)
@@ -199,8 +200,8 @@ def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint():
     assert "retry_after_seconds" in caught.value.metadata
 
 
-def test_a_failed_allocation_gives_its_room_back(room):
-    def allocate(spec, evicted=None):
+def test_a_failed_allocation_gives_its_room_back(room) -> None:
+    def allocate(spec, evicted=None) -> Never:
         raise MemoryError
 
     room.verifier.allocate, honest = allocate, room.verifier.allocate
@@ -212,7 +213,7 @@ def test_a_failed_allocation_gives_its_room_back(room):
     assert room.budget.used_bytes == BYTES
 
 
-def test_a_retried_creation_opens_no_second_session(room):
+def test_a_retried_creation_opens_no_second_session(room) -> None:
     first = room.create(SPEC, request_id="r")
     assert room.create(SPEC, request_id="r") is first
     assert room.create(SPEC, request_id="other") is not first
@@ -224,7 +225,7 @@ def test_a_retried_creation_opens_no_second_session(room):
     assert room.create(SPEC, request_id="r") is not first
 
 
-def test_a_request_whose_session_ended_opens_a_new_one(room):
+def test_a_request_whose_session_ended_opens_a_new_one(room) -> None:
     room.create(SPEC, request_id="r")
     room.registry.close("s1")
     second = room.create(SPEC, request_id="r")
@@ -233,7 +234,7 @@ def test_a_request_whose_session_ended_opens_a_new_one(room):
 
 
 @pytest.mark.parametrize("field", ["request_id", "client_label"])
-def test_overlong_names_are_refused(room, field):
+def test_overlong_names_are_refused(room, field) -> None:
     with pytest.raises(BadParameters) as caught:
         if field == "request_id":
             room.create(SPEC, request_id="x" * 129)
@@ -242,7 +243,7 @@ def test_overlong_names_are_refused(room, field):
     assert caught.value.metadata == {"field": field}
 
 
-def test_a_fork_takes_room_too_and_never_evicts_its_origin(room):
+def test_a_fork_takes_room_too_and_never_evicts_its_origin(room) -> None:
     origin = room.create(SPEC, SessionOptions("me"))
     origin.session.append([1, 2, 3, 4])
     for _ in range(2):
@@ -259,7 +260,7 @@ def test_a_fork_takes_room_too_and_never_evicts_its_origin(room):
     assert room.budget.used_bytes == 3 * BYTES
 
 
-def test_pages_are_in_the_order_of_opening_and_survive_a_close():
+def test_pages_are_in_the_order_of_opening_and_survive_a_close() -> None:
     room = Fixture(budget=20 * BYTES)
     records = [room.create(SPEC) for _ in range(8)]
     # The first that was made is opened last, and one is not opened at all.
@@ -280,7 +281,7 @@ def test_pages_are_in_the_order_of_opening_and_survive_a_close():
             room.registry.opened(unknown)
 
 
-def test_one_that_ended_before_it_was_opened_is_not_listed(room):
+def test_one_that_ended_before_it_was_opened_is_not_listed(room) -> None:
     record = room.create(SPEC)
     room.registry.close("s1")
     with pytest.raises(SessionNotFound, match="closed"):
@@ -288,7 +289,7 @@ def test_one_that_ended_before_it_was_opened_is_not_listed(room):
     assert room.registry.page() == ([], None)
 
 
-def test_verifiers_have_budgets_and_request_ids_of_their_own(room):
+def test_verifiers_have_budgets_and_request_ids_of_their_own(room) -> None:
     """What is evicted for one is its own, although others are idle for longer."""
     _verifier, other = room.another(BYTES)
     far = room.registry.create(other, SPEC, request_id="r")
@@ -308,7 +309,7 @@ def test_verifiers_have_budgets_and_request_ids_of_their_own(room):
         room.registry.get(near[2].session_id)
 
 
-def test_so_many_ends_are_remembered_and_no_more(room):
+def test_so_many_ends_are_remembered_and_no_more(room) -> None:
     for _ in range(REMEMBERED_ENDS + 1):
         room.registry.close(room.create(SPEC).session_id)
     with pytest.raises(SessionNotFound, match="not known"):
@@ -317,7 +318,7 @@ def test_so_many_ends_are_remembered_and_no_more(room):
         room.registry.get("s2")
 
 
-def test_a_broken_session_leaves_the_registry_and_is_counted(room):
+def test_a_broken_session_leaves_the_registry_and_is_counted(room) -> None:
     record = room.create(SPEC)
     record.session.append([1, 2, 3])
     record.session._computed = 1
@@ -329,7 +330,7 @@ def test_a_broken_session_leaves_the_registry_and_is_counted(room):
         room.registry.get("s1")
 
 
-def test_a_session_closed_while_held_stays_closed(room):
+def test_a_session_closed_while_held_stays_closed(room) -> None:
     with room.registry.hold("s1" if room.create(SPEC) else "", Activity.GENERATING) as record:
         record.session.append([1])
         room.registry.close("s1")
@@ -339,11 +340,11 @@ def test_a_session_closed_while_held_stays_closed(room):
     assert len(room.registry) == 0
 
 
-def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room):
+def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room) -> None:
     class Leaving(list):
         """Counts the holder that another thread takes away just then."""
 
-        def __len__(self):
+        def __len__(self) -> int:
             return 1
 
     record = room.create(SPEC)
@@ -364,7 +365,7 @@ def prefilled(record):
     return record
 
 
-def test_forks_of_one_history_are_admitted_by_what_they_do_not_share():
+def test_forks_of_one_history_are_admitted_by_what_they_do_not_share() -> None:
     room = Fixture(budget=(12 + 8 + 8) * SLAB)
     origin = prefilled(room.create(FULL))
     assert room.budget.used_bytes == 12 * SLAB
@@ -380,7 +381,7 @@ def test_forks_of_one_history_are_admitted_by_what_they_do_not_share():
     assert room.budget.used_bytes == (12 + 8) * SLAB
 
 
-def test_sessions_that_share_are_evicted_together_when_one_frees_too_little():
+def test_sessions_that_share_are_evicted_together_when_one_frees_too_little() -> None:
     room = Fixture(budget=20 * SLAB)
     prefilled(room.create(FULL))
     room.registry.fork("s1")
@@ -396,7 +397,7 @@ def test_sessions_that_share_are_evicted_together_when_one_frees_too_little():
     assert room.budget.used_bytes == 20 * SLAB
 
 
-def test_a_family_that_shares_all_it_needs_goes_as_a_whole():
+def test_a_family_that_shares_all_it_needs_goes_as_a_whole() -> None:
     room = Fixture(budget=20 * SLAB)
     prefilled(room.create(FULL))
     room.registry.fork("s1")
@@ -406,7 +407,7 @@ def test_a_family_that_shares_all_it_needs_goes_as_a_whole():
     assert room.budget.used_bytes == 9 * SLAB
 
 
-def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared():
+def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared() -> None:
     """The oldest frees a little, the next all that is needed: only that one goes."""
     room = Fixture(budget=20 * SLAB)
     for capacity in (16, 96, 48):
@@ -416,7 +417,7 @@ def test_the_most_recent_of_the_chosen_that_is_not_needed_is_spared():
     assert room.listed() == ["s1", "s3", "s4"]
 
 
-def test_what_may_be_evicted_counts_as_available():
+def test_what_may_be_evicted_counts_as_available() -> None:
     room = Fixture(budget=26 * SLAB)
     prefilled(room.create(FULL))
     room.registry.fork("s1")
@@ -430,7 +431,7 @@ def test_what_may_be_evicted_counts_as_available():
     assert room.registry.available_bytes(room.budget) == 26 * SLAB
 
 
-def test_a_session_closed_within_a_forward_is_counted_until_it_ends(room):
+def test_a_session_closed_within_a_forward_is_counted_until_it_ends(room) -> None:
     record = room.create(SPEC)
     record.session.append([1, 2, 3])
     feed = record.session.prefill_feed()

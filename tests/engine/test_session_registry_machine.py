@@ -45,12 +45,12 @@ WHICH = st.integers(0, 99)
 class Waiting:
     """A turn that was asked for, the hold that lasts until it ends, and what must come of it."""
 
-    def __init__(self, turn, hold, expected):
+    def __init__(self, turn, hold, expected) -> None:
         self.turn, self.hold, self.expected = turn, hold, expected
 
 
 class RegistryMachine(RuleBasedStateMachine):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self.verifier = hashing.HashVerifier(context_length=120)
@@ -68,7 +68,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.ended = set()
 
     @initialize(row_counts=st.sampled_from([(2, 4, 8, 16, 32, 64), (16,), (64,)]))
-    def rows(self, row_counts):
+    def rows(self, row_counts) -> None:
         self.verifier.use_row_counts(row_counts)
 
     def added(self, record, text):
@@ -92,7 +92,7 @@ class RegistryMachine(RuleBasedStateMachine):
             if name not in self.waiting and name != but and self.now - self.used[name] >= MIN_IDLE
         ]
 
-    def refused(self, needed, free, evictable):
+    def refused(self, needed, free, evictable) -> None:
         """Out of memory only when evicting all that may be would not do, and then none is."""
         assert free + evictable < needed
         assert BUDGET - self.budget.used_bytes == free
@@ -102,7 +102,7 @@ class RegistryMachine(RuleBasedStateMachine):
         return hashing.expected_stream(self.texts[name], spec, count, SEEDED)
 
     @rule(spec=st.sampled_from(SPECS), tokens=TOKENS)
-    def create(self, spec, tokens):
+    def create(self, spec, tokens) -> None:
         room = BUDGET - self.budget.used_bytes, freed_together(self.evictable())
         try:
             name = self.added(self.registry.create(self.budget, spec), [])
@@ -113,12 +113,12 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @precondition(live)
     @rule(which=WHICH, tokens=TOKENS)
-    def append(self, which, tokens):
+    def append(self, which, tokens) -> None:
         name = self.one(which)
         if name not in self.waiting and len(self.texts[name]) + len(tokens) <= LONGEST:
             self.appended(name, tokens)
 
-    def appended(self, name, tokens):
+    def appended(self, name, tokens) -> None:
         growth = self.growth(name, len(self.texts[name]) + len(tokens))
         room = BUDGET - self.budget.used_bytes, freed_together(self.evictable(name))
         try:
@@ -138,13 +138,13 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @precondition(live)
     @rule(whom=st.lists(WHICH, min_size=1, max_size=8), right=st.integers(0, 4), wrong=TOKENS)
-    def ask(self, whom, right, wrong):
+    def ask(self, whom, right, wrong) -> None:
         """Some ask for their generations' next turns, with `right` drafted tokens right."""
         for name in {self.one(which) for which in whom}:
             if name not in self.waiting and 0 < len(self.texts[name]) <= LONGEST:
                 self.asked(name, right, wrong)
 
-    def asked(self, name, right, wrong):
+    def asked(self, name, right, wrong) -> None:
         hold = ExitStack()
         session = hold.enter_context(self.registry.hold(name, Activity.GENERATING)).session
         if session.pending:
@@ -158,14 +158,14 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @precondition(live)
     @rule(rounds=st.integers(1, 3), right=st.integers(0, 4), wrong=TOKENS)
-    def all_generate(self, rounds, right, wrong):
+    def all_generate(self, rounds, right, wrong) -> None:
         for _ in range(rounds):
             self.ask(range(len(self.live())), right, wrong)
             self.run_batch(None)
 
     @precondition(lambda self: self.waiting)
     @rule(which=WHICH)
-    def cancel(self, which):
+    def cancel(self, which) -> None:
         """A caller leaves while its turn waits."""
         name = list(self.waiting)[which % len(self.waiting)]
         waiting = self.waiting.pop(name)
@@ -175,7 +175,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.waiting)
     @rule(closing=st.none() | st.none() | st.none() | st.integers(0, 2))
-    def run_batch(self, closing):
+    def run_batch(self, closing) -> None:
         """One forward; within it one of its sessions may be closed."""
         batch = self.queue.next_batch()
         by_turn = {waiting.turn: name for name, waiting in self.waiting.items()}
@@ -212,7 +212,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @precondition(live)
     @rule(which=WHICH, back=st.sampled_from([0, 0, 0, 1, 2, 5, 16, 200]))
-    def fork(self, which, back):
+    def fork(self, which, back) -> None:
         name = self.one(which)
         length = max(0, len(self.texts[name]) - back)
         needed = self.registry.get(name).session.fork_bytes(length)
@@ -225,28 +225,28 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.live()) > 3)
     @rule(which=WHICH)
-    def close(self, which):
+    def close(self, which) -> None:
         name = self.one(which)
         assert self.registry.close(name) == len(self.texts[name])
         assert name in self.ended
 
     @precondition(lambda self: self.ended)
     @rule(which=WHICH)
-    def ask_for_one_that_ended(self, which):
+    def ask_for_one_that_ended(self, which) -> None:
         name = sorted(self.ended)[which % len(self.ended)]
         for operation in (self.registry.get, self.registry.close, self.registry.fork):
             with pytest.raises(SessionNotFound):
                 operation(name)
 
     @rule(seconds=st.sampled_from([1.0, 1.0, MIN_IDLE, MIN_IDLE, TTL / 3]))
-    def pass_time(self, seconds):
+    def pass_time(self, seconds) -> None:
         self.now += seconds
         self.registry.sweep(self.now)
         idle = [name for name in self.live() if name not in self.waiting]
         assert [name for name in idle if self.now - self.used[name] >= TTL] == []
 
     @invariant()
-    def the_registry_holds_what_lives_within_its_budget(self):
+    def the_registry_holds_what_lives_within_its_budget(self) -> None:
         page, after = self.registry.page()
         assert after is None
         assert [record.session_id for record in page] == self.live()
@@ -268,7 +268,7 @@ class RegistryMachine(RuleBasedStateMachine):
             else:
                 assert record.session.memory_bytes == self.verifier.bytes_needed(spec)
 
-    def teardown(self):
+    def teardown(self) -> None:
         """Whatever happened, each session goes on as its text would, and nothing is left."""
         self.verifier.pool.budget_bytes = self.budget.nbytes = 1 << 20
         for waiting in self.waiting.values():
@@ -285,7 +285,7 @@ class RegistryMachine(RuleBasedStateMachine):
         assert self.verifier.pool.used_bytes == 0
 
 
-def test_every_life_of_sessions_is_as_the_model_says():
+def test_every_life_of_sessions_is_as_the_model_says() -> None:
     run_state_machine_as_test(
         RegistryMachine, settings=settings(deadline=None, max_examples=100, stateful_step_count=40)
     )

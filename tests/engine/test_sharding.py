@@ -84,7 +84,7 @@ def history_logits(verifier, spec, block):
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_parts_give_the_logits_and_features_of_the_whole(random_checkpoint, name):
+def test_parts_give_the_logits_and_features_of_the_whole(random_checkpoint, name) -> None:
     folder = random_checkpoint(name, initializer_range=SCALE, **FAMILIES[name])
     ranks = Threads(2)
     parts = ranks.load(folder)
@@ -101,7 +101,7 @@ def test_parts_give_the_logits_and_features_of_the_whole(random_checkpoint, name
         assert found[0][0].tobytes() == found[1][0].tobytes(), kind
 
 
-def test_more_ranks_and_other_cuts_change_no_decision(random_checkpoint):
+def test_more_ranks_and_other_cuts_change_no_decision(random_checkpoint) -> None:
     folder = random_checkpoint("LlamaForCausalLM", num_key_value_heads=4, initializer_range=SCALE)
     ranks = Threads(4)
     parts = ranks.load(folder)
@@ -113,7 +113,7 @@ def test_more_ranks_and_other_cuts_change_no_decision(random_checkpoint):
     assert sixteen[0][0].tobytes() == seven[2][0].tobytes()
 
 
-def test_a_rank_reads_and_keeps_its_own_part_alone(random_checkpoint, monkeypatch):
+def test_a_rank_reads_and_keeps_its_own_part_alone(random_checkpoint, monkeypatch) -> None:
     folder = random_checkpoint("Qwen3ForCausalLM")
     read: dict[int, int] = {}
     real = stored_tensors._read
@@ -154,14 +154,16 @@ def test_a_rank_reads_and_keeps_its_own_part_alone(random_checkpoint, monkeypatc
         ("Qwen3_5ForCausalLM", {}, 2, r"linear_attn\.\w+ is planned as colwise_gather_output"),
     ],
 )
-def test_what_cannot_be_split_is_refused_by_name(random_checkpoint, name, config, size, words):
+def test_what_cannot_be_split_is_refused_by_name(
+    random_checkpoint, name, config, size, words
+) -> None:
     folder = ModelFolder(random_checkpoint(name, **config), "random")
     with pytest.raises(ArchitectureUnsupported, match=words) as refused:
         shard_of(folder, dtype="float32", rank=0, size=size, add=lambda partial: partial)
     assert refused.value.metadata["ranks"] == str(size)
 
 
-def test_a_plan_that_leaves_something_out_is_refused(random_checkpoint, monkeypatch):
+def test_a_plan_that_leaves_something_out_is_refused(random_checkpoint, monkeypatch) -> None:
     plan = dict(Qwen3Config.base_model_tp_plan)
     del plan["layers.*.self_attn.q_norm"]
     monkeypatch.setattr(Qwen3Config, "base_model_tp_plan", plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Never
 
 import pytest
 from hypothesis import settings
@@ -20,15 +21,15 @@ BUDGET = 60
 class Payload:
     """What is in it, and a name that no other has."""
 
-    def __init__(self, content=0):
+    def __init__(self, content=0) -> None:
         self.content = content
 
 
-def clean(payload):
+def clean(payload) -> None:
     payload.content = 0
 
 
-def copied(target, source):
+def copied(target, source) -> None:
     assert target.content == 0, "a copy is made into a clean payload"
     target.content = source.content
 
@@ -36,14 +37,14 @@ def copied(target, source):
 class Holder:
     """One holder of a slab: what it must read in it, and whether it may write to it."""
 
-    def __init__(self, slab, content, *, writes):
+    def __init__(self, slab, content, *, writes) -> None:
         self.slab, self.content, self.writes = slab, content, writes
 
 
 class PoolMachine(RuleBasedStateMachine):
     holders = Bundle("holders")
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.pool = SlabPool(clean, BUDGET)
         self.live = []
@@ -89,7 +90,7 @@ class PoolMachine(RuleBasedStateMachine):
         return self.added(slab, holder.content, writes=writes)
 
     @rule(holder=holders)
-    def write(self, holder):
+    def write(self, holder) -> None:
         if holder not in self.live or not holder.writes:
             return
         used = self.pool.used_bytes
@@ -101,7 +102,7 @@ class PoolMachine(RuleBasedStateMachine):
         holder.slab.payload.content = holder.content = next(self.contents)
 
     @rule(holder=holders, keep=st.booleans())
-    def give_back(self, holder, keep):
+    def give_back(self, holder, keep) -> None:
         if holder not in self.live:
             return
         self.live.remove(holder)
@@ -113,7 +114,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.used_bytes == used - frees
 
     @rule(data=st.data())
-    def part_with_several(self, data):
+    def part_with_several(self, data) -> None:
         """What many free together is what comes free."""
         chosen = [holder for holder in self.live if data.draw(st.booleans())]
         nbytes = data.draw(st.integers(0, BUDGET))
@@ -134,12 +135,12 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.used_bytes == used - freed
 
     @rule(budget=st.integers(20, BUDGET))
-    def change_the_budget(self, budget):
+    def change_the_budget(self, budget) -> None:
         """It may fall below what is used: then nothing is taken, but promised copies are."""
         self.pool.budget_bytes = budget
 
     @invariant()
-    def bytes_are_those_of_the_slabs(self):
+    def bytes_are_those_of_the_slabs(self) -> None:
         slabs = {holder.slab for holder in self.live}
         held = sum(slab.nbytes for slab in slabs)
         assert self.pool.held_bytes == held
@@ -151,7 +152,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert 0 <= self.pool.spare_bytes <= max(0, room)
 
     @invariant()
-    def no_more_is_promised_than_can_be_asked_for(self):
+    def no_more_is_promised_than_can_be_asked_for(self) -> None:
         for slab in {holder.slab for holder in self.live}:
             holders = [holder for holder in self.live if holder.slab is slab]
             assert slab.holders == len(holders)
@@ -160,10 +161,10 @@ class PoolMachine(RuleBasedStateMachine):
             assert needed <= slab.copies_reserved <= slab.holders - 1
 
     @invariant()
-    def everybody_reads_what_it_wrote(self):
+    def everybody_reads_what_it_wrote(self) -> None:
         assert all(holder.slab.payload.content == holder.content for holder in self.live)
 
-    def teardown(self):
+    def teardown(self) -> None:
         for holder in self.live:
             self.pool.give_back(holder.slab)
         assert self.pool.used_bytes == self.pool.reserved_bytes == 0
@@ -174,7 +175,7 @@ TestPool = PoolMachine.TestCase
 TestPool.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
 
 
-def test_a_promised_copy_survives_a_reader_that_leaves():
+def test_a_promised_copy_survives_a_reader_that_leaves() -> None:
     pool = SlabPool(clean, 30)
     origin = pool.take("k", 10, Payload)
     pool.share(origin, will_write=True)
@@ -186,7 +187,7 @@ def test_a_promised_copy_survives_a_reader_that_leaves():
     assert own.payload.content == 7
 
 
-def test_a_promise_that_nobody_used_is_free_again():
+def test_a_promise_that_nobody_used_is_free_again() -> None:
     pool = SlabPool(clean, 30)
     slab = pool.take("k", 10, Payload)
     pool.share(slab, will_write=False)
@@ -203,14 +204,14 @@ def test_a_promise_that_nobody_used_is_free_again():
     assert pool.reserved_bytes == 0
 
 
-def test_a_slab_shared_to_be_read_is_not_written():
+def test_a_slab_shared_to_be_read_is_not_written() -> None:
     pool = SlabPool(clean)
     slab = pool.share(pool.take("k", 10, Payload), will_write=False)
     with pytest.raises(ValueError, match="to be read"):
         pool.writable(slab, Payload, copied)
 
 
-def test_a_slab_is_given_back_once():
+def test_a_slab_is_given_back_once() -> None:
     pool = SlabPool(clean)
     slab = pool.take("k", 10, Payload)
     pool.give_back(slab)
@@ -219,8 +220,8 @@ def test_a_slab_is_given_back_once():
     assert pool.used_bytes == 0
 
 
-def test_memory_that_the_machine_does_not_have_is_not_counted():
-    def make():
+def test_memory_that_the_machine_does_not_have_is_not_counted() -> None:
+    def make() -> Never:
         raise MemoryError
 
     pool = SlabPool(clean, 30)
@@ -234,7 +235,7 @@ def test_memory_that_the_machine_does_not_have_is_not_counted():
     assert (pool.held_bytes, pool.reserved_bytes) == (20, 0)
 
 
-def test_spares_are_taken_again_clean_and_make_room_for_others():
+def test_spares_are_taken_again_clean_and_make_room_for_others() -> None:
     pool = SlabPool(clean, 30)
     slabs = [pool.take("k", 10, Payload) for _ in range(3)]
     for slab in slabs:
@@ -251,11 +252,11 @@ def test_spares_are_taken_again_clean_and_make_room_for_others():
     assert caught.value.metadata == {"needed_bytes": "1", "free_bytes": "0"}
 
 
-def test_from_many_threads_the_count_is_right():
+def test_from_many_threads_the_count_is_right() -> None:
     pool = SlabPool(clean, 200)
     origins = [pool.take("k", 10, Payload) for _ in range(4)]
 
-    def work():
+    def work() -> None:
         for turn in range(300):
             slab = origins[turn % 4]
             try:
@@ -273,7 +274,7 @@ def test_from_many_threads_the_count_is_right():
     assert pool.used_bytes == 40
 
 
-def test_who_writes_while_the_last_copy_is_taken_waits_for_it():
+def test_who_writes_while_the_last_copy_is_taken_waits_for_it() -> None:
     """Origin and fork write to the same slab at once, each in a thread of its own."""
     pool = SlabPool(clean, 30)
     slab = pool.share(pool.take("k", 10, Payload), will_write=True)
@@ -281,7 +282,7 @@ def test_who_writes_while_the_last_copy_is_taken_waits_for_it():
     begun, go_on = threading.Event(), threading.Event()
     copies, owns = [], []
 
-    def slow(target, source):
+    def slow(target, source) -> None:
         begun.set()
         go_on.wait(5)
         copied(target, source)
@@ -302,11 +303,11 @@ def test_who_writes_while_the_last_copy_is_taken_waits_for_it():
     assert (slab.holders, slab.copies_under_way, pool.used_bytes) == (1, 0, 20)
 
 
-def test_a_copy_that_fails_leaves_nobody_waiting():
+def test_a_copy_that_fails_leaves_nobody_waiting() -> None:
     pool = SlabPool(clean, 30)
     slab = pool.share(pool.take("k", 10, Payload), will_write=True)
 
-    def make():
+    def make() -> Never:
         raise MemoryError
 
     with pytest.raises(MemoryError):

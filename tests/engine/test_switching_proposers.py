@@ -58,7 +58,7 @@ def rival(name, source, hope=8.0):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
-async def test_who_drafts_changes_and_the_stream_does_not(sampling, timed):
+async def test_who_drafts_changes_and_the_stream_does_not(sampling, timed) -> None:
     async def stream(roster, clock):
         asked = streams.parameters(COUNT, sampling=sampling, adaptive=True)
         session = timed(clock)
@@ -83,7 +83,7 @@ async def test_who_drafts_changes_and_the_stream_does_not(sampling, timed):
 
 
 @pytest.mark.parametrize("kind", [DraftFaultKind.DEADLINE, DraftFaultKind.UNREACHABLE])
-async def test_one_that_never_answers_is_opened_beside_the_stream(kind, timed):
+async def test_one_that_never_answers_is_opened_beside_the_stream(kind, timed) -> None:
     """No block waits for it, and the fault is told."""
     clock = ModelClock()
     asked = streams.parameters(COUNT, adaptive=True, draft_deadline_seconds=0.02)
@@ -106,7 +106,7 @@ async def test_one_that_never_answers_is_opened_beside_the_stream(kind, timed):
     assert broken.in_flight == 0
 
 
-async def test_a_verifier_that_begins_alone_tries_what_it_is_given(timed):
+async def test_a_verifier_that_begins_alone_tries_what_it_is_given(timed) -> None:
     """A fleet with only a proposer that is predicted to be slower."""
     clock = ModelClock()
     asked = streams.parameters(COUNT, adaptive=True)

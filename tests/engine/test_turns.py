@@ -59,7 +59,7 @@ def goes_on(hashing, session, number, count=4):
 
 
 @pytest.mark.parametrize("right", [0, 1, 3])
-def test_sessions_in_one_forward_are_those_sessions_alone(right):
+def test_sessions_in_one_forward_are_those_sessions_alone(right) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(6)]
     expected = [
@@ -86,7 +86,7 @@ def test_sessions_in_one_forward_are_those_sessions_alone(right):
     assert streams == expected
 
 
-def test_a_turn_uses_no_more_rows_than_it_is_given():
+def test_a_turn_uses_no_more_rows_than_it_is_given() -> None:
     session = opened(hashing.HashVerifier(), 0)
     turn = PrefillTurn(session)
     assert (turn.rows, turn.least_rows) == (17, 1)
@@ -99,7 +99,7 @@ def test_a_turn_uses_no_more_rows_than_it_is_given():
     assert session.verifier.batches[-1] == (3,)
 
 
-def test_the_seconds_are_those_of_the_forward_and_the_choice():
+def test_the_seconds_are_those_of_the_forward_and_the_choice() -> None:
     session = opened(hashing.HashVerifier(), 0)
     prefilled(session)
     ticks = itertools.count()
@@ -107,7 +107,7 @@ def test_the_seconds_are_those_of_the_forward_and_the_choice():
     assert turn().seconds == 1.0
 
 
-def test_nothing_pending_is_no_forward():
+def test_nothing_pending_is_no_forward() -> None:
     session = opened(hashing.HashVerifier(), 0)
     prefilled(session)
     forwards = session.verifier.forward_count
@@ -115,7 +115,7 @@ def test_nothing_pending_is_no_forward():
     assert session.verifier.forward_count == forwards
 
 
-def broken(session):
+def broken(session) -> None:
     """The next forward of this session finds a broken promise."""
     session._memory._allocated_bytes += 1
 
@@ -127,7 +127,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault):
+def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(3)]
     prefilled(*sessions)
@@ -144,7 +144,7 @@ def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault):
 
 
 @pytest.mark.parametrize("kind", ["prefill", "verify"])
-def test_a_session_ended_within_the_forward_loses_only_itself(kind):
+def test_a_session_ended_within_the_forward_loses_only_itself(kind) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(3)]
     if kind == "verify":
@@ -169,7 +169,7 @@ def test_a_session_ended_within_the_forward_loses_only_itself(kind):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it writes", "after it wrote"])
-def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after):
+def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(4)]
     prefilled(*sessions)
@@ -193,7 +193,7 @@ def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after):
         assert goes_on(hashing, session, number)
 
 
-def test_an_outcome_that_fails_is_its_own_sessions_matter():
+def test_an_outcome_that_fails_is_its_own_sessions_matter() -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(3)]
     prefilled(*sessions)
@@ -204,7 +204,7 @@ def test_an_outcome_that_fails_is_its_own_sessions_matter():
         assert goes_on(hashing, session, number)
 
 
-def test_missing_outputs_are_an_error_of_the_forward_and_not_of_a_session():
+def test_missing_outputs_are_an_error_of_the_forward_and_not_of_a_session() -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(2)]
     prefilled(*sessions)
@@ -216,7 +216,7 @@ def test_missing_outputs_are_an_error_of_the_forward_and_not_of_a_session():
         assert goes_on(hashing, session, number)
 
 
-def test_called_alone_a_turn_raises_what_it_meets():
+def test_called_alone_a_turn_raises_what_it_meets() -> None:
     verifier = hashing.HashVerifier(context_length=90)
     session = Session(verifier, verifier.allocate(SPECS[0]))
     session.append(prompt(0))

@@ -17,7 +17,7 @@ WIDTH = 16
 class Asked(Turn):
     """A turn of so many rows that is never run."""
 
-    def __init__(self, session, rows, *, decodes):
+    def __init__(self, session, rows, *, decodes) -> None:
         super().__init__(session)
         self._rows = rows
         self.decodes = decodes
@@ -56,39 +56,39 @@ def prefilling(rows=1000, of=None):
     return Asked(of or session(), rows, decodes=False)
 
 
-def test_nothing_waits_nothing_runs():
+def test_nothing_waits_nothing_runs() -> None:
     assert TurnQueue().next_batch() == []
 
 
-def test_what_waits_goes_together_in_the_order_in_which_it_came():
+def test_what_waits_goes_together_in_the_order_in_which_it_came() -> None:
     turns = [decoding(), decoding(5), decoding(10)]
     queue = queue_of(*turns)
     assert queue.next_batch() == [(turns[0], 1), (turns[1], 5), (turns[2], 10)]
     assert len(queue) == 0
 
 
-def test_prefill_alone_takes_all_rows():
+def test_prefill_alone_takes_all_rows() -> None:
     first, second, third = prefilling(), prefilling(30), prefilling()
     queue = queue_of(first, second, third)
     assert queue.next_batch() == [(first, 64)]
     assert queue.next_batch() == [(second, 30), (third, 34)]
 
 
-def test_prefill_beside_an_answer_fills_the_rows_that_it_would_be_padded_to():
+def test_prefill_beside_an_answer_fills_the_rows_that_it_would_be_padded_to() -> None:
     answer, prompt = decoding(3), prefilling()
     assert queue_of(prompt, answer).next_batch() == [(answer, 3), (prompt, 29)]
     answers = [decoding() for _ in range(17)]
     assert queue_of(prompt, *answers).next_batch() == [*((a, 1) for a in answers), (prompt, 47)]
 
 
-def test_a_quarter_of_the_rows_is_left_to_a_prompt():
+def test_a_quarter_of_the_rows_is_left_to_a_prompt() -> None:
     answers, prompt = [decoding(16) for _ in range(4)], prefilling()
     queue = queue_of(*answers, prompt)
     assert queue.next_batch() == [*((a, 16) for a in answers[:3]), (prompt, 16)]
     assert queue.next_batch() == [(answers[3], 16)]
 
 
-def test_a_large_block_is_not_passed_over_twice():
+def test_a_large_block_is_not_passed_over_twice() -> None:
     """Smaller ones behind it may fill the batch that has no room for it, but never the next."""
     first, large, small = [decoding(16) for _ in range(3)], decoding(16), decoding(2)
     queue = queue_of(*first, decoding(10), large, small)
@@ -96,7 +96,7 @@ def test_a_large_block_is_not_passed_over_twice():
     assert next(iter(queue.next_batch()))[0] is large
 
 
-def test_of_one_session_one_turn_at_a_time():
+def test_of_one_session_one_turn_at_a_time() -> None:
     of = session()
     first, second, other = decoding(of=of), decoding(of=of), decoding()
     queue = queue_of(first, second, other)
@@ -104,7 +104,7 @@ def test_of_one_session_one_turn_at_a_time():
     assert queue.next_batch() == [(second, 1)]
 
 
-def test_what_was_taken_back_does_not_run():
+def test_what_was_taken_back_does_not_run() -> None:
     turns = [decoding(), decoding(), prefilling(5)]
     queue = queue_of(*turns)
     queue.discard(turns[0])
@@ -114,7 +114,7 @@ def test_what_was_taken_back_does_not_run():
 
 
 @pytest.mark.parametrize("row_counts", [(16,), (2,), (1,)])
-def test_where_both_have_no_room_they_alternate(row_counts):
+def test_where_both_have_no_room_they_alternate(row_counts) -> None:
     of = [session(row_counts) for _ in range(4)]
     width = row_counts[-1]
     queue = queue_of(*(decoding(width, s) for s in of[:2]), *(prefilling(of=s) for s in of[2:]))
@@ -138,7 +138,7 @@ ARRIVALS = st.lists(
     row_counts=st.sampled_from([(2, 4, 8, 16, 32, 64), (64,), (16,), (16, 32), (20,)]),
 )
 @settings(deadline=None, max_examples=300)
-def test_nobody_waits_longer_than_the_bound(batches, row_counts):
+def test_nobody_waits_longer_than_the_bound(batches, row_counts) -> None:
     """Whatever comes, also without end; see the bound in `engine.sessions.turn_queue`."""
     queue, waiting = TurnQueue(), {}
     most = row_counts[-1]

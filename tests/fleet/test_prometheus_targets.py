@@ -17,7 +17,7 @@ def view(make_card, verifier_offer, ngram_offer):
     return make
 
 
-def test_a_node_by_name_fleet_and_roles(view):
+def test_a_node_by_name_fleet_and_roles(view) -> None:
     offer = ArchiveOffer(capacity_bytes=1, free_bytes=1, port=1, arithmetic="a")
     [group] = targets([view("a", archive=offer)])
     assert group["targets"] == ["10.0.0.1:8000"]
@@ -25,7 +25,7 @@ def test_a_node_by_name_fleet_and_roles(view):
     assert kept == {"node": "name-a", "fleet": "desk", "roles": "archive,proposer,verifier"}
 
 
-def test_the_dead_the_departed_and_those_without_http_are_left_out(view):
+def test_the_dead_the_departed_and_those_without_http_are_left_out(view) -> None:
     states = [
         view("c", Liveness.SUSPECT),
         view("d", Liveness.DEAD),
@@ -37,7 +37,7 @@ def test_the_dead_the_departed_and_those_without_http_are_left_out(view):
     assert names == ["name-a", "name-c"]
 
 
-def test_liveness_is_no_label_of_the_series(view):
+def test_liveness_is_no_label_of_the_series(view) -> None:
     def series(liveness):
         labels = targets([view("a", liveness)])[0]["labels"]
         return {key: text for key, text in labels.items() if not key.startswith("__meta_")}
@@ -45,6 +45,6 @@ def test_liveness_is_no_label_of_the_series(view):
     assert series(Liveness.ALIVE) == series(Liveness.SUSPECT)
 
 
-def test_a_node_without_a_role_says_so(view):
+def test_a_node_without_a_role_says_so(view) -> None:
     [group] = targets([view("a", models=())])
     assert group["labels"]["roles"] == "none"

@@ -224,7 +224,7 @@ class NoRoles:
     def offers(self):
         return ()
 
-    def archive_offer(self):
+    def archive_offer(self) -> None:
         return None
 
 

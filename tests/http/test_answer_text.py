@@ -41,7 +41,7 @@ SIZES = st.lists(st.integers(1, 5), max_size=8)
 @given(
     text=st.text("aé€😀", max_size=12), stop=st.text("aé€😀", min_size=1, max_size=3), sizes=SIZES
 )
-def test_stop_strings_of_characters_of_several_tokens(text, stop, sizes):
+def test_stop_strings_of_characters_of_several_tokens(text, stop, sizes) -> None:
     pieces, answer = answered(spelled(text), [stop], sizes)
     assert "".join(piece.text for piece in pieces) == text.partition(stop)[0]
     assert answer.stopped == (stop in text)
@@ -50,7 +50,7 @@ def test_stop_strings_of_characters_of_several_tokens(text, stop, sizes):
 
 
 @given(text=st.text("aé€😀", max_size=12), sizes=SIZES)
-def test_every_token_comes_once_with_its_place(text, sizes):
+def test_every_token_comes_once_with_its_place(text, sizes) -> None:
     pieces, _answer = answered(spelled(text), [], sizes, scored=True)
     tokens = [token for piece in pieces for token in piece.tokens]
     assert [token.token_id for token in tokens] == spelled(text)
@@ -60,18 +60,18 @@ def test_every_token_comes_once_with_its_place(text, sizes):
     assert [token.offset for token in tokens] == expected
 
 
-def test_tokens_behind_a_stop_string_are_not_told():
+def test_tokens_behind_a_stop_string_are_not_told() -> None:
     pieces, _answer = answered(spelled("one STOP two"), ["STOP"], [3, 2, 2], scored=True)
     tokens = [token for piece in pieces for token in piece.tokens]
     assert decode([token.token_id for token in tokens]) == "one "
 
 
-def test_the_token_that_ends_an_answer_has_no_text():
+def test_the_token_that_ends_an_answer_has_no_text() -> None:
     pieces, answer = answered([*spelled("yes"), END], [], [])
     assert "".join(piece.text for piece in pieces) == "yes"
     assert answer.token_count == 4
 
 
-def test_half_a_character_at_the_end_is_shown_as_such():
+def test_half_a_character_at_the_end_is_shown_as_such() -> None:
     pieces, _answer = answered(spelled("€")[:2], [], [])
     assert "".join(piece.text for piece in pieces) == "\ufffd"

@@ -4,6 +4,7 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Never
 
 import pytest
 
@@ -12,7 +13,7 @@ from kakeya_fleet.node.config.config import split_address
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
 
 
-def test_deprecation_and_sunset_point_to_the_sdk(fleet, ask):
+def test_deprecation_and_sunset_point_to_the_sdk(fleet, ask) -> None:
     for answer in (
         ask(fleet.one, "/v1/chat/completions", CHAT),
         ask(fleet.one, "/v1/chat/completions", {**CHAT, "stream": True}),
@@ -34,7 +35,7 @@ def test_deprecation_and_sunset_point_to_the_sdk(fleet, ask):
     assert "Deprecation" not in page.headers
 
 
-def test_pages_of_elsewhere_may_not(fleet, ask):
+def test_pages_of_elsewhere_may_not(fleet, ask) -> None:
     foreign = ask(fleet.one, "/v1/models", Host="evil.example:80")
     assert (foreign.status, foreign.code) == (403, "FOREIGN_HOST")
     page = ask(fleet.one, "/v1/chat/completions", CHAT, Origin="http://evil.example")
@@ -71,13 +72,13 @@ def test_pages_of_elsewhere_may_not(fleet, ask):
          "UNKNOWN_FIELD"),
     ],
 )  # fmt: skip
-def test_bodies_that_are_no_request(fleet, ask, body, code):
+def test_bodies_that_are_no_request(fleet, ask, body, code) -> None:
     answer = ask(fleet.one, "/v1/chat/completions", body)
     assert (answer.status, answer.code) == (400, code)
     assert answer.json["error"]["type"] == "invalid_request_error"
 
 
-def test_paths_and_methods_that_are_not(fleet, ask):
+def test_paths_and_methods_that_are_not(fleet, ask) -> None:
     assert ask(fleet.one, "/v1/embeddings", {}).code == "NO_SUCH_PATH"
     wrong = ask(fleet.one, "/v1/chat/completions")
     assert (wrong.status, wrong.code) == (405, "WRONG_METHOD")
@@ -86,19 +87,19 @@ def test_paths_and_methods_that_are_not(fleet, ask):
     assert index["node"] == "one"
 
 
-def test_a_key_is_taken_and_changes_nothing(fleet, ask):
+def test_a_key_is_taken_and_changes_nothing(fleet, ask) -> None:
     answer = ask(fleet.one, "/v1/models", Authorization="Bearer sk-nobody-looks")
     assert answer.status == 200
 
 
-def test_requests_are_counted_by_route(fleet, ask):
+def test_requests_are_counted_by_route(fleet, ask) -> None:
     ask(fleet.one, "/v1/nowhere-to-be-found")
     text = ask(fleet.one, "/metrics").body.decode()
     assert 'kakeya_http_requests_total{route="/v1/models",status="200"}' in text
     assert "nowhere-to-be-found" not in text
 
 
-async def test_too_many_requests_are_told_when_to_come_back(serve, ask):
+async def test_too_many_requests_are_told_when_to_come_back(serve, ask) -> None:
     address = await serve(concurrent_requests=0)
     answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", CHAT)
     assert (answer.status, answer.code) == (429, "TOO_MANY_REQUESTS")
@@ -106,14 +107,14 @@ async def test_too_many_requests_are_told_when_to_come_back(serve, ask):
     assert answer.json["error"]["type"] == "rate_limit_error"
 
 
-async def test_a_body_has_a_size(serve, ask):
+async def test_a_body_has_a_size(serve, ask) -> None:
     address = await serve(body_bytes=1000)
     body = {**CHAT, "user": "x" * 2000}
     answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", body)
     assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
 
 
-async def test_a_body_has_a_time(serve):
+async def test_a_body_has_a_time(serve) -> None:
     address = await serve(body_seconds=0.1)
     reader, writer = await asyncio.open_connection(*split_address("http", address))
     writer.write(
@@ -126,7 +127,7 @@ async def test_a_body_has_a_time(serve):
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "])
-async def test_headers_have_a_time(serve, begun):
+async def test_headers_have_a_time(serve, begun) -> Never:
     address = await serve(header_seconds=0.1)
     reader, writer = await asyncio.open_connection(*split_address("http", address))
     writer.write(begun)
@@ -137,7 +138,7 @@ async def test_headers_have_a_time(serve, begun):
     writer.close()
 
 
-async def test_a_second_request_of_a_connection_has_a_time_too(serve):
+async def test_a_second_request_of_a_connection_has_a_time_too(serve) -> Never:
     address = await serve(header_seconds=0.2)
     reader, writer = await asyncio.open_connection(*split_address("http", address))
     whole = f"GET / HTTP/1.1\r\nHost: {address}\r\n\r\n".encode()
@@ -154,7 +155,7 @@ async def test_a_second_request_of_a_connection_has_a_time_too(serve):
     writer.close()
 
 
-async def test_there_is_an_end_to_connections(serve, ask):
+async def test_there_is_an_end_to_connections(serve, ask) -> Never:
     address = await serve(connections=2)
     place = split_address("http", address)
     kept = [await asyncio.open_connection(*place) for _ in range(2)]

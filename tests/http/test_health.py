@@ -19,12 +19,12 @@ async def health(address: str) -> tuple[int, dict]:
 
 
 @pytest.fixture
-def impatient(monkeypatch):
+def impatient(monkeypatch) -> None:
     monkeypatch.setattr(vital_signs, "CANARY_SECONDS", 0.5)
     monkeypatch.setattr(vital_signs, "FRESH_SECONDS", 0.1)
 
 
-def test_a_node_that_generates_is_well(fleet, ask):
+def test_a_node_that_generates_is_well(fleet, ask) -> None:
     answer = ask(fleet.one, "/health")
     assert (answer.status, answer.json["status"]) == (200, "ok")
     models = {role["model"]: role for role in answer.json["roles"]}
@@ -41,7 +41,7 @@ def test_a_node_that_generates_is_well(fleet, ask):
     assert ask(fleet.gate, "/health").json["roles"] == []
 
 
-def test_a_canary_is_no_session_of_anyones(fleet, ask):
+def test_a_canary_is_no_session_of_anyones(fleet, ask) -> None:
     def sessions() -> set[str]:
         lines = ask(fleet.one, "/metrics").body.decode().splitlines()
         return {each for each in lines if each.startswith("kakeya_sessions")}
@@ -54,7 +54,7 @@ def test_a_canary_is_no_session_of_anyones(fleet, ask):
 
 async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
     run_agent, toy, impatient, until_ready, eventually
-):
+) -> None:
     agent, joined = await run_agent(serve=[f"verifier={toy}"])
     address = joined["http_address"]
     status, body = await health(address)
@@ -115,7 +115,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
 
 async def test_logits_that_are_no_numbers_are_a_fault(
     run_agent, toy, impatient, until_ready, monkeypatch
-):
+) -> None:
     agent, joined = await run_agent(serve=[f"verifier={toy}"])
     await until_ready(agent)
     (served,) = agent.roles.verifiers.values()

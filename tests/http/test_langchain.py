@@ -19,7 +19,7 @@ def chat(fleet):
 MESSAGES = [SystemMessage("You write Python."), HumanMessage("Add two numbers.")]
 
 
-def test_an_answer_and_its_stream(chat):
+def test_an_answer_and_its_stream(chat) -> None:
     model = chat("tiny", max_tokens=16, seed=4, temperature=0.8)
     whole = model.invoke(MESSAGES)
     assert isinstance(whole, AIMessage)
@@ -32,7 +32,7 @@ def test_an_answer_and_its_stream(chat):
     assert counted[-1]["output_tokens"] == 16
 
 
-def test_tools_are_bound_and_answered(chat):
+def test_tools_are_bound_and_answered(chat) -> None:
     def weather(city: str) -> str:
         """The weather of a city."""
         return "rain in " + city
@@ -46,7 +46,7 @@ def test_tools_are_bound_and_answered(chat):
     assert again.usage_metadata["input_tokens"] > answer.usage_metadata["input_tokens"]
 
 
-async def test_several_at_once(chat):
+async def test_several_at_once(chat) -> None:
     model = chat("tiny", max_tokens=8, temperature=0)
     answers = await model.abatch([MESSAGES] * 3)
     assert len({answer.content for answer in answers}) == 1

@@ -51,7 +51,7 @@ def text_of(stream) -> str:
     return "".join(choice.delta.content or "" for chunk in stream for choice in chunk.choices)
 
 
-def test_models(client):
+def test_models(client) -> None:
     listed = client.models.list().data
     assert {model.id for model in listed} == {"tiny", "toy"}
     tiny = client.models.retrieve("tiny")
@@ -62,7 +62,7 @@ def test_models(client):
     assert caught.value.code == "MODEL_NOT_FOUND"
 
 
-def test_a_completion_is_what_the_sdk_gives(fleet, client, codec):
+def test_a_completion_is_what_the_sdk_gives(fleet, client, codec) -> None:
     answer = client.completions.create(model="tiny", prompt=PROMPT, max_tokens=24, temperature=0)
     ids = codec.encode(PROMPT, add_special_tokens=True)
     assert answer.choices[0].text == sdk_text(fleet, codec, ids, 24)
@@ -75,7 +75,7 @@ def test_a_completion_is_what_the_sdk_gives(fleet, client, codec):
     assert told["acceptance_length"] == pytest.approx(24 / told["verify_forwards"])
 
 
-def test_a_seed_names_a_text_and_the_sdks_tokens(fleet, client, codec):
+def test_a_seed_names_a_text_and_the_sdks_tokens(fleet, client, codec) -> None:
     def ask(seed):
         answer = client.chat.completions.create(
             model="tiny", messages=CHAT, max_tokens=24, temperature=0.9, top_p=0.95, seed=seed
@@ -88,7 +88,7 @@ def test_a_seed_names_a_text_and_the_sdks_tokens(fleet, client, codec):
     assert ask(11) == sdk_text(fleet, codec, ids, 24, temperature=0.9, top_p=0.95, seed=11)
 
 
-def test_a_stream_says_what_the_whole_answer_says(client):
+def test_a_stream_says_what_the_whole_answer_says(client) -> None:
     asked = {"model": "tiny", "messages": CHAT, "max_completion_tokens": 30, "seed": 5}
     whole = client.chat.completions.create(**asked)
     stream = client.chat.completions.create(
@@ -104,7 +104,7 @@ def test_a_stream_says_what_the_whole_answer_says(client):
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_a_stream_of_a_completion(client):
+def test_a_stream_of_a_completion(client) -> None:
     asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": 20, "temperature": 0, "echo": True}
     whole = client.completions.create(**asked).choices[0].text
     assert whole.startswith(PROMPT)
@@ -113,7 +113,7 @@ def test_a_stream_of_a_completion(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_stop_strings_end_the_answer_and_are_not_in_it(client, stream):
+def test_stop_strings_end_the_answer_and_are_not_in_it(client, stream) -> None:
     asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": 40, "temperature": 0}
     free = client.completions.create(**asked).choices[0].text
     # In the middle of the answer, and across its tokens.
@@ -129,7 +129,7 @@ def test_stop_strings_end_the_answer_and_are_not_in_it(client, stream):
     assert (text, reason) == (free[: free.index(stop)], "stop")
 
 
-def test_the_log_probabilities_of_a_chat(client, codec):
+def test_the_log_probabilities_of_a_chat(client, codec) -> None:
     answer = client.chat.completions.create(
         model="tiny", messages=CHAT, max_tokens=6, temperature=0, logprobs=True, top_logprobs=3
     )
@@ -156,7 +156,7 @@ def test_the_log_probabilities_of_a_chat(client, codec):
     assert streamed == content
 
 
-def test_the_log_probabilities_of_a_completion(client):
+def test_the_log_probabilities_of_a_completion(client) -> None:
     answer = client.completions.create(
         model="tiny", prompt=PROMPT, max_tokens=6, temperature=0, logprobs=2
     )
@@ -172,7 +172,7 @@ def test_the_log_probabilities_of_a_completion(client):
         assert top[token] == pytest.approx(score)
 
 
-def test_several_answers_of_several_prompts(client):
+def test_several_answers_of_several_prompts(client) -> None:
     prompts = [PROMPT, "class A:\n"]
     answer = client.completions.create(
         model="tiny", prompt=prompts, n=3, max_tokens=12, temperature=1.0, seed=1
@@ -186,7 +186,7 @@ def test_several_answers_of_several_prompts(client):
     assert answer.usage.completion_tokens == 6 * 12
 
 
-def test_token_ids_are_a_prompt_too(client, codec):
+def test_token_ids_are_a_prompt_too(client, codec) -> None:
     ids = codec.encode(PROMPT, add_special_tokens=True)
     asked = {"model": "tiny", "max_tokens": 8, "temperature": 0}
     by_text = client.completions.create(prompt=PROMPT, **asked)
@@ -196,7 +196,7 @@ def test_token_ids_are_a_prompt_too(client, codec):
     assert caught.value.code == "TOKEN_OUT_OF_VOCABULARY"
 
 
-def test_biases_decide(client, codec):
+def test_biases_decide(client, codec) -> None:
     (bang,) = codec.encode("!")
     answer = client.completions.create(
         model="tiny", prompt=PROMPT, max_tokens=4, logit_bias={str(bang): 100}
@@ -217,7 +217,7 @@ def calling(**more):
     }  # fmt: skip
 
 
-def test_calls_of_tools(toy_client):
+def test_calls_of_tools(toy_client) -> None:
     answer = toy_client.chat.completions.create(**calling())
     choice = answer.choices[0]
     assert choice.finish_reason == "tool_calls"
@@ -241,7 +241,7 @@ def toy_text(token_id: int) -> str:
     return sorted(pre_tokenizers.ByteLevel.alphabet())[token_id]
 
 
-def test_calls_of_tools_in_a_stream(toy_client):
+def test_calls_of_tools_in_a_stream(toy_client) -> None:
     chunks = list(toy_client.chat.completions.create(**calling(stream=True)))
     assert text_of(chunks) == ""
     (call,) = [
@@ -255,19 +255,19 @@ def test_calls_of_tools_in_a_stream(toy_client):
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
-def test_tools_that_nobody_may_call_are_text(toy_client):
+def test_tools_that_nobody_may_call_are_text(toy_client) -> None:
     answer = toy_client.chat.completions.create(**calling(tool_choice="none"))
     assert "<tool_call>" in answer.choices[0].message.content
     assert answer.choices[0].finish_reason == "length"
 
 
-def test_a_template_without_tools_says_so(client):
+def test_a_template_without_tools_says_so(client) -> None:
     with pytest.raises(openai.BadRequestError, match="has no tools") as caught:
         client.chat.completions.create(model="tiny", messages=CHAT, tools=TOOLS)
     assert (caught.value.code, caught.value.param) == ("UNSUPPORTED", "tools")
 
 
-def test_errors_are_those_that_the_client_knows(client):
+def test_errors_are_those_that_the_client_knows(client) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="gpt-x", messages=CHAT)
     assert caught.value.code == "MODEL_NOT_FOUND"
@@ -282,7 +282,7 @@ def test_errors_are_those_that_the_client_knows(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_any_node_is_a_way_in(fleet, openai_of, stream):
+def test_any_node_is_a_way_in(fleet, openai_of, stream) -> None:
     asked = {"model": "tiny", "messages": CHAT, "max_tokens": 16, "seed": 9, "stream": stream}
     answers = [
         openai_of(agent).chat.completions.create(**asked) for agent in (fleet.one, fleet.gate)
@@ -291,7 +291,7 @@ def test_any_node_is_a_way_in(fleet, openai_of, stream):
     assert texts[0] == texts[1] != ""
 
 
-def test_how_the_session_is_kept_can_be_chosen(client):
+def test_how_the_session_is_kept_can_be_chosen(client) -> None:
     asked = {"model": "tiny", "prompt": PROMPT * 8, "max_tokens": 16, "temperature": 0}
 
     def text(**kakeya):
@@ -311,7 +311,7 @@ def test_how_the_session_is_kept_can_be_chosen(client):
     assert wide == full != narrow
 
 
-async def test_the_asynchronous_client(fleet):
+async def test_the_asynchronous_client(fleet) -> None:
     address = fleet.gate.ready["http_address"]
     async with openai.AsyncOpenAI(base_url=f"http://{address}/v1", api_key="x") as client:
         stream = await client.chat.completions.create(

@@ -25,7 +25,7 @@ async def node():
     await made.stop()
 
 
-async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(node):
+async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(node) -> None:
     codec = TextCodec.from_folder(ROOT / "engine" / "shipped" / "tiny")
     node.model.tokenizer_digest = codec.digest
     node.opened.prefill_seconds = 4.0
@@ -33,7 +33,7 @@ async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(node):
     options = read_completion({"model": "tiny", "prompt": [5, 6], "n": 2}).options
     ends: list[End] = []
 
-    async def put(happening):
+    async def put(happening) -> None:
         if isinstance(happening, End):
             ends.append(happening)
 

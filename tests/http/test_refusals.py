@@ -27,14 +27,14 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize(("kind", "status"), EXPECTED.items(), ids=str)
-def test_statuses(kind, status):
+def test_statuses(kind, status) -> None:
     refusal = refusal_of(kind("the words of the node"))
     assert (refusal.status, refusal.message) == (status, "the words of the node")
     assert refusal.envelope()["error"]["code"] == kind.default_reason
     assert ("Retry-After" in refusal.headers()) == (status in {429, 503})
 
 
-def test_the_nodes_own_hint_is_kept():
+def test_the_nodes_own_hint_is_kept() -> None:
     refusal = refusal_of(kakeya.OutOfKvMemory("full", retry_after_seconds=2.5))
     assert refusal.headers() == {"Retry-After": "3"}
 
@@ -43,10 +43,10 @@ def every(kind: type[KakeyaError]) -> set[type[KakeyaError]]:
     return {kind}.union(*(every(each) for each in kind.__subclasses__()))
 
 
-def test_no_error_of_the_fleet_is_taken_for_success():
+def test_no_error_of_the_fleet_is_taken_for_success() -> None:
     assert all(400 <= refusal_of(kind("x")).status < 600 for kind in every(KakeyaError))
 
 
-def test_a_cause_that_stands_alone_comes_with_its_mend():
+def test_a_cause_that_stands_alone_comes_with_its_mend() -> None:
     full = kakeya.OutOfKvMemory("no room.", metadata={"mend": "close sessions"})
     assert refusal_of(full).message == "no room; close sessions."

@@ -104,25 +104,25 @@ OF_TEXT = [
 
 
 @pytest.mark.parametrize(("wrong", "name"), SHARED + OF_CHAT)
-def test_a_chat_that_is_wrong(wrong, name):
+def test_a_chat_that_is_wrong(wrong, name) -> None:
     with pytest.raises(HttpRefusal) as caught:
         read_chat({**CHAT, **wrong})
     assert (caught.value.status, caught.value.parameter) == (400, name)
 
 
 @pytest.mark.parametrize(("wrong", "name"), SHARED + OF_TEXT)
-def test_a_completion_that_is_wrong(wrong, name):
+def test_a_completion_that_is_wrong(wrong, name) -> None:
     with pytest.raises(HttpRefusal) as caught:
         read_completion({**TEXT, **wrong})
     assert (caught.value.status, caught.value.parameter) == (400, name)
 
 
-def test_a_mistyped_field_is_told_its_neighbour():
+def test_a_mistyped_field_is_told_its_neighbour() -> None:
     with pytest.raises(HttpRefusal, match="did you mean 'temperature'"):
         read_chat({**CHAT, "temprature": 1})
 
 
-def test_fields_that_change_no_token_are_taken():
+def test_fields_that_change_no_token_are_taken() -> None:
     harmless = {
         "user": "me", "metadata": {"a": "b"}, "store": True, "service_tier": "auto",
         "safety_identifier": "x", "prompt_cache_key": "y", "parallel_tool_calls": True,
@@ -135,7 +135,7 @@ def test_fields_that_change_no_token_are_taken():
     assert plain.options.session.kv_strategy is KvStrategy.FULL
 
 
-def test_what_was_asked_for_is_read():
+def test_what_was_asked_for_is_read() -> None:
     request = read_completion(
         {
             **TEXT, "n": 2, "stop": "end", "seed": -1, "top_k": -1, "logprobs": 0,
@@ -153,7 +153,7 @@ def test_what_was_asked_for_is_read():
     assert request.options.stops == ("end",)
 
 
-def test_messages_as_templates_take_them():
+def test_messages_as_templates_take_them() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
     request = read_chat(
         {

@@ -30,7 +30,7 @@ def read(stream: bytes) -> list[object]:
 
 @settings(max_examples=40)
 @given(st.lists(JSON, max_size=5))
-def test_every_text_comes_out_as_it_went_in(items):
+def test_every_text_comes_out_as_it_went_in(items) -> None:
     stream = KEEP_ALIVE + b"".join(map(event, items)) + KEEP_ALIVE + DONE
     *told, last = read(stream)
     assert [json.loads(each) for each in told] == items

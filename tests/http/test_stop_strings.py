@@ -20,7 +20,7 @@ def cut(text: str, stops: list[str]) -> str:
 
 
 @given(text=LETTERS, stops=STOPS, cuts=st.lists(st.integers(0, 24), max_size=8))
-def test_the_cuts_between_pieces_change_nothing(text, stops, cuts):
+def test_the_cuts_between_pieces_change_nothing(text, stops, cuts) -> None:
     holder = StopStrings(stops)
     edges = sorted({0, len(text), *(min(at, len(text)) for at in cuts)})
     shown = "".join(holder.push(text[start:end]) for start, end in pairwise(edges))
@@ -29,7 +29,7 @@ def test_the_cuts_between_pieces_change_nothing(text, stops, cuts):
 
 
 @given(text=LETTERS, stops=STOPS)
-def test_nothing_is_held_that_cannot_begin_a_stop_string(text, stops):
+def test_nothing_is_held_that_cannot_begin_a_stop_string(text, stops) -> None:
     holder, shown = StopStrings(stops), ""
     for kept, letter in enumerate(text, 1):
         shown += holder.push(letter)
@@ -39,7 +39,7 @@ def test_nothing_is_held_that_cannot_begin_a_stop_string(text, stops):
         assert not held or any(stop.startswith(held) for stop in stops)
 
 
-def test_nothing_comes_after_a_stop_string():
+def test_nothing_comes_after_a_stop_string() -> None:
     holder = StopStrings(["END"])
     assert [holder.push(piece) for piece in ("oneE", "NDtwo", "three")] == ["one", "", ""]
     assert holder.flush() == ""

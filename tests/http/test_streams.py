@@ -61,7 +61,7 @@ def until_generated(fleet, eventually):
 @pytest.mark.parametrize("way", ["one", "gate"])
 async def test_a_client_that_leaves_ends_its_generation(
     fleet, stream, way, until_nothing_is_open, until_generated
-):
+) -> None:
     address = getattr(fleet, way).ready["http_address"]
     home = fleet.one.ready["http_address"]
     await until_nothing_is_open()
@@ -87,7 +87,7 @@ async def test_a_client_that_leaves_ends_its_generation(
 
 async def test_a_client_that_takes_nothing_is_cut_off(
     fleet, serve, until_nothing_is_open, until_generated
-):
+) -> None:
     address = await serve(send_buffer=4096, write_seconds=0.5)
     home = fleet.one.ready["http_address"]
     await until_nothing_is_open()
@@ -109,7 +109,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(
     slow.close()
 
 
-async def test_a_stream_that_waits_shows_that_it_lives(serve):
+async def test_a_stream_that_waits_shows_that_it_lives(serve) -> None:
     address = await serve(keep_alive_seconds=0.02)
     asked = {**LONG, "prompt": "x = [1, 2]\n" * 150, "max_tokens": 2}
     async with (
@@ -124,7 +124,7 @@ async def test_a_stream_that_waits_shows_that_it_lives(serve):
 
 async def test_an_answer_that_its_node_cannot_end_says_so_in_the_stream(
     run_agent, toy, until_ready
-):
+) -> None:
     agent, joined = await run_agent(serve=[f"verifier={toy}"])
     await until_ready(agent)
     asked = {**LONG, "model": "toy", "prompt": "abc", "logit_bias": {"256": -100}}

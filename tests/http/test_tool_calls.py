@@ -44,7 +44,7 @@ def read(text: str, sizes: list[int]):
 
 
 @pytest.mark.parametrize(("text", "expected", "count"), CASES)
-def test_calls_are_read_out_of_the_text(text, expected, count):
+def test_calls_are_read_out_of_the_text(text, expected, count) -> None:
     shown, rest, calls = read(text, [])
     assert (shown + rest, len(calls)) == (expected, count)
     assert all(call.name == "weather" for call in calls)
@@ -52,13 +52,13 @@ def test_calls_are_read_out_of_the_text(text, expected, count):
 
 
 @given(case=st.sampled_from(CASES), sizes=st.lists(st.integers(1, 7), max_size=30))
-def test_the_cuts_between_pieces_change_nothing(case, sizes):
+def test_the_cuts_between_pieces_change_nothing(case, sizes) -> None:
     text, expected, count = case
     shown, rest, calls = read(text, sizes)
     assert (shown + rest, len(calls)) == (expected, count)
 
 
-def test_text_in_front_of_a_call_does_not_wait():
+def test_text_in_front_of_a_call_does_not_wait() -> None:
     reader = ToolCallReader(["weather"])
     assert reader.push("Let me look. <to") == "Let me look. "
     assert reader.push("ast is text too") == "<toast is text too"

@@ -13,14 +13,14 @@ def rules():
     return group["rules"]
 
 
-def test_every_metric_and_label_of_the_alerts_exists(rules, expression, mistakes):
+def test_every_metric_and_label_of_the_alerts_exists(rules, expression, mistakes) -> None:
     wrong = {
         rule["alert"]: found for rule in rules if (found := mistakes(expression(rule["expr"])))
     }
     assert not wrong
 
 
-def test_alerts_say_what_is_wrong_how_bad_and_what_mends_it(rules):
+def test_alerts_say_what_is_wrong_how_bad_and_what_mends_it(rules) -> None:
     assert len({rule["alert"] for rule in rules}) == len(rules) >= 10
     for rule in rules:
         assert rule["alert"].startswith("Kakeya")
@@ -29,7 +29,7 @@ def test_alerts_say_what_is_wrong_how_bad_and_what_mends_it(rules):
         assert rule["annotations"]["mend"].endswith("."), rule["alert"]
 
 
-def test_alerts_point_to_pages_and_headings_that_exist(rules):
+def test_alerts_point_to_pages_and_headings_that_exist(rules) -> None:
     for rule in rules:
         for word in rule["annotations"]["mend"].replace(")", " ").replace("(", " ").split():
             if not word.startswith("docs/"):
@@ -40,7 +40,7 @@ def test_alerts_point_to_pages_and_headings_that_exist(rules):
                 assert f"### {heading.upper()}\n" in text, (rule["alert"], word)
 
 
-def test_prometheus_finds_nodes_by_http(families):
+def test_prometheus_finds_nodes_by_http(families) -> None:
     settings = yaml.safe_load((FOLDER / "prometheus.yml").read_text("utf-8"))
     [job] = settings["scrape_configs"]
     [discovery] = job["http_sd_configs"]

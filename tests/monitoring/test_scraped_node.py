@@ -19,7 +19,7 @@ async def scraped(tmp_path):
     """/sd/prometheus of a node, and /metrics at the target that it names, in both formats."""
     ready: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
-    def on_event(event):
+    def on_event(event) -> None:
         if event["event"] == "ready":
             ready.set_result(event)
 
@@ -27,7 +27,7 @@ async def scraped(tmp_path):
     fast = {"mdns": False, "links": "grpc", "drain_seconds": 0.1, "serve": ("proposer=ngram",)}
     opened = asyncio.get_running_loop().create_future()
 
-    async def run():
+    async def run() -> None:
         async with open_node(build(settings | fast, {}), on_event) as node:
             opened.set_result(node)
             await node.serve()
@@ -57,7 +57,7 @@ def names(exposed):
     return {family.name for family in exposed}
 
 
-async def test_prometheus_finds_the_node_and_its_metrics(scraped, families, family_of):
+async def test_prometheus_finds_the_node_and_its_metrics(scraped, families, family_of) -> None:
     groups, plain, open_metrics = scraped
     [group] = groups
     labels = group["labels"]

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from typing import Never
 
 import grpc
 import pytest
@@ -25,7 +26,7 @@ from kakeya_fleet.node.errors import (
 )
 
 
-async def test_ready_says_where_and_who(start_agent, tmp_path, fleet_name):
+async def test_ready_says_where_and_who(start_agent, tmp_path, fleet_name) -> None:
     agent = await start_agent("mini-1", serve=["proposer=ngram"])
     ready = agent.ready
     assert agent.events.said[0] is ready
@@ -43,7 +44,7 @@ async def test_ready_says_where_and_who(start_agent, tmp_path, fleet_name):
     assert announced["metrics_address"] == ready["metrics_address"] == ready["http_address"]
 
 
-async def test_get_node_tells_the_card_and_where_metrics_are(start_agent, scrape):
+async def test_get_node_tells_the_card_and_where_metrics_are(start_agent, scrape) -> None:
     agent = await start_agent(serve=["proposer=ngram"])
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     node = await stub.GetNode(capability_pb2.GetNodeRequest())
@@ -57,7 +58,7 @@ async def test_get_node_tells_the_card_and_where_metrics_are(start_agent, scrape
     assert "kakeya_incarnation 1.0" in await scrape(node.metrics_address)
 
 
-async def test_health_and_reflection(start_agent):
+async def test_health_and_reflection(start_agent) -> None:
     agent = await start_agent(serve=["proposer=ngram"])
     health = health_pb2_grpc.HealthStub(agent.channel)
     for name in ("", "proposer", "kakeya.v1.CapabilityService", "kakeya.v1.RuntimeService"):
@@ -74,7 +75,7 @@ async def test_health_and_reflection(start_agent):
     await call.done_writing()
 
 
-async def test_leaving_turns_health_and_ends_streams(start_agent, tmp_path):
+async def test_leaving_turns_health_and_ends_streams(start_agent, tmp_path) -> None:
     agent = await start_agent()
     health = health_pb2_grpc.HealthStub(agent.channel).Watch(health_pb2.HealthCheckRequest())
     fleet = capability_pb2_grpc.CapabilityServiceStub(agent.channel).WatchFleet(
@@ -97,7 +98,7 @@ async def test_leaving_turns_health_and_ends_streams(start_agent, tmp_path):
     assert not (tmp_path / "mini-1" / "agent.json").exists()
 
 
-async def test_leave_over_the_wire_from_this_machine(start_agent):
+async def test_leave_over_the_wire_from_this_machine(start_agent) -> None:
     agent = await start_agent()
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     answer = await stub.Leave(capability_pb2.LeaveRequest(drain_seconds=0.1))
@@ -106,20 +107,22 @@ async def test_leave_over_the_wire_from_this_machine(start_agent):
         await agent.task
 
 
-async def test_the_port_is_kept_over_restarts(start_agent):
+async def test_the_port_is_kept_over_restarts(start_agent) -> None:
     first = await start_agent()
     await first.stop()
     again = await start_agent()
     assert (again.address, again.node_id) == (first.address, first.node_id)
 
 
-async def test_two_agents_on_one_state(start_agent, tmp_path):
+async def test_two_agents_on_one_state(start_agent, tmp_path) -> None:
     await start_agent("mini-1")
     with pytest.raises(StateLocked, match=str(os.getpid())):
         await start_agent("mini-2", state=str(tmp_path / "mini-1"))
 
 
-async def test_a_port_in_use_is_named_in_time_and_the_state_is_free_again(start_agent, tmp_path):
+async def test_a_port_in_use_is_named_in_time_and_the_state_is_free_again(
+    start_agent, tmp_path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         before = time.monotonic()
@@ -130,14 +133,14 @@ async def test_a_port_in_use_is_named_in_time_and_the_state_is_free_again(start_
     await start_agent(bind=f"127.0.0.1:{port}")
 
 
-async def test_a_port_of_http_in_use_is_named(start_agent):
+async def test_a_port_of_http_in_use_is_named(start_agent) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(PortInUse, match=f"{address}.*--http"):
             await start_agent(http_bind=address)
 
 
-async def test_http_can_be_off(start_agent):
+async def test_http_can_be_off(start_agent) -> None:
     agent = await start_agent(http_bind="off")
     assert agent.ready["http_address"] == agent.ready["metrics_address"] == ""
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
@@ -145,7 +148,7 @@ async def test_http_can_be_off(start_agent):
     assert node.http_address == node.card.http_address == ""
 
 
-async def test_http_is_announced_and_keeps_its_port(start_agent):
+async def test_http_is_announced_and_keeps_its_port(start_agent) -> None:
     first = await start_agent()
     stub = capability_pb2_grpc.CapabilityServiceStub(first.channel)
     node = await stub.GetNode(capability_pb2.GetNodeRequest())
@@ -155,7 +158,7 @@ async def test_http_is_announced_and_keeps_its_port(start_agent):
     assert (await start_agent()).ready["http_address"] == address
 
 
-async def test_an_address_that_others_do_not_reach_is_not_on_the_card(start_agent):
+async def test_an_address_that_others_do_not_reach_is_not_on_the_card(start_agent) -> None:
     agent = await start_agent(bind="0.0.0.0:0", insecure=True)
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     node = await stub.GetNode(capability_pb2.GetNodeRequest())
@@ -165,7 +168,7 @@ async def test_an_address_that_others_do_not_reach_is_not_on_the_card(start_agen
     assert node.card.http_address == (node.http_address if alone else "")
 
 
-async def test_a_corrupt_identity_is_never_replaced(start_agent, tmp_path):
+async def test_a_corrupt_identity_is_never_replaced(start_agent, tmp_path) -> None:
     first = await start_agent()
     await first.stop()
     key = tmp_path / "mini-1" / "identity.key"
@@ -177,11 +180,11 @@ async def test_a_corrupt_identity_is_never_replaced(start_agent, tmp_path):
     assert (await start_agent()).node_id != first.node_id
 
 
-async def test_a_full_disk_refuses_the_start_by_name(start_agent, monkeypatch):
+async def test_a_full_disk_refuses_the_start_by_name(start_agent, monkeypatch) -> None:
     first = await start_agent()
     await first.stop()
 
-    def full(descriptor):
+    def full(descriptor) -> Never:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
@@ -190,7 +193,7 @@ async def test_a_full_disk_refuses_the_start_by_name(start_agent, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_lets_it_leave_with_status_0(spawn_agent, start_agent, number):
+async def test_a_signal_lets_it_leave_with_status_0(spawn_agent, start_agent, number) -> None:
     observer = await start_agent("a")
     agent = await spawn_agent("b", peers=[observer.address])
     await observer.events.wait_for("peer_joined", node_id=agent.node_id)
@@ -206,7 +209,7 @@ async def test_a_signal_lets_it_leave_with_status_0(spawn_agent, start_agent, nu
     await observer.events.wait_for("peer_left", node_id=agent.node_id)
 
 
-async def test_a_second_signal_ends_it_at_once(spawn_agent, tmp_path):
+async def test_a_second_signal_ends_it_at_once(spawn_agent, tmp_path) -> None:
     agent = await spawn_agent(drain_seconds=0.1)
     # Both signals are pending when it goes on, so that it cannot have left between them.
     agent.signal(signal.SIGSTOP)
@@ -217,7 +220,7 @@ async def test_a_second_signal_ends_it_at_once(spawn_agent, tmp_path):
     assert not (tmp_path / "mini-1" / "agent.json").exists()
 
 
-async def test_a_signal_while_a_model_is_loaded_ends_it_at_once(spawn_agent, tmp_path):
+async def test_a_signal_while_a_model_is_loaded_ends_it_at_once(spawn_agent, tmp_path) -> None:
     agent = await spawn_agent(serve=["verifier=tiny"], until_ready=False)
     await agent.log.wait_for("loading")
     agent.signal(signal.SIGINT)
@@ -227,12 +230,12 @@ async def test_a_signal_while_a_model_is_loaded_ends_it_at_once(spawn_agent, tmp
     assert [event["event"] for event in agent.events.said] in ([], ["joined"])
 
 
-async def test_a_model_that_is_not_there_is_named(start_agent):
+async def test_a_model_that_is_not_there_is_named(start_agent) -> None:
     with pytest.raises(ModelNotFound, match="no-such-model"):
         await start_agent(serve=["verifier=./no-such-model"])
 
 
-async def test_one_of_two_clones_yields(start_agent, tmp_path):
+async def test_one_of_two_clones_yields(start_agent, tmp_path) -> None:
     first = await start_agent("a")
     await first.stop()
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
@@ -249,7 +252,7 @@ async def test_one_of_two_clones_yields(start_agent, tmp_path):
 
 async def test_a_full_disk_costs_a_running_node_only_its_refutation(
     start_agent, monkeypatch, fleet_name
-):
+) -> None:
     agent = await start_agent()
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     watch = stub.WatchFleet(capability_pb2.WatchFleetRequest())
@@ -257,7 +260,7 @@ async def test_a_full_disk_costs_a_running_node_only_its_refutation(
     loop = asyncio.get_running_loop()
     tried = asyncio.Event()
 
-    def full(descriptor):
+    def full(descriptor) -> Never:
         loop.call_soon_threadsafe(tried.set)
         raise OSError(28, "No space left on device")
 
@@ -298,7 +301,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_node_that_serves_only_ngram_never_imports_tensor_libraries(tmp_path):
+async def test_a_node_that_serves_only_ngram_never_imports_tensor_libraries(tmp_path) -> None:
     configuration = {
         "state": str(tmp_path / "state"),
         "serve": ["proposer=ngram"],
@@ -316,7 +319,7 @@ async def test_a_node_that_serves_only_ngram_never_imports_tensor_libraries(tmp_
     assert json.loads(printed) == []
 
 
-async def test_beyond_loopback_it_warns_loudly_and_hides_reflection(spawn_agent):
+async def test_beyond_loopback_it_warns_loudly_and_hides_reflection(spawn_agent) -> None:
     agent = await spawn_agent(bind="0.0.0.0:0", insecure=True)
     host, port = agent.address.rsplit(":", 1)
     assert host != "0.0.0.0"

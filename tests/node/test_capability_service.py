@@ -47,7 +47,7 @@ async def refused(call) -> tuple[grpc.StatusCode, str]:
     return caught.value.code(), reason_of(caught.value)
 
 
-async def test_one_that_only_looks_gets_a_digest(stub, agent, request_of):
+async def test_one_that_only_looks_gets_a_digest(stub, agent, request_of) -> None:
     answer = await stub.ExchangeCapabilities(request_of())
     assert answer.sender_node_id == agent.node_id
     assert [entry.node_key for entry in answer.digest] == [int(agent.node_id[:16], 16)]
@@ -60,7 +60,7 @@ async def test_one_that_only_looks_gets_a_digest(stub, agent, request_of):
 
 async def test_bad_cards_are_skipped_by_rule_and_the_good_are_merged(
     stub, agent, request_of, make_card, make_identity, fleet_name, scrape
-):
+) -> None:
     def card(**fields):
         return signed_to_wire(make_card(make_identity(), **{"fleet_name": fleet_name} | fields))
 
@@ -99,7 +99,7 @@ async def test_bad_cards_are_skipped_by_rule_and_the_good_are_merged(
     assert 'kakeya_cards_skipped_total{rule="BAD_SIGNATURE"} 1.0' in text
 
 
-async def test_rumours_of_unknown_nodes_or_values_change_nothing(stub, agent, request_of):
+async def test_rumours_of_unknown_nodes_or_values_change_nothing(stub, agent, request_of) -> None:
     rumours = [
         capability_pb2.Rumour(node_id="ab" * 32, incarnation=1, liveness=3),
         capability_pb2.Rumour(node_id="not hex", incarnation=1, liveness=3),
@@ -113,7 +113,7 @@ async def test_rumours_of_unknown_nodes_or_values_change_nothing(stub, agent, re
     assert len(after.digest) == 1
 
 
-async def test_a_false_accusation_is_refuted(stub, agent, request_of):
+async def test_a_false_accusation_is_refuted(stub, agent, request_of) -> None:
     rumour = capability_pb2.Rumour(
         node_id=agent.node_id, incarnation=1, liveness=Liveness.DEAD.value
     )
@@ -126,7 +126,7 @@ async def test_a_false_accusation_is_refuted(stub, agent, request_of):
     assert changed.is_self
 
 
-async def test_the_wrong_fleet_and_protocol_are_named(stub, request_of):
+async def test_the_wrong_fleet_and_protocol_are_named(stub, request_of) -> None:
     code, reason = await refused(stub.ExchangeCapabilities(request_of(fleet_name="other")))
     assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, "FLEET_MISMATCH")
     newer = request_of(protocol_min=2, protocol_max=9)
@@ -146,12 +146,12 @@ async def test_the_wrong_fleet_and_protocol_are_named(stub, request_of):
         {"root_hash": bytes(2 << 20)},
     ],
 )
-async def test_more_than_the_contract_allows_is_refused(stub, request_of, fields):
+async def test_more_than_the_contract_allows_is_refused(stub, request_of, fields) -> None:
     code, reason = await refused(stub.ExchangeCapabilities(request_of(**fields)))
     assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
 
 
-async def test_ten_megabytes_are_refused_by_grpc_itself(stub, request_of):
+async def test_ten_megabytes_are_refused_by_grpc_itself(stub, request_of) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.ExchangeCapabilities(request_of(root_hash=bytes(10 << 20)))
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -169,14 +169,16 @@ async def test_ten_megabytes_are_refused_by_grpc_itself(stub, request_of):
         ("Leave", b"\x09\x00"),
     ],
 )
-async def test_malformed_bytes_are_an_invalid_argument(agent, stub, request_of, method, body):
+async def test_malformed_bytes_are_an_invalid_argument(
+    agent, stub, request_of, method, body
+) -> None:
     call = agent.channel.unary_unary(METHOD + method)
     code, reason = await refused(call(body, timeout=10))
     assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
     assert (await stub.ExchangeCapabilities(request_of())).sender_node_id
 
 
-async def test_malformed_bytes_to_a_stream(agent, stub, request_of):
+async def test_malformed_bytes_to_a_stream(agent, stub, request_of) -> None:
     call = agent.channel.unary_stream(METHOD + "WatchFleet")(b"\xff" * 40, timeout=10)
     code, reason = await refused(call.read())
     assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
@@ -185,7 +187,7 @@ async def test_malformed_bytes_to_a_stream(agent, stub, request_of):
 @pytest.mark.parametrize("seed", range(2))
 async def test_any_damage_to_a_request_is_answered_by_the_contract(
     agent, stub, request_of, make_card, make_identity, fleet_name, scrape, seed
-):
+) -> None:
     rng = Random(seed)
     cards = [signed_to_wire(make_card(make_identity(), fleet_name=fleet_name)) for _ in range(3)]
     rumours = [capability_pb2.Rumour(node_id=agent.node_id, incarnation=1, liveness=1)]
@@ -206,12 +208,12 @@ async def test_any_damage_to_a_request_is_answered_by_the_contract(
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 11.0, float("nan"), float("inf")])
-async def test_a_probe_has_a_bounded_timeout(stub, agent, seconds):
+async def test_a_probe_has_a_bounded_timeout(stub, agent, seconds) -> None:
     request = capability_pb2.ProbePeerRequest(node_id=agent.node_id, timeout_seconds=seconds)
     assert (await refused(stub.ProbePeer(request)))[1] == "BAD_REQUEST"
 
 
-async def test_a_probe_of_an_unknown_node_is_not_found(stub):
+async def test_a_probe_of_an_unknown_node_is_not_found(stub) -> None:
     request = capability_pb2.ProbePeerRequest(node_id="ab" * 32, timeout_seconds=1)
     code, reason = await refused(stub.ProbePeer(request))
     assert (code, reason) == (grpc.StatusCode.NOT_FOUND, "NODE_NOT_FOUND")
@@ -219,7 +221,7 @@ async def test_a_probe_of_an_unknown_node_is_not_found(stub):
 
 async def test_a_probe_of_a_silent_node_says_so(
     stub, agent, request_of, make_card, make_identity, fleet_name
-):
+) -> None:
     owner = make_identity()
     silent = make_card(owner, fleet_name=fleet_name, addresses=("127.0.0.1:1",))
     await stub.ExchangeCapabilities(request_of(cards=[signed_to_wire(silent)]))
@@ -231,7 +233,7 @@ async def test_a_probe_of_a_silent_node_says_so(
 
 async def test_a_node_under_anothers_address_is_not_reached(
     stub, agent, request_of, make_card, make_identity, fleet_name
-):
+) -> None:
     owner = make_identity()
     impostor = make_card(owner, fleet_name=fleet_name, addresses=(agent.address,))
     await stub.ExchangeCapabilities(request_of(cards=[signed_to_wire(impostor)]))
@@ -241,7 +243,7 @@ async def test_a_node_under_anothers_address_is_not_reached(
 
 async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(
     stub, agent, request_of, make_card, make_identity, fleet_name, scrape
-):
+) -> None:
     slow = stub.WatchFleet(capability_pb2.WatchFleetRequest())
     await slow.read()
     owner = make_identity()
@@ -266,7 +268,7 @@ async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(
     assert len((await fresh.read()).snapshot.nodes) == 2
 
 
-async def test_a_watcher_that_leaves_is_forgotten(stub, agent):
+async def test_a_watcher_that_leaves_is_forgotten(stub, agent) -> None:
     watch = stub.WatchFleet(capability_pb2.WatchFleetRequest())
     await watch.read()
     watch.cancel()
@@ -274,7 +276,7 @@ async def test_a_watcher_that_leaves_is_forgotten(stub, agent):
     await agent.leave()
 
 
-async def test_leave_takes_no_strange_drain(stub, agent):
+async def test_leave_takes_no_strange_drain(stub, agent) -> None:
     for seconds in (-1.0, float("nan"), float("inf"), 1e9):
         code, reason = await refused(stub.Leave(capability_pb2.LeaveRequest(drain_seconds=seconds)))
         assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")

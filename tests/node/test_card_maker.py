@@ -1,3 +1,5 @@
+from typing import Never
+
 import pytest
 
 from kakeya_fleet.fleet.cards.card import Accelerator, ModelKind, ModelOffer, Role
@@ -34,7 +36,7 @@ def maker(identity, state):
     return CardMaker(identity, state, facts, state.raise_incarnation(), lambda: 1.7e9)
 
 
-def test_the_card_follows_the_rules_and_is_signed(maker, identity):
+def test_the_card_follows_the_rules_and_is_signed(maker, identity) -> None:
     signed = maker.current
     check_card(signed.card, now_unix=1.7e9)
     assert verifies(identity.public_key, card_message(signed.card_bytes), signed.signature)
@@ -43,7 +45,7 @@ def test_the_card_follows_the_rules_and_is_signed(maker, identity):
     assert signed.card.host_id == "ab" * 16
 
 
-def test_every_successor_is_newer(maker):
+def test_every_successor_is_newer(maker) -> None:
     versions = [version_of(maker.current)]
     for make in (
         lambda: maker.change((), 1),
@@ -58,11 +60,11 @@ def test_every_successor_is_newer(maker):
     assert [version.incarnation for version in versions] == [1, 1, 1, 9, 10, 10]
 
 
-def test_a_rise_is_durable_before_it_is_announced(maker, state, monkeypatch):
+def test_a_rise_is_durable_before_it_is_announced(maker, state, monkeypatch) -> None:
     assert maker.raise_to(5).card.incarnation == 5
     assert state.raise_incarnation() == 6
 
-    def full(above=0):
+    def full(above=0) -> Never:
         raise StateUnwritable("the disk is full", "free it")
 
     monkeypatch.setattr(state, "raise_incarnation", full)
@@ -72,13 +74,13 @@ def test_a_rise_is_durable_before_it_is_announced(maker, state, monkeypatch):
     assert maker.current is before
 
 
-def test_the_farewell_names_the_present_incarnation(maker, identity):
+def test_the_farewell_names_the_present_incarnation(maker, identity) -> None:
     maker.raise_to(4)
     message = left_message(identity.node_id, 4)
     assert verifies(identity.public_key, message, maker.farewell())
 
 
-def test_this_machine_makes_a_card_that_follows_the_rules(identity, state):
+def test_this_machine_makes_a_card_that_follows_the_rules(identity, state) -> None:
     facts = CardFacts(
         "mini-1", "default", "boot", ("127.0.0.1:1",), machine(), memory_free_bytes(), ()
     )
@@ -89,7 +91,7 @@ def test_this_machine_makes_a_card_that_follows_the_rules(identity, state):
     assert "/" in card.platform
 
 
-def test_all_nodes_of_one_running_machine_have_one_host_id_which_does_not_tell_its_name():
+def test_all_nodes_of_one_running_machine_have_one_host_id_which_does_not_tell_its_name() -> None:
     assert machine().host_id == machine().host_id
     assert len(machine().host_id) == 32
     assert host_id_of("a-boot") != host_id_of("another-boot")

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from typing import Never
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -39,7 +40,7 @@ async def prompted(client, **options):
     return session
 
 
-async def to_the_end(generation):
+async def to_the_end(generation) -> None:
     async for _ in generation:
         pass
 
@@ -65,7 +66,7 @@ def threads_of(name):
     return [thread for thread in threading.enumerate() if thread.name == name]
 
 
-async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(start_agent):
+async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(start_agent) -> None:
     # A busy machine answers late; what is tried here is not how late a draft may be.
     other = await start_agent("other", serve=["verifier=tiny"], draft_deadline_seconds=20.0)
     changing = await start_agent(
@@ -125,7 +126,7 @@ async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(start
         assert await beside > 0
 
 
-async def test_an_add_that_fails_leaves_the_node_as_it_was(start_agent):
+async def test_an_add_that_fails_leaves_the_node_as_it_was(start_agent) -> None:
     agent = await start_agent(serve=["proposer=ngram"])
     node = agent.node
     health = health_pb2_grpc.HealthStub(agent.channel)
@@ -147,7 +148,7 @@ async def test_an_add_that_fails_leaves_the_node_as_it_was(start_agent):
     assert (failed.state, "nowhere" in failed.error) == (TransferState.FAILED, True)
 
 
-async def test_two_adds_at_once_both_come_and_the_same_twice_does_not(start_agent):
+async def test_two_adds_at_once_both_come_and_the_same_twice_does_not(start_agent) -> None:
     agent = await start_agent()
     node = agent.node
     await asyncio.gather(node.add_role("verifier=tiny"), node.add_role("archive=16MiB"))
@@ -168,7 +169,9 @@ async def test_two_adds_at_once_both_come_and_the_same_twice_does_not(start_agen
         await node.remove_role(Role.ARCHIVE)
 
 
-async def test_verifiers_share_the_budget_as_they_come_and_go(start_agent, random_checkpoint):
+async def test_verifiers_share_the_budget_as_they_come_and_go(
+    start_agent, random_checkpoint
+) -> None:
     agent = await start_agent(serve=["verifier=tiny"], kv_budget_bytes=64 << 20)
     roles, folder = agent.node.roles, random_checkpoint()
     await agent.node.add_role(f"verifier={folder}")
@@ -178,7 +181,9 @@ async def test_verifiers_share_the_budget_as_they_come_and_go(start_agent, rando
     assert [served.budget.nbytes for served in roles.verifiers.values()] == [64 << 20]
 
 
-async def test_a_session_goes_on_without_a_proposer_of_its_own_node_that_is_removed(start_agent):
+async def test_a_session_goes_on_without_a_proposer_of_its_own_node_that_is_removed(
+    start_agent,
+) -> None:
     agent = await start_agent(serve=["verifier=tiny", "proposer=tiny-dflash"])
     node = agent.node
     async with AsyncClient(agent.address) as client:
@@ -196,11 +201,11 @@ async def test_a_session_goes_on_without_a_proposer_of_its_own_node_that_is_remo
         assert not threads_of("proposer-tiny-dflash")
 
 
-async def test_a_node_that_leaves_gives_up_what_it_adds(start_agent, monkeypatch):
+async def test_a_node_that_leaves_gives_up_what_it_adds(start_agent, monkeypatch) -> None:
     agent = await start_agent()
     began, go_on = threading.Event(), threading.Event()
 
-    def load(*_arguments, **_options):
+    def load(*_arguments, **_options) -> Never:
         began.set()
         assert go_on.wait(60)
         raise AssertionError("nobody waits for it")

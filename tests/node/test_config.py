@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_flags_win_over_environment_over_file_over_defaults(file):
+def test_flags_win_over_environment_over_file_over_defaults(file) -> None:
     environment = {"KAKEYA_NAME": "from-environment", "KAKEYA_FLEET_NAME": "desk"}
     config = build({"name": "from-flag"}, environment, file)
     assert (config.name, config.fleet_name, config.period_seconds) == ("from-flag", "desk", 2.0)
@@ -31,7 +31,7 @@ def test_flags_win_over_environment_over_file_over_defaults(file):
     assert build({}, {}).period_seconds == 1.0
 
 
-def test_environment_is_parsed_by_type():
+def test_environment_is_parsed_by_type() -> None:
     config = build(
         {},
         {
@@ -47,7 +47,9 @@ def test_environment_is_parsed_by_type():
     assert (config.kv_budget_bytes, config.drain_seconds) == (1024, 0.5)
 
 
-def test_the_file_is_found_by_the_environment_and_by_convention(tmp_path, monkeypatch, file):
+def test_the_file_is_found_by_the_environment_and_by_convention(
+    tmp_path, monkeypatch, file
+) -> None:
     assert build({}, {"KAKEYA_CONFIG": str(file)}).name == "from-file"
     conventional = tmp_path / "xdg" / "kakeya" / "config.toml"
     conventional.parent.mkdir(parents=True)
@@ -56,7 +58,7 @@ def test_the_file_is_found_by_the_environment_and_by_convention(tmp_path, monkey
     assert build({}, {}).name == "by-convention"
 
 
-def test_unknown_keys_name_the_nearest_known_one(tmp_path):
+def test_unknown_keys_name_the_nearest_known_one(tmp_path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("peroid_seconds = 1.0\n")
     with pytest.raises(BadConfig, match=r"peroid_seconds.*period_seconds") as caught:
@@ -66,7 +68,7 @@ def test_unknown_keys_name_the_nearest_known_one(tmp_path):
         build({}, {"KAKEYA_BINT": "127.0.0.1:0"})
 
 
-def test_a_missing_or_broken_file_is_named(tmp_path):
+def test_a_missing_or_broken_file_is_named(tmp_path) -> None:
     missing = tmp_path / "missing.toml"
     with pytest.raises(BadConfig, match=str(missing)):
         build({}, {}, missing)
@@ -100,7 +102,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
         ({"log_level": "loud"}, "log_level"),
     ],
 )
-def test_values_outside_their_range_name_the_key(flags, key):
+def test_values_outside_their_range_name_the_key(flags, key) -> None:
     with pytest.raises(BadConfig) as caught:
         build(flags, {})
     assert caught.value.metadata["key"] == key
@@ -108,24 +110,24 @@ def test_values_outside_their_range_name_the_key(flags, key):
 
 @pytest.mark.parametrize("key", ["bind", "http_bind"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.2", "[::]", "mini-1.local"])
-def test_another_interface_needs_the_insecure_flag(key, host):
+def test_another_interface_needs_the_insecure_flag(key, host) -> None:
     with pytest.raises(InsecureBind, match="--insecure"):
         build({key: f"{host}:0"}, {})
     assert getattr(build({key: f"{host}:0", "insecure": True}, {}), key) == f"{host}:0"
 
 
-def test_loopback():
+def test_loopback() -> None:
     assert all(is_loopback(host) for host in ("localhost", "127.0.0.1", "127.9.9.9", "::1"))
     assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "example"))
 
 
-def test_addresses():
+def test_addresses() -> None:
     assert split_address("bind", "[::1]:80") == ("::1", 80)
     assert join_address("::1", 80) == "[::1]:80"
     assert join_address("127.0.0.1", 80) == "127.0.0.1:80"
 
 
-def test_configuration_is_a_value():
+def test_configuration_is_a_value() -> None:
     with pytest.raises(FrozenInstanceError):
         Config().name = "other"  # type: ignore[misc]
     assert Config(http_bind="off").http_address is None
@@ -141,7 +143,7 @@ def test_configuration_is_a_value():
         ("[fd00::1]:7600", r"--bind \[::\]:0 --insecure"),
     ],
 )
-def test_a_peer_that_could_not_answer_to_a_node_on_loopback_is_refused(peer, mend):
+def test_a_peer_that_could_not_answer_to_a_node_on_loopback_is_refused(peer, mend) -> None:
     with pytest.raises(LoopbackBind, match=mend) as caught:
         build({"peers": ["127.0.0.1:1", peer]}, {})
     assert caught.value.metadata == {"key": "bind", "peer": peer}
@@ -150,7 +152,7 @@ def test_a_peer_that_could_not_answer_to_a_node_on_loopback_is_refused(peer, men
     build({"peers": ["127.0.0.1:1", "localhost:2", "[::1]:3"]}, {})
 
 
-def test_peers_of_an_earlier_bind_that_could_not_answer_now_are_not_called():
+def test_peers_of_an_earlier_bind_that_could_not_answer_now_are_not_called() -> None:
     known = ("192.168.1.20:7600", "127.0.0.1:7600")
     assert answerable(("127.0.0.1",), known) == ("127.0.0.1:7600",)
     assert answerable(("127.0.0.1", "192.168.1.21"), known) == known

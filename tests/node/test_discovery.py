@@ -40,7 +40,7 @@ async def discover():
 
 
 @pytest.mark.usefixtures("_loopback_multicast")
-async def test_two_nodes_of_one_fleet_find_each_other(discover, fleet_name):
+async def test_two_nodes_of_one_fleet_find_each_other(discover, fleet_name) -> None:
     one = await discover(announcement(ONE, fleet_name, 7101))
     other = await discover(announcement(OTHER, fleet_name, 7102))
     async with asyncio.timeout(30):
@@ -49,7 +49,7 @@ async def test_two_nodes_of_one_fleet_find_each_other(discover, fleet_name):
 
 
 @pytest.mark.usefixtures("_loopback_multicast")
-async def test_other_fleets_and_oneself_are_not_found(discover, fleet_name):
+async def test_other_fleets_and_oneself_are_not_found(discover, fleet_name) -> None:
     await discover(announcement(OTHER, f"{fleet_name}-2", 7103))
     own = await discover(announcement(ONE, fleet_name, 7101))
     await discover(announcement("cc" * 32, fleet_name, 7104))
@@ -59,7 +59,7 @@ async def test_other_fleets_and_oneself_are_not_found(discover, fleet_name):
 
 
 @pytest.mark.usefixtures("_loopback_multicast")
-async def test_agents_meet_without_a_seed(start_agent):
+async def test_agents_meet_without_a_seed(start_agent) -> None:
     one = await start_agent("a", mdns=True)
     other = await start_agent("b", mdns=True)
     assert (one.ready["mdns"], other.ready["mdns"]) == ("on", "on")
@@ -67,7 +67,7 @@ async def test_agents_meet_without_a_seed(start_agent):
     await other.events.wait_for("peer_joined", node_id=one.node_id)
 
 
-async def test_an_interface_that_refuses_is_named_and_costs_nothing_else():
+async def test_an_interface_that_refuses_is_named_and_costs_nothing_else() -> None:
     discovery = Discovery(Announcement(ONE, "fleet", ("192.0.2.77",), 7101))
     discovery.open()
     assert "192.0.2.77" in discovery.fault
@@ -75,14 +75,14 @@ async def test_an_interface_that_refuses_is_named_and_costs_nothing_else():
     await discovery.close()
 
 
-async def test_an_agent_without_ipv4_says_why_it_is_not_found():
+async def test_an_agent_without_ipv4_says_why_it_is_not_found() -> None:
     discovery = Discovery(Announcement(ONE, "fleet", ("::1",), 7101))
     discovery.open()
     assert "IPv4" in discovery.fault
     await discovery.close()
 
 
-def test_addresses_of_a_bind():
+def test_addresses_of_a_bind() -> None:
     assert addresses_of("127.0.0.1") == ("127.0.0.1",)
     assert addresses_of("::1") == ("::1",)
     assert "127.0.0.1" in addresses_of("localhost")

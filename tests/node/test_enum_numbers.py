@@ -25,5 +25,5 @@ from kakeya_fleet.node.watch.transfers import TransferKind, TransferState
         (TransferState, capability_pb2.TransferState),
     ],
 )
-def test_what_the_node_tells_has_the_contracts_numbers(ours, theirs):
+def test_what_the_node_tells_has_the_contracts_numbers(ours, theirs) -> None:
     assert {number_of(theirs, member) for member in ours} == set(theirs.values()) - {0}

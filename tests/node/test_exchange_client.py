@@ -41,7 +41,7 @@ async def answering():
     """answering(behaviour): address of a server whose every method is `behaviour(bytes)`."""
     servers = []
 
-    async def start(behaviour):
+    async def start(behaviour) -> str:
         class Every(grpc.GenericRpcHandler):
             def service(self, details):
                 return grpc.unary_unary_rpc_method_handler(behaviour)
@@ -58,15 +58,15 @@ async def answering():
         await server.stop(None)
 
 
-async def test_nobody_there(client, value_of):
+async def test_nobody_there(client, value_of) -> None:
     assert await why_not(client, "127.0.0.1:1") == "NODE_UNREACHABLE"
     assert value_of("kakeya_gossip_exchanges_total", result="unreachable") == 1
     assert await client.probe("127.0.0.1:1", "ab" * 32, 1) is ProbeOutcome.SILENT
     assert await client.ping("127.0.0.1:1", "ab" * 32, 1) is None
 
 
-async def test_one_that_hangs_costs_the_timeout(client, answering, value_of):
-    async def hang(request, context):
+async def test_one_that_hangs_costs_the_timeout(client, answering, value_of) -> None:
+    async def hang(request, context) -> None:
         await asyncio.Event().wait()
 
     address = await answering(hang)
@@ -76,7 +76,7 @@ async def test_one_that_hangs_costs_the_timeout(client, answering, value_of):
     assert value_of("kakeya_gossip_exchanges_total", result="timeout") == 1
 
 
-async def test_an_answer_that_does_not_parse(client, answering, value_of):
+async def test_an_answer_that_does_not_parse(client, answering, value_of) -> None:
     async def garbage(request, context):
         return b"\xff" * 40
 
@@ -84,18 +84,18 @@ async def test_an_answer_that_does_not_parse(client, answering, value_of):
     assert value_of("kakeya_gossip_exchanges_total", result="malformed") == 1
 
 
-async def test_a_refusal_is_counted_apart(client, answering, value_of):
-    async def refuse(request, context):
+async def test_a_refusal_is_counted_apart(client, answering, value_of) -> None:
+    async def refuse(request, context) -> None:
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another fleet")
 
     assert await why_not(client, await answering(refuse)) == "FAILED_PRECONDITION"
     assert value_of("kakeya_gossip_exchanges_total", result="refused") == 1
 
 
-async def test_a_channel_closed_under_a_call_is_no_cancellation(client, peers, answering):
+async def test_a_channel_closed_under_a_call_is_no_cancellation(client, peers, answering) -> None:
     entered = asyncio.Event()
 
-    async def hang(request, context):
+    async def hang(request, context) -> None:
         entered.set()
         await asyncio.Event().wait()
 
@@ -106,10 +106,10 @@ async def test_a_channel_closed_under_a_call_is_no_cancellation(client, peers, a
     assert await calling == "CANCELLED"
 
 
-async def test_a_cancelled_caller_is_cancelled(client, answering):
+async def test_a_cancelled_caller_is_cancelled(client, answering) -> None:
     entered = asyncio.Event()
 
-    async def hang(request, context):
+    async def hang(request, context) -> None:
         entered.set()
         await asyncio.Event().wait()
 
@@ -120,7 +120,7 @@ async def test_a_cancelled_caller_is_cancelled(client, answering):
         await calling
 
 
-async def test_unknown_values_in_an_answer_are_left_out(client, answering, value_of):
+async def test_unknown_values_in_an_answer_are_left_out(client, answering, value_of) -> None:
     async def strange(request, context):
         return capability_pb2.ExchangeCapabilitiesResponse(
             sender_node_id="cd" * 32,
@@ -142,7 +142,7 @@ async def test_unknown_values_in_an_answer_are_left_out(client, answering, value
     assert value_of("kakeya_rumours_skipped_total", rule="UNKNOWN_LIVENESS") == 1
 
 
-async def test_ping_believes_only_the_node_that_it_asked_for(client, serve, peers):
+async def test_ping_believes_only_the_node_that_it_asked_for(client, serve, peers) -> None:
     class Other(capability_pb2_grpc.CapabilityServiceServicer):
         async def GetNode(self, request, context):  # noqa: N802
             card = capability_pb2.CapabilityCard(node_id="cd" * 32)

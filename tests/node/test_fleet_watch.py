@@ -16,7 +16,7 @@ def watch(metrics):
     return FleetWatch(metrics)
 
 
-async def test_every_watcher_gets_every_change_in_order(watch):
+async def test_every_watcher_gets_every_change_in_order(watch) -> None:
     with watch.watcher() as one, watch.watcher() as other:
         changes = [state(1), Removed("x"), state(2)]
         for change in changes:
@@ -25,7 +25,7 @@ async def test_every_watcher_gets_every_change_in_order(watch):
         assert [await other.next() for _ in changes] == changes
 
 
-async def test_a_watcher_waits_for_the_next_change(watch):
+async def test_a_watcher_waits_for_the_next_change(watch) -> None:
     with watch.watcher() as watcher:
         waiting = asyncio.ensure_future(watcher.next())
         await asyncio.sleep(0)
@@ -34,7 +34,7 @@ async def test_a_watcher_waits_for_the_next_change(watch):
         assert await waiting == state(1)
 
 
-async def test_a_full_queue_ends_only_that_watcher(watch, value_of):
+async def test_a_full_queue_ends_only_that_watcher(watch, value_of) -> None:
     with watch.watcher() as slow, watch.watcher() as quick:
         for number in range(WATCH_QUEUE + 1):
             watch.publish(state(number))
@@ -46,7 +46,7 @@ async def test_a_full_queue_ends_only_that_watcher(watch, value_of):
     assert value_of("kakeya_watchers_dropped_total") == 1
 
 
-async def test_as_many_as_the_queue_holds_are_kept(watch, value_of):
+async def test_as_many_as_the_queue_holds_are_kept(watch, value_of) -> None:
     with watch.watcher() as watcher:
         for number in range(WATCH_QUEUE):
             watch.publish(state(number))
@@ -54,7 +54,7 @@ async def test_as_many_as_the_queue_holds_are_kept(watch, value_of):
     assert value_of("kakeya_watchers_dropped_total") == 0
 
 
-async def test_close_ends_a_watch_after_what_is_queued(watch):
+async def test_close_ends_a_watch_after_what_is_queued(watch) -> None:
     with watch.watcher() as watcher:
         watch.publish(state(1))
         watch.close()

@@ -18,7 +18,7 @@ ALIVE, SUSPECT, DEAD, LEFT = (
 class Watch:
     """A WatchFleet stream folded into the latest state of each node, and their order."""
 
-    def __init__(self, agent):
+    def __init__(self, agent) -> None:
         stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
         self.call = stub.WatchFleet(capability_pb2.WatchFleetRequest())
         self.history = []
@@ -38,7 +38,7 @@ class Watch:
         return [each.liveness for each in self.history if each.card.node_id == node_id]
 
 
-async def test_four_agents_find_each_other_through_one_seed(start_agent):
+async def test_four_agents_find_each_other_through_one_seed(start_agent) -> None:
     seed = await start_agent("a")
     others = [await start_agent(name, peers=[seed.address]) for name in ("b", "c", "d")]
     everyone = [seed, *others]
@@ -50,7 +50,7 @@ async def test_four_agents_find_each_other_through_one_seed(start_agent):
             assert status.is_self == (other is agent)
 
 
-async def test_a_member_that_was_never_dialled_can_be_called(start_agent):
+async def test_a_member_that_was_never_dialled_can_be_called(start_agent) -> None:
     seed = await start_agent("a")
     first = await start_agent("b", peers=[seed.address])
     second = await start_agent("c", peers=[seed.address])
@@ -63,7 +63,7 @@ async def test_a_member_that_was_never_dialled_can_be_called(start_agent):
     assert 0 < answer.round_trip_seconds < 10
 
 
-async def test_fleets_of_other_names_stay_apart(start_agent, scrape, eventually):
+async def test_fleets_of_other_names_stay_apart(start_agent, scrape, eventually) -> None:
     one = await start_agent("a", fleet_name="one")
     other = await start_agent("b", fleet_name="other", peers=[one.address])
     third = await start_agent("c", fleet_name="one", peers=[one.address])
@@ -78,7 +78,9 @@ async def test_fleets_of_other_names_stay_apart(start_agent, scrape, eventually)
     assert not [event for event in other.events.said if event["event"] == "peer_joined"]
 
 
-async def test_a_killed_node_is_suspect_then_dead_within_the_bound(start_agent, spawn_agent):
+async def test_a_killed_node_is_suspect_then_dead_within_the_bound(
+    start_agent, spawn_agent
+) -> None:
     survivor = await start_agent("a", period_seconds=1.0)
     victim = await spawn_agent("b", peers=[survivor.address], period_seconds=1.0)
     watch = Watch(survivor)
@@ -97,7 +99,7 @@ async def test_a_killed_node_is_suspect_then_dead_within_the_bound(start_agent, 
 
 async def test_a_dead_node_that_comes_back_joins_with_a_higher_incarnation(
     start_agent, spawn_agent
-):
+) -> None:
     survivor = await start_agent("a")
     victim = await spawn_agent("b", peers=[survivor.address])
     joined = await survivor.events.wait_for("peer_joined", node_id=victim.node_id)
@@ -110,7 +112,7 @@ async def test_a_dead_node_that_comes_back_joins_with_a_higher_incarnation(
     )
 
 
-async def test_a_node_that_leaves_is_left_not_dead(start_agent):
+async def test_a_node_that_leaves_is_left_not_dead(start_agent) -> None:
     staying = await start_agent("a")
     leaving = await start_agent("b", peers=[staying.address])
     watch = Watch(staying)
@@ -121,7 +123,7 @@ async def test_a_node_that_leaves_is_left_not_dead(start_agent):
     await staying.events.wait_for("peer_left", node_id=leaving.node_id)
 
 
-async def test_a_frozen_node_refutes_when_it_thaws(start_agent, spawn_agent):
+async def test_a_frozen_node_refutes_when_it_thaws(start_agent, spawn_agent) -> None:
     observer = await start_agent("a")
     frozen = await spawn_agent("b", peers=[observer.address])
     watch = Watch(observer)
@@ -140,7 +142,7 @@ async def test_a_frozen_node_refutes_when_it_thaws(start_agent, spawn_agent):
     )
 
 
-async def test_a_node_frozen_until_it_is_dead_comes_back(start_agent, spawn_agent):
+async def test_a_node_frozen_until_it_is_dead_comes_back(start_agent, spawn_agent) -> None:
     observer = await start_agent("a")
     frozen = await spawn_agent("b", peers=[observer.address])
     await observer.events.wait_for("peer_joined", node_id=frozen.node_id, incarnation=1)
@@ -150,7 +152,7 @@ async def test_a_node_frozen_until_it_is_dead_comes_back(start_agent, spawn_agen
     await observer.events.wait_for("peer_joined", node_id=frozen.node_id, incarnation=2)
 
 
-async def test_a_seed_that_starts_later_is_found(start_agent):
+async def test_a_seed_that_starts_later_is_found(start_agent) -> None:
     first = await start_agent("a")
     address = first.address
     await first.stop()
@@ -160,7 +162,9 @@ async def test_a_seed_that_starts_later_is_found(start_agent):
     await waiting.events.wait_for("peer_joined", node_id=again.node_id)
 
 
-async def test_a_restarted_fleet_meets_again_without_seeds(start_agent, tmp_path, eventually):
+async def test_a_restarted_fleet_meets_again_without_seeds(
+    start_agent, tmp_path, eventually
+) -> None:
     seed = await start_agent("a")
     other = await start_agent("b", peers=[seed.address])
     await other.events.wait_for("peer_joined", node_id=seed.node_id)
@@ -175,7 +179,7 @@ async def test_a_restarted_fleet_meets_again_without_seeds(start_agent, tmp_path
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checksum\n127.0.0.1:1\n"])
-async def test_a_damaged_peers_file_is_rebuilt(start_agent, tmp_path, eventually, content):
+async def test_a_damaged_peers_file_is_rebuilt(start_agent, tmp_path, eventually, content) -> None:
     state = tmp_path / "b"
     state.mkdir(mode=0o700)
     (state / "peers").write_bytes(content)

@@ -18,7 +18,7 @@ def with_(**changes: int) -> tuple[tuple[str, int], ...]:
 
 
 @pytest.mark.slow
-async def test_an_idle_channel_is_not_hung_up_on(start_agent):
+async def test_an_idle_channel_is_not_hung_up_on(start_agent) -> None:
     agent = await start_agent()
     options = with_(keepalive_time_ms=5100)
     async with grpc.aio.insecure_channel(agent.address, options=options) as channel:
@@ -29,7 +29,7 @@ async def test_an_idle_channel_is_not_hung_up_on(start_agent):
             await asyncio.wait_for(changed, 22)
 
 
-async def test_a_frozen_server_is_noticed_without_a_deadline(spawn_agent):
+async def test_a_frozen_server_is_noticed_without_a_deadline(spawn_agent) -> None:
     agent = await spawn_agent()
     options = with_(keepalive_time_ms=1000, http2__ping_timeout_ms=500)
     async with grpc.aio.insecure_channel(agent.address, options=options) as channel:

@@ -28,7 +28,7 @@ def ask(name: str) -> health_pb2.HealthCheckRequest:
     return health_pb2.HealthCheckRequest(service=name)
 
 
-async def test_every_name_serves_until_the_node_drains(stub, health):
+async def test_every_name_serves_until_the_node_drains(stub, health) -> None:
     for name in ("", "verifier", "kakeya.v1.RuntimeService"):
         assert (await stub.Check(ask(name))).status == SERVING
     health.drain()
@@ -36,13 +36,13 @@ async def test_every_name_serves_until_the_node_drains(stub, health):
         assert (await stub.Check(ask(name))).status == NOT_SERVING
 
 
-async def test_a_role_that_is_not_served_is_not_found(stub):
+async def test_a_role_that_is_not_served_is_not_found(stub) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Check(ask("proposer"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-async def test_every_watcher_hears_of_the_drain_after_another_left(stub, health):
+async def test_every_watcher_hears_of_the_drain_after_another_left(stub, health) -> None:
     leaving, staying = stub.Watch(ask("verifier")), stub.Watch(ask("verifier"))
     assert (await leaving.read()).status == SERVING
     assert (await staying.read()).status == SERVING
@@ -53,7 +53,7 @@ async def test_every_watcher_hears_of_the_drain_after_another_left(stub, health)
     assert (await staying.read()).status == NOT_SERVING
 
 
-async def test_watching_an_unknown_name_says_so_and_stays(stub, health):
+async def test_watching_an_unknown_name_says_so_and_stays(stub, health) -> None:
     watch = stub.Watch(ask("archive"))
     assert (await watch.read()).status == UNKNOWN
     health.close()
@@ -62,7 +62,7 @@ async def test_watching_an_unknown_name_says_so_and_stays(stub, health):
         assert message.status == UNKNOWN
 
 
-async def test_server_stops_while_watched(serve):
+async def test_server_stops_while_watched(serve) -> None:
     health = Health(())
     channel = await serve(
         lambda server: health_pb2_grpc.add_HealthServicer_to_server(health, server)

@@ -14,7 +14,7 @@ def _restore():
     structlog.contextvars.clear_contextvars()
 
 
-def test_one_json_line_an_event(capsys):
+def test_one_json_line_an_event(capsys) -> None:
     configure_log("info", "json", node_name="mini-1")
     log = structlog.get_logger("test")
     log.info("peer_joined", node_id="ab")
@@ -26,7 +26,7 @@ def test_one_json_line_an_event(capsys):
     assert said["timestamp"].endswith("Z")
 
 
-def test_a_traceback_is_one_line_too(capsys):
+def test_a_traceback_is_one_line_too(capsys) -> None:
     configure_log("info", "json", node_name="mini-1")
     try:
         raise KeyError("gone")
@@ -36,7 +36,7 @@ def test_a_traceback_is_one_line_too(capsys):
     assert "KeyError" in json.loads(line)["exception"]
 
 
-def test_console_is_readable_and_json_is_the_default_without_a_terminal(capsys):
+def test_console_is_readable_and_json_is_the_default_without_a_terminal(capsys) -> None:
     configure_log("warning", "console", node_name="mini-1")
     structlog.get_logger("test").warning("insecure", bind="0.0.0.0:1")
     assert "insecure" in capsys.readouterr().err
@@ -45,6 +45,6 @@ def test_console_is_readable_and_json_is_the_default_without_a_terminal(capsys):
     assert json.loads(capsys.readouterr().err)["event"] == "ready"
 
 
-def test_libraries_do_not_print_tracebacks_of_their_own():
+def test_libraries_do_not_print_tracebacks_of_their_own() -> None:
     configure_log("info", "json", node_name="mini-1")
     assert not logging.getLogger("grpc").isEnabledFor(logging.ERROR)

@@ -25,7 +25,9 @@ def on(monkeypatch):
 
 
 @pytest.mark.parametrize("backends", [(), ("torch",), ("mlx", "torch")])
-def test_a_graphics_card_that_no_back_end_uses_is_not_named(on, monkeypatch, tmp_path, backends):
+def test_a_graphics_card_that_no_back_end_uses_is_not_named(
+    on, monkeypatch, tmp_path, backends
+) -> None:
     card = tmp_path / "0000:01:00.0" / "information"
     card.parent.mkdir()
     card.write_text("Model: \t NVIDIA H100\n")
@@ -49,6 +51,6 @@ def test_a_graphics_card_that_no_back_end_uses_is_not_named(on, monkeypatch, tmp
         ("x86_64", ("torch",), "cpu"),
     ],
 )
-def test_a_mac_computes_with_metal_where_mlx_does(on, processor, backends, kind):
+def test_a_mac_computes_with_metal_where_mlx_does(on, processor, backends, kind) -> None:
     found = on("Darwin", processor, backends).accelerator
     assert (found.kind, found.name) == (kind, "Apple M4")

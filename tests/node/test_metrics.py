@@ -27,7 +27,7 @@ def describe(wrapper: Collector) -> list[Metric]:
     return list(wrapper.describe())
 
 
-def test_names_follow_the_conventions(metrics):
+def test_names_follow_the_conventions(metrics) -> None:
     metrics.sessions.labels(outcome="closed").inc()
     found = names(metrics)
     assert all(name.startswith("kakeya_") and ":" not in name for name in found)
@@ -41,7 +41,7 @@ def test_names_follow_the_conventions(metrics):
     } <= found
 
 
-def test_each_metric_has_its_unit_and_a_sentence(metrics):
+def test_each_metric_has_its_unit_and_a_sentence(metrics) -> None:
     for wrapper in wrappers(metrics):
         [described] = describe(wrapper)
         assert described.documentation.endswith("."), described.name
@@ -50,13 +50,13 @@ def test_each_metric_has_its_unit_and_a_sentence(metrics):
                 assert described.name.endswith(f"_{unit}"), described.name
 
 
-def test_each_metric_is_registered_once_and_kept(metrics):
+def test_each_metric_is_registered_once_and_kept(metrics) -> None:
     registered = {family.name for family in metrics.registry.collect()}
     kept = [describe(wrapper)[0].name for wrapper in wrappers(metrics)]
     assert sorted(kept) == sorted(registered)
 
 
-def test_labels_of_closed_sets_are_told_in_the_text(metrics):
+def test_labels_of_closed_sets_are_told_in_the_text(metrics) -> None:
     said = {
         metrics.sessions: [each.value for each in Outcome],
         metrics.generations: [*(each.value for each in StopReason), "left"],
@@ -67,7 +67,7 @@ def test_labels_of_closed_sets_are_told_in_the_text(metrics):
             assert value in describe(wrapper)[0].documentation
 
 
-def test_two_nodes_of_a_process_count_apart(metrics):
+def test_two_nodes_of_a_process_count_apart(metrics) -> None:
     other = NodeMetrics()
     metrics.tokens_generated.inc(7)
     assert other.registry.get_sample_value("kakeya_tokens_generated_total") == 0
@@ -85,7 +85,7 @@ def test_two_nodes_of_a_process_count_apart(metrics):
         ),
     ],
 )
-def test_the_text_has_the_format_that_is_asked_for(metrics, accept, kind, last):
+def test_the_text_has_the_format_that_is_asked_for(metrics, accept, kind, last) -> None:
     metrics.tokens_generated.inc(7)
     body, content_type = exposition(metrics.registry, accept)
     assert content_type.startswith(kind)
@@ -93,11 +93,11 @@ def test_the_text_has_the_format_that_is_asked_for(metrics, accept, kind, last):
     assert body.endswith(b"# EOF\n") == (last is not None)
 
 
-def test_the_process_memory_is_measured(metrics):
+def test_the_process_memory_is_measured(metrics) -> None:
     assert metrics.registry.get_sample_value("kakeya_process_resident_bytes") > 1e6
 
 
-def test_a_tallied_histogram_counts_as_the_usual_one_does():
+def test_a_tallied_histogram_counts_as_the_usual_one_does() -> None:
     registry, bounds = CollectorRegistry(), (0.001, 0.01, 0.1)
     usual = Histogram("kakeya_a_seconds", "A.", registry=registry, buckets=bounds)
     tallied = TalliedHistogram("kakeya_b_seconds", "B.", registry=registry, buckets=bounds)

@@ -11,7 +11,7 @@ from kakeya_fleet.node.membership.network import addresses_of, is_own_address
 
 
 @pytest.fixture(autouse=True)
-def interfaces(monkeypatch):
+def interfaces(monkeypatch) -> None:
     """Loopback, a bridge of containers, the network, and what IPv6 adds."""
 
     def entry(family, address):
@@ -36,12 +36,12 @@ WRAPPED = ("::ffff:192.168.1.20", "::ffff:127.0.0.1")
 
 
 @pytest.mark.parametrize("address", [*OWN, *WRAPPED])
-def test_own_addresses(address):
+def test_own_addresses(address) -> None:
     assert is_own_address(address)
 
 
 @pytest.mark.parametrize("address", ["192.168.1.21", "fd00::21", "10.0.0.1", "mini-1", ""])
-def test_addresses_of_elsewhere(address):
+def test_addresses_of_elsewhere(address) -> None:
     assert not is_own_address(address)
 
 
@@ -57,10 +57,10 @@ def test_addresses_of_elsewhere(address):
         ("vsock:3:5000", False),
     ],
 )
-def test_callers_of_this_machine_are_known_by_their_address(peer, is_own):
+def test_callers_of_this_machine_are_known_by_their_address(peer, is_own) -> None:
     assert _is_of_this_machine(peer) is is_own
 
 
-def test_the_address_of_the_default_route_is_told_first_of_all():
+def test_the_address_of_the_default_route_is_told_first_of_all() -> None:
     """In the order of digits a bridge of containers would be, which nobody else reaches."""
     assert addresses_of("0.0.0.0") == ("192.168.1.20", "172.17.0.1", "fd00::20")

@@ -11,7 +11,7 @@ from kakeya_fleet.node.watch.node_sample import (
 from kakeya_fleet.node.watch.notable import notable_part
 
 
-def test_rates_are_means_over_the_time_that_passed():
+def test_rates_are_means_over_the_time_that_passed() -> None:
     before = Totals(100, 10, 7, 5, 3, 2, 1000)
     after = Totals(150, 40, 17, 11, 9, 6, 5000)
     sample = sample_between(before, after, 2.0, Levels(session_count=4), 9.0)
@@ -22,7 +22,7 @@ def test_rates_are_means_over_the_time_that_passed():
     assert (sample.levels.session_count, sample.at_unix) == (4, 9.0)
 
 
-def test_the_ring_keeps_fifteen_minutes_and_gives_the_latest():
+def test_the_ring_keeps_fifteen_minutes_and_gives_the_latest() -> None:
     ring = SampleRing()
     for second in range(1000):
         ring.add(sample_between(Totals(), Totals(), 1.0, Levels(), float(second)))
@@ -43,7 +43,7 @@ def report(**fields):
     return made
 
 
-def test_trembling_means_nothing():
+def test_trembling_means_nothing() -> None:
     other = report()
     other.links[0].round_trip_seconds = 0.00105
     other.load.memory_free_bytes = 12345
@@ -54,7 +54,7 @@ def test_trembling_means_nothing():
     assert notable_part(other) == notable_part(report())
 
 
-def test_what_people_notice_means_something():
+def test_what_people_notice_means_something() -> None:
     changed = [report(draining=True)]
     for change in (
         lambda r: setattr(r.load, "session_count", 2),

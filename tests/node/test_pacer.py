@@ -18,7 +18,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_every_change_is_told_within_its_interval_and_none_twice(changes):
+def test_every_change_is_told_within_its_interval_and_none_twice(changes) -> None:
     pacer, now = Pacer(), 0.0
     told: dict[str, list[float]] = {key: [] for key in "abc"}
     waiting: dict[str, tuple[float, float]] = {}
@@ -43,7 +43,7 @@ def test_every_change_is_told_within_its_interval_and_none_twice(changes):
     assert pacer.next_due is None
 
 
-def test_what_was_quiet_is_due_at_once_and_then_waits():
+def test_what_was_quiet_is_due_at_once_and_then_waits() -> None:
     pacer = Pacer()
     pacer.mark("a", 10.0, 0.1)
     assert pacer.next_due == 10.0
@@ -53,7 +53,7 @@ def test_what_was_quiet_is_due_at_once_and_then_waits():
     assert pacer.take(10.11) == ["a"]
 
 
-def test_an_urgent_change_overtakes_a_patient_one():
+def test_an_urgent_change_overtakes_a_patient_one() -> None:
     pacer = Pacer()
     pacer.mark("a", 0.0, 1.0)
     pacer.take(0.0)
@@ -63,7 +63,7 @@ def test_an_urgent_change_overtakes_a_patient_one():
     assert pacer.next_due == 0.3
 
 
-def test_what_is_no_more_is_not_told():
+def test_what_is_no_more_is_not_told() -> None:
     pacer = Pacer()
     pacer.mark("a", 0.0, 1.0)
     pacer.forget("a")

@@ -33,7 +33,7 @@ def state(tmp_path):
     state.close()
 
 
-async def test_a_full_disk_is_said_once_and_tried_until_it_has_room(state, monkeypatch):
+async def test_a_full_disk_is_said_once_and_tried_until_it_has_room(state, monkeypatch) -> None:
     memory = PeerMemory(state)
 
     def full(descriptor: int) -> None:

@@ -47,7 +47,7 @@ PLAN = Plan(
 )
 
 
-def test_every_field_of_a_plan_reaches_the_client():
+def test_every_field_of_a_plan_reaches_the_client() -> None:
     assert all(getattr(PLAN, name) for name in PLAN.__slots__), "a default proves nothing"
     message = placement_pb2.Plan.FromString(plan_to_wire(PLAN).SerializeToString())
     # Both sides' values have the same names, and their enums the same texts.
@@ -55,5 +55,5 @@ def test_every_field_of_a_plan_reaches_the_client():
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_pair_that_is_not_exact_stays_so_over_the_wire(exact):
+def test_a_pair_that_is_not_exact_stays_so_over_the_wire(exact) -> None:
     assert plan_to_wire(replace(PLAN, exact=exact)).exact is exact

@@ -30,7 +30,9 @@ async def card_of(agent):
 
 
 @pytest.mark.parametrize("links", ["auto", "ring"])
-async def test_the_card_gets_the_ring_and_a_new_sequence(start_agent, trials, eventually, links):
+async def test_the_card_gets_the_ring_and_a_new_sequence(
+    start_agent, trials, eventually, links
+) -> None:
     first = await start_agent("first", links=links)
     second = await start_agent("second", links="grpc", peers=[first.address])
 
@@ -52,7 +54,7 @@ async def test_the_card_gets_the_ring_and_a_new_sequence(start_agent, trials, ev
 
 
 @pytest.mark.parametrize(("links", "count"), [("grpc", 0), ("local", 0), ("auto", 1)])
-async def test_no_ring_on_the_card(start_agent, trials, links, count):
+async def test_no_ring_on_the_card(start_agent, trials, links, count) -> None:
     trials["reason"] = "MLX is not installed on this host"
     agent = await start_agent(links=links)
     await asyncio.sleep(0.05)
@@ -60,5 +62,5 @@ async def test_no_ring_on_the_card(start_agent, trials, links, count):
     assert (card.ring_address, card.sequence, trials["count"]) == ("", 0, count)
 
 
-def test_a_card_with_a_ring_follows_the_rules(make_card):
+def test_a_card_with_a_ring_follows_the_rules(make_card) -> None:
     check_card(make_card(ring_address="10.0.0.1:7100").card, now_unix=1.7e9)

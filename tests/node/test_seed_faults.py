@@ -17,8 +17,8 @@ async def listening():
     """listening(answer): host:port of a server that says `answer` to the first bytes."""
     servers = []
 
-    async def start(answer):
-        async def handle(reader, writer):
+    async def start(answer) -> str:
+        async def handle(reader, writer) -> None:
             await reader.read(1)
             writer.write(answer)
             if answer:
@@ -35,7 +35,9 @@ async def listening():
         server.close()
 
 
-async def test_what_is_at_an_address_is_told_by_its_first_bytes(listening, serve, free_port):
+async def test_what_is_at_an_address_is_told_by_its_first_bytes(
+    listening, serve, free_port
+) -> None:
     assert await look(f"127.0.0.1:{free_port}") is Presence.NOTHING
     assert await look("no-such-host.invalid:7600") is Presence.NO_NAME
     assert await look(await listening(b"HTTP/1.1 400 Bad Request\r\n\r\n")) is Presence.ANOTHER
@@ -55,7 +57,7 @@ def free_port():
         return server.getsockname()[1]
 
 
-async def test_silence_and_another_program_are_told_apart(listening, free_port):
+async def test_silence_and_another_program_are_told_apart(listening, free_port) -> None:
     nobody, another = f"127.0.0.1:{free_port}", await listening(b"HTTP/1.1 400 Bad Request\r\n")
     silent = await diagnose(nobody, NodeUnreachable("x"), "home")
     assert silent.reason == "UNREACHABLE"
@@ -67,12 +69,12 @@ async def test_silence_and_another_program_are_told_apart(listening, free_port):
 class Told:
     """A seed watch, and what it told."""
 
-    def __init__(self, address):
+    def __init__(self, address) -> None:
         self.events, self.said, self.now = EventLog(), [], 0.0
         self.watch = SeedWatch([address], "home", self.said.append, self.events, lambda: self.now)
 
 
-async def test_the_silence_of_a_member_is_told_as_its_death_alone(free_port):
+async def test_the_silence_of_a_member_is_told_as_its_death_alone(free_port) -> None:
     told = Told(address := f"127.0.0.1:{free_port}")
     for told.now in (0.0, 10.0):
         await told.watch.failed(address, NodeUnreachable("x"), is_known=True)
@@ -82,7 +84,7 @@ async def test_the_silence_of_a_member_is_told_as_its_death_alone(free_port):
     assert [event["event"] for event in told.said] == ["seed_fault"]
 
 
-async def test_a_terminal_is_told_every_minute_and_the_events_once(free_port):
+async def test_a_terminal_is_told_every_minute_and_the_events_once(free_port) -> None:
     told = Told(address := f"127.0.0.1:{free_port}")
     for told.now in range(0, 200, 10):
         await told.watch.failed(address, NodeUnreachable("x"), is_known=False)
@@ -94,7 +96,7 @@ async def test_a_terminal_is_told_every_minute_and_the_events_once(free_port):
     assert kinds == [EventKind.SEED_FAULT, EventKind.SEED_JOINED]
 
 
-async def test_a_node_tells_of_a_port_of_http_and_of_another_fleet(start_agent, caplog):
+async def test_a_node_tells_of_a_port_of_http_and_of_another_fleet(start_agent, caplog) -> None:
     other = await start_agent("other", fleet_name="other")
     http = other.ready["http_address"]
     agent = await start_agent("a", peers=[other.address, http])
@@ -114,7 +116,9 @@ async def test_a_node_tells_of_a_port_of_http_and_of_another_fleet(start_agent, 
     assert not [record for record in caplog.records if record.exc_info]
 
 
-async def test_a_peer_that_comes_to_the_fleet_is_told_once_and_is_no_fault_any_more(start_agent):
+async def test_a_peer_that_comes_to_the_fleet_is_told_once_and_is_no_fault_any_more(
+    start_agent,
+) -> None:
     wrong = await start_agent("b", fleet_name="other")
     agent = await start_agent("a", peers=[wrong.address])
     await agent.events.wait_for("seed_fault", reason="FLEET_MISMATCH")
@@ -126,7 +130,7 @@ async def test_a_peer_that_comes_to_the_fleet_is_told_once_and_is_no_fault_any_m
         assert (await client.fleet.node()).seed_faults == ()
 
 
-async def test_two_nodes_of_one_name_hear_of_each_other(start_agent, tmp_path):
+async def test_two_nodes_of_one_name_hear_of_each_other(start_agent, tmp_path) -> None:
     one = await start_agent("mini-1")
     two = await start_agent("mini-1", state=str(tmp_path / "copy"), peers=[one.address])
     for agent, other in ((one, two), (two, one)):

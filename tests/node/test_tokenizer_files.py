@@ -50,7 +50,7 @@ async def sent(verifier):
     return announced.split(b"".join(message.chunk for message in messages[1:]))
 
 
-async def test_the_files_of_the_contract_leave_and_no_others(folder):
+async def test_the_files_of_the_contract_leave_and_no_others(folder) -> None:
     files = await sent(served(folder))
     assert files == {name: (TINY / name).read_bytes() for name in files}
     assert list(files) == [name for name in TOKENIZER_FILES if (TINY / name).is_file()]
@@ -58,7 +58,7 @@ async def test_the_files_of_the_contract_leave_and_no_others(folder):
     assert codec.encode("hello") == TextCodec.from_folder(TINY).encode("hello")
 
 
-async def test_a_large_file_travels_in_chunks_and_an_empty_one_in_none(folder):
+async def test_a_large_file_travels_in_chunks_and_an_empty_one_in_none(folder) -> None:
     (folder / "config.json").write_bytes(b'{"a": 1}' + b" " * (3 * CHUNK_BYTES))
     (folder / "chat_template.jinja").write_bytes(b"")
     files = await sent(served(folder))
@@ -66,7 +66,7 @@ async def test_a_large_file_travels_in_chunks_and_an_empty_one_in_none(folder):
     assert files["chat_template.jinja"] == b""
 
 
-async def test_links_into_the_hubs_cache_are_followed(folder, tmp_path):
+async def test_links_into_the_hubs_cache_are_followed(folder, tmp_path) -> None:
     snapshot = tmp_path / "snapshot"
     snapshot.mkdir()
     for path in folder.iterdir():
@@ -74,19 +74,19 @@ async def test_links_into_the_hubs_cache_are_followed(folder, tmp_path):
     assert await sent(served(snapshot)) == await sent(served(folder))
 
 
-async def test_a_shipped_model_is_found_by_its_name():
+async def test_a_shipped_model_is_found_by_its_name() -> None:
     assert await sent(served("tiny", tokenizer_digest(TINY)))
 
 
-def without_tokenizer(folder):
+def without_tokenizer(folder) -> None:
     (folder / "tokenizer.json").unlink()
 
 
-def another_tokenizer(folder):
+def another_tokenizer(folder) -> None:
     (folder / "tokenizer.json").write_bytes(b"{}")
 
 
-def too_large(folder):
+def too_large(folder) -> None:
     with (folder / "special_tokens_map.json").open("wb") as file:
         file.truncate(64 * 1024 * 1024)
 
@@ -100,7 +100,7 @@ def too_large(folder):
         (shutil.rmtree, "is not to be had here"),
     ],
 )
-async def test_what_cannot_be_sent_is_refused_by_name(folder, spoil, words):
+async def test_what_cannot_be_sent_is_refused_by_name(folder, spoil, words) -> None:
     verifier = served(folder)
     spoil(folder)
     with pytest.raises(TokenizerNotFound, match=words) as caught:

@@ -102,7 +102,7 @@ async def opened(node, proposer="ngram"):
     return stub, session.session_id, model
 
 
-async def test_a_generation_is_a_span_of_its_callers_trace(node, collector, eventually):
+async def test_a_generation_is_a_span_of_its_callers_trace(node, collector, eventually) -> None:
     stub, session_id, model = await opened(node)
     request = runtime_pb2.GenerateRequest(session_id=session_id, max_tokens=60)
     call = stub.Generate(request, metadata=(("traceparent", f"00-{TRACE}-{PARENT}-01"),))
@@ -144,7 +144,7 @@ async def test_a_generation_is_a_span_of_its_callers_trace(node, collector, even
 
 async def test_callers_traces_do_not_mix_and_one_that_leaves_is_told_apart(
     node, collector, eventually
-):
+) -> None:
     other = TRACE[::-1]
     stub, session_id, _ = await opened(node)
     for trace in (TRACE, other, ""):
@@ -171,7 +171,7 @@ async def test_callers_traces_do_not_mix_and_one_that_leaves_is_told_apart(
 
 async def test_a_collector_that_is_silent_costs_no_session_anything(
     node, collector, eventually, scrape
-):
+) -> None:
     collector.open.clear()
     stub, session_id, _ = await opened(node)
     for _ in range(3):
@@ -188,7 +188,7 @@ def traced(block_count=0):
     return TracedGeneration(session, "", 1, [], block_count=block_count, end_ns=2)
 
 
-async def counted(metrics, eventually, fate, count):
+async def counted(metrics, eventually, fate, count) -> None:
     async def so():
         labels = {"fate": fate}
         return (metrics.registry.get_sample_value("kakeya_trace_spans_total", labels) or 0) >= count
@@ -196,7 +196,9 @@ async def counted(metrics, eventually, fate, count):
     await eventually(so)
 
 
-async def test_what_the_collector_refuses_is_counted_and_told_once(collector, metrics, eventually):
+async def test_what_the_collector_refuses_is_counted_and_told_once(
+    collector, metrics, eventually
+) -> None:
     collector.status = 400
     with structlog.testing.capture_logs() as log:
         export = TraceExport(f"{collector.url}/v1/traces", {}, metrics)
@@ -211,7 +213,7 @@ async def test_what_the_collector_refuses_is_counted_and_told_once(collector, me
     assert [entry["event"] for entry in log] == ["traces_refused", "traces_accepted"]
 
 
-async def test_a_full_queue_drops_and_never_waits(collector, metrics, eventually):
+async def test_a_full_queue_drops_and_never_waits(collector, metrics, eventually) -> None:
     collector.open.clear()
     export = TraceExport(f"{collector.url}/v1/traces", {}, metrics)
     began = time.perf_counter()
@@ -224,7 +226,7 @@ async def test_a_full_queue_drops_and_never_waits(collector, metrics, eventually
     await asyncio.to_thread(export.close)
 
 
-async def test_what_waits_is_sent_at_the_end(collector, metrics):
+async def test_what_waits_is_sent_at_the_end(collector, metrics) -> None:
     export = TraceExport(f"{collector.url}/v1/traces", {}, metrics)
     for _ in range(100):
         export.put(traced())
@@ -232,7 +234,7 @@ async def test_what_waits_is_sent_at_the_end(collector, metrics):
     assert len(collector.spans) == 100
 
 
-def test_a_session_that_ends_leaves_nothing_behind():
+def test_a_session_that_ends_leaves_nothing_behind() -> None:
     handed = []
     traces = SessionTraces(handed.append, lambda: 1)
     spec = SimpleNamespace(model_id="tiny", kv_strategy=KvStrategy.FULL, restorer=None)
@@ -248,19 +250,19 @@ def test_a_session_that_ends_leaves_nothing_behind():
     assert not traces._running
 
 
-def test_without_the_extra_the_mend_is_named(monkeypatch):
+def test_without_the_extra_the_mend_is_named(monkeypatch) -> None:
     monkeypatch.setattr(starting, "_NEEDED", ("opentelemetry_is_not_here.sdk",))
     with pytest.raises(TracesExtraMissing, match=r"pip install 'kakeya-fleet\[traces\]'"):
         start_traces("http://127.0.0.1:4318", {}, NodeMetrics())
 
 
-def test_a_collectors_address_gets_the_usual_path():
+def test_a_collectors_address_gets_the_usual_path() -> None:
     assert traces_url("http://127.0.0.1:4318") == "http://127.0.0.1:4318/v1/traces"
     assert traces_url("http://127.0.0.1:4318/") == "http://127.0.0.1:4318/v1/traces"
     assert traces_url("https://otel.example/x/traces") == "https://otel.example/x/traces"
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "grpc://a:1", "http://", "http://[::1"])
-def test_another_kind_of_endpoint_is_refused(endpoint):
+def test_another_kind_of_endpoint_is_refused(endpoint) -> None:
     with pytest.raises(BadConfig, match="traces_endpoint"):
         build({"traces_endpoint": endpoint}, {})

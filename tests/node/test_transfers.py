@@ -29,7 +29,7 @@ def transfers(clock):
     return Transfers(clock, clock)
 
 
-def test_a_steady_rate_is_found_and_what_remains_follows(transfers, clock):
+def test_a_steady_rate_is_found_and_what_remains_follows(transfers, clock) -> None:
     transfer = transfers.begin(TransferKind.DOWNLOAD, "m")
     for second in range(1, 21):
         clock.now = 100.0 + second
@@ -41,7 +41,7 @@ def test_a_steady_rate_is_found_and_what_remains_follows(transfers, clock):
     assert status.started_at_unix == 100.0
 
 
-def test_the_rate_is_that_of_the_latest_seconds(transfers, clock):
+def test_the_rate_is_that_of_the_latest_seconds(transfers, clock) -> None:
     transfer = transfers.begin(TransferKind.DOWNLOAD, "m")
     done = 0
     for second in range(1, 31):
@@ -55,7 +55,7 @@ def test_the_rate_is_that_of_the_latest_seconds(transfers, clock):
     assert transfer.status().remaining_seconds == 0.0
 
 
-def test_ends_are_told(transfers):
+def test_ends_are_told(transfers) -> None:
     done, failed = (transfers.begin(TransferKind.LOAD, name) for name in "ab")
     done.progress(5, 10)
     done.done()
@@ -65,7 +65,7 @@ def test_ends_are_told(transfers):
     assert (second.state, second.error) == (TransferState.FAILED, "no memory: close programs")
 
 
-def test_what_runs_is_kept_before_what_ended(transfers):
+def test_what_runs_is_kept_before_what_ended(transfers) -> None:
     running = transfers.begin(TransferKind.LOAD, "kept")
     for number in range(2 * MOST_TRANSFERS):
         transfers.begin(TransferKind.LOAD, str(number)).done()
@@ -75,7 +75,7 @@ def test_what_runs_is_kept_before_what_ended(transfers):
     assert statuses[-1].model_id == str(2 * MOST_TRANSFERS - 1)
 
 
-def test_chunks_in_a_row_are_told_once(transfers, clock):
+def test_chunks_in_a_row_are_told_once(transfers, clock) -> None:
     told = []
     transfers.on_change = told.append
     transfer = transfers.begin(TransferKind.LOAD, "m")
@@ -87,7 +87,7 @@ def test_chunks_in_a_row_are_told_once(transfers, clock):
 
 
 @given(st.lists(st.tuples(st.floats(1e-3, 3.0), st.integers(0, 10**9)), min_size=1, max_size=400))
-def test_a_rate_is_never_beyond_the_fastest_step(steps):
+def test_a_rate_is_never_beyond_the_fastest_step(steps) -> None:
     rate, now, amount, fastest = LatestRate(2.0), 0.0, 0, 0.0
     rate.reached(0, 0.0)
     for seconds, more in steps:
@@ -97,14 +97,14 @@ def test_a_rate_is_never_beyond_the_fastest_step(steps):
         assert 0.0 <= rate.rate(now) <= fastest * (1 + 1e-6)
 
 
-def test_nothing_remains_of_what_is_unknown_or_done():
+def test_nothing_remains_of_what_is_unknown_or_done() -> None:
     assert remaining_seconds(5, 0, 10.0) == 0.0
     assert remaining_seconds(5, 10, 0.0) == 0.0
     assert remaining_seconds(10, 10, 3.0) == 0.0
     assert remaining_seconds(4, 10, 3.0) == 2.0
 
 
-def test_a_models_way_is_a_download_and_then_a_load():
+def test_a_models_way_is_a_download_and_then_a_load() -> None:
     activity = NodeActivity()
     transfer = ModelTransfer("m", activity)
     transfer.downloading(1, 2)
@@ -118,7 +118,7 @@ def test_a_models_way_is_a_download_and_then_a_load():
     assert [event.kind for event in activity.events.latest] == [EventKind.MODEL_LOADED]
 
 
-def test_a_failure_is_an_event_and_a_failed_transfer():
+def test_a_failure_is_an_event_and_a_failed_transfer() -> None:
     activity = NodeActivity()
     ModelTransfer("m", activity).failed("no model 'm': give a folder")
     (status,) = activity.transfers.statuses()
@@ -126,7 +126,7 @@ def test_a_failure_is_an_event_and_a_failed_transfer():
     assert "give a folder" in activity.events.latest[0].message
 
 
-def test_the_latest_events_are_kept_and_numbered():
+def test_the_latest_events_are_kept_and_numbered() -> None:
     heard = []
     log = EventLog(lambda: 7.0)
     log.on_add = heard.append

@@ -57,7 +57,7 @@ async def next_of(call, kind: str, seconds: float = 30.0):
                 return getattr(message, kind)
 
 
-async def test_the_history_comes_first_and_samples_follow(start_agent):
+async def test_the_history_comes_first_and_samples_follow(start_agent) -> None:
     agent = await start_agent(serve=["proposer=ngram"])
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     call = stub.WatchNode(capability_pb2.WatchNodeRequest(history_seconds=60))
@@ -82,7 +82,7 @@ async def test_the_history_comes_first_and_samples_follow(start_agent):
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 901.0, math.nan, math.inf])
-async def test_a_history_that_cannot_be_is_refused(start_agent, seconds):
+async def test_a_history_that_cannot_be_is_refused(start_agent, seconds) -> None:
     agent = await start_agent()
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -90,7 +90,7 @@ async def test_a_history_that_cannot_be_is_refused(start_agent, seconds):
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_peers_that_come_and_go_are_events_and_leaving_ends_the_watch(start_agent):
+async def test_peers_that_come_and_go_are_events_and_leaving_ends_the_watch(start_agent) -> None:
     agent = await start_agent("a")
     stub = capability_pb2_grpc.CapabilityServiceStub(agent.channel)
     call = stub.WatchNode(capability_pb2.WatchNodeRequest())
@@ -112,7 +112,7 @@ async def test_peers_that_come_and_go_are_events_and_leaving_ends_the_watch(star
     await leaving
 
 
-async def test_what_people_wait_for_is_told_within_a_tenth_of_a_second(watched):
+async def test_what_people_wait_for_is_told_within_a_tenth_of_a_second(watched) -> None:
     node, activity, watch = watched
     with watch.watcher() as watcher:
         watch.history(0)
@@ -131,7 +131,7 @@ async def test_what_people_wait_for_is_told_within_a_tenth_of_a_second(watched):
             await asyncio.wait_for(watcher.next(), 0.3)
 
 
-async def test_progress_from_another_thread_is_told_now_and_then_and_its_end(watched):
+async def test_progress_from_another_thread_is_told_now_and_then_and_its_end(watched) -> None:
     _node, activity, watch = watched
     with watch.watcher() as watcher:
         transfer = activity.transfers.begin(TransferKind.DOWNLOAD, "m")
@@ -152,7 +152,7 @@ async def test_progress_from_another_thread_is_told_now_and_then_and_its_end(wat
     assert 2 <= len(told) <= 6
 
 
-async def test_a_slow_watcher_is_dropped_and_the_others_go_on(watched, value_of):
+async def test_a_slow_watcher_is_dropped_and_the_others_go_on(watched, value_of) -> None:
     _node, activity, watch = watched
     with watch.watcher() as slow, watch.watcher() as quick:
         for number in range(NODE_QUEUE + 1):
@@ -165,7 +165,7 @@ async def test_a_slow_watcher_is_dropped_and_the_others_go_on(watched, value_of)
 
 async def test_a_node_is_seen_while_it_loads_and_refuses_its_model_until_then(
     spawn_agent, start_agent, monkeypatch, tmp_path
-):
+) -> None:
     observer = await start_agent("a")
     fleet = capability_pb2_grpc.CapabilityServiceStub(observer.channel).WatchNode(
         capability_pb2.WatchNodeRequest()
@@ -222,7 +222,9 @@ async def look_at_a_loading_node(channel: grpc.aio.Channel) -> None:
     assert b"RetryInfo" in trailing["grpc-status-details-bin"]
 
 
-async def test_a_load_that_fails_is_told_and_the_node_leaves(spawn_agent, start_agent, tmp_path):
+async def test_a_load_that_fails_is_told_and_the_node_leaves(
+    spawn_agent, start_agent, tmp_path
+) -> None:
     observer = await start_agent("a")
     call = capability_pb2_grpc.CapabilityServiceStub(observer.channel).WatchNode(
         capability_pb2.WatchNodeRequest()
@@ -241,6 +243,6 @@ async def test_a_load_that_fails_is_told_and_the_node_leaves(spawn_agent, start_
     assert [(await next_of(call, "event")).kind for _ in range(2)] == ["PEER_JOINED", "PEER_LEFT"]
 
 
-async def test_a_model_that_is_not_there_ends_the_node_before_it_joins(start_agent):
+async def test_a_model_that_is_not_there_ends_the_node_before_it_joins(start_agent) -> None:
     with pytest.raises(ModelNotFound, match="no-such-model"):
         await start_agent(serve=["verifier=./no-such-model"])

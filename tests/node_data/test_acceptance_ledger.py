@@ -13,13 +13,13 @@ from kakeya_fleet.node.planning.acceptance_ledger import (
 PAIR = ("verifier", "proposer")
 
 
-def record(ledger, drafted, tried, accepted, now=0.0, pair=PAIR, session="s"):
+def record(ledger, drafted, tried, accepted, now=0.0, pair=PAIR, session="s") -> None:
     ledger.record(
         pair, session, drafted_count=drafted, tried_count=tried, accepted_count=accepted, now=now
     )
 
 
-def test_the_rate_is_of_tried_tokens_not_of_drafted_ones():
+def test_the_rate_is_of_tried_tokens_not_of_drafted_ones() -> None:
     ledger = AcceptanceLedger()
     # Ten blocks of 8: 3 accepted, one mismatch, four never looked at.
     record(ledger, drafted=80, tried=40, accepted=30)
@@ -28,7 +28,7 @@ def test_the_rate_is_of_tried_tokens_not_of_drafted_ones():
     assert measured.drafted_count == 80
 
 
-def test_later_generations_of_a_session_weigh_more():
+def test_later_generations_of_a_session_weigh_more() -> None:
     ledger = AcceptanceLedger(half_life_tokens=100.0)
     record(ledger, 100, 100, 100)
     record(ledger, 100, 100, 0)
@@ -36,7 +36,7 @@ def test_later_generations_of_a_session_weigh_more():
     assert ledger.rates(0.0)[PAIR].acceptance_rate == pytest.approx(1 / 3)
 
 
-def test_a_session_with_many_tokens_weighs_no_more_than_one_with_few():
+def test_a_session_with_many_tokens_weighs_no_more_than_one_with_few() -> None:
     ledger = AcceptanceLedger()
     record(ledger, 1500, 1500, 1500, session="long")
     for name in ("a", "b", "c"):
@@ -47,7 +47,7 @@ def test_a_session_with_many_tokens_weighs_no_more_than_one_with_few():
     assert measured.session_count == pytest.approx(4.0)
 
 
-def test_the_oldest_sessions_make_room_for_the_latest():
+def test_the_oldest_sessions_make_room_for_the_latest() -> None:
     ledger = AcceptanceLedger()
     for ordinal in range(2 * RECENT_SESSIONS):
         record(ledger, 64, 64, 64 * (ordinal >= RECENT_SESSIONS), session=str(ordinal))
@@ -55,7 +55,7 @@ def test_the_oldest_sessions_make_room_for_the_latest():
     assert (measured.acceptance_rate, measured.session_count) == (1.0, RECENT_SESSIONS)
 
 
-def test_pairs_are_apart_and_nothing_tried_says_nothing():
+def test_pairs_are_apart_and_nothing_tried_says_nothing() -> None:
     ledger = AcceptanceLedger()
     record(ledger, 0, 0, 0)
     assert ledger.rates(0.0) == {}
@@ -63,7 +63,7 @@ def test_pairs_are_apart_and_nothing_tried_says_nothing():
     assert set(ledger.rates(0.0)) == {("verifier", "other")}
 
 
-def test_a_pair_that_nobody_tries_is_unknown_again():
+def test_a_pair_that_nobody_tries_is_unknown_again() -> None:
     ledger = AcceptanceLedger()
     record(ledger, 10, 10, 0, now=5.0)
     assert PAIR in ledger.rates(5.0 + KEPT_SECONDS - 1)

@@ -10,7 +10,7 @@ from scripts.support.simulated_fleet import simulated_card
 class Fleet:
     """Two nodes with an archive each, one without a known address, one without an archive."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         offers = [ArchiveOffer(1, 1, 7001, ""), ArchiveOffer(1, 1, 7002, ""), None]
         self.views = [
             NodeView(replace(simulated_card(index), archive=offer), Liveness.ALIVE)
@@ -26,7 +26,7 @@ class Fleet:
         return addresses[self.ids.index(node_id)]
 
 
-def test_the_median_of_the_latest_answers_by_node():
+def test_the_median_of_the_latest_answers_by_node() -> None:
     waits, fleet = AnswerWaits(), Fleet()
     for address in ("10.0.0.1:7001", "[fd00::1]:7002", "10.0.0.3:7001"):
         for _ in range(LEAST_ANSWERS - 1):

@@ -31,7 +31,7 @@ ANYONE = "f" * 32
 def unchanged(client):
     """unchanged(session): asserts that it holds PROMPT and still gives PROMPT's stream."""
 
-    async def check(session):
+    async def check(session) -> None:
         fresh = await client.open()
         await client.append(fresh, PROMPT)
         assert (await client.info(session)).history_length == len(PROMPT)
@@ -72,7 +72,7 @@ APPENDS = {
 
 
 @pytest.mark.parametrize("case", APPENDS)
-async def test_a_bad_append_appends_nothing(client, unchanged, case):
+async def test_a_bad_append_appends_nothing(client, unchanged, case) -> None:
     fields, code, reason = APPENDS[case]
     session = await client.open()
     await client.append(session, PROMPT)
@@ -83,7 +83,7 @@ async def test_a_bad_append_appends_nothing(client, unchanged, case):
     await unchanged(session)
 
 
-async def test_a_length_mismatch_says_the_length_so_that_a_retry_can_go_on(client):
+async def test_a_length_mismatch_says_the_length_so_that_a_retry_can_go_on(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     request = runtime_pb2.AppendTokensRequest(
@@ -124,7 +124,9 @@ GENERATIONS = {
 
 
 @pytest.mark.parametrize("case", GENERATIONS)
-async def test_a_bad_generation_names_the_field_and_generates_nothing(client, unchanged, case):
+async def test_a_bad_generation_names_the_field_and_generates_nothing(
+    client, unchanged, case
+) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     request = runtime_pb2.GenerateRequest(session_id=session, **GENERATIONS[case])
@@ -173,7 +175,7 @@ CREATIONS = {
 
 
 @pytest.mark.parametrize("case", CREATIONS)
-async def test_a_bad_creation_opens_no_session(client, verifier, case):
+async def test_a_bad_creation_opens_no_session(client, verifier, case) -> None:
     fields, code, reason = CREATIONS[case]
     before = verifier.roles.load_numbers()
     if case != "no model":
@@ -183,7 +185,9 @@ async def test_a_bad_creation_opens_no_session(client, verifier, case):
     assert verifier.roles.load_numbers() == before
 
 
-async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(neighbourhood, checkpoint):
+async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(
+    neighbourhood, checkpoint
+) -> None:
     settings = replace(nodes.SETTINGS, kv_budget_bytes=100_000)
     small = await neighbourhood.start("small", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(small.channel)
@@ -207,7 +211,7 @@ async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(neighbourh
 
 async def test_a_full_session_takes_memory_as_it_grows_and_is_refused_more_by_name(
     neighbourhood, checkpoint
-):
+) -> None:
     # Keys and values of 256 positions: one layer with two heads of sixteen values of four bytes.
     segment = 256 * 2 * 2 * 16 * 4
     settings = replace(nodes.SETTINGS, kv_budget_bytes=2 * segment)
@@ -231,7 +235,7 @@ async def test_a_full_session_takes_memory_as_it_grows_and_is_refused_more_by_na
     await small.stop()
 
 
-async def test_a_request_id_for_another_kind_of_session_is_refused(client):
+async def test_a_request_id_for_another_kind_of_session_is_refused(client) -> None:
     await client.open(request_id="kind", window=32)
     request = runtime_pb2.CreateSessionRequest(
         model_id="random", request_id="kind", window_tokens=64
@@ -250,13 +254,13 @@ async def test_a_request_id_for_another_kind_of_session_is_refused(client):
         ("ForkSession", runtime_pb2.ForkSessionRequest, {}),
     ],
 )
-async def test_an_unknown_session_is_not_found(client, method, request_class, fields):
+async def test_an_unknown_session_is_not_found(client, method, request_class, fields) -> None:
     for session in ("", ANYONE, "x" * 100_000, "\x00\n"):
         refusal = await client.refusal(method, request_class(session_id=session, **fields))
         assert (refusal.code, refusal.reason) == (Code.NOT_FOUND, "SESSION_NOT_FOUND")
 
 
-async def test_a_second_close_is_not_found_and_says_that_it_was_closed(client):
+async def test_a_second_close_is_not_found_and_says_that_it_was_closed(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     assert await client.close(session) == len(PROMPT)
@@ -267,7 +271,7 @@ async def test_a_second_close_is_not_found_and_says_that_it_was_closed(client):
     assert "closed" in refusal.text
 
 
-async def test_generating_from_nothing_is_refused(client):
+async def test_generating_from_nothing_is_refused(client) -> None:
     session = await client.open()
     request = runtime_pb2.GenerateRequest(session_id=session, max_tokens=4)
     refusal = await client.refusal("Generate", request)
@@ -276,7 +280,7 @@ async def test_generating_from_nothing_is_refused(client):
     assert len((await client.generate(session, 4)).token_ids) == 4
 
 
-async def test_a_fork_beyond_the_history_is_out_of_range(client, unchanged):
+async def test_a_fork_beyond_the_history_is_out_of_range(client, unchanged) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     for length in (len(PROMPT) + 1, 2**64 - 1):
@@ -287,18 +291,18 @@ async def test_a_fork_beyond_the_history_is_out_of_range(client, unchanged):
 
 
 @pytest.mark.parametrize("token", ["x", "-1", "1.5", "٣", "9" * 400, " 1"])
-async def test_a_page_token_of_nobody_is_refused(client, token):
+async def test_a_page_token_of_nobody_is_refused(client, token) -> None:
     request = runtime_pb2.ListSessionsRequest(page_token=token)
     refusal = await client.refusal("ListSessions", request)
     assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "BAD_PAGE_TOKEN")
 
 
-async def test_a_page_of_1001_is_refused(client):
+async def test_a_page_of_1001_is_refused(client) -> None:
     refusal = await client.refusal("ListSessions", runtime_pb2.ListSessionsRequest(page_size=1001))
     assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "BAD_REQUEST")
 
 
-async def test_a_message_of_ten_megabytes_is_refused_and_harms_nobody(client, unchanged):
+async def test_a_message_of_ten_megabytes_is_refused_and_harms_nobody(client, unchanged) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     request = runtime_pb2.AppendTokensRequest(session_id=session, token_ids=[1] * 10_000_000)
@@ -308,7 +312,9 @@ async def test_a_message_of_ten_megabytes_is_refused_and_harms_nobody(client, un
     await unchanged(session)
 
 
-async def test_a_large_message_within_the_limit_is_refused_by_its_meaning(client, unchanged):
+async def test_a_large_message_within_the_limit_is_refused_by_its_meaning(
+    client, unchanged
+) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     request = runtime_pb2.AppendTokensRequest(session_id=session, token_ids=[1] * 4_000_000)
@@ -331,7 +337,7 @@ async def test_a_large_message_within_the_limit_is_refused_by_its_meaning(client
         "/kakeya.v1.TensorService/StreamTensors",
     ],
 )
-async def test_random_bytes_never_reach_the_unknown(client, verifier, path):
+async def test_random_bytes_never_reach_the_unknown(client, verifier, path) -> None:
     seed = random.SystemRandom().getrandbits(32)
     rng = random.Random(seed)
     streaming = path.endswith(("Generate", "Draft", "StreamTensors"))
@@ -355,7 +361,7 @@ async def test_random_bytes_never_reach_the_unknown(client, verifier, path):
             assert "Traceback" not in refusal.text
 
 
-async def test_bytes_that_do_not_parse_are_a_bad_request(verifier):
+async def test_bytes_that_do_not_parse_are_a_bad_request(verifier) -> None:
     for path in ("RuntimeService/CreateSession", "PlacementService/Plan"):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await verifier.channel.unary_unary(f"/kakeya.v1.{path}")(b"\xff\xff\xff", timeout=10)
@@ -363,7 +369,7 @@ async def test_bytes_that_do_not_parse_are_a_bad_request(verifier):
         assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "BAD_REQUEST")
 
 
-async def test_errors_are_counted_by_reason(client, verifier):
+async def test_errors_are_counted_by_reason(client, verifier) -> None:
     before = verifier.metric("kakeya_rpc_errors_total", reason="SESSION_NOT_FOUND")
     await client.refusal("GetSessionInfo", runtime_pb2.GetSessionInfoRequest(session_id=ANYONE))
     after = verifier.metric("kakeya_rpc_errors_total", reason="SESSION_NOT_FOUND")
@@ -373,7 +379,7 @@ async def test_errors_are_counted_by_reason(client, verifier):
 LONG = "\N{GRINNING FACE}" * 5000
 
 
-async def test_a_long_name_of_no_ascii_is_refused_by_its_reason(client, verifier):
+async def test_a_long_name_of_no_ascii_is_refused_by_its_reason(client, verifier) -> None:
     """Percent-encoded and in base64 it would not fit a trailer, and gRPC would drop the error."""
     plan = placement_pb2.PlanRequest(verifier_model=LONG)
     propose = proposer_pb2.ProposeBlockRequest(committed_token_ids=[1], block_size=1, model_id=LONG)
@@ -396,7 +402,7 @@ async def test_a_long_name_of_no_ascii_is_refused_by_its_reason(client, verifier
     assert (refusal.code, refusal.reason) == (Code.FAILED_PRECONDITION, "NO_PLACEMENT")
 
 
-async def test_a_request_id_that_asked_for_another_proposer_is_refused(client):
+async def test_a_request_id_that_asked_for_another_proposer_is_refused(client) -> None:
     await client.open(request_id="alone")
     request = runtime_pb2.CreateSessionRequest(
         model_id="random", request_id="alone", window_tokens=32

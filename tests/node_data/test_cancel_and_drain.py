@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import replace
+from typing import Never
 
 import grpc
 import grpc.aio
@@ -40,7 +41,7 @@ def started(client, session, max_tokens=4000, **fields):
     )
 
 
-async def test_leaving_the_stream_stops_the_work_within_one_block(client):
+async def test_leaving_the_stream_stops_the_work_within_one_block(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     call = started(client, session)
@@ -65,7 +66,7 @@ async def test_leaving_the_stream_stops_the_work_within_one_block(client):
     assert rest.token_ids == expected[committed:]
 
 
-async def test_a_cancelled_stream_frees_the_session_for_the_one_that_waits(client):
+async def test_a_cancelled_stream_frees_the_session_for_the_one_that_waits(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     first = started(client, session)
@@ -77,7 +78,7 @@ async def test_a_cancelled_stream_frees_the_session_for_the_one_that_waits(clien
     assert stream.done.timings.queue_seconds >= 0
 
 
-async def test_a_waiting_generate_that_is_cancelled_does_nothing(client):
+async def test_a_waiting_generate_that_is_cancelled_does_nothing(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     first = started(client, session, 300)
@@ -91,7 +92,9 @@ async def test_a_waiting_generate_that_is_cancelled_does_nothing(client):
     assert (await settled(client, session)).history_length == len(PROMPT) + 300
 
 
-async def test_a_cancelled_append_keeps_all_tokens_and_the_next_operation_computes_them(client):
+async def test_a_cancelled_append_keeps_all_tokens_and_the_next_operation_computes_them(
+    client,
+) -> None:
     tokens = [index * 13 % 96 for index in range(3000)]
     session = await client.open()
     call = client.stub.AppendTokens(
@@ -110,7 +113,7 @@ async def test_a_cancelled_append_keeps_all_tokens_and_the_next_operation_comput
     assert (await client.generate(session, 20)).token_ids == expected
 
 
-async def test_closing_a_session_ends_its_generation_by_name(client):
+async def test_closing_a_session_ends_its_generation_by_name(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     call = started(client, session)
@@ -122,11 +125,13 @@ async def test_closing_a_session_ends_its_generation_by_name(client):
     assert calls.refused(caught.value).reason == "SESSION_NOT_FOUND"
 
 
-async def test_a_broken_promise_ends_the_session_and_is_counted(client, verifier, monkeypatch):
+async def test_a_broken_promise_ends_the_session_and_is_counted(
+    client, verifier, monkeypatch
+) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
 
-    def broken(*_arguments):
+    def broken(*_arguments) -> Never:
         raise InvariantViolated("the cache lost a token", invariant="history_cache_agreement")
 
     monkeypatch.setattr("kakeya_fleet.engine.invariants.check_agreement", broken)
@@ -143,10 +148,12 @@ async def test_a_broken_promise_ends_the_session_and_is_counted(client, verifier
     assert verifier.metric("kakeya_sessions_total", outcome="invariant_violated") == 1
 
 
-async def test_an_unexpected_failure_is_internal_without_its_text(client, verifier, monkeypatch):
+async def test_an_unexpected_failure_is_internal_without_its_text(
+    client, verifier, monkeypatch
+) -> None:
     session = await client.open()
 
-    def broken(*_arguments, **_named):
+    def broken(*_arguments, **_named) -> Never:
         raise ZeroDivisionError("secret detail")
 
     monkeypatch.setattr("kakeya_fleet.engine.sessions.session.Session.append", broken)
@@ -159,7 +166,7 @@ async def test_an_unexpected_failure_is_internal_without_its_text(client, verifi
     assert verifier.metric("kakeya_rpc_errors_total", reason="INTERNAL_ERROR") == 1
 
 
-async def test_draining_ends_generations_and_refuses_new_ones(neighbourhood, checkpoint):
+async def test_draining_ends_generations_and_refuses_new_ones(neighbourhood, checkpoint) -> None:
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}", "proposer=ngram")
     client = calls.Caller(node.channel)
     running = await client.open()
@@ -190,7 +197,7 @@ async def test_draining_ends_generations_and_refuses_new_ones(neighbourhood, che
     await node.stop()
 
 
-async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint):
+async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint) -> None:
     settings = replace(nodes.SETTINGS, session_ttl_seconds=0.3)
     node = await neighbourhood.start("brief", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(node.channel)
@@ -211,7 +218,7 @@ async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint):
     await node.stop()
 
 
-async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkpoint):
+async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkpoint) -> None:
     settings = replace(nodes.SETTINGS, session_ttl_seconds=0.1)
     node = await neighbourhood.start("busy", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(node.channel)
@@ -227,7 +234,7 @@ async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkp
 
 async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     neighbourhood, checkpoint, monkeypatch
-):
+) -> None:
     # Nodes of its own: streams and breakers of other tests' sessions are not counted.
     verifier = await neighbourhood.start("restful", f"verifier={checkpoint}")
     proposer = await neighbourhood.start("drafter", "proposer=ngram")
@@ -252,7 +259,7 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
 
 async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_lives(
     client, verifier
-):
+) -> None:
     """The first caller leaves while its session is made, and the retry is already waiting."""
     lifecycle = verifier.roles.verifier._lifecycle
     served = verifier.roles.verifiers["random"]
@@ -279,7 +286,7 @@ async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_li
 
 async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_waits_for(
     client, verifier, neighbourhood
-):
+) -> None:
     await neighbourhood.start_liar("waited-for", liars.hanging())
     session = await client.open(mode=calls.FIXED, proposer="liar", proposer_node="waited-for")
     await client.append(session, PROMPT)
@@ -293,11 +300,11 @@ async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_wait
     assert "waited-for" not in verifier.roles.verifier.open_breakers()
 
 
-async def test_a_fork_that_finds_a_broken_promise_is_counted(client, verifier, monkeypatch):
+async def test_a_fork_that_finds_a_broken_promise_is_counted(client, verifier, monkeypatch) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
 
-    def broken(*_arguments):
+    def broken(*_arguments) -> Never:
         raise InvariantViolated("the cache grew", invariant="bounded_kv_memory")
 
     monkeypatch.setattr("kakeya_fleet.engine.invariants.check_memory", broken)
@@ -308,7 +315,7 @@ async def test_a_fork_that_finds_a_broken_promise_is_counted(client, verifier, m
     assert verifier.metric("kakeya_invariant_violations_total", kind="bounded_kv_memory") == 1
 
 
-async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client):
+async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     first = started(client, session)
@@ -331,7 +338,7 @@ async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client):
 
 async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
     client, verifier, proposer, neighbourhood, monkeypatch
-):
+) -> None:
     """The proposer has a new channel, and the old stream is slow to close."""
     session = await client.open(mode=calls.FIXED, proposer="ngram", proposer_node="proposer")
     await client.append(session, PROMPT)
@@ -341,7 +348,7 @@ async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
     closing, gate = asyncio.Event(), asyncio.Event()
     close = source.close
 
-    async def slow():
+    async def slow() -> None:
         closing.set()
         await gate.wait()
         await close()
@@ -360,7 +367,7 @@ async def test_a_session_closed_while_it_changes_its_stream_leaves_none_open(
 
 async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     neighbourhood, checkpoint
-):
+) -> None:
     node = await neighbourhood.start("left", f"verifier={checkpoint}", "proposer=ngram")
     client = calls.Caller(node.channel)
     session = await client.open(mode=calls.FIXED, proposer="ngram", proposer_node="left")
@@ -383,7 +390,7 @@ async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     await node.stop()
 
 
-async def test_draining_ends_a_long_append_by_name(neighbourhood, checkpoint):
+async def test_draining_ends_a_long_append_by_name(neighbourhood, checkpoint) -> None:
     node = await neighbourhood.start("reading", f"verifier={checkpoint}")
     client = calls.Caller(node.channel)
     session = await client.open()

@@ -101,18 +101,18 @@ async def inline(step):
 class Verifier:
     """A history that grows, and the vectors of all its positions but the last."""
 
-    def __init__(self, positions=512):
+    def __init__(self, positions=512) -> None:
         self.history = History(PREFIX)
         self.window = FeatureWindow(WIDTH, positions)
         self.reads = 0
         self.catch_up()
 
-    def catch_up(self):
+    def catch_up(self) -> None:
         first, end = self.window.end, len(self.history) - 1
         vectors = np.array([vector(position) for position in range(first, end)], np.float32)
         self.window.extend(first, vectors.reshape(end - first, WIDTH))
 
-    def commit(self, *token_ids):
+    def commit(self, *token_ids) -> None:
         self.history.extend(token_ids)
         self.catch_up()
 
@@ -124,10 +124,10 @@ class Verifier:
 class Server:
     """A proposer's node: both services, started and stopped at one port."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.port = 0
 
-    async def start(self):
+    async def start(self) -> None:
         proposer = RecallingProposer()
         self.offer = ModelOffer(
             "recalling",
@@ -152,7 +152,7 @@ class Server:
         self.port = self.server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self.server.start()
 
-    async def stop(self):
+    async def stop(self) -> None:
         await self.server.stop(0)
 
 
@@ -197,7 +197,7 @@ async def expected(verifier):
     ).token_ids
 
 
-async def test_drafts_are_those_of_the_history_and_its_vectors(make_source):
+async def test_drafts_are_those_of_the_history_and_its_vectors(make_source) -> None:
     verifier = Verifier()
     source = make_source(verifier)
     assert not source.drafts_ahead
@@ -208,7 +208,7 @@ async def test_drafts_are_those_of_the_history_and_its_vectors(make_source):
     await source.close()
 
 
-async def test_a_window_that_forgets_is_enough(make_source):
+async def test_a_window_that_forgets_is_enough(make_source) -> None:
     """Vectors older than the window never come; the state keeps those it has."""
     verifier = Verifier(positions=4)
     source = make_source(verifier)
@@ -225,7 +225,9 @@ async def test_a_window_that_forgets_is_enough(make_source):
     await source.close()
 
 
-async def test_without_vectors_the_draft_fails_at_once_and_the_next_one_does_not(make_source):
+async def test_without_vectors_the_draft_fails_at_once_and_the_next_one_does_not(
+    make_source,
+) -> None:
     verifier = Verifier()
     source = make_source(verifier)
     verifier.history.extend([1, 2, 3])
@@ -237,7 +239,7 @@ async def test_without_vectors_the_draft_fails_at_once_and_the_next_one_does_not
     await source.close()
 
 
-async def test_an_empty_and_a_single_token_history_need_no_vectors(make_source):
+async def test_an_empty_and_a_single_token_history_need_no_vectors(make_source) -> None:
     verifier = Verifier()
     verifier.history, verifier.window = History(), FeatureWindow(WIDTH)
     source = make_source(verifier)
@@ -261,7 +263,7 @@ async def drafted(source, verifier):
                 await asyncio.sleep(0.02)
 
 
-async def test_a_proposer_restarted_under_the_channel_catches_up(server, channel):
+async def test_a_proposer_restarted_under_the_channel_catches_up(server, channel) -> None:
     verifier = Verifier()
     source = remote(server, channel, verifier)
     await drafted(source, verifier)
@@ -278,7 +280,9 @@ async def test_a_proposer_restarted_under_the_channel_catches_up(server, channel
     await source.close()
 
 
-async def test_a_broken_link_alone_is_opened_again_and_so_is_a_broken_stream(server, channel):
+async def test_a_broken_link_alone_is_opened_again_and_so_is_a_broken_stream(
+    server, channel
+) -> None:
     verifier = Verifier()
     source = remote(server, channel, verifier)
     await drafted(source, verifier)
@@ -298,7 +302,7 @@ async def test_a_broken_link_alone_is_opened_again_and_so_is_a_broken_stream(ser
     await source.close()
 
 
-async def test_lost_vectors_are_sent_again(server, channel):
+async def test_lost_vectors_are_sent_again(server, channel) -> None:
     verifier = Verifier()
     source = remote(server, channel, verifier)
     await drafted(source, verifier)
@@ -314,7 +318,9 @@ async def test_lost_vectors_are_sent_again(server, channel):
     await source.close()
 
 
-async def test_a_stream_without_a_link_is_refused_and_so_is_a_stateless_draft(server, channel):
+async def test_a_stream_without_a_link_is_refused_and_so_is_a_stateless_draft(
+    server, channel
+) -> None:
     stub = proposer_pb2_grpc.ProposerServiceStub(channel)
     call = stub.Draft(timeout=10)
     opening = proposer_pb2.DraftOpen(
@@ -332,7 +338,7 @@ async def test_a_stream_without_a_link_is_refused_and_so_is_a_stateless_draft(se
     assert calls.refused(caught.value).reason == "BAD_REQUEST"
 
 
-async def test_an_unknown_link_costs_drafts_not_the_stream(server, channel):
+async def test_an_unknown_link_costs_drafts_not_the_stream(server, channel) -> None:
     stub = proposer_pb2_grpc.ProposerServiceStub(channel)
     call = stub.Draft(timeout=10)
     opening = proposer_pb2.DraftOpen(
@@ -352,7 +358,7 @@ async def test_an_unknown_link_costs_drafts_not_the_stream(server, channel):
     call.cancel()
 
 
-async def test_what_is_measured_for_the_card_includes_the_vectors():
+async def test_what_is_measured_for_the_card_includes_the_vectors() -> None:
     ticks = iter(range(10**6))
     offer = proposer_offer(RecallingProposer(), lambda: next(ticks) / 1000.0)
     assert (offer.kind, offer.feature_width, offer.tapped_layers) == (ModelKind.DFLASH, WIDTH, (0,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Never
 
 import pytest
 
@@ -50,7 +51,7 @@ class HeavyProposer:
     model_id = "m"
     encoder = None
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.began, self.gate = threading.Event(), threading.Event()
         self.length = 0
 
@@ -58,7 +59,7 @@ class HeavyProposer:
         self.length = len(prefix)
         return self
 
-    def commit(self, token_ids):
+    def commit(self, token_ids) -> None:
         self.length += len(token_ids)
 
     def propose(self, assumed, block_size, step_count):
@@ -67,7 +68,7 @@ class HeavyProposer:
         return Draft((7,))
 
 
-async def test_what_was_cancelled_before_its_draft_is_answered_as_cancelled():
+async def test_what_was_cancelled_before_its_draft_is_answered_as_cancelled() -> None:
     session = DraftSession(served(NgramProposer()), OPENING)
     for block_id in (1, 2, 3):
         session.accept(proposal(block_id, 11 + block_id, committed_token_ids=[1] * (block_id > 1)))
@@ -84,7 +85,7 @@ async def test_what_was_cancelled_before_its_draft_is_answered_as_cancelled():
     assert [answer.base_length for answer in answers] == [12, 13, 14]
 
 
-async def test_a_heavy_model_leaves_the_loop_free_and_hears_of_cancels_meanwhile():
+async def test_a_heavy_model_leaves_the_loop_free_and_hears_of_cancels_meanwhile() -> None:
     model, worker = HeavyProposer(), ModelWorker("heavy")
     session = DraftSession(served(model, worker.run), OPENING)
     session.accept(proposal(1))
@@ -99,7 +100,7 @@ async def test_a_heavy_model_leaves_the_loop_free_and_hears_of_cancels_meanwhile
     await worker.close()
 
 
-async def test_a_failure_ends_the_stream_before_what_waits():
+async def test_a_failure_ends_the_stream_before_what_waits() -> None:
     session = DraftSession(served(NgramProposer()), OPENING)
     session.accept(proposal(1))
     session.fail(RuntimeError("leaving"))
@@ -107,7 +108,7 @@ async def test_a_failure_ends_the_stream_before_what_waits():
         await session.next_response()
 
 
-async def test_a_flood_of_proposals_is_refused():
+async def test_a_flood_of_proposals_is_refused() -> None:
     session = DraftSession(served(NgramProposer()), OPENING)
     for block_id in range(1, MAX_WAITING + 1):
         session.accept(proposal(block_id))
@@ -119,7 +120,7 @@ async def test_a_flood_of_proposals_is_refused():
     ("own", "theirs", "fits"),
     [("", "a", True), ("a", "a", True), ("a", "b", False), ("a", "", False)],
 )
-async def test_the_tokenizers_must_be_equal_unless_any_will_do(own, theirs, fits):
+async def test_the_tokenizers_must_be_equal_unless_any_will_do(own, theirs, fits) -> None:
     opening = proposer_pb2.DraftOpen(vocabulary_size=9, tokenizer_digest=theirs)
     proposer = served(NgramProposer(), tokenizer_digest=own)
     if fits:
@@ -135,11 +136,11 @@ class ThreadNoting:
     model_id = "m"
     encoder = None
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.steps = []
         self.length = 0
 
-    def _note(self, what):
+    def _note(self, what) -> None:
         self.steps.append((what, threading.current_thread() is threading.main_thread()))
 
     def open(self, prefix):
@@ -147,7 +148,7 @@ class ThreadNoting:
         self._note("open")
         return self
 
-    def commit(self, token_ids):
+    def commit(self, token_ids) -> None:
         self.length += len(token_ids)
 
     def propose(self, assumed, block_size, step_count):
@@ -157,7 +158,7 @@ class ThreadNoting:
 
 @pytest.mark.parametrize("field", ["committed_token_ids", "assumed_token_ids"])
 @pytest.mark.parametrize(("count", "on_the_loop"), [(512, True), (513, False)])
-async def test_what_takes_in_many_tokens_leaves_the_event_loop(field, count, on_the_loop):
+async def test_what_takes_in_many_tokens_leaves_the_event_loop(field, count, on_the_loop) -> None:
     proposer = ThreadNoting()
     lookup = ServedProposer(proposer, served(proposer).offer, inline, run_in_thread)
     session = DraftSession(lookup, OPENING)
@@ -185,10 +186,10 @@ def opening_with(prefix):
     return proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=prefix)
 
 
-async def test_a_step_in_a_thread_is_waited_for_by_its_cancelled_caller():
+async def test_a_step_in_a_thread_is_waited_for_by_its_cancelled_caller() -> None:
     began, gate = threading.Event(), threading.Event()
 
-    def step():
+    def step() -> None:
         began.set()
         assert gate.wait(timeout=10)
         ended.append(True)
@@ -207,11 +208,11 @@ async def test_a_step_in_a_thread_is_waited_for_by_its_cancelled_caller():
     assert ended
 
 
-async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind():
+async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind() -> None:
     """Otherwise each such stream would keep its history and index for ever."""
 
     class Gone:
-        async def send_initial_metadata(self, _metadata):
+        async def send_initial_metadata(self, _metadata) -> Never:
             raise asyncio.CancelledError
 
     async def requests():

@@ -40,7 +40,7 @@ def stub(proposer):
 class Stream:
     """A draft stream by hand."""
 
-    def __init__(self, stub, **opening):
+    def __init__(self, stub, **opening) -> None:
         self.call = stub.Draft(timeout=30)
         self.opening = {"model_id": "ngram", "vocabulary_size": 96, **opening}
 
@@ -48,10 +48,10 @@ class Stream:
         await self.send(open=proposer_pb2.DraftOpen(**self.opening))
         return self
 
-    async def send(self, **kind):
+    async def send(self, **kind) -> None:
         await self.call.write(proposer_pb2.DraftRequest(**kind))
 
-    async def propose(self, block_id, base_length, block_size=4, **fields):
+    async def propose(self, block_id, base_length, block_size=4, **fields) -> None:
         await self.send(
             proposal=PROPOSAL(
                 block_id=block_id, base_length=base_length, block_size=block_size, **fields
@@ -62,7 +62,7 @@ class Stream:
         return await asyncio.wait_for(self.call.read(), timeout=10)
 
 
-async def test_the_remote_source_drafts_what_the_local_one_does(proposer):
+async def test_the_remote_source_drafts_what_the_local_one_does(proposer) -> None:
     local, remote = LocalDraftSource(NgramProposer()), source_to(proposer)
     history = History(REPEATING)
     for step in range(30):
@@ -75,7 +75,7 @@ async def test_the_remote_source_drafts_what_the_local_one_does(proposer):
     await remote.close()
 
 
-async def test_several_proposals_in_flight_are_answered_in_order(proposer):
+async def test_several_proposals_in_flight_are_answered_in_order(proposer) -> None:
     source = source_to(proposer)
     history = History(REPEATING)
     drafts = [
@@ -87,7 +87,7 @@ async def test_several_proposals_in_flight_are_answered_in_order(proposer):
     await source.close()
 
 
-async def test_a_taken_back_proposal_costs_nothing_later(proposer):
+async def test_a_taken_back_proposal_costs_nothing_later(proposer) -> None:
     source = source_to(proposer)
     history = History(REPEATING)
     await source.draft(history, [], 4)
@@ -103,7 +103,7 @@ async def test_a_taken_back_proposal_costs_nothing_later(proposer):
     await source.close()
 
 
-async def test_closing_fails_what_is_in_flight_and_what_comes_later(neighbourhood):
+async def test_closing_fails_what_is_in_flight_and_what_comes_later(neighbourhood) -> None:
     await neighbourhood.start_liar("mute", liars.hanging())
     channel = neighbourhood.directory.channels["mute"]
     source = RemoteDraftSource(channel, "liar", 96, "")
@@ -117,7 +117,7 @@ async def test_closing_fails_what_is_in_flight_and_what_comes_later(neighbourhoo
     await source.close()
 
 
-async def test_a_proposer_that_does_not_open_is_given_up():
+async def test_a_proposer_that_does_not_open_is_given_up() -> None:
     # The kernel takes the connection and nobody says a word: a stopped process.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
@@ -131,7 +131,7 @@ async def test_a_proposer_that_does_not_open_is_given_up():
             await source.close()
 
 
-async def test_a_closed_channel_is_a_fault_not_a_crash(proposer):
+async def test_a_closed_channel_is_a_fault_not_a_crash(proposer) -> None:
     channel = grpc.aio.insecure_channel(proposer.address)
     source = RemoteDraftSource(channel, "ngram", 96, "")
     await source.draft(History([1, 2]), [], 4)
@@ -143,7 +143,7 @@ async def test_a_closed_channel_is_a_fault_not_a_crash(proposer):
     await source.close()
 
 
-async def test_an_unknown_model_is_a_fault_that_names_it(proposer):
+async def test_an_unknown_model_is_a_fault_that_names_it(proposer) -> None:
     source = RemoteDraftSource(proposer.channel, "nobody", 96, "")
     with pytest.raises(DraftFailed, match="nobody") as caught:
         await source.draft(History([1]), [], 4)
@@ -151,7 +151,7 @@ async def test_an_unknown_model_is_a_fault_that_names_it(proposer):
     await source.close()
 
 
-async def test_only_deltas_are_taken_and_a_wrong_base_is_stale(stub):
+async def test_only_deltas_are_taken_and_a_wrong_base_is_stale(stub) -> None:
     stream = await Stream(stub, prefix_token_ids=REPEATING).open()
     await stream.propose(1, len(REPEATING))
     first = await stream.answer()
@@ -173,7 +173,7 @@ async def test_only_deltas_are_taken_and_a_wrong_base_is_stale(stub):
     stream.call.cancel()
 
 
-async def test_a_cancelled_proposal_is_answered_as_such_and_its_tokens_stay(stub):
+async def test_a_cancelled_proposal_is_answered_as_such_and_its_tokens_stay(stub) -> None:
     stream = await Stream(stub, prefix_token_ids=REPEATING).open()
     # Written back to back, so that the cancel is read before the draft is made.
     for block_id in range(1, 9):
@@ -236,7 +236,7 @@ REFUSED_PROPOSALS = {
 
 
 @pytest.mark.parametrize("case", [*REFUSED_STREAMS, *REFUSED_PROPOSALS])
-async def test_a_bad_stream_ends_with_its_reason(stub, proposer, case):
+async def test_a_bad_stream_ends_with_its_reason(stub, proposer, case) -> None:
     if case in REFUSED_STREAMS:
         requests, reason = REFUSED_STREAMS[case]
     else:
@@ -272,13 +272,13 @@ async def test_a_bad_stream_ends_with_its_reason(stub, proposer, case):
         ),
     ],
 )
-async def test_a_bad_stateless_proposal_is_refused(stub, fields, reason):
+async def test_a_bad_stateless_proposal_is_refused(stub, fields, reason) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.ProposeBlock(proposer_pb2.ProposeBlockRequest(**fields), timeout=10)
     assert calls.refused(caught.value).reason == reason
 
 
-async def test_a_stateless_proposal_drafts(stub):
+async def test_a_stateless_proposal_drafts(stub) -> None:
     request = proposer_pb2.ProposeBlockRequest(
         model_id="ngram", committed_token_ids=REPEATING, block_size=5
     )
@@ -287,7 +287,7 @@ async def test_a_stateless_proposal_drafts(stub):
     assert response.compute_seconds > 0
 
 
-async def test_a_stream_that_is_left_is_freed_within_a_second(stub, proposer):
+async def test_a_stream_that_is_left_is_freed_within_a_second(stub, proposer) -> None:
     streams = [await Stream(stub, prefix_token_ids=REPEATING).open() for _ in range(3)]
     for stream in streams:
         await stream.propose(1, len(REPEATING))
@@ -299,7 +299,7 @@ async def test_a_stream_that_is_left_is_freed_within_a_second(stub, proposer):
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count, seconds=1.0)
 
 
-async def test_too_many_streams_are_refused_with_a_retry_hint(neighbourhood):
+async def test_too_many_streams_are_refused_with_a_retry_hint(neighbourhood) -> None:
     node = await neighbourhood.start(
         "crowded", "proposer=ngram", settings=nodes.RoleSettings(draft_stream_limit=2)
     )
@@ -323,7 +323,7 @@ async def test_too_many_streams_are_refused_with_a_retry_hint(neighbourhood):
     await node.stop()
 
 
-async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(neighbourhood):
+async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(neighbourhood) -> None:
     node = await neighbourhood.start("draining", "proposer=ngram")
     stub = proposer_pb2_grpc.ProposerServiceStub(node.channel)
     stream = await Stream(stub, prefix_token_ids=REPEATING).open()
@@ -340,7 +340,7 @@ async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(neighb
     await node.stop()
 
 
-async def test_the_round_trip_on_loopback_is_well_below_a_millisecond(proposer):
+async def test_the_round_trip_on_loopback_is_well_below_a_millisecond(proposer) -> None:
     seconds: list[float] = []
     source = source_to(proposer, observe=seconds.append)
     history = History(REPEATING)
@@ -354,7 +354,7 @@ async def test_the_round_trip_on_loopback_is_well_below_a_millisecond(proposer):
     assert seconds[len(seconds) // 2] < 1e-3, f"p50 {seconds[len(seconds) // 2] * 1e6:.0f} us"
 
 
-async def test_a_source_that_rests_frees_the_proposer_and_opens_again(proposer):
+async def test_a_source_that_rests_frees_the_proposer_and_opens_again(proposer) -> None:
     source = source_to(proposer)
     history = History(REPEATING)
     first = await source.draft(history, [], 4)
@@ -365,7 +365,7 @@ async def test_a_source_that_rests_frees_the_proposer_and_opens_again(proposer):
     await source.close()
 
 
-async def test_opening_ahead_of_a_dead_proposer_fails_the_draft_alone(proposer):
+async def test_opening_ahead_of_a_dead_proposer_fails_the_draft_alone(proposer) -> None:
     channel = grpc.aio.insecure_channel(proposer.address)
     source = RemoteDraftSource(channel, "ngram", 96, "")
     await channel.close()
@@ -375,7 +375,7 @@ async def test_opening_ahead_of_a_dead_proposer_fails_the_draft_alone(proposer):
     await source.close()
 
 
-async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stub):
+async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stub) -> None:
     """While a hundred thousand tokens are taken in, others still get their blocks."""
     source = source_to(proposer)
     await source.draft(History(REPEATING), [], 4)
@@ -392,7 +392,7 @@ async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stu
     stream.call.cancel()
 
 
-async def test_a_stream_that_never_opens_is_ended(stub, proposer, monkeypatch):
+async def test_a_stream_that_never_opens_is_ended(stub, proposer, monkeypatch) -> None:
     monkeypatch.setattr("kakeya_fleet.node.roles.proposer.proposer_service.OPENING_SECONDS", 0.2)
     call = stub.Draft(timeout=10)
     with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -25,7 +25,7 @@ def descendants(kind):
 
 
 @pytest.mark.parametrize("base", [EngineError, FleetError, Refusal])
-def test_every_class_of_the_trees_ends_a_call_with_a_status_of_its_own(base):
+def test_every_class_of_the_trees_ends_a_call_with_a_status_of_its_own(base) -> None:
     ours = {kind for kind in descendants(base) if kind.__module__.split(".")[0] != "kakeya"}
     statuses = {kind: REASONS[kind.reason].status for kind in ours}
     assert None not in statuses.values()
@@ -34,36 +34,36 @@ def test_every_class_of_the_trees_ends_a_call_with_a_status_of_its_own(base):
     assert internal <= {EngineError, FleetError}
 
 
-def test_what_stops_a_node_is_internal_to_a_caller():
+def test_what_stops_a_node_is_internal_to_a_caller() -> None:
     assert status_code(BadConfig("cause", "remedy")) is grpc.StatusCode.INTERNAL
 
 
-def test_a_class_without_a_reason_takes_its_parents():
+def test_a_class_without_a_reason_takes_its_parents() -> None:
     class Narrower(OutOfKvMemory):
         """A session of another kind."""
 
     assert status_code(Narrower("")) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_a_fork_past_the_end_is_out_of_range_where_an_append_out_of_step_is_not():
+def test_a_fork_past_the_end_is_out_of_range_where_an_append_out_of_step_is_not() -> None:
     assert ForkBeyondHistory.reason == HistoryLengthMismatch.reason
     assert status_code(ForkBeyondHistory("")) is grpc.StatusCode.OUT_OF_RANGE
     assert status_code(HistoryLengthMismatch("")) is grpc.StatusCode.FAILED_PRECONDITION
 
 
-def test_details_stay_below_what_trailers_carry():
+def test_details_stay_below_what_trailers_carry() -> None:
     error = OutOfKvMemory("x" * 100_000, **{f"key_{n}": "v" * 10_000 for n in range(50)})
     assert error_status(error).ByteSize() < 7000
 
 
-def test_a_retry_hint_of_the_engine_is_passed_on():
+def test_a_retry_hint_of_the_engine_is_passed_on() -> None:
     status = error_status(OutOfKvMemory("full", retry_after_seconds="2.5"))
     retry = error_details_pb2.RetryInfo()
     assert any(detail.Unpack(retry) for detail in status.details)
     assert retry.retry_delay.ToMilliseconds() == 2500
 
 
-def test_what_passes_with_time_says_when_to_retry():
+def test_what_passes_with_time_says_when_to_retry() -> None:
     retry = error_details_pb2.RetryInfo()
     assert any(detail.Unpack(retry) for detail in error_status(GroupLost("")).details)
     assert retry.retry_delay.seconds == 5
@@ -76,25 +76,25 @@ def info_of(error):
     return info
 
 
-def test_a_cause_that_stands_alone_comes_with_its_remedy_whatever_else_is_told():
+def test_a_cause_that_stands_alone_comes_with_its_remedy_whatever_else_is_told() -> None:
     error = OutOfKvMemory("full", **{f"key_{n}": "v" * 10_000 for n in range(50)})
     assert info_of(error).metadata["mend"] == REASONS["OUT_OF_KV_MEMORY"].remedy
     draining = info_of(Draining("mini-1 is leaving"))
     assert dict(draining.metadata) == {"mend": "ask another node that serves the model"}
 
 
-def test_a_message_with_its_remedy_gets_no_second_one():
+def test_a_message_with_its_remedy_gets_no_second_one() -> None:
     error = ModelUnusable("the folder has no config.json: download it again")
     assert "mend" not in info_of(error).metadata
 
 
-def test_members_of_a_family_have_its_statuses_unless_they_say_others():
+def test_members_of_a_family_have_its_statuses_unless_they_say_others() -> None:
     assert REASONS["SESSION_NOT_FOUND"].status is REASONS["NOT_FOUND"].status
     assert REASONS["SESSION_NOT_FOUND"].http_status == REASONS["KAKEYA_ERROR"].http_status == 503
     assert REASONS["MODEL_NOT_FOUND"].http_status == 404
 
 
-def test_remedies_are_a_few_words_that_fit_behind_a_message():
+def test_remedies_are_a_few_words_that_fit_behind_a_message() -> None:
     for name, reason in REASONS.items():
         assert reason.terminal_remedy or not reason.remedy
         for words in filter(None, (reason.remedy, reason.terminal_remedy)):

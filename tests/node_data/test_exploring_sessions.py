@@ -26,7 +26,7 @@ async def opened(verifier, caller, *trials: Trial):
 
 async def test_a_session_that_began_alone_tries_a_remote_proposer_past_its_window(
     verifier, proposer, monkeypatch
-):
+) -> None:
     """However it ends: the stream is that of the verifier alone, and it is said who drafted."""
     caller = calls.Caller(verifier.channel)
     alone = await caller.open()
@@ -47,7 +47,7 @@ async def test_a_session_that_began_alone_tries_a_remote_proposer_past_its_windo
     assert counts.drafted_count == statistics.drafted_count
 
 
-async def test_a_plan_says_who_is_on_trial(verifier, proposer, monkeypatch):
+async def test_a_plan_says_who_is_on_trial(verifier, proposer, monkeypatch) -> None:
     caller = calls.Caller(verifier.channel)
     there = Placement("proposer", "proposer", proposer.address, "ngram")
     session, pairing = await opened(verifier, caller, Trial(there, 1e9))
@@ -69,7 +69,7 @@ async def test_a_plan_says_who_is_on_trial(verifier, proposer, monkeypatch):
 
 async def test_one_that_left_before_its_trial_costs_nothing_but_is_told(
     verifier, proposer, monkeypatch
-):
+) -> None:
     caller = calls.Caller(verifier.channel)
     gone = Placement("proposer", "proposer", proposer.address, "no-such-model")
     session, pairing = await opened(verifier, caller, Trial(gone, 1e9))

@@ -29,7 +29,7 @@ class Watched:
         return self._honest(feeds)
 
 
-async def test_an_answer_goes_on_while_a_long_prompt_is_read(neighbourhood, checkpoint):
+async def test_an_answer_goes_on_while_a_long_prompt_is_read(neighbourhood, checkpoint) -> None:
     node = await neighbourhood.start("fair", f"verifier={checkpoint}")
     client = calls.Caller(node.channel)
     alone = await client.open(window=64)
@@ -50,7 +50,7 @@ async def test_an_answer_goes_on_while_a_long_prompt_is_read(neighbourhood, chec
     await node.stop()
 
 
-async def test_forks_share_the_prompt_and_read_it_no_second_time(neighbourhood, checkpoint):
+async def test_forks_share_the_prompt_and_read_it_no_second_time(neighbourhood, checkpoint) -> None:
     node = await neighbourhood.start("sharing", f"verifier={checkpoint}")
     client = calls.Caller(node.channel)
     response = await client.stub.CreateSession(

@@ -71,7 +71,7 @@ def faults_of(stream):
 
 
 @pytest.mark.parametrize("sampling", [{}, SAMPLED])
-async def test_remote_drafts_never_change_the_stream(client, proposer, alone, sampling):
+async def test_remote_drafts_never_change_the_stream(client, proposer, alone, sampling) -> None:
     session = await paired(client)
     stream = await client.generate(session, TOKENS, **sampling)
     assert stream.token_ids == await alone(**sampling)
@@ -82,7 +82,7 @@ async def test_remote_drafts_never_change_the_stream(client, proposer, alone, sa
     assert proposer.metric("kakeya_link_bytes_total") > 0
 
 
-async def test_each_vector_travels_once(client, proposer):
+async def test_each_vector_travels_once(client, proposer) -> None:
     before = proposer.metric("kakeya_link_bytes_total")
     session = await paired(client)
     for _ in range(3):
@@ -92,7 +92,9 @@ async def test_each_vector_travels_once(client, proposer):
     assert (len(PROMPT) - 1) * 64 < sent <= (len(PROMPT) + 60) * 64
 
 
-async def test_a_proposer_in_the_same_process_drafts_too(neighbourhood, checkpoint, drafter):
+async def test_a_proposer_in_the_same_process_drafts_too(
+    neighbourhood, checkpoint, drafter
+) -> None:
     node = await neighbourhood.start("both", f"verifier={checkpoint}", f"proposer={drafter}")
     client = calls.Caller(node.channel)
     wanted = await client.open()
@@ -109,7 +111,7 @@ async def test_a_proposer_in_the_same_process_drafts_too(neighbourhood, checkpoi
 
 async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     neighbourhood, verifier, client, proposer, alone, monkeypatch
-):
+) -> None:
     """They are made all the while, so that nothing is missing when the drafter is back."""
     other = await neighbourhood.start("looking-up", "proposer=ngram")
     session = await client.open(mode=runtime_pb2.SPECULATION_MODE_AUTO)
@@ -139,28 +141,28 @@ async def test_a_session_tries_another_proposer_and_returns_to_its_vectors(
     neighbourhood.directory.set_liveness("looking-up", Liveness.DEAD)
 
 
-def dropped(stream, first, vectors):
+def dropped(stream, first, vectors) -> None:
     """The vectors get lost, and the sender does not know."""
     stream._sent_end = first + len(vectors)
 
 
-def late(stream, first, vectors):
+def late(stream, first, vectors) -> None:
     """They come after the proposer has given up waiting."""
     stream._sent_end = first + len(vectors)
     asyncio.get_running_loop().call_later(0.15, send, stream, first, vectors)
 
 
-def not_finite(stream, first, vectors):
+def not_finite(stream, first, vectors) -> None:
     broken = vectors.copy()
     broken[-1, -1] = np.nan
     send(stream, first, broken)
 
 
-def too_narrow(stream, first, vectors):
+def too_narrow(stream, first, vectors) -> None:
     send(stream, first, vectors[:, :-1])
 
 
-def ended(stream, first, vectors):
+def ended(stream, first, vectors) -> None:
     """The link ends under it: a delta out of order, a dead connection."""
     stream._end.end("out of order")
     send(stream, first, vectors)
@@ -180,10 +182,10 @@ FAULTS = {
 )
 async def test_bad_vectors_cost_drafts_and_no_token(
     client, proposer, alone, monkeypatch, fault, sampling
-):
+) -> None:
     sent = 0
 
-    def sending(stream, first, vectors):
+    def sending(stream, first, vectors) -> None:
         nonlocal sent
         sent += 1
         # Now and then, so that the breaker stays closed.
@@ -211,7 +213,7 @@ async def test_bad_vectors_cost_drafts_and_no_token(
 
 async def test_corrupt_vectors_are_sent_again_and_cost_nothing(
     client, proposer, alone, monkeypatch
-):
+) -> None:
     sent = 0
 
     def spoilt(*given):
@@ -231,7 +233,7 @@ async def test_corrupt_vectors_are_sent_again_and_cost_nothing(
 
 async def test_vectors_that_are_always_bad_open_the_breaker(
     client, proposer, alone, monkeypatch, verifier
-):
+) -> None:
     monkeypatch.setattr(FeatureStream, "send", not_finite)
     session = await paired(client)
     stream = await client.generate(session, TOKENS)
@@ -250,7 +252,9 @@ async def test_vectors_that_are_always_bad_open_the_breaker(
     assert faults_of(healed) == {}
 
 
-async def test_a_link_that_is_ended_under_a_session_is_opened_again(client, proposer, alone):
+async def test_a_link_that_is_ended_under_a_session_is_opened_again(
+    client, proposer, alone
+) -> None:
     session = await paired(client)
     tokens = (await client.generate(session, 30)).token_ids
     table = proposer.roles._tensors._table
@@ -267,7 +271,7 @@ async def test_a_link_that_is_ended_under_a_session_is_opened_again(client, prop
     assert min(drafted) > 0
 
 
-async def test_a_restarted_proposer_drafts_on(neighbourhood, client, drafter, alone):
+async def test_a_restarted_proposer_drafts_on(neighbourhood, client, drafter, alone) -> None:
     node = await neighbourhood.start("mortal", f"proposer={drafter}")
     session = await paired(client, "mortal")
     tokens = (await client.generate(session, 30)).token_ids
@@ -293,7 +297,7 @@ async def test_a_restarted_proposer_drafts_on(neighbourhood, client, drafter, al
 
 async def test_a_proposer_that_comes_back_with_another_encoder_drafts_from_its_vectors(
     neighbourhood, client, checkpoint, drafter, random_drafter, alone
-):
+) -> None:
     node = await neighbourhood.start("retrained", f"proposer={drafter}")
     session = await paired(client, "retrained")
     tokens = (await client.generate(session, 30)).token_ids
@@ -315,7 +319,9 @@ async def test_a_proposer_that_comes_back_with_another_encoder_drafts_from_its_v
     await again.stop()
 
 
-async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(client, proposer, alone):
+async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(
+    client, proposer, alone
+) -> None:
     prompts = [PROMPT, PROMPT[::-1], PROMPT[7:]]
     sessions = [await paired(client, prompt=prompt) for prompt in prompts]
     ends = await asyncio.gather(*(client.generate(session, TOKENS) for session in sessions))
@@ -325,7 +331,7 @@ async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(client, 
         assert stream.done.speculation.drafted_count > 0
 
 
-async def test_a_closed_session_leaves_no_link(client, proposer):
+async def test_a_closed_session_leaves_no_link(client, proposer) -> None:
     session = await paired(client)
     await client.generate(session, 10)
     before = proposer.metric("kakeya_links_active")
@@ -333,7 +339,7 @@ async def test_a_closed_session_leaves_no_link(client, proposer):
     await calls.until(lambda: proposer.metric("kakeya_links_active") == before - 1)
 
 
-async def test_a_fork_keeps_the_vectors_of_its_prefix(client, proposer, alone):
+async def test_a_fork_keeps_the_vectors_of_its_prefix(client, proposer, alone) -> None:
     session = await paired(client)
     await client.generate(session, 30)
     response = await client.stub.ForkSession(
@@ -354,7 +360,7 @@ REFUSED = {
 @pytest.mark.parametrize("reason", REFUSED)
 async def test_a_drafter_of_another_model_is_refused_by_name(
     neighbourhood, client, proposer, reason
-):
+) -> None:
     (offer,) = proposer.roles.offers()
     strange = replace(offer, **REFUSED[reason])
     await neighbourhood.directory.put("strange", proposer.address, (strange,))
@@ -376,7 +382,7 @@ async def test_a_drafter_of_another_model_is_refused_by_name(
 @pytest.mark.parametrize("fields", [{"encoder_digest": "a" * 64}, {"model_id": "nobody"}])
 async def test_without_its_encoder_a_session_decodes_alone_and_says_so(
     neighbourhood, client, proposer, alone, fields
-):
+) -> None:
     (offer,) = proposer.roles.offers()
     strange = replace(offer, **{"encoder_digest": "b" * 64, **fields})
     await neighbourhood.directory.put("strange", proposer.address, (strange,))

@@ -26,7 +26,7 @@ def positions(inbox, first=0, end=10**9):
     return list(range(start, start + len(vectors)))
 
 
-def test_deltas_overlaps_and_gaps():
+def test_deltas_overlaps_and_gaps() -> None:
     inbox = FeatureInbox(WIDTH)
     inbox.take(tensor(0, 3))
     inbox.take(tensor(3, 2, dtype=BFLOAT16))
@@ -69,7 +69,7 @@ def test_deltas_overlaps_and_gaps():
     ],
     ids=range(8),
 )
-def test_what_is_refused_changes_nothing(refused, fault):
+def test_what_is_refused_changes_nothing(refused, fault) -> None:
     inbox = FeatureInbox(WIDTH, 16)
     inbox.take(tensor(0, 5))
     with pytest.raises(RefusedTensor) as caught:
@@ -78,7 +78,7 @@ def test_what_is_refused_changes_nothing(refused, fault):
     assert positions(inbox) == [0, 1, 2, 3, 4]
 
 
-async def test_vectors_on_their_way_are_waited_for():
+async def test_vectors_on_their_way_are_waited_for() -> None:
     inbox = FeatureInbox(WIDTH)
     inbox.take(tensor(0, 2))
     assert await inbox.wait(2, 0.0)

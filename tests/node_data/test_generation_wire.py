@@ -34,13 +34,13 @@ def spec_of(**fields):
     return generation_spec_from_wire(request, lambda count: b"\1" * count)
 
 
-def test_what_is_not_given_is_greedy_and_changes_nothing():
+def test_what_is_not_given_is_greedy_and_changes_nothing() -> None:
     spec = spec_of()
     assert spec.sampling == SamplingParameters(top_p=0.0)
     assert spec.stop_token_ids == frozenset()
 
 
-def test_every_field_arrives():
+def test_every_field_arrives() -> None:
     spec = spec_of(
         temperature=0.5,
         top_p=0.25,
@@ -60,7 +60,7 @@ def test_every_field_arrives():
 
 
 @pytest.mark.parametrize("penalty", [1 / 64, 64.0])
-def test_the_ends_of_the_penaltys_range_survive_the_wires_precision(penalty):
+def test_the_ends_of_the_penaltys_range_survive_the_wires_precision(penalty) -> None:
     assert spec_of(repetition_penalty=penalty).sampling.repetition_penalty == penalty
 
 
@@ -72,13 +72,13 @@ def test_the_ends_of_the_penaltys_range_survive_the_wires_precision(penalty):
         {"stop_token_ids": [3, 10]},
     ],
 )
-def test_what_does_not_fit_the_model_is_named(fields):
+def test_what_does_not_fit_the_model_is_named(fields) -> None:
     with pytest.raises(BadParameters) as caught:
         spec_of(**fields).check_for_model(INFO)
     assert caught.value.metadata["field"] in fields
 
 
-def test_log_probabilities_and_alternatives_travel_in_the_order_of_their_tokens():
+def test_log_probabilities_and_alternatives_travel_in_the_order_of_their_tokens() -> None:
     committed = Committed((5, 6), 7, 1, (-0.5, -1.5), (((5, -0.5), (1, -2.0)), ((6, -1.5),)))
     tokens = committed_to_wire(committed).tokens
     assert list(tokens.token_ids) == [5, 6]
@@ -87,7 +87,7 @@ def test_log_probabilities_and_alternatives_travel_in_the_order_of_their_tokens(
     assert [list(each.log_probabilities) for each in tokens.alternatives] == [[-0.5, -2.0], [-1.5]]
 
 
-def test_no_alternatives_take_no_bytes():
+def test_no_alternatives_take_no_bytes() -> None:
     with_none = committed_to_wire(Committed((5, 6), 7, 1, (-0.5, -1.5), ((), ())))
     assert not with_none.tokens.alternatives
     plain = committed_to_wire(Committed((5, 6), 7, 1))

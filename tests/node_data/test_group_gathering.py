@@ -26,7 +26,7 @@ PORTS = Message({"ports": [20_001]})
 class Meeting:
     """A leader that gathers, and ranks in threads of this process that say what a test says."""
 
-    def __init__(self, rank_count=2, silence_seconds=30.0):
+    def __init__(self, rank_count=2, silence_seconds=30.0) -> None:
         self.fault = ""
         self.held = ExitStack()
         self.listener = self.held.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -40,7 +40,7 @@ class Meeting:
         self.held.callback(self.gathering.close)
         self.sockets = {}
 
-    def come(self, rank):
+    def come(self, rank) -> None:
         """Both connections of a rank, proven."""
         port = self.listener.getsockname()[1]
         own = RankEnvironment(NONCE, "127.0.0.1", port, rank, 2, 1, None)
@@ -52,7 +52,7 @@ class Meeting:
     def ranks(self, *said):
         """Comes as one rank after the other, each of which says these bytes."""
 
-        def run():
+        def run() -> None:
             for rank in range(len(said)):
                 self.come(rank)
             for rank, words in enumerate(said):
@@ -80,7 +80,7 @@ def frame(message):
     return b"".join(bytes(part) for part in encode(message))
 
 
-def test_ranks_are_told_apart_and_give_up_a_leader_whose_host_is_gone(meet):
+def test_ranks_are_told_apart_and_give_up_a_leader_whose_host_is_gone(meet) -> None:
     meeting = meet()
     meeting.ranks(frame(PORTS), frame(Message({"ports": [20_002]})))
     members = meeting.gathering.members(meeting.listener)
@@ -92,11 +92,11 @@ def test_ranks_are_told_apart_and_give_up_a_leader_whose_host_is_gone(meet):
             )
 
 
-def test_a_leader_that_leaves_does_not_wait_for_a_rank_that_says_nothing(meet):
+def test_a_leader_that_leaves_does_not_wait_for_a_rank_that_says_nothing(meet) -> None:
     meeting = meet()
     coming = meeting.ranks(frame(PORTS), b"")
 
-    def leave():
+    def leave() -> None:
         coming.join()
         time.sleep(0.2)
         meeting.fault = "the node left"
@@ -120,7 +120,7 @@ def test_a_leader_that_leaves_does_not_wait_for_a_rank_that_says_nothing(meet):
     ],
     ids=["half", "none", "other count", "no port"],
 )
-def test_a_greeting_that_is_none_ends_the_start(meet, monkeypatch, words, said):
+def test_a_greeting_that_is_none_ends_the_start(meet, monkeypatch, words, said) -> None:
     monkeypatch.setattr(group_members, "MESSAGE_SECONDS", 0.3)
     meeting = meet()
     meeting.ranks(frame(PORTS), words)
@@ -128,13 +128,13 @@ def test_a_greeting_that_is_none_ends_the_start(meet, monkeypatch, words, said):
         meeting.gathering.members(meeting.listener)
 
 
-def test_a_rank_that_has_no_pulse_any_more_is_not_waited_for(meet):
+def test_a_rank_that_has_no_pulse_any_more_is_not_waited_for(meet) -> None:
     meeting = meet(silence_seconds=0.5)
     meeting.ranks(frame(PORTS), frame(PORTS))
     members = meeting.gathering.members(meeting.listener)
     going = True
 
-    def beat():
+    def beat() -> None:
         while going:
             meeting.sockets[Purpose.PULSE, 0].connection.sendall(b"\1")
             time.sleep(0.05)
@@ -154,12 +154,12 @@ def test_a_rank_that_has_no_pulse_any_more_is_not_waited_for(meet):
         beating.join()
 
 
-def test_a_stranger_who_speaks_slowly_is_sent_away_in_time(meet, monkeypatch):
+def test_a_stranger_who_speaks_slowly_is_sent_away_in_time(meet, monkeypatch) -> None:
     monkeypatch.setattr(group_members, "PROOF_SECONDS", 0.4)
     meeting = meet()
     stranger = socket.create_connection(meeting.listener.getsockname())
 
-    def drip():
+    def drip() -> None:
         with stranger:
             try:
                 while True:
@@ -178,7 +178,7 @@ def test_a_stranger_who_speaks_slowly_is_sent_away_in_time(meet, monkeypatch):
     dripping.join()
 
 
-def test_words_that_a_process_never_reads_do_not_keep_the_others():
+def test_words_that_a_process_never_reads_do_not_keep_the_others() -> None:
     processes = Processes()
     processes.start(Launch("first", [sys.executable, "-c", "import time; time.sleep(60)"], {}))
     try:
@@ -190,7 +190,7 @@ def test_words_that_a_process_never_reads_do_not_keep_the_others():
     assert processes.fault() == ""
 
 
-def test_what_a_process_started_ends_with_it(tmp_path):
+def test_what_a_process_started_ends_with_it(tmp_path) -> None:
     """As the ssh processes of mlx.launch, which cannot end them when it is killed."""
     told = tmp_path / "pid"
     script = (

@@ -74,7 +74,7 @@ class Chunked:
 class End:
     """One end's promotion, and what it has begun: (what is to be done, generation)."""
 
-    def __init__(self, mode, *, is_caller):
+    def __init__(self, mode, *, is_caller) -> None:
         settings = LinkSettings(large_tensors=1)
         self.promotion = opened(mode, (RoadKind.LOCAL,), is_caller=is_caller, settings=settings)
         self.to_do = []
@@ -90,7 +90,7 @@ class LinkMachine(RuleBasedStateMachine):
     anywhere fails. Numbers of bytes are small; promotion is told that they are large.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.outbox, self.arrivals = Outbox(BUDGET), Arrivals()
         self.sent, self.received, self.sizes = [], [], []
@@ -100,11 +100,11 @@ class LinkMachine(RuleBasedStateMachine):
         self.now = 0.0
 
     @initialize(mode=st.sampled_from([LinkMode.LOCAL, LinkMode.AUTO]))
-    def open(self, mode):
+    def open(self, mode) -> None:
         self.caller, self.served = End(mode, is_caller=True), End(mode, is_caller=False)
         self.tell(self.caller, Tick())
 
-    def tell(self, end, event):
+    def tell(self, end, event) -> None:
         before = end.promotion.road
         for effect in step(end.promotion, event, self.now):
             self.do(end, effect)
@@ -112,7 +112,7 @@ class LinkMachine(RuleBasedStateMachine):
             # Any fault demotes, and says why.
             assert end.promotion.road is not before or before.generation != event.generation
 
-    def do(self, end, effect):
+    def do(self, end, effect) -> None:
         match effect:
             case Propose(generation, _):
                 end.begun += 1
@@ -143,7 +143,7 @@ class LinkMachine(RuleBasedStateMachine):
             case Changed(before):
                 self.changed(end, before)
 
-    def changed(self, end, before):
+    def changed(self, end, before) -> None:
         standing = end.promotion.standing
         assert standing.reason
         assert standing is not before
@@ -155,7 +155,7 @@ class LinkMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.caller.to_do or self.served.to_do)
     @rule(first=st.booleans(), fate=st.sampled_from(["works"] * 4 + ["breaks", "unavailable"]))
-    def work(self, first, fate):
+    def work(self, first, fate) -> None:
         end = next(e for e in (self.caller, self.served)[:: 1 if first else -1] if e.to_do)
         what, generation = end.to_do.pop(0)
         if what == "clear":
@@ -174,17 +174,17 @@ class LinkMachine(RuleBasedStateMachine):
             self.tell(end, Built(generation))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 30.0, 200.0]))
-    def time_passes(self, seconds):
+    def time_passes(self, seconds) -> None:
         self.now += seconds
         for end in (self.caller, self.served):
             self.tell(end, Tick())
 
     @rule()
-    def host_has_more(self):
+    def host_has_more(self) -> None:
         self.tell(self.caller, LookAgain())
 
     @rule(byte_count=st.integers(0, 60))
-    def send(self, byte_count):
+    def send(self, byte_count) -> None:
         room = self.outbox.has_room(byte_count)
         assert room == (
             self.outbox.last_id == self.outbox.taken
@@ -201,7 +201,7 @@ class LinkMachine(RuleBasedStateMachine):
         self.tell(self.caller, Took())
 
     @rule()
-    def set_out(self):
+    def set_out(self) -> None:
         kept = self.outbox.next()
         if kept is None:
             assert not self.outbox.has_waiting
@@ -220,7 +220,7 @@ class LinkMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.forth)
     @rule(corrupt=st.booleans())
-    def message_arrives(self, corrupt):
+    def message_arrives(self, corrupt) -> None:
         message = self.forth.pop(0)
         match message:
             case RoadMessage():
@@ -234,7 +234,7 @@ class LinkMachine(RuleBasedStateMachine):
             case Chunked():
                 self.chunked(message, corrupt)
 
-    def chunked(self, message, corrupt):
+    def chunked(self, message, corrupt) -> None:
         wanted = self.arrivals.begin(message.tensor_id)
         times = self.corrupt_times.get(message.tensor_id, 0)
         if corrupt and times < MOST_CORRUPT_TIMES - 1:
@@ -248,7 +248,7 @@ class LinkMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.road)
     @rule(fate=st.sampled_from(["whole", "whole", "whole", "lost", "corrupt"]))
-    def road_carries(self, fate):
+    def road_carries(self, fate) -> None:
         message = self.road.pop(0)
         if fate == "whole":
             # It may have been read before the road was left, and be checked after that.
@@ -257,7 +257,7 @@ class LinkMachine(RuleBasedStateMachine):
             # Silently lost: the deadline of its receiver passes. Corrupt: it sees so.
             self.tell(self.served, Broke(message.generation, "a tensor was lost"))
 
-    def arrived(self, message, by_road):
+    def arrived(self, message, by_road) -> None:
         for each in self.arrivals.arrive(message.tensor_id, message.tensor):
             self.received.append(int(each.name))
         self.back.append(self.arrivals.through)
@@ -265,31 +265,31 @@ class LinkMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.caller.using)
     @rule()
-    def the_road_breaks_at_the_caller(self):
+    def the_road_breaks_at_the_caller(self) -> None:
         self.tell(self.caller, Broke(self.caller.using, "it broke"))
         assert self.caller.promotion.standing.kind is RoadKind.GRPC
 
     @precondition(lambda self: self.back)
     @rule()
-    def answer_arrives(self):
+    def answer_arrives(self) -> None:
         message = self.back.pop(0)
         if isinstance(message, RoadMessage):
             self.tell(self.caller, Heard(message))
         else:
             self.taken(message)
 
-    def taken(self, through):
+    def taken(self, through) -> None:
         for kept in self.outbox.take(through):
             if not kept.is_again:
                 self.timed(kept.way != CHUNKS, 1.0)
 
-    def timed(self, by_road, seconds):
+    def timed(self, by_road, seconds) -> None:
         self.paces[by_road].append(seconds / LARGE_BYTES)
         self.tell(self.caller, Timed(LARGE_BYTES, seconds, by_road))
 
     @precondition(lambda self: self.caller.using)
     @rule(ratio=st.sampled_from([0.2, 0.8, 0.95, 3.0]), count=st.integers(1, 4 * SAMPLES))
-    def many_are_timed(self, ratio, count):
+    def many_are_timed(self, ratio, count) -> None:
         for _ in range(count):
             by_road = takes_road(self.caller.promotion, LARGE_BYTES)
             self.tell(self.caller, SetOut(LARGE_BYTES))
@@ -298,26 +298,26 @@ class LinkMachine(RuleBasedStateMachine):
                 return
 
     @invariant()
-    def in_order_and_once(self):
+    def in_order_and_once(self) -> None:
         assert self.received == self.sent[: len(self.received)]
 
     @invariant()
-    def within_the_budget(self):
+    def within_the_budget(self) -> None:
         kept = self.sizes[self.outbox.taken :]
         assert self.outbox.kept_bytes == sum(kept)
         assert sum(kept) <= BUDGET or len(kept) == 1
 
     @invariant()
-    def nothing_is_forgotten_too_early(self):
+    def nothing_is_forgotten_too_early(self) -> None:
         assert self.outbox.taken <= len(self.received)
 
     @invariant()
-    def every_road_that_was_begun_is_known(self):
+    def every_road_that_was_begun_is_known(self) -> None:
         for end in (self.caller, self.served) if self.forth or self.sent else ():
             assert end.promotion.clearing_count == end.begun <= MOST_CLEARING + 1
             assert end.using == (end.promotion.road and end.promotion.road.generation)
 
-    def teardown(self):
+    def teardown(self) -> None:
         """However it stands, what is left arrives when nothing more fails."""
         for _ in range(12 * len(self.sent) + 12):
             self.set_out()
@@ -336,7 +336,7 @@ LinkMachine.TestCase.settings = settings(deadline=None, max_examples=60, statefu
 TestLink = LinkMachine.TestCase
 
 
-def test_what_goes_again_goes_first_and_only_what_has_not_arrived():
+def test_what_goes_again_goes_first_and_only_what_has_not_arrived() -> None:
     outbox = Outbox(1000)
     for number in range(1, 6):
         outbox.add(tensor(number))
@@ -357,7 +357,7 @@ def test_what_goes_again_goes_first_and_only_what_has_not_arrived():
     assert outbox.next().tensor_id == 5
 
 
-def test_tensors_without_bytes_are_bounded_too():
+def test_tensors_without_bytes_are_bounded_too() -> None:
     outbox = Outbox(1000)
     for number in range(MOST_TENSORS):
         assert outbox.has_room(0)
@@ -365,7 +365,7 @@ def test_tensors_without_bytes_are_bounded_too():
     assert not outbox.has_room(0)
 
 
-def test_what_never_set_out_has_not_arrived():
+def test_what_never_set_out_has_not_arrived() -> None:
     outbox = Outbox(1000)
     outbox.add(tensor(1))
     with pytest.raises(TensorOutOfOrder):
@@ -377,7 +377,7 @@ def test_what_never_set_out_has_not_arrived():
         outbox.take(2)
 
 
-def test_numbers_that_are_left_out_end_the_link():
+def test_numbers_that_are_left_out_end_the_link() -> None:
     arrivals = Arrivals()
     for number in (0, 2):
         with pytest.raises(TensorOutOfOrder):
@@ -399,7 +399,7 @@ def test_numbers_that_are_left_out_end_the_link():
     assert (arrivals.through, arrivals.early_bytes) == (2, 0)
 
 
-def test_a_tensor_that_keeps_coming_corrupt_ends_the_link():
+def test_a_tensor_that_keeps_coming_corrupt_ends_the_link() -> None:
     arrivals = Arrivals()
     arrivals.begin(1)
     assert arrivals.came_corrupt(1)

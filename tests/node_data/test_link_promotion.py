@@ -100,7 +100,7 @@ def said(effects):
     return [effect.message for effect in effects if isinstance(effect, Say)]
 
 
-def test_a_road_is_wanted_once_large_tensors_travel():
+def test_a_road_is_wanted_once_large_tensors_travel() -> None:
     state = end()
     assert step(state, Tick(), 0.0) == ()
     assert due(state, 0.0) is None
@@ -121,7 +121,7 @@ def test_a_road_is_wanted_once_large_tensors_travel():
         (LinkMode.AUTO, (), []),
     ],
 )
-def test_the_configuration_decides(mode, kinds, wanted):
+def test_the_configuration_decides(mode, kinds, wanted) -> None:
     state = end(mode, kinds)
     proposed = list(step(state, Tick(), 0.0))
     if mode is LinkMode.AUTO:
@@ -131,7 +131,7 @@ def test_the_configuration_decides(mode, kinds, wanted):
     assert busy(end(mode, kinds, is_caller=False)) == []
 
 
-def test_both_ends_build_and_use_it_when_both_are_ready():
+def test_both_ends_build_and_use_it_when_both_are_ready() -> None:
     caller, other = end(LinkMode.LOCAL), end(LinkMode.LOCAL, is_caller=False)
     assert step(caller, Tick(), 0.0) == (Propose(1, LOCAL),)
     (proposal,) = said(step(caller, Planned(1, TERMS, NONCE), 0.0))
@@ -151,7 +151,7 @@ def test_both_ends_build_and_use_it_when_both_are_ready():
         assert state.built == state.road.generation == 1
 
 
-def test_a_forced_road_carries_everything_and_stays():
+def test_a_forced_road_carries_everything_and_stays() -> None:
     state = end(LinkMode.RING)
     step(state, Tick(), 0.0)
     stand(state)
@@ -166,7 +166,7 @@ def test_a_forced_road_carries_everything_and_stays():
 
 
 @pytest.mark.parametrize(("road_seconds", "stays"), [(0.89, True), (0.91, False), (3.0, False)])
-def test_a_road_stays_only_if_it_is_a_tenth_faster(road_seconds, stays):
+def test_a_road_stays_only_if_it_is_a_tenth_faster(road_seconds, stays) -> None:
     state = on_road()
     assert state.standing.kind is GRPC
     assert is_compared(state, LARGE)
@@ -186,7 +186,7 @@ def test_a_road_stays_only_if_it_is_a_tenth_faster(road_seconds, stays):
     assert state.standing.reason == left.reason
 
 
-def test_sizes_are_judged_each_for_itself():
+def test_sizes_are_judged_each_for_itself() -> None:
     state = on_road()
     carry(state, 20, 0.5, 1.0, 1 << 24)
     carry(state, 20, 2.0, 1.0, 1 << 18)
@@ -197,7 +197,7 @@ def test_sizes_are_judged_each_for_itself():
     assert not takes_road(state, LARGE_BYTES - 1)
 
 
-def test_a_road_that_becomes_slower_is_compared_anew_and_left():
+def test_a_road_that_becomes_slower_is_compared_anew_and_left() -> None:
     state = on_road()
     carry(state, 40, 0.5, 1.0)
     assert state.standing.kind is LOCAL
@@ -206,7 +206,7 @@ def test_a_road_that_becomes_slower_is_compared_anew_and_left():
     assert state.standing.cause is ChangeCause.SLOWER
 
 
-def test_a_road_by_which_the_other_end_sends_is_not_left_by_this_one():
+def test_a_road_by_which_the_other_end_sends_is_not_left_by_this_one() -> None:
     state = on_road()
     step(state, Received(by_road=True), 10.0)
     carry(state, 40, 2.0, 1.0, now=10.0)
@@ -219,7 +219,7 @@ def test_a_road_by_which_the_other_end_sends_is_not_left_by_this_one():
     assert (state.standing.kind, state.standing.cause) == (GRPC, ChangeCause.SLOWER)
 
 
-def test_the_way_of_the_other_end_is_told_and_its_trial_is_not():
+def test_the_way_of_the_other_end_is_told_and_its_trial_is_not() -> None:
     state = on_road()
     before, trial = state.standing, RoadTrial()
     for _ in range(64):
@@ -234,7 +234,7 @@ def test_the_way_of_the_other_end_is_told_and_its_trial_is_not():
 
 
 @pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.RING])
-def test_a_ring_that_the_host_has_not_yet_is_asked_for_again(mode):
+def test_a_ring_that_the_host_has_not_yet_is_asked_for_again(mode) -> None:
     state = end(mode, (RING,))
     is_forced = mode is LinkMode.RING
     assert ("ring, which is not ready" in state.standing.reason) is is_forced
@@ -252,7 +252,7 @@ def test_a_ring_that_the_host_has_not_yet_is_asked_for_again(mode):
     assert step(state, LookAgain(), 1.5) == (Propose(1, RING),)
 
 
-def test_an_idle_road_is_left_and_comes_back_with_traffic():
+def test_an_idle_road_is_left_and_comes_back_with_traffic() -> None:
     state = on_road(5.0)
     assert due(state, 5.0) == 5.0 + SETTINGS.judging_seconds
     assert step(state, Tick(), 4.0 + SETTINGS.idle_seconds) == ()
@@ -262,7 +262,7 @@ def test_an_idle_road_is_left_and_comes_back_with_traffic():
     assert busy(state, 300.0) == [Propose(2, LOCAL)]
 
 
-def test_what_failed_is_tried_again_ever_later_and_the_next_kind_meanwhile():
+def test_what_failed_is_tried_again_ever_later_and_the_next_kind_meanwhile() -> None:
     state = end(LinkMode.AUTO, (LOCAL, RING))
     busy(state)
     assert Propose(2, RING) in step(state, Broke(1, "no"), 0.0)
@@ -288,7 +288,7 @@ def test_what_failed_is_tried_again_ever_later_and_the_next_kind_meanwhile():
 
 
 @pytest.mark.parametrize("is_built", [False, True])
-def test_an_end_that_says_nothing_is_waited_for_no_longer_than_its_deadline(is_built):
+def test_an_end_that_says_nothing_is_waited_for_no_longer_than_its_deadline(is_built) -> None:
     state = end(LinkMode.LOCAL)
     step(state, Tick(), 0.0)
     assert due(state, 0.0) is None
@@ -305,7 +305,7 @@ def test_an_end_that_says_nothing_is_waited_for_no_longer_than_its_deadline(is_b
     assert words in failed.message.reason
 
 
-def test_a_fault_at_the_other_end_is_answered_and_what_it_carried_goes_again():
+def test_a_fault_at_the_other_end_is_answered_and_what_it_carried_goes_again() -> None:
     state = on_road()
     effects = heard(state, 1.0, 1, RoadStep.FAILED, reason="it broke", through=7)
     (answer,) = said(effects)
@@ -330,7 +330,7 @@ def test_a_fault_at_the_other_end_is_answered_and_what_it_carried_goes_again():
         ({"terms": {str(number): "" for number in range(33)}}, "too long"),
     ],
 )
-def test_a_proposal_that_cannot_be_is_refused_with_a_reason(fields, why):
+def test_a_proposal_that_cannot_be_is_refused_with_a_reason(fields, why) -> None:
     state = end(kinds=(LOCAL,), is_caller=False)
     proposal = {"kind": LOCAL, "nonce": NONCE, "terms": TERMS, **fields}
     (refusal,) = said(heard(state, 0.0, 3, RoadStep.PROPOSE, **proposal))
@@ -346,7 +346,7 @@ def test_a_proposal_that_cannot_be_is_refused_with_a_reason(fields, why):
         heard(state, 0.0, 4, RoadStep.PROPOSE, **proposal)
 
 
-def test_a_caller_that_proposes_road_after_road_waits_for_their_ends():
+def test_a_caller_that_proposes_road_after_road_waits_for_their_ends() -> None:
     """Each may have a process and a segment, which take a while to end."""
     state = end(kinds=(LOCAL,), is_caller=False)
     for generation in range(1, 40):
@@ -364,12 +364,12 @@ def test_a_caller_that_proposes_road_after_road_waits_for_their_ends():
     ("is_caller", "wrong"),
     [(True, RoadStep.PROPOSE), (False, RoadStep.ANSWER)],
 )
-def test_a_step_of_the_wrong_end_ends_the_link(is_caller, wrong):
+def test_a_step_of_the_wrong_end_ends_the_link(is_caller, wrong) -> None:
     with pytest.raises(TensorOutOfOrder, match="not one of the other end's"):
         heard(end(is_caller=is_caller), 0.0, 1, wrong)
 
 
-def test_a_proposal_beside_a_road_that_stands_ends_the_link():
+def test_a_proposal_beside_a_road_that_stands_ends_the_link() -> None:
     state = end(kinds=(LOCAL,), is_caller=False)
     heard(state, 0.0, 1, RoadStep.PROPOSE, kind=LOCAL, nonce=NONCE)
     step(state, Built(1), 0.0)
@@ -385,7 +385,7 @@ def test_a_proposal_beside_a_road_that_stands_ends_the_link():
     noise=st.lists(st.floats(0.98, 1.02), min_size=64, max_size=64),
     sizes=st.sampled_from([(LARGE,), (LARGE, LARGE + 1), (LARGE, 2 * LARGE - 1)]),
 )
-def test_the_way_in_the_end_is_never_the_slower_one(chunks, ratio, noise, sizes):
+def test_the_way_in_the_end_is_never_the_slower_one(chunks, ratio, noise, sizes) -> None:
     """Whatever pattern the payloads have: the last way is within a tenth of the better."""
     state = on_road()
     for index, factor in enumerate(noise):
@@ -398,7 +398,7 @@ def test_the_way_in_the_end_is_never_the_slower_one(chunks, ratio, noise, sizes)
     assert paces[takes_road(state, LARGE)] <= 1.2 * min(paces.values())
 
 
-def test_payloads_that_come_by_turns_are_not_taken_for_ways():
+def test_payloads_that_come_by_turns_are_not_taken_for_ways() -> None:
     """Every second one takes twice as long, by both ways alike."""
     trial = RoadTrial()
     for index in range(2 * SAMPLES):
@@ -409,7 +409,7 @@ def test_payloads_that_come_by_turns_are_not_taken_for_ways():
     assert trial.road_pace == trial.chunk_pace
 
 
-def test_a_verdict_needs_samples_of_both_ways():
+def test_a_verdict_needs_samples_of_both_ways() -> None:
     trial = RoadTrial()
     for _ in range(100):
         trial.add(1.0, by_road=True)

@@ -26,10 +26,10 @@ TOKENS = 60
 class Pair:
     """A verifier and a proposer of its own, whose links are forced to a road."""
 
-    def __init__(self, nodes, calls, neighbourhood, names):
+    def __init__(self, nodes, calls, neighbourhood, names) -> None:
         self.nodes, self.calls, self.neighbourhood, self.names = nodes, calls, neighbourhood, names
 
-    async def start(self, checkpoint, drafter, roads, link_settings=None):
+    async def start(self, checkpoint, drafter, roads, link_settings=None) -> None:
         link_settings = link_settings if link_settings is not None else LinkSettings()
         # Which road tensors take is tried here, not how late a draft may be on a busy machine.
         settings = replace(
@@ -59,7 +59,7 @@ class Pair:
         links = self.verifier.roles.links.statuses()
         return bool(links) and links[0].transport == placement_pb2.TRANSPORT_LOCAL
 
-    async def stop(self):
+    async def stop(self) -> None:
         for node in (self.verifier, self.proposer):
             await node.stop()
             self.neighbourhood._nodes.remove(node)
@@ -85,7 +85,9 @@ def pair(neighbourhood, request):
     return Pair(nodes, calls, neighbourhood, names)
 
 
-async def test_a_link_over_shared_memory_says_so_everywhere(pair, alone, checkpoint, drafter):
+async def test_a_link_over_shared_memory_says_so_everywhere(
+    pair, alone, checkpoint, drafter
+) -> None:
     await pair.start(checkpoint, drafter, (SharedMemoryRoads(), SharedMemoryRoads()))
     session = await pair.session()
     assert pair.verifier.roles.links.statuses() == []
@@ -126,7 +128,9 @@ async def test_a_link_over_shared_memory_says_so_everywhere(pair, alone, checkpo
     await pair.stop()
 
 
-async def test_roads_that_fail_under_a_session_cost_no_token(pair, alone, checkpoint, drafter):
+async def test_roads_that_fail_under_a_session_cost_no_token(
+    pair, alone, checkpoint, drafter
+) -> None:
     fates = itertools.cycle(["whole", "dies", "whole", "corrupt", "lost", "fails", "frozen"])
     shared = fake_roads.Shared(fates=fates)
     roads = (fake_roads.FakeRoads(shared), fake_roads.FakeRoads(shared))
@@ -151,7 +155,7 @@ async def test_roads_that_fail_under_a_session_cost_no_token(pair, alone, checkp
     await pair.stop()
 
 
-async def test_the_log_of_changes_is_bounded_and_asked_by_time():
+async def test_the_log_of_changes_is_bounded_and_asked_by_time() -> None:
     log = LinkLog(3)
     for at in range(5):
         log.add(
@@ -163,7 +167,7 @@ async def test_the_log_of_changes_is_bounded_and_asked_by_time():
     assert [change.at for change in log.since(3.0)] == [3.0, 4.0]
 
 
-async def test_the_log_gives_each_change_as_news_once():
+async def test_the_log_gives_each_change_as_news_once() -> None:
     def change(at):
         return LinkChange(
             float(at), "n", LinkPurpose.FEATURES, RoadKind.RING, at, ChangeCause.FAULT, "r"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import replace
+from typing import Never
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def tensor(number, byte_count=LARGE):
     return from_buffer(f"t{number}", "int8", (byte_count,), memoryview(data), number)
 
 
-async def until(condition, seconds=5):
+async def until(condition, seconds=5) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 no event
             await asyncio.sleep(0.001)
@@ -37,7 +38,7 @@ async def until(condition, seconds=5):
 class Linked:
     """A link over memory, whose hosts have fake roads."""
 
-    def __init__(self, *, mode=LinkMode.LOCAL, settings=SHORT, **shared):
+    def __init__(self, *, mode=LinkMode.LOCAL, settings=SHORT, **shared) -> None:
         self.mode, self.settings = mode, settings
         self.shared = fake_roads.Shared(**shared)
         self.builders = [fake_roads.FakeRoads(self.shared) for _ in range(2)]
@@ -59,18 +60,18 @@ class Linked:
     def changes(self):
         return self.link.log.since(0.0)
 
-    async def ready(self):
+    async def ready(self) -> None:
         await linked_pairs.carried_by(RoadKind.LOCAL, *self.ends, seconds=5)
 
-    async def exchange(self, count, first=0, byte_count=LARGE):
+    async def exchange(self, count, first=0, byte_count=LARGE) -> None:
         """Sends both ways at once; every tensor must arrive once, in order, as it was."""
 
-        async def send(end):
+        async def send(end) -> None:
             for number in range(first, first + count):
                 await end.send(tensor(number, byte_count))
             await end.flush()
 
-        async def receive(end):
+        async def receive(end) -> None:
             for number in range(first, first + count):
                 got, sent = await end.receive(), tensor(number, byte_count)
                 assert (got.name, got.first_position) == (sent.name, number)
@@ -81,7 +82,7 @@ class Linked:
         for end in self.ends:
             assert end.state.tensor_count == 2 * (first + count)
 
-    async def one_by_one(self, count):
+    async def one_by_one(self, count) -> None:
         """As one sends who measures."""
         for number in range(count):
             await self.caller.send(tensor(number))
@@ -91,7 +92,7 @@ class Linked:
                 await until(lambda: self.shared.open_roads == 2)
 
 
-async def test_a_forced_road_carries_everything():
+async def test_a_forced_road_carries_everything() -> None:
     async with Linked() as link:
         await link.ready()
         await link.exchange(8)
@@ -115,7 +116,7 @@ async def test_a_forced_road_carries_everything():
 
 @pytest.mark.parametrize("fate", ["fails", "dies", "lost", "corrupt", "frozen"])
 @pytest.mark.parametrize("after", [0, 5])
-async def test_a_fault_at_any_tensor_loses_and_doubles_none(fate, after):
+async def test_a_fault_at_any_tensor_loses_and_doubles_none(fate, after) -> None:
     fates = itertools.chain(itertools.repeat("whole", after), [fate], itertools.repeat("whole"))
     async with Linked(fates=fates) as link:
         await link.ready()
@@ -133,7 +134,7 @@ async def test_a_fault_at_any_tensor_loses_and_doubles_none(fate, after):
         assert link.hosts[0].metric("kakeya_link_changes_total", **changed) == 2
 
 
-async def test_roads_that_always_fail_leave_the_link_on_its_stream():
+async def test_roads_that_always_fail_leave_the_link_on_its_stream() -> None:
     fates = itertools.cycle(["whole", "corrupt", "whole", "lost", "whole", "dies", "fails"])
     settings = replace(SHORT, first_pause_seconds=0.001, longest_pause_seconds=0.001)
     async with Linked(fates=fates, settings=settings) as link:
@@ -147,7 +148,7 @@ async def test_roads_that_always_fail_leave_the_link_on_its_stream():
 
 @pytest.mark.parametrize("who", [0, 1])
 @pytest.mark.parametrize("fault", ["refused", "build fails", "never ready", "dies when ready"])
-async def test_a_road_that_never_stands_costs_nothing(who, fault):
+async def test_a_road_that_never_stands_costs_nothing(who, fault) -> None:
     link = Linked()
     link.builders[who].faults = [fault]
     async with link:
@@ -163,7 +164,7 @@ async def test_a_road_that_never_stands_costs_nothing(who, fault):
         assert link.builders[1].attempts == 1 + (who == 1 or fault != "refused")
 
 
-async def test_a_link_that_ends_while_a_road_is_built_leaves_nothing():
+async def test_a_link_that_ends_while_a_road_is_built_leaves_nothing() -> None:
     for who, closing in itertools.product((0, 1), (0, 1)):
         link = Linked()
         link.builders[who].faults = ["never ready"]
@@ -173,7 +174,7 @@ async def test_a_link_that_ends_while_a_road_is_built_leaves_nothing():
             await asyncio.wait_for(link.ends[1 - closing].wound_up(), 5)
 
 
-async def test_an_end_that_dies_in_mid_transfer_ends_the_other():
+async def test_an_end_that_dies_in_mid_transfer_ends_the_other() -> None:
     async with Linked(fates=fake_roads.always("frozen")) as link:
         await link.ready()
         await link.caller.send(tensor(0))
@@ -183,7 +184,7 @@ async def test_an_end_that_dies_in_mid_transfer_ends_the_other():
             await asyncio.wait_for(link.served.receive(), 5)
 
 
-async def test_a_faster_road_is_measured_and_stays():
+async def test_a_faster_road_is_measured_and_stays() -> None:
     async with Linked(mode=LinkMode.AUTO) as link:
         # Chunks take longer than the road, by far.
         link.link.streams[0].chunk_seconds = 0.005
@@ -198,11 +199,11 @@ async def test_a_faster_road_is_measured_and_stays():
         assert link.shared.carried == carried + 3
 
 
-async def test_a_road_is_measured_under_traffic_that_never_pauses():
+async def test_a_road_is_measured_under_traffic_that_never_pauses() -> None:
     async with Linked(mode=LinkMode.AUTO) as link:
         link.link.streams[0].chunk_seconds = 0.005
 
-        async def send():
+        async def send() -> None:
             number = 0
             while link.caller.state.kind is RoadKind.GRPC:
                 await link.caller.send(tensor(number))
@@ -217,7 +218,7 @@ async def test_a_road_is_measured_under_traffic_that_never_pauses():
         assert change.cause is ChangeCause.FASTER
 
 
-async def test_a_slower_road_is_measured_and_left_by_both():
+async def test_a_slower_road_is_measured_and_left_by_both() -> None:
     # However long the trial takes here, no second one begins.
     settings = replace(SHORT, first_pause_seconds=60.0)
     async with Linked(mode=LinkMode.AUTO, settings=settings, seconds=lambda _count: 0.01) as link:
@@ -230,7 +231,7 @@ async def test_a_slower_road_is_measured_and_left_by_both():
         assert link.changes == ()
 
 
-async def test_links_that_want_no_road_ask_for_none():
+async def test_links_that_want_no_road_ask_for_none() -> None:
     for mode, byte_count in ((LinkMode.AUTO, 2000), (LinkMode.GRPC, LARGE)):
         async with Linked(mode=mode) as link:
             await link.exchange(20, byte_count=byte_count)
@@ -240,7 +241,7 @@ async def test_links_that_want_no_road_ask_for_none():
 
 @pytest.mark.parametrize("who", [0, 1], ids=["caller", "served"])
 @pytest.mark.parametrize("is_told", [True, False], ids=["told", "by itself"])
-async def test_a_host_that_has_the_road_only_later_gets_it_later(who, is_told):
+async def test_a_host_that_has_the_road_only_later_gets_it_later(who, is_told) -> None:
     """The link opens before the trial of the ring has ended, at either end."""
     pause = 30.0 if is_told else 0.02
     link = Linked(settings=replace(SHORT, first_pause_seconds=pause))
@@ -262,7 +263,7 @@ async def test_a_host_that_has_the_road_only_later_gets_it_later(who, is_told):
         assert link.shared.carried >= 8
 
 
-async def test_an_idle_road_is_given_back():
+async def test_an_idle_road_is_given_back() -> None:
     settings = replace(SHORT, idle_seconds=0.1, judging_seconds=0.02)
     async with Linked(mode=LinkMode.AUTO, settings=settings) as link:
         link.link.streams[0].chunk_seconds = 0.002
@@ -275,12 +276,12 @@ async def test_an_idle_road_is_given_back():
 
 
 @pytest.mark.parametrize(("who", "step"), [(0, "propose"), (1, "answer")])
-async def test_what_nobody_foresaw_is_a_fault_of_the_road(who, step):
+async def test_what_nobody_foresaw_is_a_fault_of_the_road(who, step) -> None:
     link = Linked()
     builder = link.builders[who]
     genuine = getattr(builder, step)
 
-    async def odd(*_given):
+    async def odd(*_given) -> Never:
         setattr(builder, step, genuine)
         raise ValueError("odd")
 
@@ -292,7 +293,7 @@ async def test_what_nobody_foresaw_is_a_fault_of_the_road(who, step):
         assert link.caller.state.generation == 2
 
 
-async def test_an_end_that_reads_nothing_of_what_it_asks_for_is_left():
+async def test_an_end_that_reads_nothing_of_what_it_asks_for_is_left() -> None:
     """What is said of its roads waits for it: the memory for that is bounded."""
     async with Linked(mode=LinkMode.GRPC) as link:
         stream = link.link.streams[0]

@@ -68,7 +68,9 @@ async def paired(client, neighbourhood, servicer, name, block_size=8):
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "seed": 21}])
-async def test_the_stream_is_the_verifiers_own(client, neighbourhood, expected, lie, sampling):
+async def test_the_stream_is_the_verifiers_own(
+    client, neighbourhood, expected, lie, sampling
+) -> None:
     wanted = await expected(**sampling)
     servicer = getattr(liars, lie)()
     session = await paired(client, neighbourhood, servicer, f"{lie}-{len(sampling)}")
@@ -90,7 +92,7 @@ async def test_the_stream_is_the_verifiers_own(client, neighbourhood, expected, 
 
 async def test_three_bad_blocks_open_the_breaker_and_the_planner_says_so(
     client, neighbourhood, verifier
-):
+) -> None:
     servicer = liars.too_many()
     session = await paired(client, neighbourhood, servicer, "three")
     await client.generate(session, 12)
@@ -114,7 +116,7 @@ async def test_three_bad_blocks_open_the_breaker_and_the_planner_says_so(
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "seed": 8}])
 async def test_a_perfect_and_a_half_right_proposer_speed_up_the_same_stream(
     client, neighbourhood, expected, block_size, sampling
-):
+) -> None:
     wanted = await expected(**sampling)
     text = [*PROMPT, *wanted, *wanted]
     forwards = []
@@ -136,7 +138,7 @@ async def test_a_perfect_and_a_half_right_proposer_speed_up_the_same_stream(
 
 async def test_done_tells_where_the_draft_came_from_and_what_it_took(
     client, neighbourhood, expected
-):
+) -> None:
     wanted = await expected()
     session = await paired(client, neighbourhood, liars.knowing([*PROMPT, *wanted]), "teller")
     stream = await client.generate(session, TOKENS)
@@ -149,7 +151,7 @@ async def test_done_tells_where_the_draft_came_from_and_what_it_took(
     assert all(block.verify_seconds > 0.0 for block in stream.done.timeline)
 
 
-async def test_the_stream_stays_open_across_generations(client, neighbourhood, expected):
+async def test_the_stream_stays_open_across_generations(client, neighbourhood, expected) -> None:
     wanted = await expected()
     servicer = liars.knowing([*PROMPT, *wanted])
     session = await paired(client, neighbourhood, servicer, "lasting")
@@ -161,7 +163,7 @@ async def test_the_stream_stays_open_across_generations(client, neighbourhood, e
     assert servicer.sent_token_count < len(PROMPT) + TOKENS
 
 
-async def test_closing_the_session_ends_the_stream_at_once(client, neighbourhood):
+async def test_closing_the_session_ends_the_stream_at_once(client, neighbourhood) -> None:
     servicer = liars.hanging()
     session = await paired(client, neighbourhood, servicer, "left")
     await client.generate(session, 4)
@@ -171,7 +173,7 @@ async def test_closing_the_session_ends_the_stream_at_once(client, neighbourhood
 
 async def test_a_proposer_that_comes_back_is_used_again_by_the_same_session(
     client, neighbourhood, expected
-):
+) -> None:
     wanted = await expected()
     first = liars.knowing([*PROMPT, *wanted])
     server = await neighbourhood.start_liar("phoenix", first)
@@ -203,7 +205,9 @@ async def test_a_proposer_that_comes_back_is_used_again_by_the_same_session(
     assert tokens == wanted
 
 
-async def test_auto_takes_another_proposer_when_its_own_died(client, neighbourhood, expected):
+async def test_auto_takes_another_proposer_when_its_own_died(
+    client, neighbourhood, expected
+) -> None:
     wanted = await expected()
     quick = ModelOffer(
         model_id="quick",
@@ -234,7 +238,7 @@ async def test_auto_takes_another_proposer_when_its_own_died(client, neighbourho
 
 async def test_a_session_whose_fixed_proposer_fails_can_be_forked(
     client, neighbourhood, expected, verifier
-):
+) -> None:
     wanted = await expected()
     session = await paired(client, neighbourhood, liars.too_many(), "failing")
     await client.generate(session, 12)

@@ -17,7 +17,7 @@ HISTORY = [(11 * index + index * index // 7) % 96 for index in range(60)]
 
 
 @pytest.mark.skipif("mlx" not in installed_backends(), reason="MLX is not installed")
-def test_a_group_over_the_ring_decides_as_one_process(random_checkpoint, tmp_path):
+def test_a_group_over_the_ring_decides_as_one_process(random_checkpoint, tmp_path) -> None:
     folder = random_checkpoint("Qwen3ForCausalLM", initializer_range=0.12)
     hostfile = groups.write_hostfile(tmp_path, backend="ring")
     source = GroupSource(hostfile, limits=GroupLimits(start_seconds=60.0))

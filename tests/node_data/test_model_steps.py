@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Never
 
 import pytest
 
@@ -16,7 +17,7 @@ from kakeya_fleet.node.roles.worker import ModelWorker
 class Clock:
     """Advances by what a step says that it took."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self):
@@ -38,19 +39,19 @@ def step(clock, seconds):
     return run
 
 
-async def test_a_model_is_quick_once_a_step_of_it_was(model):
+async def test_a_model_is_quick_once_a_step_of_it_was(model) -> None:
     steps, clock = model
     quick = step(clock, INLINE_STEP_SECONDS / 2)
     assert [await steps.run(quick) for _ in range(3)] == [False, True, True]
 
 
-async def test_a_slow_model_never_blocks_the_event_loop(model):
+async def test_a_slow_model_never_blocks_the_event_loop(model) -> None:
     steps, clock = model
     slow = step(clock, INLINE_STEP_SECONDS * 1.1)
     assert not any([await steps.run(slow) for _ in range(2 * JUDGED_STEPS)])
 
 
-async def test_a_model_that_became_slow_leaves_the_event_loop(model):
+async def test_a_model_that_became_slow_leaves_the_event_loop(model) -> None:
     steps, clock = model
     await steps.run(step(clock, INLINE_STEP_SECONDS / 2))
     slow = step(clock, INLINE_STEP_SECONDS * 2)
@@ -59,7 +60,7 @@ async def test_a_model_that_became_slow_leaves_the_event_loop(model):
     assert not any(inline[JUDGED_STEPS:])
 
 
-async def test_a_hiccup_does_not_make_a_model_slow(model):
+async def test_a_hiccup_does_not_make_a_model_slow(model) -> None:
     steps, clock = model
     quick = step(clock, INLINE_STEP_SECONDS / 2)
     await steps.run(quick)
@@ -67,13 +68,13 @@ async def test_a_hiccup_does_not_make_a_model_slow(model):
     assert await steps.run(quick)
 
 
-async def test_a_short_step_waits_for_a_long_one_in_the_thread(model):
+async def test_a_short_step_waits_for_a_long_one_in_the_thread(model) -> None:
     steps, clock = model
     await steps.run(step(clock, 0.0))
     begun, go = threading.Event(), threading.Event()
     order = []
 
-    def long():
+    def long() -> None:
         begun.set()
         assert go.wait(30)
         order.append("long")
@@ -88,10 +89,10 @@ async def test_a_short_step_waits_for_a_long_one_in_the_thread(model):
     assert order == ["long", "short"]
 
 
-async def test_a_step_raises_where_it_is_awaited(model):
+async def test_a_step_raises_where_it_is_awaited(model) -> None:
     steps, clock = model
 
-    def broken():
+    def broken() -> Never:
         raise LookupError("no such thing")
 
     for _ in range(2):

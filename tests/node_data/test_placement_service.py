@@ -32,7 +32,7 @@ PROMPT = [1, 2, 3, 4, 5, 6, 7, 8] * 6
 class SelfReport(capability_pb2_grpc.CapabilityServiceServicer):
     """GetNode of a verifier's node, after a delay."""
 
-    def __init__(self, response, delay_seconds=0.0):
+    def __init__(self, response, delay_seconds=0.0) -> None:
         self.response = response
         self.delay_seconds = delay_seconds
         self.asked = 0
@@ -42,7 +42,7 @@ class SelfReport(capability_pb2_grpc.CapabilityServiceServicer):
         await asyncio.sleep(self.delay_seconds)
         return self.response
 
-    async def _unused(self, request, context):
+    async def _unused(self, request, context) -> None:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
 
     ExchangeCapabilities = ProbePeer = WatchFleet = Leave = _unused
@@ -66,7 +66,7 @@ async def faraway(neighbourhood, verifier):
     """faraway(report): a node with the verifier's card, which answers GetNode alone."""
     servers = []
 
-    async def start(report):
+    async def start(report) -> None:
         server = grpc.aio.server()
         capability_pb2_grpc.add_CapabilityServiceServicer_to_server(report, server)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -81,7 +81,7 @@ async def faraway(neighbourhood, verifier):
     neighbourhood.directory.views.pop("faraway", None)
 
 
-async def test_the_own_verifier_is_paired_with_the_proposer_next_door(verifier, proposer):
+async def test_the_own_verifier_is_paired_with_the_proposer_next_door(verifier, proposer) -> None:
     plan = await plan_of(verifier, context_tokens=1000)
     assert plan.verifier.node_id == "verifier"
     assert plan.verifier.address == verifier.address
@@ -98,7 +98,7 @@ async def test_the_own_verifier_is_paired_with_the_proposer_next_door(verifier, 
 
 async def test_archives_are_placed_by_what_they_have_free_now_and_by_what_layers_waited(
     neighbourhood, proposer, faraway
-):
+) -> None:
     offer = ArchiveOffer(1 << 40, 1 << 40, 7001, "torch")
     await faraway(
         SelfReport(
@@ -150,7 +150,9 @@ async def test_archives_are_placed_by_what_they_have_free_now_and_by_what_layers
     assert any("full" in reason and "10 B free" in reason for reason in plan.reasons)
 
 
-async def test_another_nodes_verifier_is_planned_with_what_it_measured(verifier, proposer, faraway):
+async def test_another_nodes_verifier_is_planned_with_what_it_measured(
+    verifier, proposer, faraway
+) -> None:
     report = SelfReport(
         capability_pb2.GetNodeResponse(
             links=[capability_pb2.PeerLink(node_id="proposer", round_trip_seconds=0.000321)],
@@ -178,7 +180,9 @@ async def test_another_nodes_verifier_is_planned_with_what_it_measured(verifier,
     assert plan.acceptance_measured
 
 
-async def test_a_node_that_shut_out_a_proposer_is_not_paired_with_it(verifier, proposer, faraway):
+async def test_a_node_that_shut_out_a_proposer_is_not_paired_with_it(
+    verifier, proposer, faraway
+) -> None:
     await faraway(
         SelfReport(
             capability_pb2.GetNodeResponse(
@@ -197,7 +201,7 @@ async def test_a_node_that_shut_out_a_proposer_is_not_paired_with_it(verifier, p
 
 async def test_a_silent_node_is_planned_without_its_measurements_in_time(
     verifier, proposer, faraway
-):
+) -> None:
     await faraway(SelfReport(capability_pb2.GetNodeResponse(), delay_seconds=60.0))
     began = time.monotonic()
     plan = await plan_of(proposer, verifier_model="faraway")
@@ -206,7 +210,7 @@ async def test_a_silent_node_is_planned_without_its_measurements_in_time(
     assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_UNREACHABLE
 
 
-async def test_a_full_node_takes_no_session(verifier, proposer, faraway):
+async def test_a_full_node_takes_no_session(verifier, proposer, faraway) -> None:
     load = capability_pb2.NodeLoad(kv_bytes=1 << 30, kv_budget_bytes=1 << 30)
     await faraway(SelfReport(capability_pb2.GetNodeResponse(load=load)))
     stub = placement_pb2_grpc.PlacementServiceStub(proposer.channel)
@@ -226,14 +230,14 @@ async def test_a_full_node_takes_no_session(verifier, proposer, faraway):
         ({"context_tokens": 2**32 - 1}, grpc.StatusCode.FAILED_PRECONDITION, "NO_PLACEMENT"),
     ],
 )
-async def test_an_impossible_plan_is_refused(verifier, fields, code, reason):
+async def test_an_impossible_plan_is_refused(verifier, fields, code, reason) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await plan_of(verifier, **fields)
     refusal = calls.refused(caught.value)
     assert (refusal.code, refusal.reason) == (code, reason)
 
 
-async def test_a_node_without_the_model_says_who_serves_it(verifier, proposer):
+async def test_a_node_without_the_model_says_who_serves_it(verifier, proposer) -> None:
     caller = calls.Caller(proposer.channel)
     request = runtime_pb2.CreateSessionRequest(model_id="random")
     refusal = await caller.refusal("CreateSession", request)
@@ -244,7 +248,7 @@ async def test_a_node_without_the_model_says_who_serves_it(verifier, proposer):
     assert refusal.metadata == {"address": verifier.address, "node_id": "verifier"}
 
 
-async def test_a_dead_nodes_model_is_not_found(verifier, proposer, neighbourhood):
+async def test_a_dead_nodes_model_is_not_found(verifier, proposer, neighbourhood) -> None:
     neighbourhood.directory.set_liveness("verifier", Liveness.DEAD)
     request = runtime_pb2.CreateSessionRequest(model_id="random")
     refusal = await calls.Caller(proposer.channel).refusal("CreateSession", request)
@@ -252,7 +256,7 @@ async def test_a_dead_nodes_model_is_not_found(verifier, proposer, neighbourhood
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
 
 
-async def test_an_open_breaker_is_in_the_plan(verifier, proposer):
+async def test_an_open_breaker_is_in_the_plan(verifier, proposer) -> None:
     book = verifier.roles.verifier._breakers
     book.put(
         ("proposer", "ngram"), Breaker().after_fault(DraftFaultKind.DEADLINE, time.monotonic())
@@ -262,7 +266,9 @@ async def test_an_open_breaker_is_in_the_plan(verifier, proposer):
     book.put(("proposer", "ngram"), Breaker())
 
 
-async def test_a_proposer_in_the_same_process_drafts_without_a_wire(neighbourhood, checkpoint):
+async def test_a_proposer_in_the_same_process_drafts_without_a_wire(
+    neighbourhood, checkpoint
+) -> None:
     node = await neighbourhood.start("both", f"verifier={checkpoint}", "proposer=ngram")
     caller = calls.Caller(node.channel)
     streams = {}
@@ -296,7 +302,9 @@ async def test_a_proposer_in_the_same_process_drafts_without_a_wire(neighbourhoo
 
 
 @pytest.mark.parametrize("figure", [float("nan"), float("inf"), -0.5])
-async def test_figures_that_are_none_are_not_planned_with(verifier, proposer, faraway, figure):
+async def test_figures_that_are_none_are_not_planned_with(
+    verifier, proposer, faraway, figure
+) -> None:
     report = SelfReport(
         capability_pb2.GetNodeResponse(
             links=[capability_pb2.PeerLink(node_id="proposer", round_trip_seconds=figure)],
@@ -323,7 +331,7 @@ async def test_figures_that_are_none_are_not_planned_with(verifier, proposer, fa
 
 async def test_a_node_that_moves_while_it_is_asked_does_not_take_the_plan_with_it(
     verifier, proposer, faraway, neighbourhood
-):
+) -> None:
     """Its old channel is closed under the question, which gRPC tells as a cancellation."""
     report = SelfReport(capability_pb2.GetNodeResponse(), delay_seconds=60.0)
     await faraway(report)
@@ -337,8 +345,8 @@ async def test_a_node_that_moves_while_it_is_asked_does_not_take_the_plan_with_i
 
 async def test_a_node_that_answers_with_bytes_that_are_none_is_planned_without(
     verifier, proposer, neighbourhood
-):
-    async def garbage(_request, _context):
+) -> None:
+    async def garbage(_request, _context) -> bytes:
         return b"\xff\xff"
 
     method = "/kakeya.v1.CapabilityService/GetNode"

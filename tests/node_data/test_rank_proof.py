@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from typing import Never
 
 import pytest
 
@@ -41,7 +42,7 @@ def meet(rank_nonce, leader_nonce, claim, rank_count=2):
     ours, theirs = socket.socketpair()
     found = []
 
-    def lead():
+    def lead() -> None:
         try:
             found.append(prove_to_rank(leader_nonce, rank_count, MINE, exactly(ours), ours.sendall))
         except NotProven as error:
@@ -60,19 +61,19 @@ def meet(rank_nonce, leader_nonce, claim, rank_count=2):
     return found[0], result
 
 
-def test_both_ends_prove_what_they_are():
+def test_both_ends_prove_what_they_are() -> None:
     claim = Claim(Purpose.PULSE, 1)
     assert meet(NONCE, NONCE, claim) == (claim, None)
 
 
 @pytest.mark.parametrize("nonces", [(OTHER, NONCE), (NONCE, OTHER)])
-def test_another_nonce_is_refused_before_the_leader_says_anything(nonces):
+def test_another_nonce_is_refused_before_the_leader_says_anything(nonces) -> None:
     found, result = meet(*nonces, Claim(Purpose.COMMANDS, 0))
     assert isinstance(found, NotProven)
     assert isinstance(result, EOFError)
 
 
-def test_a_rank_that_is_none_of_the_group_is_refused():
+def test_a_rank_that_is_none_of_the_group_is_refused() -> None:
     found, _ = meet(NONCE, NONCE, Claim(Purpose.COMMANDS, 2))
     assert isinstance(found, NotProven)
 
@@ -91,12 +92,12 @@ def recorded_reply():
     return b"".join(sent)
 
 
-def _end():
+def _end() -> Never:
     raise EOFError
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 10, REPLY_BYTES - 1])
-def test_no_byte_of_a_reply_can_be_another(place):
+def test_no_byte_of_a_reply_can_be_another(place) -> None:
     reply = bytearray(recorded_reply())
     assert prove_to_rank(NONCE, 2, MINE, lambda _: bytes(reply), lambda _: None) == Claim(
         Purpose.PULSE, 1
@@ -106,13 +107,13 @@ def test_no_byte_of_a_reply_can_be_another(place):
         prove_to_rank(NONCE, 2, MINE, lambda _: bytes(reply), lambda _: None)
 
 
-def test_what_was_answered_once_is_no_answer_to_the_next_challenge():
+def test_what_was_answered_once_is_no_answer_to_the_next_challenge() -> None:
     reply = recorded_reply()
     with pytest.raises(NotProven):
         prove_to_rank(NONCE, 2, THEIRS, lambda _: reply, lambda _: None)
 
 
-def test_a_leader_that_echoes_is_no_leader():
+def test_a_leader_that_echoes_is_no_leader() -> None:
     sent = []
 
     def read(count):
@@ -122,7 +123,7 @@ def test_a_leader_that_echoes_is_no_leader():
         prove_to_leader(NONCE, Claim(Purpose.COMMANDS, 0), THEIRS, read, sent.append)
 
 
-def test_what_a_rank_is_told_survives_its_environment():
+def test_what_a_rank_is_told_survives_its_environment() -> None:
     own = RankEnvironment(NONCE, "fe80::1", 7, rank=1, size=3, port_count=2, parent=12)
     variables = own.variables()
     assert not any(NONCE.hex() in value for value in variables.values())

@@ -32,7 +32,7 @@ def started(found):
         return list(launches(found, held, NONCE, 7000))
 
 
-def test_ranks_of_this_host_are_started_directly():
+def test_ranks_of_this_host_are_started_directly() -> None:
     found = settings("gloo", HERE, HERE)
     zero, one = started(found)
     assert zero.command == [sys.executable, "-m", "kakeya_fleet.node.roles.groups.rank_process"]
@@ -50,7 +50,7 @@ def test_ranks_of_this_host_are_started_directly():
     assert told["ring"] == []
 
 
-def test_a_rank_elsewhere_is_started_by_ssh_and_hears_the_nonce_from_its_input(tmp_path):
+def test_a_rank_elsewhere_is_started_by_ssh_and_hears_the_nonce_from_its_input(tmp_path) -> None:
     found = settings("gloo", {"ssh": "localhost", "ips": ["10.1.1.1"]}, THERE)
     _, there = started(found)
     assert there.command[0] == "ssh"
@@ -73,7 +73,7 @@ def test_a_rank_elsewhere_is_started_by_ssh_and_hears_the_nonce_from_its_input(t
     assert not any(line.startswith("KAKEYA_GROUP_PARENT") for line in lines)
 
 
-def test_a_ring_of_this_host_is_told_its_addresses():
+def test_a_ring_of_this_host_is_told_its_addresses() -> None:
     found = settings("ring", HERE, HERE)
     assert len(started(found)) == 2
     told = joining(found, [[20001], [20002]], 1)
@@ -82,7 +82,7 @@ def test_a_ring_of_this_host_is_told_its_addresses():
     assert told["ring"] == [["127.0.0.1:20001"], ["127.0.0.1:20002"]]
 
 
-def test_mlx_launch_starts_what_only_it_can():
+def test_mlx_launch_starts_what_only_it_can() -> None:
     found = settings("ring", HERE, THERE)
     with ExitStack() as held:
         (launch,) = launches(found, held, NONCE, 7000)
@@ -104,7 +104,7 @@ def test_mlx_launch_starts_what_only_it_can():
     assert len(started(jaccl)) == 1
 
 
-def test_ranks_elsewhere_need_an_address_of_this_node():
+def test_ranks_elsewhere_need_an_address_of_this_node() -> None:
     own = {"ssh": "localhost", "ips": ["10.1.1.1"]}
     assert settings("gloo", own, THERE, host="0.0.0.0").leader_host == "10.1.1.1"
     assert settings("gloo", own, THERE).leader_host == "10.1.1.1"
@@ -113,7 +113,7 @@ def test_ranks_elsewhere_need_an_address_of_this_node():
         _ = settings("gloo", THERE, THERE, host="::").leader_host
 
 
-def test_an_address_of_ipv6_is_one_variable():
+def test_an_address_of_ipv6_is_one_variable() -> None:
     found = replace(settings("gloo", {"ssh": "a", "ips": ["fd00::2"]}, THERE), host="fd00::1")
     first, _ = started(found)
     assert "KAKEYA_GROUP_LEADER=fd00::1:7000" in first.command[-1]

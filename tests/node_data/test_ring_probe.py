@@ -16,10 +16,10 @@ ring = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX i
 
 
 @ring
-async def test_it_is_tried_once_for_all_who_ask():
+async def test_it_is_tried_once_for_all_who_ask() -> None:
     most = 0
 
-    async def count():
+    async def count() -> None:
         nonlocal most
         while True:
             most = max(most, len(road_pairs.ring_children()))
@@ -38,7 +38,7 @@ async def test_it_is_tried_once_for_all_who_ask():
 
 
 @ring
-async def test_a_host_that_is_too_slow_says_so():
+async def test_a_host_that_is_too_slow_says_so() -> None:
     async with road_pairs.leaves_nothing():
         probe = RingProbe(ready_seconds=0.01)
         reason = await probe.run()
@@ -50,14 +50,14 @@ async def test_a_host_that_is_too_slow_says_so():
             await builder.propose(bytes(32))
 
 
-async def test_a_host_without_mlx_says_so(monkeypatch):
+async def test_a_host_without_mlx_says_so(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "mlx", None)
     async with road_pairs.leaves_nothing():
         assert await RingProbe().run() == "MLX is not installed on this host"
 
 
 @ring
-async def test_a_trial_that_is_cancelled_leaves_nothing():
+async def test_a_trial_that_is_cancelled_leaves_nothing() -> None:
     async with road_pairs.leaves_nothing():
         trying = asyncio.ensure_future(RingProbe().run())
         await road_pairs.until(road_pairs.ring_children)
@@ -75,7 +75,7 @@ async def test_a_trial_that_is_cancelled_leaves_nothing():
         ("grpc", []),
     ],
 )
-def test_the_configuration_says_which_roads_there_are(links, kinds):
+def test_the_configuration_says_which_roads_there_are(links, kinds) -> None:
     builders = road_builders(links, "127.0.0.1", RingProbe())
     assert [builder.kind for builder in builders] == kinds
     assert wants_ring(links) == (RoadKind.RING in kinds)

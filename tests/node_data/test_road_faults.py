@@ -39,7 +39,7 @@ def tmp_path():
         yield Path(folder)
 
 
-async def both_fail(ends, byte_count=1):
+async def both_fail(ends, byte_count=1) -> None:
     """Both directions of both ends raise at once."""
     started = time.monotonic()
     for end in ends:
@@ -60,7 +60,7 @@ async def child_of(building, road_pairs):
 
 @ring
 @pytest.mark.parametrize(("victim", "moment"), [(0, "sending"), (1, "both ways")])
-async def test_a_killed_child_ends_the_road_at_once(victim, moment):
+async def test_a_killed_child_ends_the_road_at_once(victim, moment) -> None:
     data = road_pairs.bytes_of(64 * MIB)
     carry = road_pairs.carry
     async with road_pairs.leaves_nothing():
@@ -84,7 +84,7 @@ def _transfers(near, far, moment, data, carry):
 
 
 @ring
-async def test_an_idle_road_hears_of_the_death_of_a_child():
+async def test_an_idle_road_hears_of_the_death_of_a_child() -> None:
     async with road_pairs.leaves_nothing():
         ends = await road_pairs.pair(RingRoads(HERE))
         await road_pairs.carry(*ends, road_pairs.bytes_of(9))
@@ -97,7 +97,7 @@ async def test_an_idle_road_hears_of_the_death_of_a_child():
 
 
 @ring
-async def test_a_frozen_child_ends_the_road_at_the_deadline():
+async def test_a_frozen_child_ends_the_road_at_the_deadline() -> None:
     data = road_pairs.bytes_of(64 * MIB)
     async with road_pairs.leaves_nothing():
         near, far = await road_pairs.pair(RingRoads(HERE))
@@ -119,7 +119,7 @@ async def test_a_frozen_child_ends_the_road_at_the_deadline():
 
 @ring
 @pytest.mark.parametrize(("sent", "rank"), [(signal.SIGKILL, 0), (signal.SIGSTOP, 1)])
-async def test_a_child_that_dies_or_freezes_before_ready(sent, rank):
+async def test_a_child_that_dies_or_freezes_before_ready(sent, rank) -> None:
     async with road_pairs.leaves_nothing():
         caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=1.5))
         # Alone, the child waits inside MLX: rank 0 to be called, rank 1 to be answered.
@@ -139,7 +139,7 @@ async def test_a_child_that_dies_or_freezes_before_ready(sent, rank):
 
 
 @ring
-async def test_ends_with_different_nonces_refuse_each_other():
+async def test_ends_with_different_nonces_refuse_each_other() -> None:
     async with road_pairs.leaves_nothing():
         plans = await road_pairs.plans(RingRoads(HERE), other_nonce=secrets.token_bytes(32))
         ended = await road_pairs.outcomes(*plans)
@@ -148,11 +148,11 @@ async def test_ends_with_different_nonces_refuse_each_other():
 
 
 @ring
-async def test_a_stranger_that_echoes_is_no_peer():
+async def test_a_stranger_that_echoes_is_no_peer() -> None:
     """It takes both of the peer's places in the ring and gives back all that it hears."""
     called = asyncio.get_running_loop().create_future()
 
-    async def echo(reader, writer):
+    async def echo(reader, writer) -> None:
         while data := await reader.read(65_536):
             writer.write(data)
         writer.close()
@@ -172,7 +172,7 @@ async def test_a_stranger_that_echoes_is_no_peer():
 
 
 @ring
-async def test_a_stranger_that_says_nothing_costs_the_ready_time():
+async def test_a_stranger_that_says_nothing_costs_the_ready_time() -> None:
     async with road_pairs.leaves_nothing():
         caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=2.0))
         building = asyncio.ensure_future(other.build(caller.terms))
@@ -194,7 +194,7 @@ async def _connected(address, building):
 
 
 @ring
-async def test_an_idle_ring_takes_no_time_of_a_core():
+async def test_an_idle_ring_takes_no_time_of_a_core() -> None:
     """MLX spins while it waits for bytes, so nothing is awaited that was not announced."""
 
     def used():
@@ -211,7 +211,7 @@ async def test_an_idle_ring_takes_no_time_of_a_core():
 
 
 @ring
-async def test_every_generation_has_its_own_children_and_ports():
+async def test_every_generation_has_its_own_children_and_ports() -> None:
     builder = RingRoads(HERE)
     seen = set()
     async with road_pairs.leaves_nothing():
@@ -232,7 +232,7 @@ async def test_every_generation_has_its_own_children_and_ports():
 @pytest.mark.parametrize(
     ("roads", "segment_count"), [(SharedMemoryRoads, 1), (lambda **of: RingRoads(HERE, **of), 2)]
 )
-async def test_full_shared_memory_is_said_and_given_back(roads, segment_count):
+async def test_full_shared_memory_is_said_and_given_back(roads, segment_count) -> None:
     async with road_pairs.leaves_nothing():
         # Each segment has 16 MiB and a page; a ring has one at each end.
         builder = roads(
@@ -248,7 +248,7 @@ async def test_full_shared_memory_is_said_and_given_back(roads, segment_count):
         await again.abandon()
 
 
-async def test_memory_that_the_host_does_not_give(tmp_path):
+async def test_memory_that_the_host_does_not_give(tmp_path) -> None:
     """The limit on the size of files holds for segments too, as a full host does."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with road_pairs.leaves_nothing(tmp_path):
@@ -263,7 +263,7 @@ async def test_memory_that_the_host_does_not_give(tmp_path):
             await again.abandon()
 
 
-async def test_shared_memory_with_different_nonces():
+async def test_shared_memory_with_different_nonces() -> None:
     async with road_pairs.leaves_nothing():
         plans = await road_pairs.plans(
             SharedMemoryRoads(ready_seconds=0.5), other_nonce=secrets.token_bytes(32)
@@ -273,7 +273,7 @@ async def test_shared_memory_with_different_nonces():
         assert isinstance(far, RoadFailed)
 
 
-async def test_a_silent_stranger_at_the_meeting_does_not_keep_the_peer_out():
+async def test_a_silent_stranger_at_the_meeting_does_not_keep_the_peer_out() -> None:
     async with road_pairs.leaves_nothing():
         caller, other = await road_pairs.plans(SharedMemoryRoads())
         name = "\0" + caller.terms["socket"][1:]
@@ -290,7 +290,7 @@ async def test_a_silent_stranger_at_the_meeting_does_not_keep_the_peer_out():
             await end.close()
 
 
-async def test_another_host_is_refused_at_once():
+async def test_another_host_is_refused_at_once() -> None:
     builder = SharedMemoryRoads()
     caller = await builder.propose(secrets.token_bytes(32))
     with pytest.raises(RoadFailed, match="another host"):
@@ -301,7 +301,7 @@ async def test_another_host_is_refused_at_once():
 @pytest.mark.parametrize(
     ("holds", "size", "said"), [(False, 0, "nonce"), (True, 1, "has .* bytes"), (True, 0, "")]
 )
-async def test_a_segment_without_the_nonce_is_not_the_callers(holds, size, said):
+async def test_a_segment_without_the_nonce_is_not_the_callers(holds, size, said) -> None:
     """Somebody who knows the nonce by name only hands over memory of his own."""
     nonce = secrets.token_bytes(32)
     async with road_pairs.leaves_nothing():
@@ -335,7 +335,7 @@ async def test_a_segment_without_the_nonce_is_not_the_callers(holds, size, said)
 @pytest.mark.parametrize(
     "terms", [{}, {"address": "h"}, {"address": "[::1]:1"}, {"address": "h:0"}]
 )
-async def test_terms_that_are_no_ring_address(terms):
+async def test_terms_that_are_no_ring_address(terms) -> None:
     async with road_pairs.leaves_nothing():
         with pytest.raises(RoadFailed, match="address"):
             await RingRoads(HERE).answer(secrets.token_bytes(32), terms)
@@ -344,7 +344,7 @@ async def test_terms_that_are_no_ring_address(terms):
             await plan.build(terms)
 
 
-async def test_a_killed_agents_socket_is_swept(tmp_path):
+async def test_a_killed_agents_socket_is_swept(tmp_path) -> None:
     """Where sockets have names, the next start removes those of the dead, and no others."""
     dead = tmp_path / f"kakeya-road-{os.getpid()}-12345-abcd"
     foreign = tmp_path / "kakeya-road-notes.txt"
@@ -385,7 +385,9 @@ def agent(tmp_path):
 
 
 @ring
-async def test_an_agent_that_is_killed_before_its_ring_is_ready_leaves_nothing(agent, tmp_path):
+async def test_an_agent_that_is_killed_before_its_ring_is_ready_leaves_nothing(
+    agent, tmp_path
+) -> None:
     await road_pairs.until(lambda: any(map(_listens, road_pairs.ring_children(agent.pid))))
     (child,) = road_pairs.ring_children(agent.pid)
     ports = {entry.laddr.port for entry in child.net_connections("tcp")}

@@ -21,29 +21,29 @@ from kakeya_fleet.node.roles.settings import RoleSettings
 from tests.support import neighbourhood as nodes
 
 
-def test_specs_name_role_and_model():
+def test_specs_name_role_and_model() -> None:
     assert parse_role_spec("verifier=tiny") == RoleSpec(Role.VERIFIER, "tiny")
     assert parse_role_spec("proposer=ngram") == RoleSpec(Role.PROPOSER, "ngram")
     assert parse_role_spec("verifier=/models/a=b") == RoleSpec(Role.VERIFIER, "/models/a=b")
 
 
 @pytest.mark.parametrize("text", ["", "tiny", "verifier", "verifier=", "=tiny", "archive=x", "V=x"])
-def test_a_bad_spec_says_how_to_write_it(text):
+def test_a_bad_spec_says_how_to_write_it(text) -> None:
     with pytest.raises(BadRoleSpec, match=r"write (verifier=MODEL, proposer=ngram|archive=AMOUNT)"):
         parse_role_spec(text)
 
 
-def test_the_same_spec_twice_is_refused():
+def test_the_same_spec_twice_is_refused() -> None:
     with pytest.raises(BadRoleSpec, match="twice"):
         ExpectedRoles(["proposer=ngram", "verifier=tiny", "proposer=ngram"])
 
 
-def test_an_archive_larger_than_the_machine_is_refused():
+def test_an_archive_larger_than_the_machine_is_refused() -> None:
     with pytest.raises(BadRoleSpec, match=r"8\.0 TiB is more than the .* of this machine"):
         ExpectedRoles(["archive=8TiB"])
 
 
-def test_what_is_told_is_awaited_until_it_came_or_is_forgotten():
+def test_what_is_told_is_awaited_until_it_came_or_is_forgotten() -> None:
     expected = ExpectedRoles(["verifier=tiny", "proposer=ngram"])
     lookup, archive = RoleSpec(Role.PROPOSER, "ngram"), RoleSpec(Role.ARCHIVE, "1MiB")
     expected.arrived(lookup)
@@ -62,7 +62,7 @@ def test_what_is_told_is_awaited_until_it_came_or_is_forgotten():
     assert expected.awaited == {Role.VERIFIER, Role.PROPOSER}
 
 
-async def test_unknown_models_are_named():
+async def test_unknown_models_are_named() -> None:
     for spec in ("proposer=nobody", "verifier=/nowhere/at/all"):
         roles = nodes.roles_of(spec)
         with pytest.raises(ModelNotFound, match=r"nobody|nowhere"):
@@ -71,7 +71,7 @@ async def test_unknown_models_are_named():
         await roles.close()
 
 
-async def test_offers_carry_what_was_measured(checkpoint):
+async def test_offers_carry_what_was_measured(checkpoint) -> None:
     settings = RoleSettings(kv_budget_bytes=1 << 20)
     roles = nodes.roles_of(f"verifier={checkpoint}", "proposer=ngram", settings=settings)
     await roles.load()
@@ -92,7 +92,7 @@ async def test_offers_carry_what_was_measured(checkpoint):
     await roles.close()
 
 
-def test_a_node_that_serves_ngram_alone_imports_no_tensor_library():
+def test_a_node_that_serves_ngram_alone_imports_no_tensor_library() -> None:
     program = """
 import asyncio, sys, grpc
 from types import SimpleNamespace
@@ -117,7 +117,7 @@ print(sorted(set(sys.modules) & {"torch", "transformers", "safetensors", "mlx"})
     assert done.stdout.strip() == "[]", done.stderr
 
 
-async def test_two_verifiers_of_one_name_are_refused(checkpoint, tmp_path):
+async def test_two_verifiers_of_one_name_are_refused(checkpoint, tmp_path) -> None:
     """Requests name a model: the second one would quietly take the first one's place."""
     twin = tmp_path / checkpoint.name
     shutil.copytree(checkpoint, twin)
@@ -136,7 +136,7 @@ def workers():
     return sum(thread.name == "verifier-random" for thread in threading.enumerate())
 
 
-async def test_a_proposer_follows_the_nodes_back_end_and_drafts_in_its_own_thread():
+async def test_a_proposer_follows_the_nodes_back_end_and_drafts_in_its_own_thread() -> None:
     pytest.importorskip("mlx.core", reason="MLX is not installed")
     served = {}
     for backend in ("torch", "mlx"):

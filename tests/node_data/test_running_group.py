@@ -69,7 +69,7 @@ def start(tmp_path, monkeypatch):
     assert psutil.Process().num_fds() == descriptors
 
 
-def test_a_group_serves_and_leaves_nothing_behind(start):
+def test_a_group_serves_and_leaves_nothing_behind(start) -> None:
     ports = groups.listening()
     started = start(count=3)
     verifier = started.verifier
@@ -94,14 +94,16 @@ def test_a_group_serves_and_leaves_nothing_behind(start):
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_rank_that_dies_or_freezes_ends_the_group_within_the_deadline(start, rank, number):
+def test_a_rank_that_dies_or_freezes_ends_the_group_within_the_deadline(
+    start, rank, number
+) -> None:
     started = start()
     verifier = started.verifier
     cache = verifier.allocate(RING)
     ranks = groups.ranks_of()
     ended = []
 
-    def work():
+    def work() -> None:
         try:
             for token in itertools.cycle(range(9)):
                 verifier.forward(cache, [token], want_logits=True)
@@ -126,7 +128,7 @@ def test_a_rank_that_dies_or_freezes_ends_the_group_within_the_deadline(start, r
         cache.fork(0)
 
 
-def test_a_group_that_is_idle_is_watched_too(start):
+def test_a_group_that_is_idle_is_watched_too(start) -> None:
     started = start()
     assert started.verifier.lost == ""
     groups.ranks_of()[1].send_signal(signal.SIGSTOP)
@@ -134,7 +136,7 @@ def test_a_group_that_is_idle_is_watched_too(start):
     assert started.verifier.lost
 
 
-def test_a_frozen_leader_finds_its_group_alive(tmp_path):
+def test_a_frozen_leader_finds_its_group_alive(tmp_path) -> None:
     """What is old is not silence: the pulses lie ready when it wakes."""
     leader = Leader(groups.write_hostfile(tmp_path))
     try:
@@ -149,7 +151,7 @@ def test_a_frozen_leader_finds_its_group_alive(tmp_path):
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_no_rank_outlives_a_leader_that_is_killed(tmp_path, frozen):
+def test_no_rank_outlives_a_leader_that_is_killed(tmp_path, frozen) -> None:
     leader = Leader(groups.write_hostfile(tmp_path))
     ranks = groups.ranks_of(leader.process.pid)
     assert len(ranks) == 2
@@ -196,7 +198,7 @@ class Leader:
         ("crash", GroupNotStarted, r"rank 1 ended .*with status 7"),
     ],
 )
-def test_what_keeps_a_rank_from_its_part_is_told_by_name(start, model, error, words):
+def test_what_keeps_a_rank_from_its_part_is_told_by_name(start, model, error, words) -> None:
     started = start(model)
     with pytest.raises(error, match=words):
         started.group.ready.result(30)
@@ -204,14 +206,14 @@ def test_what_keeps_a_rank_from_its_part_is_told_by_name(start, model, error, wo
     assert started.lost.empty()
 
 
-def test_ranks_that_are_never_ready_are_given_up(start):
+def test_ranks_that_are_never_ready_are_given_up(start) -> None:
     # Long enough for both to connect on a busy machine.
     started = start("late", start_seconds=8.0)
     with pytest.raises(GroupNotStarted, match="the time was up before every rank had loaded"):
         started.group.ready.result(30)
 
 
-def test_a_rank_that_freezes_while_it_loads_is_not_waited_for(start, monkeypatch):
+def test_a_rank_that_freezes_while_it_loads_is_not_waited_for(start, monkeypatch) -> None:
     monkeypatch.setattr(running_group, "LOADING_SILENCE_SECONDS", 0.0)
     started = start("late")
     groups.wait_until(lambda: len(groups.ranks_of()) == 2)
@@ -225,7 +227,7 @@ def test_a_rank_that_freezes_while_it_loads_is_not_waited_for(start, monkeypatch
     groups.wait_until(lambda: groups.ranks_of() == [])
 
 
-def test_a_group_can_be_closed_while_it_starts(start):
+def test_a_group_can_be_closed_while_it_starts(start) -> None:
     started = start("late")
     groups.wait_until(lambda: len(groups.ranks_of()) == 2)
     began = time.monotonic()
@@ -235,7 +237,7 @@ def test_a_group_can_be_closed_while_it_starts(start):
         started.group.ready.result(0)
 
 
-def test_a_program_that_is_not_there_is_named(start, monkeypatch):
+def test_a_program_that_is_not_there_is_named(start, monkeypatch) -> None:
     monkeypatch.setattr(
         "kakeya_fleet.node.roles.groups.rank_starting.rank_command", lambda: ["/no/such/python"]
     )
@@ -243,7 +245,7 @@ def test_a_program_that_is_not_there_is_named(start, monkeypatch):
         start().group.ready.result(30)
 
 
-def test_strangers_on_the_port_are_neither_members_nor_in_the_way(start, monkeypatch):
+def test_strangers_on_the_port_are_neither_members_nor_in_the_way(start, monkeypatch) -> None:
     """One says nothing, one says something else, one has the nonce of another group."""
     seen = []
     real = socket.create_server
@@ -269,7 +271,7 @@ def test_strangers_on_the_port_are_neither_members_nor_in_the_way(start, monkeyp
     assert len(seen) == 1
 
 
-def test_a_rank_without_a_leader_says_so():
+def test_a_rank_without_a_leader_says_so() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "kakeya_fleet.node.roles.groups.rank_process"],
         capture_output=True,
@@ -281,7 +283,7 @@ def test_a_rank_without_a_leader_says_so():
     assert "not a person" in ran.stderr
 
 
-def test_a_hostfile_is_what_is_started(tmp_path):
+def test_a_hostfile_is_what_is_started(tmp_path) -> None:
     path = groups.write_hostfile(tmp_path, count=4)
     assert len(json.loads(path.read_text())["hosts"]) == 4
     settings = GroupSource(path).settings("m", dtype="float32", backend="torch")

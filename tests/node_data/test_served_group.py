@@ -58,7 +58,7 @@ async def stream_of(caller, session_id, count):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(tmp_path, number):
+async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(tmp_path, number) -> None:
     async with nodes.Neighbourhood() as around:
         node = await around.start(
             "grouped",
@@ -102,7 +102,7 @@ async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(tmp_path, n
         assert whole[:40] + await stream_of(caller, resumed, 40) == whole
 
 
-async def test_a_group_that_does_not_come_back_is_tried_again(tmp_path, monkeypatch):
+async def test_a_group_that_does_not_come_back_is_tried_again(tmp_path, monkeypatch) -> None:
     async with nodes.Neighbourhood() as around:
         path = groups.write_hostfile(tmp_path)
         node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
@@ -147,7 +147,7 @@ async def test_a_group_that_does_not_come_back_is_tried_again(tmp_path, monkeypa
         ),
     ],
 )
-async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, words):
+async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, words) -> None:
     path = tmp_path / "hosts.json"
     if text is not None:
         path.write_text(text, "utf-8")
@@ -157,7 +157,7 @@ async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, wo
     await roles.close()
 
 
-async def test_a_group_restores_nothing_and_says_so(tmp_path):
+async def test_a_group_restores_nothing_and_says_so(tmp_path) -> None:
     async with nodes.Neighbourhood() as around:
         path = groups.write_hostfile(tmp_path)
         node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
@@ -176,14 +176,14 @@ async def test_a_group_restores_nothing_and_says_so(tmp_path):
         assert "group of ranks" in told.text
 
 
-def test_a_group_serves_one_verifier(tmp_path):
+def test_a_group_serves_one_verifier(tmp_path) -> None:
     source = GroupSource(groups.write_hostfile(tmp_path))
     for specs in (["verifier=a", "verifier=b"], ["proposer=ngram"]):
         with pytest.raises(BadRoleSpec, match="a hostfile serves one"):
             ExpectedRoles(specs, source)
 
 
-async def test_a_node_may_leave_while_its_group_starts(tmp_path):
+async def test_a_node_may_leave_while_its_group_starts(tmp_path) -> None:
     """Who waits for the group is cancelled; the group still ends in order."""
     settings = settings_of(groups.write_hostfile(tmp_path))
     roles = nodes.roles_of("verifier=late", settings=settings)
@@ -199,7 +199,7 @@ async def test_a_node_may_leave_while_its_group_starts(tmp_path):
         assert faults == []
 
 
-async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(tmp_path):
+async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(tmp_path) -> None:
     source = GroupSource(
         groups.write_hostfile(tmp_path), limits=replace(LIMITS, silence_seconds=60.0)
     )
@@ -220,7 +220,7 @@ async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(tmp_path):
         stream.cancel()
 
 
-async def test_a_node_that_cannot_start_its_group_does_not_start(tmp_path):
+async def test_a_node_that_cannot_start_its_group_does_not_start(tmp_path) -> None:
     path = groups.write_hostfile(tmp_path)
     source = GroupSource(path, limits=replace(LIMITS, start_seconds=1.0))
     roles = nodes.roles_of("verifier=late", settings=RoleSettings(group=source))

@@ -31,7 +31,7 @@ async def speculating(client, calls):
     return session
 
 
-async def test_a_whole_life_is_counted_once(node, client):
+async def test_a_whole_life_is_counted_once(node, client) -> None:
     names = {
         "opened": "kakeya_sessions_opened_total",
         "prefilled": "kakeya_tokens_prefilled_total",
@@ -100,7 +100,7 @@ async def test_a_whole_life_is_counted_once(node, client):
     assert node.metric("kakeya_history_tokens") == 0
 
 
-async def test_a_generation_that_is_left_is_told_apart(node, client):
+async def test_a_generation_that_is_left_is_told_apart(node, client) -> None:
     left = node.metric("kakeya_generations_total", end="left")
     session = await client.open()
     await client.append(session, PROMPT)
@@ -115,7 +115,9 @@ async def test_a_generation_that_is_left_is_told_apart(node, client):
     await client.close(session)
 
 
-async def test_the_sum_of_inter_token_seconds_is_the_time_between_first_and_last(node, client):
+async def test_the_sum_of_inter_token_seconds_is_the_time_between_first_and_last(
+    node, client
+) -> None:
     name = "kakeya_inter_token_seconds_sum"
     before = node.metric(name)
     session = await client.open()
@@ -125,7 +127,7 @@ async def test_the_sum_of_inter_token_seconds_is_the_time_between_first_and_last
     await client.close(session)
 
 
-async def test_sessions_that_end_with_their_node_were_drained(neighbourhood, checkpoint):
+async def test_sessions_that_end_with_their_node_were_drained(neighbourhood, checkpoint) -> None:
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}")
     await calls.Caller(node.channel).open()
     await node.stop()

@@ -43,7 +43,7 @@ def alone(verifier):
     return len(verifier.roles.sessions)
 
 
-async def test_the_first_tokens_are_the_history_and_computed(client):
+async def test_the_first_tokens_are_the_history_and_computed(client) -> None:
     response = await opened(client, PROMPT)
     assert response.history_length == len(PROMPT)
     assert response.prefill_seconds > 0
@@ -63,7 +63,7 @@ async def test_the_first_tokens_are_the_history_and_computed(client):
     await client.close(response.session_id)
 
 
-async def test_an_append_tells_what_computing_took(client):
+async def test_an_append_tells_what_computing_took(client) -> None:
     session = await client.open()
     response = await client.stub.AppendTokens(
         runtime_pb2.AppendTokensRequest(session_id=session, token_ids=PROMPT), timeout=60
@@ -73,7 +73,7 @@ async def test_an_append_tells_what_computing_took(client):
     await client.close(session)
 
 
-async def test_the_same_request_id_appends_once(client):
+async def test_the_same_request_id_appends_once(client) -> None:
     """Together, and again later, when the session has gone on."""
     many = await asyncio.gather(*(opened(client, PROMPT, request_id="first") for _ in range(5)))
     assert len({each.session_id for each in many}) == 1
@@ -96,7 +96,7 @@ async def test_the_same_request_id_appends_once(client):
 )
 async def test_tokens_that_cannot_be_appended_leave_no_session(
     client, verifier, alone, token_ids, reason
-):
+) -> None:
     sessions = verifier.roles.sessions
     for request_id in ("", "refused"):
         refusal = await client.refusal("CreateSession", request(token_ids, request_id=request_id))
@@ -110,7 +110,7 @@ async def test_tokens_that_cannot_be_appended_leave_no_session(
 
 async def test_a_client_that_leaves_while_they_are_computed_leaves_no_session(
     client, verifier, alone
-):
+) -> None:
     sessions = verifier.roles.sessions
     call = client.stub.CreateSession(request(LONG), timeout=60)
     await calls.until(lambda: len(sessions) == alone + 1)
@@ -120,7 +120,7 @@ async def test_a_client_that_leaves_while_they_are_computed_leaves_no_session(
 
 async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whole_session(
     client, verifier, alone
-):
+) -> None:
     sessions = verifier.roles.sessions
     first = client.stub.CreateSession(request(LONG, request_id="left"), timeout=60)
     await calls.until(lambda: len(sessions) == alone + 1)
@@ -138,7 +138,7 @@ async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whol
     assert len(sessions) == alone
 
 
-async def test_draining_ends_an_opening_by_name(neighbourhood, checkpoint):
+async def test_draining_ends_an_opening_by_name(neighbourhood, checkpoint) -> None:
     node = await neighbourhood.start("opening", f"verifier={checkpoint}")
     client = calls.Caller(node.channel)
     opening = asyncio.create_task(client.refusal("CreateSession", request(LONG)))

@@ -57,18 +57,18 @@ def bitwise(data):
         (b"", 0),
     ],
 )
-def test_the_checksum_is_the_standards(data, checksum):
+def test_the_checksum_is_the_standards(data, checksum) -> None:
     assert crc32c(data) == checksum != zlib.crc32(b"x")
 
 
 @settings(deadline=None)
 @given(data=st.binary(max_size=1100))
-def test_the_checksum_is_that_of_the_definition(data):
+def test_the_checksum_is_that_of_the_definition(data) -> None:
     assert crc32c(data) == bitwise(data)
     assert crc32c(memoryview(data)) == bitwise(data)
 
 
-def test_bfloat16_is_the_nearest_and_ties_go_to_the_even_one():
+def test_bfloat16_is_the_nearest_and_ties_go_to_the_even_one() -> None:
     bits = np.arange(0x10000, dtype=np.uint32).astype(np.uint16)
     values = from_bfloat16(bits)
     exact = np.isfinite(values)
@@ -81,7 +81,7 @@ def test_bfloat16_is_the_nearest_and_ties_go_to_the_even_one():
         assert np.array_equal(to_bfloat16(between), expected.astype(np.uint16))
 
 
-def test_bfloat16_of_what_is_not_finite():
+def test_bfloat16_of_what_is_not_finite() -> None:
     tricky = np.array([0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32)
     assert np.isnan(from_bfloat16(to_bfloat16(tricky.view(np.float32)))).all()
     infinite = np.array([np.inf, -np.inf, 3.4e38], np.float32)
@@ -94,7 +94,7 @@ def test_bfloat16_of_what_is_not_finite():
     dtype=st.sampled_from([TensorDtype.FLOAT32, TensorDtype.BFLOAT16]),
     chunk=st.integers(1, 64),
 )
-def test_what_is_put_together_is_what_was_taken_apart(counts, dtype, chunk):
+def test_what_is_put_together_is_what_was_taken_apart(counts, dtype, chunk) -> None:
     random = np.random.default_rng(sum(counts))
     assembler = TensorAssembler(LINK, 1 << 20)
     for tensor_id, count in enumerate(counts, start=1):
@@ -156,12 +156,12 @@ def whole(tensor_id=1, **fields):
     ],
     ids=range(14),
 )
-def test_chunks_that_do_not_follow_each_other_end_the_link(chunk):
+def test_chunks_that_do_not_follow_each_other_end_the_link(chunk) -> None:
     with pytest.raises(TensorOutOfOrder):
         TensorAssembler(LINK, 1 << 20).add(message_from_wire(chunk))
 
 
-def test_a_second_chunk_must_follow_the_first():
+def test_a_second_chunk_must_follow_the_first() -> None:
     for later in (
         whole(offset_bytes=3, data=bytes(4)),
         whole(offset_bytes=4, data=bytes(5)),
@@ -174,7 +174,7 @@ def test_a_second_chunk_must_follow_the_first():
             assembler.add(message_from_wire(later))
 
 
-def test_a_corrupt_tensor_is_dropped_alone():
+def test_a_corrupt_tensor_is_dropped_alone() -> None:
     assembler = TensorAssembler(LINK, 1 << 20)
     assert assembler.add(message_from_wire(whole(data=b"abcd", crc32c=1))) is None
     with pytest.raises(RefusedTensor) as caught:
@@ -184,7 +184,7 @@ def test_a_corrupt_tensor_is_dropped_alone():
     assert isinstance(following, WireTensor)
 
 
-def test_formats_without_floats_are_carried_but_not_read():
+def test_formats_without_floats_are_carried_but_not_read() -> None:
     assert to_floats(WireTensor("n", TensorDtype.INT8, (2,), b"ab")) is None
 
 
@@ -201,11 +201,11 @@ def test_formats_without_floats_are_carried_but_not_read():
     ],
     ids=str,
 )
-def test_messages_come_over_the_wire_as_they_are(message):
+def test_messages_come_over_the_wire_as_they_are(message) -> None:
     assert over_the_wire(message) == message
 
 
-def test_what_is_no_message_is_refused():
+def test_what_is_no_message_is_refused() -> None:
     with pytest.raises(BadParameters):
         message_from_wire(wire.StreamTensorsRequest())
     for step in (wire.ROAD_STEP_UNSPECIFIED, 99):

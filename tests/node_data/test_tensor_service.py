@@ -46,7 +46,7 @@ Code = grpc.StatusCode
 class Served:
     """A server with one drafter's TensorService and nothing else."""
 
-    def __init__(self, weights):
+    def __init__(self, weights) -> None:
         self.metrics = NodeMetrics()
         self.now = 0.0
         settings = ServingSettings(most_links=4, idle_seconds=10.0)
@@ -145,12 +145,12 @@ async def refusal(calls, awaitable):
         ),
     ],
 )
-async def test_links_that_cannot_be_are_refused_by_name(served, fields, expected):
+async def test_links_that_cannot_be_are_refused_by_name(served, fields, expected) -> None:
     assert await refusal(calls, served.open(**fields)) == expected
     assert len(served.table) == 0
 
 
-async def test_the_encoder_comes_back_as_it_is(served, weights):
+async def test_the_encoder_comes_back_as_it_is(served, weights) -> None:
     encoder = await fetch_encoder(address(served, weights), OpenLinks())
     assert encoder.spec == FeatureSpec(TAPS, HIDDEN, WIDTH, weights.digest)
     states = np.random.default_rng(1).standard_normal((3, len(TAPS), HIDDEN)).astype(np.float32)
@@ -158,7 +158,7 @@ async def test_the_encoder_comes_back_as_it_is(served, weights):
     await calls.until(lambda: len(served.table) == 0)
 
 
-async def test_an_encoder_is_fetched_once_whoever_asks(served, weights):
+async def test_an_encoder_is_fetched_once_whoever_asks(served, weights) -> None:
     shelf = EncoderShelf()
     leaving = asyncio.create_task(shelf.get(address(served, weights)))
     staying = [asyncio.create_task(shelf.get(address(served, weights))) for _ in range(3)]
@@ -173,14 +173,14 @@ async def test_an_encoder_is_fetched_once_whoever_asks(served, weights):
 
 
 @pytest.mark.parametrize("fields", [{"encoder_digest": "0" * 64}, {"model_id": "nobody"}])
-async def test_another_encoder_than_the_cards_is_refused(served, weights, fields):
+async def test_another_encoder_than_the_cards_is_refused(served, weights, fields) -> None:
     shelf = EncoderShelf()
     for _ in range(2):
         with pytest.raises(EncoderUnavailable):
             await shelf.get(address(served, weights, **fields))
 
 
-async def test_a_closed_channel_is_no_encoder(served, weights):
+async def test_a_closed_channel_is_no_encoder(served, weights) -> None:
     closed = grpc.aio.insecure_channel(f"127.0.0.1:{served.port}")
     await closed.close()
     offer = address(served, weights).offer
@@ -197,7 +197,7 @@ def features(link_id, tensor_id, first, values):
     return requests
 
 
-async def test_deltas_arrive_and_bad_ones_are_asked_for_again_or_dropped(served):
+async def test_deltas_arrive_and_bad_ones_are_asked_for_again_or_dropped(served) -> None:
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
     inbox = served.features.inbox(link_id)
@@ -235,7 +235,7 @@ async def test_deltas_arrive_and_bad_ones_are_asked_for_again_or_dropped(served)
     ],
     ids=["no chunk", "tensor id", "link id", "offset", "size"],
 )
-async def test_chunks_out_of_order_end_the_link_and_no_other(served, spoil, expected):
+async def test_chunks_out_of_order_end_the_link_and_no_other(served, spoil, expected) -> None:
     other = (await served.open()).link_id
     staying = await served.stream(other)
     link_id = (await served.open()).link_id
@@ -251,7 +251,7 @@ async def test_chunks_out_of_order_end_the_link_and_no_other(served, spoil, expe
     await calls.until(lambda: inbox.end == 1)
 
 
-async def test_a_tensor_that_comes_corrupt_three_times_ends_the_link(served):
+async def test_a_tensor_that_comes_corrupt_three_times_ends_the_link(served) -> None:
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
     (request,) = features(link_id, 1, 0, np.zeros((1, WIDTH)))
@@ -277,7 +277,7 @@ async def test_a_tensor_that_comes_corrupt_three_times_ends_the_link(served):
     ],
     ids=["taken", "no step", "strange step", "answer", "no road", "road 0"],
 )
-async def test_steps_that_no_link_takes_end_it(served, fields):
+async def test_steps_that_no_link_takes_end_it(served, fields) -> None:
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
     await call.write(wire.StreamTensorsRequest(**fields))
@@ -285,7 +285,7 @@ async def test_steps_that_no_link_takes_end_it(served, fields):
     await calls.until(lambda: served.table.find(link_id) is None)
 
 
-async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served):
+async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served) -> None:
     link_id = (await served.open()).link_id
     call = await served.stream(link_id)
     proposal = wire.RoadMessage(
@@ -305,15 +305,15 @@ async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served)
     # A generation is proposed once.
     await call.write(wire.StreamTensorsRequest(road=proposal))
 
-    async def read_on():
+    async def read_on() -> None:
         while await call.read():
             pass
 
     assert (await refusal(calls, read_on()))[1] == "TENSOR_REFUSED"
 
 
-async def test_streams_need_a_link_and_an_opening(served):
-    async def first(request):
+async def test_streams_need_a_link_and_an_opening(served) -> None:
+    async def first(request) -> None:
         call = served.stub.StreamTensors(timeout=10)
         await call.write(request)
         await call.read()
@@ -329,7 +329,7 @@ async def test_streams_need_a_link_and_an_opening(served):
     assert served.table.find(link_id) is not None
 
 
-async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served):
+async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served) -> None:
     idle = await served.stream((await served.open()).link_id)
     served.now = 11.0
     closed_id = (await served.open()).link_id
@@ -345,14 +345,14 @@ async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served):
     assert await refusal(calls, served.open()) == (Code.UNAVAILABLE, "DRAINING")
 
 
-async def test_the_number_of_links_is_bounded(served):
+async def test_the_number_of_links_is_bounded(served) -> None:
     links = [await served.open() for _ in range(4)]
     assert await refusal(calls, served.open()) == (Code.RESOURCE_EXHAUSTED, "TOO_MANY_LINKS")
     await served.stub.CloseLink(wire.CloseLinkRequest(link_id=links[0].link_id), timeout=10)
     await served.open()
 
 
-async def test_weights_are_sent_as_they_lie(weights):
+async def test_weights_are_sent_as_they_lie(weights) -> None:
     tensor = weights_tensor("fc.weight", weights.fc)
     assert np.shares_memory(np.frombuffer(tensor.data, np.uint8), weights.fc)
     assert np.array_equal(to_floats(tensor), weights.fc)

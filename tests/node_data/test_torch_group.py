@@ -53,7 +53,7 @@ def logits_of(verifier, spec, block, history=HISTORY):
 
 
 @pytest.mark.parametrize("spec", [FULL, RING], ids=["full", "window"])
-def test_logits_are_those_of_one_process_and_no_cut_changes_them(both, spec):
+def test_logits_are_those_of_one_process_and_no_cut_changes_them(both, spec) -> None:
     group, alone = both
     expected = logits_of(alone, spec, 16)
     found = logits_of(group, spec, 16)
@@ -64,7 +64,7 @@ def test_logits_are_those_of_one_process_and_no_cut_changes_them(both, spec):
         assert logits_of(group, spec, block).tobytes() == found.tobytes()
 
 
-def test_the_exactness_check_runs_on_it(both):
+def test_the_exactness_check_runs_on_it(both) -> None:
     group, _ = both
     assert settle(group).exact
     group.bytes_needed(RING)
@@ -86,13 +86,13 @@ def decoded(verifier, spec, prompt, count):
     return tokens[len(prompt) :]
 
 
-def test_greedy_tokens_are_those_of_one_process_past_the_window(both):
+def test_greedy_tokens_are_those_of_one_process_past_the_window(both) -> None:
     group, alone = both
     prompt = HISTORY[:30]
     assert decoded(group, RING, prompt, 60) == decoded(alone, RING, prompt, 60)
 
 
-def test_interleaved_sessions_and_forks_do_not_change_each_other(both):
+def test_interleaved_sessions_and_forks_do_not_change_each_other(both) -> None:
     group, _ = both
     expected = logits_of(group, RING, 16)
     first, second = group.allocate(RING), group.allocate(FULL)
@@ -116,7 +116,7 @@ def test_interleaved_sessions_and_forks_do_not_change_each_other(both):
         cache.release()
 
 
-def test_ranks_of_one_host_are_reached_from_nowhere_else(both):
+def test_ranks_of_one_host_are_reached_from_nowhere_else(both) -> None:
     listening = [
         entry.laddr.ip
         for rank in groups.ranks_of()
@@ -127,7 +127,7 @@ def test_ranks_of_one_host_are_reached_from_nowhere_else(both):
     assert all(ipaddress.ip_address(ip).is_loopback for ip in listening), listening
 
 
-def test_bytes_are_those_of_one_rank(both):
+def test_bytes_are_those_of_one_rank(both) -> None:
     group, alone = both
     assert 2 * group.bytes_needed(RING) == alone.bytes_needed(RING)
     assert 2 * group.info.kv_bytes_per_token == alone.info.kv_bytes_per_token

@@ -40,7 +40,7 @@ def counted(node):
     )
 
 
-async def test_the_first_forgotten_position_is_told_once_and_all_are_counted(node, client):
+async def test_the_first_forgotten_position_is_told_once_and_all_are_counted(node, client) -> None:
     session = await client.open(sink=SINK, window=WINDOW, client_label="notes")
     sessions, tokens = counted(node)
     await client.append(session, SEEN)
@@ -71,7 +71,7 @@ async def test_the_first_forgotten_position_is_told_once_and_all_are_counted(nod
         await client.close(each)
 
 
-async def test_what_keeps_all_forgets_nothing(node, client):
+async def test_what_keeps_all_forgets_nothing(node, client) -> None:
     before = counted(node)
     request = runtime_pb2.CreateSessionRequest(
         model_id="random",

@@ -44,26 +44,30 @@ async def load(checkpoint) -> list[dict]:
     return [event for event in log if event["event"] == "fewer_threads"]
 
 
-async def test_steps_that_take_as_long_with_one_are_given_one(checkpoint, threads, monkeypatch):
+async def test_steps_that_take_as_long_with_one_are_given_one(
+    checkpoint, threads, monkeypatch
+) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     (told,) = await load(checkpoint)
     assert threads.count == told["threads"] == 1
     assert told["cores"] == 8
 
 
-async def test_what_a_person_set_stays(checkpoint, threads, monkeypatch):
+async def test_what_a_person_set_stays(checkpoint, threads, monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     assert await load(checkpoint) == []
     assert threads.count == 8
 
 
-async def test_a_back_end_without_a_say_is_left_alone(checkpoint, monkeypatch):
+async def test_a_back_end_without_a_say_is_left_alone(checkpoint, monkeypatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(verifier_loading, "threads_of", lambda _: None)
     assert await load(checkpoint) == []
 
 
-async def test_exactness_is_checked_and_told_with_the_threads_that_serve(checkpoint, monkeypatch):
+async def test_exactness_is_checked_and_told_with_the_threads_that_serve(
+    checkpoint, monkeypatch
+) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     checked = []
     settle = verifier_loading.settle

@@ -54,7 +54,7 @@ def finished(body) -> bool:
     )
 
 
-async def test_a_generation_is_told_block_by_block(client, proposer):
+async def test_a_generation_is_told_block_by_block(client, proposer) -> None:
     async with Watch(client) as watch:
         session = await client.open(
             mode=wire.SPECULATION_MODE_FIXED,
@@ -97,7 +97,7 @@ async def test_a_generation_is_told_block_by_block(client, proposer):
 
 async def test_what_is_over_is_told_idle_although_its_end_was_told_within_its_turn(
     client, monkeypatch
-):
+) -> None:
     monkeypatch.setattr("kakeya_fleet.node.roles.verifier.session_watch.LEAST_SECONDS", 0.0)
 
     def rests_at(length):
@@ -115,7 +115,7 @@ async def test_what_is_over_is_told_idle_although_its_end_was_told_within_its_tu
         await client.close(session)
 
 
-async def test_the_snapshot_has_the_latest_blocks_and_later_ones_come_once(client):
+async def test_the_snapshot_has_the_latest_blocks_and_later_ones_come_once(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     await client.generate(session, 30)
@@ -134,7 +134,7 @@ async def test_the_snapshot_has_the_latest_blocks_and_later_ones_come_once(clien
     await client.close(session)
 
 
-async def test_a_client_that_leaves_and_an_eviction_are_told(client, verifier):
+async def test_a_client_that_leaves_and_an_eviction_are_told(client, verifier) -> None:
     async with Watch(client) as watch:
         session = await client.open()
         await client.append(session, PROMPT)
@@ -155,7 +155,7 @@ async def test_a_client_that_leaves_and_an_eviction_are_told(client, verifier):
         assert end.outcome == wire.SESSION_OUTCOME_EVICTED
 
 
-async def test_no_session_is_told_of_more_than_ten_times_a_second(client):
+async def test_no_session_is_told_of_more_than_ten_times_a_second(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     loop = asyncio.get_running_loop()
@@ -169,19 +169,19 @@ async def test_no_session_is_told_of_more_than_ten_times_a_second(client):
     await client.close(session)
 
 
-async def test_too_many_blocks_are_refused(client):
+async def test_too_many_blocks_are_refused(client) -> None:
     told = await client.refusal("WatchSessions", wire.WatchSessionsRequest(block_count=257))
     assert (told.code, told.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
 
 
-async def test_a_node_without_a_verifier_has_no_sessions(proposer):
+async def test_a_node_without_a_verifier_has_no_sessions(proposer) -> None:
     async with Watch(calls.Caller(proposer.channel)) as watch:
         assert watch.snapshot == {}
 
 
 async def test_leaving_tells_the_sessions_as_drained_and_a_slow_watcher_is_dropped(
     neighbourhood, checkpoint
-):
+) -> None:
     node = await neighbourhood.start("leaving", f"verifier={checkpoint}")
     caller = calls.Caller(node.channel)
     watch = node.roles.verifier.session_watch

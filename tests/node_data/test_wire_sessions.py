@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROMPT = [index * 7 % 96 for index in range(40)]
 
 
-async def test_a_stream_ends_with_done_and_continues_the_history(client):
+async def test_a_stream_ends_with_done_and_continues_the_history(client) -> None:
     session = await client.open()
     assert await client.append(session, PROMPT) == len(PROMPT)
     first = await client.generate(session, 20)
@@ -28,7 +28,7 @@ async def test_a_stream_ends_with_done_and_continues_the_history(client):
     assert at_once.token_ids == first.token_ids + second.token_ids
 
 
-async def test_how_the_history_arrived_does_not_matter(client):
+async def test_how_the_history_arrived_does_not_matter(client) -> None:
     streams = []
     for chunk in (len(PROMPT), 1, 7):
         session = await client.open()
@@ -39,7 +39,7 @@ async def test_how_the_history_arrived_does_not_matter(client):
     assert len(set(streams[0])) > 3, "a constant stream would prove nothing"
 
 
-async def test_a_sampled_stream_reports_the_seed_that_reproduces_it(client):
+async def test_a_sampled_stream_reports_the_seed_that_reproduces_it(client) -> None:
     first = await client.open()
     await client.append(first, PROMPT)
     drawn = await client.generate(first, 30, temperature=1.0)
@@ -55,7 +55,7 @@ async def test_a_sampled_stream_reports_the_seed_that_reproduces_it(client):
     assert (await client.generate(other, 30, temperature=1.0)).done.seed != drawn.done.seed
 
 
-async def test_a_stop_token_is_the_last_one(client):
+async def test_a_stop_token_is_the_last_one(client) -> None:
     probe = await client.open()
     await client.append(probe, PROMPT)
     tokens = (await client.generate(probe, 30)).token_ids
@@ -67,7 +67,7 @@ async def test_a_stop_token_is_the_last_one(client):
     assert stream.done.stop_reason == runtime_pb2.STOP_REASON_STOP_TOKEN
 
 
-async def test_a_deadline_ends_the_stream_and_says_so(client):
+async def test_a_deadline_ends_the_stream_and_says_so(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     stream = await client.generate(session, 4000, deadline_seconds=0.2)
@@ -75,7 +75,7 @@ async def test_a_deadline_ends_the_stream_and_says_so(client):
     assert stream.done.history_length == len(PROMPT) + len(stream.token_ids)
 
 
-async def test_a_session_that_waits_to_be_forked_is_not_evicted(client, verifier):
+async def test_a_session_that_waits_to_be_forked_is_not_evicted(client, verifier) -> None:
     sessions, lifecycle = verifier.roles.sessions, verifier.roles.verifier._lifecycle
     served = verifier.roles.verifiers["random"]
     session = await client.open()
@@ -93,7 +93,7 @@ async def test_a_session_that_waits_to_be_forked_is_not_evicted(client, verifier
     await client.close(session)
 
 
-async def test_a_fork_shares_the_prefix_and_nothing_else(client):
+async def test_a_fork_shares_the_prefix_and_nothing_else(client) -> None:
     origin = await client.open()
     await client.append(origin, PROMPT)
     expected = (await client.generate(origin, 20)).token_ids
@@ -108,7 +108,7 @@ async def test_a_fork_shares_the_prefix_and_nothing_else(client):
     assert (await client.info(response.session_id)).history_length == len(PROMPT) + 22
 
 
-async def test_a_list_pages_through_all_sessions_once(client, verifier):
+async def test_a_list_pages_through_all_sessions_once(client, verifier) -> None:
     created = [await client.open(client_label=f"page {index}") for index in range(7)]
     seen: list[str] = []
     token = ""
@@ -128,7 +128,7 @@ async def test_a_list_pages_through_all_sessions_once(client, verifier):
     assert [session for session in seen if session in created] == created
 
 
-async def test_info_measures_memory_and_names_the_plan(client):
+async def test_info_measures_memory_and_names_the_plan(client) -> None:
     session = await client.open(window=64, client_label="me")
     before = await client.info(session)
     await client.append(session, [index % 96 for index in range(1000)])
@@ -143,7 +143,7 @@ async def test_info_measures_memory_and_names_the_plan(client):
     assert after.ttl_seconds > after.idle_seconds >= 0
 
 
-async def test_a_second_generate_waits_for_the_first(client):
+async def test_a_second_generate_waits_for_the_first(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     first, second = await asyncio.gather(client.generate(session, 60), client.generate(session, 60))
@@ -155,7 +155,7 @@ async def test_a_second_generate_waits_for_the_first(client):
     assert queued > 0.0
 
 
-async def test_full_strategy_equals_a_window_as_wide_as_the_history(client):
+async def test_full_strategy_equals_a_window_as_wide_as_the_history(client) -> None:
     wide = await client.open(window=2048)
     full = await client.stub.CreateSession(
         runtime_pb2.CreateSessionRequest(

@@ -32,7 +32,7 @@ async def worker():
     await worker.close()
 
 
-async def test_steps_run_in_order_in_one_thread(worker):
+async def test_steps_run_in_order_in_one_thread(worker) -> None:
     ran = []
 
     def step(index):
@@ -46,10 +46,10 @@ async def test_steps_run_in_order_in_one_thread(worker):
     assert len({thread for _, thread in ran}) == 1
 
 
-async def test_two_that_submit_step_by_step_take_turns(worker):
+async def test_two_that_submit_step_by_step_take_turns(worker) -> None:
     ran = []
 
-    async def steps(name):
+    async def steps(name) -> None:
         for _ in range(20):
             await worker.run(lambda: ran.append(name))
 
@@ -60,13 +60,13 @@ async def test_two_that_submit_step_by_step_take_turns(worker):
     assert longest <= 2
 
 
-async def test_an_error_reaches_the_caller_and_not_the_thread(worker):
+async def test_an_error_reaches_the_caller_and_not_the_thread(worker) -> None:
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0)
     assert await worker.run(lambda: 7) == 7
 
 
-async def test_a_waiting_step_is_taken_back(worker):
+async def test_a_waiting_step_is_taken_back(worker) -> None:
     gate, ran = threading.Event(), []
     first = asyncio.create_task(worker.run(gate.wait))
     second = asyncio.create_task(worker.run(lambda: ran.append("second")))
@@ -80,10 +80,10 @@ async def test_a_waiting_step_is_taken_back(worker):
     assert ran == ["third"]
 
 
-async def test_a_step_that_began_is_waited_for(worker):
+async def test_a_step_that_began_is_waited_for(worker) -> None:
     began, gate, ran = threading.Event(), threading.Event(), []
 
-    def step():
+    def step() -> None:
         began.set()
         gate.wait()
         ran.append("done")
@@ -100,7 +100,7 @@ async def test_a_step_that_began_is_waited_for(worker):
     assert ran == ["done"]
 
 
-async def test_closing_lets_the_running_step_end_and_refuses_the_others():
+async def test_closing_lets_the_running_step_end_and_refuses_the_others() -> None:
     worker = ModelWorker("closing")
     began, gate = threading.Event(), threading.Event()
 
@@ -142,7 +142,7 @@ async def while_busy(worker, *turns, functions=()):
     """Submits turns and functions while the thread is held up; the tasks, when all wait."""
     gate, began = threading.Event(), threading.Event()
 
-    def hold():
+    def hold() -> None:
         began.set()
         gate.wait()
 
@@ -154,7 +154,7 @@ async def while_busy(worker, *turns, functions=()):
     return holding, gate, tasks
 
 
-async def test_turns_that_wait_share_a_forward(worker):
+async def test_turns_that_wait_share_a_forward(worker) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(5)]
     holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
@@ -167,7 +167,7 @@ async def test_turns_that_wait_share_a_forward(worker):
         assert list(one.step.committed) == expected
 
 
-async def test_functions_and_batches_take_turns(worker):
+async def test_functions_and_batches_take_turns(worker) -> None:
     verifier = hashing.HashVerifier()
     at = []
     sessions = [opened(verifier), opened(verifier, [1])]
@@ -179,7 +179,7 @@ async def test_functions_and_batches_take_turns(worker):
     assert at == [0, 1, 1]
 
 
-async def test_a_waiting_turn_is_taken_back_at_once(worker):
+async def test_a_waiting_turn_is_taken_back_at_once(worker) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(3)]
     holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
@@ -194,7 +194,7 @@ async def test_a_waiting_turn_is_taken_back_at_once(worker):
     assert (await worker.run_turn(verifying(sessions[1]))).step.first_index == 1
 
 
-async def test_a_turn_that_began_is_waited_for(worker):
+async def test_a_turn_that_began_is_waited_for(worker) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(2)]
     began, gate, honest = threading.Event(), threading.Event(), verifier.forward_batch
@@ -219,7 +219,7 @@ async def test_a_turn_that_began_is_waited_for(worker):
     assert [len(session.history) for session in sessions] == [2, 2]
 
 
-async def test_an_error_of_one_turn_reaches_its_caller_alone(worker):
+async def test_an_error_of_one_turn_reaches_its_caller_alone(worker) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(3)]
     holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
@@ -231,7 +231,7 @@ async def test_an_error_of_one_turn_reaches_its_caller_alone(worker):
     assert (await tasks[0]).step.first_index == (await tasks[2]).step.first_index == 1
 
 
-async def test_closing_refuses_waiting_turns():
+async def test_closing_refuses_waiting_turns() -> None:
     worker, session = ModelWorker("closing"), opened(hashing.HashVerifier())
     holding, gate, (waiting,) = await while_busy(worker, PrefillTurn(session))
     closing = asyncio.create_task(worker.close())
@@ -248,16 +248,16 @@ async def test_closing_refuses_waiting_turns():
 class Patient(Gathering):
     """Always waits for more."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.waits = threading.Event()
 
-    def linger_seconds(self, _now):
+    def linger_seconds(self, _now) -> float:
         self.waits.set()
         return 5.0
 
 
-async def test_closing_refuses_what_came_while_it_waited_for_more(monkeypatch):
+async def test_closing_refuses_what_came_while_it_waited_for_more(monkeypatch) -> None:
     gathering = Patient()
     monkeypatch.setattr("kakeya_fleet.node.roles.worker.Gathering", lambda: gathering)
     worker = ModelWorker("closing")
@@ -271,7 +271,9 @@ async def test_closing_refuses_what_came_while_it_waited_for_more(monkeypatch):
     assert [type(end) for end in ends] == [WorkerClosed] * 4
 
 
-async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(worker, monkeypatch):
+async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
+    worker, monkeypatch
+) -> None:
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(
         "kakeya_fleet.node.roles.worker.time", SimpleNamespace(monotonic=lambda: clock.now)
@@ -285,7 +287,7 @@ async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(worker,
     assert not worker._gathering._late
 
 
-async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker):
+async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker) -> None:
     """They share forwards, some draft, some are left in the middle, some end within a forward."""
     verifier = hashing.HashVerifier()
 
@@ -330,7 +332,7 @@ async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker):
     assert verifier.pool.used_bytes == 0
 
 
-async def test_nobody_waits_for_anothers_whole_prompt(worker):
+async def test_nobody_waits_for_anothers_whole_prompt(worker) -> None:
     """The bound is in batches: see `engine.sessions.turn_queue`."""
     verifier = hashing.HashVerifier()
     long = CacheSpec(CacheKind.CONTIGUOUS, capacity=4096)
@@ -347,7 +349,7 @@ async def test_nobody_waits_for_anothers_whole_prompt(worker):
 
     verifier.forward_batch = forward_batch
 
-    async def answer(number):
+    async def answer(number) -> None:
         session = Session(verifier, cache := verifier.allocate(WINDOWED))
         session.append([number])
 

@@ -75,7 +75,7 @@ class Seen:
 
 async def test_a_killed_proposer_is_seen_in_time_on_node_and_session(
     shared_fleet: LocalFleet, verifier: AgentProcess, prompt: tuple[int, ...]
-):
+) -> None:
     proposer = await asyncio.to_thread(started, shared_fleet, verifier)
     async with grpc.aio.insecure_channel(verifier.address) as channel:
         seen = Seen(channel)

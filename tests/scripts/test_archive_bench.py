@@ -31,17 +31,17 @@ class KeptStore:
     spec = encoder = None
     stored_bytes = 0
 
-    def __init__(self, shape):
+    def __init__(self, shape) -> None:
         self.shape = shape
         self.length = 0
         self.deposits = []
 
-    def deposit(self, first, evicted):
+    def deposit(self, first, evicted) -> None:
         assert first == max(self.length, self.shape.sink)
         self.deposits.append((first, evicted))
         self.length = first + self.shape.check_deposit(evicted)
 
-    def begin(self, queries):
+    def begin(self, queries) -> None:
         self.queries = queries.queries
 
     def finish(self):
@@ -56,7 +56,7 @@ def shape():
     return EvictedShape((group,), "bfloat16", sink=4, window=8, context_length=4096)
 
 
-def test_a_filled_store_has_every_position_once_and_finite(shape):
+def test_a_filled_store_has_every_position_once_and_finite(shape) -> None:
     kept = KeptStore(shape)
     store = CountedStore(kept, shape)
     store.prefill(BLOCK + 40, seed=1)
@@ -69,7 +69,7 @@ def test_a_filled_store_has_every_position_once_and_finite(shape):
     assert 0.9 < values.std() < 1.1
 
 
-def test_what_crosses_is_counted_on_the_tensors(shape):
+def test_what_crosses_is_counted_on_the_tensors(shape) -> None:
     store = CountedStore(KeptStore(shape), shape)
     store.begin(EvictedQueries(0, 100, 1.0, np.ones((6, 3, 4), np.float32)))
     assert store.bytes_crossed == 6 * 3 * 4 * 4
@@ -101,14 +101,14 @@ def context(tokens, *, full=10.0, fast=8.0, kv=100, payload=800, wire=1000.0):
     return {"context_tokens": tokens, "sides": sides}
 
 
-def test_ratios_are_turn_by_turn():
+def test_ratios_are_turn_by_turn() -> None:
     cell = context(8192)
     assert over_full(cell, FAST_SIDE, "1")["median"] == pytest.approx(0.8)
     assert over_full(cell, FAST_SIDE, "8") is None
     assert over_full(context(8192, full=0), FAST_SIDE, "1") is None
 
 
-def test_the_verdict_is_met_by_what_the_goals_ask_for():
+def test_the_verdict_is_met_by_what_the_goals_ask_for() -> None:
     found = verdict([context(2048, fast=4.0), context(8192), context(131072, full=0, fast=0.1)])
     assert found["slope_is_zero"]
     assert found["bytes_are_constant"]
@@ -126,13 +126,13 @@ def test_the_verdict_is_met_by_what_the_goals_ask_for():
         ({"fast": 6.9}, "remote_over_full_met"),
     ],
 )
-def test_the_verdict_is_missed_by_one_figure(change, goal):
+def test_the_verdict_is_missed_by_one_figure(change, goal) -> None:
     cells = [context(2048), context(8192, **change)]
     assert verdict([context(2048), context(8192)])[goal]
     assert not verdict(cells)[goal]
 
 
-def test_what_was_not_measured_is_neither_met_nor_missed():
+def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
     found = verdict([context(2048)])
     assert found["remote_over_full_met"] is None
     assert found["slope_is_zero"] is None
@@ -140,13 +140,13 @@ def test_what_was_not_measured_is_neither_met_nor_missed():
     assert found["ahead_where_full_does_not_fit"] is None
 
 
-def test_a_context_replaces_its_own_and_no_other():
+def test_a_context_replaces_its_own_and_no_other() -> None:
     got = merged([context(8192), context(2048)], [context(8192, fast=1.0)])
     assert [cell["context_tokens"] for cell in got] == [2048, 8192]
     assert over_full(got[1], FAST_SIDE, "1")["median"] == pytest.approx(0.1)
 
 
-def test_sides_are_named_by_where_the_archive_is():
+def test_sides_are_named_by_where_the_archive_is() -> None:
     assert [side.name for side in bench_archive.sides_of(())] == [
         Place.NOWHERE,
         Place.HERE,
@@ -156,7 +156,7 @@ def test_sides_are_named_by_where_the_archive_is():
     assert not Side(Place.HERE).place.is_remote
 
 
-def test_a_short_run_is_measured_judged_and_drawn(tmp_path):
+def test_a_short_run_is_measured_judged_and_drawn(tmp_path) -> None:
     target = tmp_path / "archive.json"
     words = ["--quick", "--no-networks", "--contexts", "512", "--out", str(target)]
     bench_archive.main([*words, "--checkpoints", str(tmp_path)])

@@ -10,7 +10,7 @@ from scripts.bench.attend_session import Shape, Way
 SHAPE = Shape("archive", layers=2, kv_heads=2, groups=2, head_dim=16, context=256)
 
 
-def test_cells_share_processes_unless_shape_network_or_sessions_differ():
+def test_cells_share_processes_unless_shape_network_or_sessions_differ() -> None:
     places = [Place(), Place(busy=True), Place("a wire"), Place(sessions=3)]
     found = [Cell(SHAPE, place, rows) for place in places for rows in (1, 64)]
     assert [len(group) for group in together(found)] == [4, 2, 2]
@@ -18,7 +18,7 @@ def test_cells_share_processes_unless_shape_network_or_sessions_differ():
     assert sum(map(len, together(measured))) == len(measured) == len(set(measured))
 
 
-def test_the_verdict_parts_loopback_from_networks():
+def test_the_verdict_parts_loopback_from_networks() -> None:
     def cell(network, rows, ratio):
         ways = {Way.VERIFIER: {"speed_over_archive": {"median": ratio}}}
         return {"network": network, "rows": rows, "ways": ways}
@@ -30,7 +30,7 @@ def test_the_verdict_parts_loopback_from_networks():
     }
 
 
-def test_a_short_run_measures_both_ways(tmp_path):
+def test_a_short_run_measures_both_ways(tmp_path) -> None:
     target = tmp_path / "attend.json"
     main(["--quick", "--no-networks", "--rounds", "1", "--out", str(target)])
     report = json.loads(target.read_text())

@@ -32,21 +32,21 @@ PUBLISHED_PARAMETERS = {"Qwen3-0.6B": 596_049_920, "Llama-3.2-1B": 1_235_814_400
 class Clock:
     """Says the next of the given seconds at each call."""
 
-    def __init__(self, *seconds):
+    def __init__(self, *seconds) -> None:
         self._seconds = iter(seconds)
 
     def __call__(self):
         return next(self._seconds)
 
 
-def test_a_tenth_is_compared_with_a_tenth():
+def test_a_tenth_is_compared_with_a_tenth() -> None:
     assert decile_ratio([1.0] * 10 + [50.0] * 80 + [3.0] * 10) == 3.0
     assert decile_ratio([2.0, 9.0, 9.0, 5.0]) == 2.5
     with pytest.raises(ValueError, match="empty"):
         decile_ratio([])
 
 
-def test_percentiles_are_nearest_ranks():
+def test_percentiles_are_nearest_ranks() -> None:
     values = [float(value) for value in range(100, 0, -1)]
     assert (percentile(values, 0.5), percentile(values, 0.99)) == (51.0, 100.0)
     assert percentile([4.0], 0.99) == 4.0
@@ -55,7 +55,7 @@ def test_percentiles_are_nearest_ranks():
     assert figures["steps"] == 3
 
 
-def test_a_report_is_written_whole_or_not_at_all(tmp_path):
+def test_a_report_is_written_whole_or_not_at_all(tmp_path) -> None:
     target = tmp_path / "deep" / "report.json"
     write_report(target, {"machine": machine()})
     with pytest.raises(TypeError):
@@ -64,7 +64,7 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path):
     assert "torch" in json.loads(target.read_text())["machine"]
 
 
-def test_the_first_steps_do_not_count():
+def test_the_first_steps_do_not_count() -> None:
     assert WARM_STEPS == 2
     timer = StepTimer(2, limit_seconds=1e9, clock=Clock(0.0, 10.0, 20.0, 21.0, 23.0))
     ticks = [timer.tick() for _ in range(5)]
@@ -73,7 +73,7 @@ def test_the_first_steps_do_not_count():
     assert timer.most_steps == 5
 
 
-def test_a_slow_side_is_stopped_after_a_few_counted_steps():
+def test_a_slow_side_is_stopped_after_a_few_counted_steps() -> None:
     ends = Clock(*(100.0 * index for index in range(99)))
     timer = StepTimer(50, limit_seconds=150.0, clock=ends)
     ticks = list(itertools.takewhile(lambda enough: not enough, iter(timer.tick, None)))
@@ -81,7 +81,7 @@ def test_a_slow_side_is_stopped_after_a_few_counted_steps():
     assert len(ticks) == 5
 
 
-def test_sides_alternate_at_each_context_or_are_loaded_once_a_round():
+def test_sides_alternate_at_each_context_or_are_loaded_once_a_round() -> None:
     sides, contexts = ("a", "b", "c"), (1, 2)
     order = list(schedule(sides, contexts, 4, random.Random(1), resident=True))
     assert len(order) == 4 * 3 * 2
@@ -95,7 +95,7 @@ def test_sides_alternate_at_each_context_or_are_loaded_once_a_round():
     assert sorted(order) == sorted(schedule(sides, contexts, 4, random.Random(2), resident=True))
 
 
-def test_a_cell_replaces_its_own_and_no_other():
+def test_a_cell_replaces_its_own_and_no_other() -> None:
     def cell(context, speed):
         return {"model": "m", "dtype": "d", "context": context, "speed": speed}
 
@@ -104,7 +104,7 @@ def test_a_cell_replaces_its_own_and_no_other():
     assert got == [cell(1, "old"), cell(2, "new"), cell(3, "new")]
 
 
-def test_ratios_are_of_what_was_measured():
+def test_ratios_are_of_what_was_measured() -> None:
     sides = {
         "torch": {"tokens_per_second_median": 6.0},
         "transformers": {"tokens_per_second_median": 2.0},
@@ -118,7 +118,7 @@ def test_ratios_are_of_what_was_measured():
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_shapes_are_those_of_the_published_models(name):
+def test_shapes_are_those_of_the_published_models(name) -> None:
     architecture, options = SHAPES[name]
     model_class = getattr(transformers, architecture)
     with torch.device("meta"):
@@ -127,7 +127,7 @@ def test_shapes_are_those_of_the_published_models(name):
     assert count == PUBLISHED_PARAMETERS[name]
 
 
-def test_the_bound_counts_all_weights_and_the_keys_and_values(random_checkpoint):
+def test_the_bound_counts_all_weights_and_the_keys_and_values(random_checkpoint) -> None:
     folder = random_checkpoint(tie_word_embeddings=True)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -143,7 +143,7 @@ def test_the_bound_counts_all_weights_and_the_keys_and_values(random_checkpoint)
     assert share == pytest.approx(2.0 / (2e6 / read))
 
 
-def test_time_belongs_to_the_innermost_module():
+def test_time_belongs_to_the_innermost_module() -> None:
     clock = ModuleClock()
     for module, now in (("Decoder", 0.0), ("XAttention", 1.0), ("PackedLinear", 2.0)):
         clock.enter(module, now)
@@ -160,7 +160,7 @@ def test_time_belongs_to_the_innermost_module():
     assert part_of("Linear", "Qwen3MLP") == "linears"
 
 
-def test_what_no_module_took_is_the_rest():
+def test_what_no_module_took_is_the_rest() -> None:
     step = {"linears": 3.0, "head": 1.0, "attention": 2.0, "norms": 0.5, "rest": 0.1}
     parts = split([step] * 3, [10.0, 10.0, 10.0])
     assert parts["step"] == 10.0
@@ -169,7 +169,7 @@ def test_what_no_module_took_is_the_rest():
     assert rates == {"linears": 10.0, "head": 10.0, "attention": 3.0}
 
 
-def test_the_allocator_peak_is_the_most_held_at_once():
+def test_the_allocator_peak_is_the_most_held_at_once() -> None:
     def work():
         first = torch.ones(1_000_000)
         del first
@@ -179,7 +179,7 @@ def test_the_allocator_peak_is_the_most_held_at_once():
     assert 12_000_000 <= allocation_peak(work) < 12_100_000
 
 
-def test_the_comparison_says_whether_the_goals_are_met():
+def test_the_comparison_says_whether_the_goals_are_met() -> None:
     def side(speed, flatness):
         return {"tokens_per_second_median": speed, "last_tenth_over_first": flatness}
 
@@ -198,7 +198,7 @@ def endurance():
     return Endurance(latencies, readings, sessions_opened=1, seconds=10.0)
 
 
-def test_the_endurance_summary_compares_ends_with_beginnings():
+def test_the_endurance_summary_compares_ends_with_beginnings() -> None:
     figures = summary(endurance(), "sink_window", 1)
     assert figures["last_tenth_over_first"] == pytest.approx(1.01)
     assert figures["latency_is_flat"]
@@ -207,7 +207,7 @@ def test_the_endurance_summary_compares_ends_with_beginnings():
     assert [len(part) for part in tenths(range(25))] == [2, 3, 2, 3, 2, 3, 2, 3, 2, 3]
 
 
-def test_pictures_are_the_same_for_the_same_figures(tmp_path, random_checkpoint):
+def test_pictures_are_the_same_for_the_same_figures(tmp_path, random_checkpoint) -> None:
     folder = random_checkpoint()
     sides = {"torch": [0.1] * 4, "transformers": [0.2] * 4}
     cells = [

@@ -47,7 +47,7 @@ def vocabulary(*reasons: Reason) -> Vocabulary:
 TEA = vocabulary(COLD, LOST, ROOT)
 
 
-def test_the_contract_has_no_mistakes_and_its_comments_are_cause_and_advice():
+def test_the_contract_has_no_mistakes_and_its_comments_are_cause_and_advice() -> None:
     ours = read(compiled())
     full = ours.reasons["TOKENIZER_NOT_FOUND"]
     assert full.summary == "No tokenizer is there."
@@ -66,18 +66,18 @@ def test_the_contract_has_no_mistakes_and_its_comments_are_cause_and_advice():
         (replace(COLD, cause=f"{'x' * 90}."), "over 90 characters"),
     ],
 )
-def test_a_mistake_is_told_with_the_reason_that_has_it(reason, mistake):
+def test_a_mistake_is_told_with_the_reason_that_has_it(reason, mistake) -> None:
     (told,) = vocabulary(reason, LOST, ROOT).mistakes()
     assert told.startswith("TEA_COLD: ")
     assert mistake in told
 
 
-def test_members_have_the_statuses_of_their_family():
+def test_members_have_the_statuses_of_their_family() -> None:
     assert (TEA.status(LOST), TEA.http_status(LOST)) == ("UNKNOWN", 503)
     assert (TEA.status(COLD), TEA.http_status(COLD)) == ("NOT_FOUND", 404)
 
 
-def test_classes_of_python_derive_from_their_families_whatever_comes_first():
+def test_classes_of_python_derive_from_their_families_whatever_comes_first() -> None:
     made: dict[str, type[KakeyaError]] = {}
     exec(compile(error_classes.python(TEA), "errors", "exec"), made)
     assert made["__all__"] == ["KakeyaError", "TeaCold", "TeaLost"]
@@ -87,7 +87,7 @@ def test_classes_of_python_derive_from_their_families_whatever_comes_first():
     assert made["TeaLost"]("lost").code == "UNKNOWN"
 
 
-def test_classes_of_typescript_are_the_same():
+def test_classes_of_typescript_are_the_same() -> None:
     text = error_classes.typescript(TEA)
     assert "export class TeaCold extends TeaLost {" in text
     assert 'defaultCode: string = "NOT_FOUND";' in text
@@ -95,12 +95,12 @@ def test_classes_of_typescript_are_the_same():
     assert 'return this.metadata["cup"] ?? "";' in text
 
 
-def test_the_page_has_cause_remedy_and_statuses():
+def test_the_page_has_cause_remedy_and_statuses() -> None:
     page = error_page.page(TEA)
     assert "### TEA_COLD\nThe tea is lost. It was hot. **Remedy:** Run `kettle`. Warm it.\n" in page
     assert "| [TEA_COLD](#tea_cold) | NOT_FOUND | 404 | `TeaCold` |  |" in page
 
 
-def test_the_dashboard_has_the_remedies_of_its_page_alone():
+def test_the_dashboard_has_the_remedies_of_its_page_alone() -> None:
     assert '  TEA_COLD: "Warm it.",' in error_page.dashboard(TEA)
     assert "TEA_LOST" not in error_page.dashboard(TEA)

@@ -67,12 +67,12 @@ def sharing_writes():
         ("sharing_writes", {"fork"}),
     ],
 )
-def test_each_check_finds_its_faults_and_no_others(name, failing, request):
+def test_each_check_finds_its_faults_and_no_others(name, failing, request) -> None:
     verifier = request.getfixturevalue(name)
     assert {column for column, holds in CHECKS.items() if not holds(verifier)} == failing
 
 
-def test_greedy_is_compared_token_by_token(exact):
+def test_greedy_is_compared_token_by_token(exact) -> None:
     prompt = history(PROMPT_TOKENS, exact.info.vocabulary_size)
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=100)
     stream = hashing.expected_stream(prompt, spec, 20, GREEDY)
@@ -81,7 +81,7 @@ def test_greedy_is_compared_token_by_token(exact):
     assert not greedy_equals(exact, [*prompt, *stream[:-1], wrong])
 
 
-def test_a_row_says_in_which_dtypes_a_promise_holds():
+def test_a_row_says_in_which_dtypes_a_promise_holds() -> None:
     row = Row("Qwen3", "torch")
     row.add("chunking", "float32", True)
     row.add("chunking", "bfloat16", False)
@@ -96,7 +96,7 @@ def test_a_row_says_in_which_dtypes_a_promise_holds():
     assert "fp32 only" in line
 
 
-def test_a_refused_family_has_the_reason_in_its_row(tmp_path):
+def test_a_refused_family_has_the_reason_in_its_row(tmp_path) -> None:
     path = tmp_path / "refused"
     path.mkdir()
     (path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')

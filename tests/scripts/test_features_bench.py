@@ -16,7 +16,7 @@ def measured(*seconds, kind="ring"):
     )
 
 
-def test_figures_are_medians_of_answers_and_ratios_answer_by_answer():
+def test_figures_are_medians_of_answers_and_ratios_answer_by_answer() -> None:
     sides = {
         IN_PROCESS: measured(1.0, 4.0, 2.0, kind=IN_PROCESS).summary(),
         "ring": measured(2.0, 5.0, 8.0).summary(),
@@ -29,7 +29,7 @@ def test_figures_are_medians_of_answers_and_ratios_answer_by_answer():
     assert over_in_process(sides)["ring"]["median"] == pytest.approx(0.5)
 
 
-def test_a_short_run_says_the_same_tokens_and_counts_the_vectors(tmp_path):
+def test_a_short_run_says_the_same_tokens_and_counts_the_vectors(tmp_path) -> None:
     target = tmp_path / "features.json"
     main(["--quick", "--kinds", "local", "--out", str(target)])
     report = json.loads(target.read_text())

@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 REPORTS = sorted((ROOT / "benchmarks").glob("*.json"))
 
 
-def test_every_number_of_the_documents_is_its_reports():
+def test_every_number_of_the_documents_is_its_reports() -> None:
     assert list(faults(DECLARED)) == []
 
 
-def test_every_row_of_the_readmes_table_is_measured_by_a_report():
+def test_every_row_of_the_readmes_table_is_measured_by_a_report() -> None:
     text = (ROOT / README).read_text()
     table = text[text.index("\n## Figures") :]
     rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
@@ -38,7 +38,7 @@ def test_every_row_of_the_readmes_table_is_measured_by_a_report():
         assert any(first < column[1] and last > column[0] for first, last in spans), row
 
 
-def test_every_report_is_read_and_linked_and_names_a_script_that_is_there():
+def test_every_report_is_read_and_linked_and_names_a_script_that_is_there() -> None:
     used = {each.report for each in DECLARED}
     text = (ROOT / FIGURES).read_text()
     for path in REPORTS:
@@ -58,7 +58,7 @@ def said():
     return Said(FIGURES, words, "generation", lambda found: ["12", f"{found['rounds']:,}"])
 
 
-def test_a_number_that_is_not_the_reports_is_told_and_written(said):
+def test_a_number_that_is_not_the_reports_is_told_and_written(said) -> None:
     rounds = f"{report('generation')['rounds']}"
     wrong = "It takes 13\nms, 9,999 at most."
     with pytest.raises(FigureDiffers, match=r"says \['13', '9,999'\] where generation.json"):
@@ -72,7 +72,7 @@ def test_a_number_that_is_not_the_reports_is_told_and_written(said):
         said.check(right * 2)
 
 
-def test_a_table_is_its_reports_to_the_last_row():
+def test_a_table_is_its_reports_to_the_last_row() -> None:
     table = Table(FIGURES, "| a | b |", "generation", lambda _: ["| 1 | 2 |", "| 3 | 4 |"])
     right = "Before.\n\n| a | b |\n|---|---:|\n| 1 | 2 |\n| 3 | 4 |\n\nAfter, 5.\n"
     table.check(right)
@@ -86,7 +86,7 @@ def test_a_table_is_its_reports_to_the_last_row():
         assert table.written(wrong) == right
 
 
-def test_a_number_without_a_report_and_a_setting_that_is_gone_are_told(said):
+def test_a_number_without_a_report_and_a_setting_that_is_gone_are_told(said) -> None:
     rounds = f"{report('generation')['rounds']}"
     text = f"It takes 12 ms, {rounds} at most, in `run --times 7`; sink 4. Or 8 times.\n"
     found = list(unreported(FIGURES, text, [said], ["sink 4", "window 64"]))
@@ -95,13 +95,13 @@ def test_a_number_without_a_report_and_a_setting_that_is_gone_are_told(said):
     assert len(found) == 2
 
 
-def test_of_the_readme_its_figures_count(said):
+def test_of_the_readme_its_figures_count(said) -> None:
     text = "# A\n\n12 years.\n\n## Figures\n\n| a | 7 |\n\n## B\n\n9 lives.\n"
     (found,) = unreported(README, text, [said], [])
     assert "| a | 7 |" in found
     assert not list(unreported(README, text.replace("7", "seven"), [said], []))
 
 
-def test_reports_are_whole():
+def test_reports_are_whole() -> None:
     for path in REPORTS:
         assert isinstance(json.loads(path.read_bytes()), dict)

@@ -19,25 +19,25 @@ SOME = ["raw TCP", "bare ring, pieces", "shared-memory road", "ring road", "link
 """Each process and connection that the others take, too."""
 
 
-def test_a_payload_is_cut_into_whole_pieces_and_a_rest():
+def test_a_payload_is_cut_into_whole_pieces_and_a_rest() -> None:
     assert list(pieces(10, 4)) == [4, 4, 2]
     assert list(pieces(8, 4)) == [4, 4]
     assert list(pieces(10, WHOLE)) == [10]
 
 
-def test_small_payloads_are_repeated_more_often_than_large_ones():
+def test_small_payloads_are_repeated_more_often_than_large_ones() -> None:
     assert repeats_of(64) == repeats_of(1 << 20) == 20
     assert repeats_of(16 << 20) == 2
     assert repeats_of(64 << 20) == 1
 
 
-def test_a_transfer_ends_when_the_other_end_has_all_of_it():
+def test_a_transfer_ends_when_the_other_end_has_all_of_it() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     way = RawTcp(*listener.getsockname())
     taken, _ = listener.accept()
     holding = threading.Event()
 
-    def hold():
+    def hold() -> None:
         taken.recv(HEADER.size + 3, socket.MSG_WAITALL)
         holding.wait()
         taken.sendall(HEADER.pack(3))
@@ -55,7 +55,7 @@ def test_a_transfer_ends_when_the_other_end_has_all_of_it():
     listener.close()
 
 
-def test_a_cell_has_the_rate_of_the_median():
+def test_a_cell_has_the_rate_of_the_median() -> None:
     found = cell("raw TCP", 10**9, [1.0, 2.0, 50.0])
     assert found["gigabytes_per_second"] == 0.5
     assert found["seconds_p95"] == 50.0
@@ -65,7 +65,7 @@ def chosen(after, kind=RoadKind.LOCAL, *, grpc=1.0, before=2.0):
     return Chosen(1 << 20, before, after, grpc, kind, "it is faster")
 
 
-def test_promotion_is_judged_by_the_median_link():
+def test_promotion_is_judged_by_the_median_link() -> None:
     fast = conclusions([chosen(0.5), chosen(0.9), chosen(3.0)])
     assert fast["goal_met"]
     assert fast["after_over_grpc"]["median"] == 0.9
@@ -74,7 +74,7 @@ def test_promotion_is_judged_by_the_median_link():
     assert not conclusions([chosen(0.5), chosen(1.01), chosen(3.0)])["goal_met"]
 
 
-def test_only_links_that_stay_where_they_were_have_noise():
+def test_only_links_that_stay_where_they_were_have_noise() -> None:
     ratio = (1.0 + NOISE) / 2
     assert goal_met([ratio] * 3, [RoadKind.GRPC] * 3)
     assert not goal_met([ratio] * 3, [RoadKind.RING, RoadKind.RING, RoadKind.GRPC])
@@ -84,11 +84,11 @@ def test_only_links_that_stay_where_they_were_have_noise():
     assert mixed["after_over_grpc_of_promoted"]["count"] == 1
 
 
-def test_bytes_are_said_for_people():
+def test_bytes_are_said_for_people() -> None:
     assert [amount(64), amount(1 << 16), amount(16 << 20)] == ["64 B", "64 KiB", "16 MiB"]
 
 
-def test_a_short_run_has_every_way_and_is_drawn(tmp_path):
+def test_a_short_run_has_every_way_and_is_drawn(tmp_path) -> None:
     target = tmp_path / "links.json"
     main(["--quick", "--ways", *SOME, "--out", str(target)])
     report = json.loads(target.read_text())

@@ -32,7 +32,7 @@ def block(drafted, *, ahead=False, wait=0.0):
 STEPS = {4: 1.0, 8: 2.0, 16: 4.0}
 
 
-def test_only_what_no_loop_can_hide_is_ideal_time():
+def test_only_what_no_loop_can_hide_is_ideal_time() -> None:
     delays = Delays(compute=0.5, round_trip=2.0)
     assert exposed_seconds(block(3), 1.0, delays) == 2.5
     assert exposed_seconds(block(3, ahead=True), 1.0, delays) == 1.5
@@ -40,7 +40,7 @@ def test_only_what_no_loop_can_hide_is_ideal_time():
     assert exposed_seconds(block(0), 1.0, delays) == 0.0
 
 
-def test_a_block_takes_the_step_of_the_rows_that_hold_it():
+def test_a_block_takes_the_step_of_the_rows_that_hold_it() -> None:
     blocks = [block(0), block(3), block(4), block(7), block(15, ahead=True)]
     assert hidden_seconds(blocks, STEPS) == 1 + 1 + 2 + 2 + 4
     assert ideal_seconds(blocks, STEPS, Delays(0.0, 5.0)) == 10 + 3 * 5 + 1
@@ -48,7 +48,7 @@ def test_a_block_takes_the_step_of_the_rows_that_hold_it():
         hidden_seconds([block(16)], STEPS)
 
 
-def test_waits_are_those_of_drafted_blocks():
+def test_waits_are_those_of_drafted_blocks() -> None:
     found = waits([block(0, wait=9.0), block(4, wait=1.0), block(8, ahead=True, wait=3.0)])
     assert found["ahead_share"] == 0.5
     assert found["wait_seconds_p50"] == 2.0
@@ -56,7 +56,7 @@ def test_waits_are_those_of_drafted_blocks():
     assert waits([block(0)]) == {"ahead_share": 0.0}
 
 
-def test_guesses_are_right_as_often_as_asked_and_inside_the_vocabulary():
+def test_guesses_are_right_as_often_as_asked_and_inside_the_vocabulary() -> None:
     stream = [index % 7 for index in range(4000)]
     assert guesses(stream, 1.0, 7, 1) == tuple(stream)
     assert all(
@@ -69,7 +69,7 @@ def test_guesses_are_right_as_often_as_asked_and_inside_the_vocabulary():
     assert known != guesses(stream, 0.8, 7, 2)
 
 
-def test_a_replay_goes_on_where_the_history_and_the_assumed_tokens_end():
+def test_a_replay_goes_on_where_the_history_and_the_assumed_tokens_end() -> None:
     naps = []
     proposer = ReplayingProposer("r", range(100, 120), 0.25, naps.append)
     state = proposer.open([100, 101])
@@ -83,8 +83,8 @@ def test_a_replay_goes_on_where_the_history_and_the_assumed_tokens_end():
     assert state.propose([0] * 15, 8, 0).token_ids == (119,)
 
 
-async def test_the_relay_delays_both_ways_and_keeps_every_byte():
-    async def echo(reader, writer):
+async def test_the_relay_delays_both_ways_and_keeps_every_byte() -> None:
+    async def echo(reader, writer) -> None:
         while data := await reader.read(1024):
             writer.write(data)
         writer.close()
@@ -111,10 +111,10 @@ async def test_the_relay_delays_both_ways_and_keeps_every_byte():
     server.close()
 
 
-async def test_a_closed_relay_cuts_its_connections():
+async def test_a_closed_relay_cuts_its_connections() -> None:
     ended = asyncio.Event()
 
-    async def answer_once(reader, writer):
+    async def answer_once(reader, writer) -> None:
         writer.write(await reader.readexactly(1))
         await reader.read()
         writer.close()
@@ -133,7 +133,7 @@ async def test_a_closed_relay_cuts_its_connections():
     server.close()
 
 
-def test_the_interval_holds_the_median_and_narrows_with_more_values():
+def test_the_interval_holds_the_median_and_narrows_with_more_values() -> None:
     values = [float(value % 11) for value in range(40)]
     low, high = median_interval(values)
     assert low <= 5.0 <= high
@@ -145,7 +145,7 @@ def test_the_interval_holds_the_median_and_narrows_with_more_values():
         median_interval([])
 
 
-def test_a_short_run_says_the_same_tokens_everywhere_and_is_drawn(tmp_path):
+def test_a_short_run_says_the_same_tokens_everywhere_and_is_drawn(tmp_path) -> None:
     target = tmp_path / "loop.json"
     main(["--quick", "--probabilities", "0.9", "--out", str(target)])
     report = json.loads(target.read_text())

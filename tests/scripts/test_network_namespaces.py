@@ -22,7 +22,7 @@ def packet(size, *, large=0, header_bytes=0, segment_bytes=0):
     return struct.pack("=BBHHHH", 0, large, header_bytes, segment_bytes, 0, 0) + bytes(size)
 
 
-def test_a_large_packet_takes_the_line_as_long_as_its_frames_would():
+def test_a_large_packet_takes_the_line_as_long_as_its_frames_would() -> None:
     assert ethernet_bytes(packet(1500)) == 1500 + ETHERNET_BYTES
     # 40 bytes of header, then 2,921 of payload: frames of 1460, 1460 and 1.
     large = packet(40 + 2921, large=1, header_bytes=40, segment_bytes=1460)
@@ -31,7 +31,7 @@ def test_a_large_packet_takes_the_line_as_long_as_its_frames_would():
     assert ethernet_bytes(one) == 1500 + ETHERNET_BYTES
 
 
-def test_packets_wait_for_the_line_and_then_for_its_length():
+def test_packets_wait_for_the_line_and_then_for_its_length() -> None:
     way = Direction()
     line = Line(bits_per_second=8 * (100 + ETHERNET_BYTES), delay_seconds=5.0)
     for _ in range(2):
@@ -47,7 +47,7 @@ def test_packets_wait_for_the_line_and_then_for_its_length():
     assert way.due == pytest.approx(106.0)
 
 
-def test_a_wire_that_becomes_shorter_changes_no_order():
+def test_a_wire_that_becomes_shorter_changes_no_order() -> None:
     way = Direction()
     way.enter(b"\0" * 10 + b"first", Line(0.0, 9.0), now=0.0)
     way.enter(b"\0" * 10 + b"then", Line(), now=1.0)
@@ -55,7 +55,7 @@ def test_a_wire_that_becomes_shorter_changes_no_order():
     assert [way.arrived(9.0)[10:] for _ in range(2)] == [b"first", b"then"]
 
 
-def test_the_checksum_is_that_of_the_standard():
+def test_the_checksum_is_that_of_the_standard() -> None:
     # The example of RFC 1071, section 3.
     assert internet_checksum(bytes.fromhex("0001f203f4f5f6f7")) == 0x220D
 
@@ -96,7 +96,7 @@ def started(*words):
 
 
 @WIRED
-def test_the_wire_has_the_rate_and_the_round_trip_that_it_is_given():
+def test_the_wire_has_the_rate_and_the_round_trip_that_it_is_given() -> None:
     process = started()
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -111,7 +111,7 @@ def test_the_wire_has_the_rate_and_the_round_trip_that_it_is_given():
 
 @WIRED
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_when_the_measuring_process_is_ended(number):
+def test_nothing_is_left_when_the_measuring_process_is_ended(number) -> None:
     with started("stay") as process:
         wire = os.pidfd_open(int(process.stdout.readline()))
         try:

@@ -1,6 +1,7 @@
 """Mutants are planted where they are meant to be, and what the tests say of them is told."""
 
 from pathlib import Path
+from typing import Never
 
 import pytest
 
@@ -35,7 +36,7 @@ def fault(new, *tests):
     return Mutant("a fault", "rule.py", "key <= query", new, tests or ("test_rule.py",))
 
 
-def test_each_can_be_planted_and_names_tests_that_are_there():
+def test_each_can_be_planted_and_names_tests_that_are_there() -> None:
     assert len({each.name for each in MUTANTS}) == len(MUTANTS) >= 20
     assert [(each.name, reason) for each in MUTANTS if (reason := misplaced(each, ROOT))] == []
     missing = [
@@ -52,14 +53,14 @@ def _defines(test):
     return not name or f"def {name.partition('[')[0]}(" in (ROOT / path).read_text("utf-8")
 
 
-def test_a_mutant_of_another_text_or_of_two_is_misplaced(tree):
+def test_a_mutant_of_another_text_or_of_two_is_misplaced(tree) -> None:
     assert misplaced(fault("key < query"), tree) == ""
     assert "0 times" in misplaced(Mutant("a", "rule.py", "key >= query", "", ()), tree)
     assert "2 times" in misplaced(Mutant("a", "rule.py", "key", "", ()), tree)
     assert "not there" in misplaced(Mutant("a", "no.py", "", "", ()), tree)
 
 
-def test_a_fault_is_there_while_its_tests_run_and_not_behind_them(tree):
+def test_a_fault_is_there_while_its_tests_run_and_not_behind_them(tree) -> Never:
     with pytest.raises(KeyboardInterrupt), planted(fault("key < query"), tree):
         assert "key < query" in (tree / "rule.py").read_text()
         raise KeyboardInterrupt
@@ -76,5 +77,5 @@ def test_a_fault_is_there_while_its_tests_run_and_not_behind_them(tree):
         (fault("key < query", "test_none.py"), Verdict.NOT_RUN),
     ],
 )
-def test_only_a_test_that_fails_catches_a_fault(tree, mutant, told):
+def test_only_a_test_that_fails_catches_a_fault(tree, mutant, told) -> None:
     assert verdict(mutant, tree) is told

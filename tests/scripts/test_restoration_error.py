@@ -36,7 +36,7 @@ def is_evicted(row, slot):
     return SINK <= slot <= FIRST + row - WINDOW
 
 
-def test_without_restoration_it_is_the_mass_on_what_is_resident():
+def test_without_restoration_it_is_the_mass_on_what_is_resident() -> None:
     masses = [
         sum(
             share
@@ -50,7 +50,7 @@ def test_without_restoration_it_is_the_mass_on_what_is_resident():
     assert overlap(None) < 0.7
 
 
-def test_exact_keys_restore_all_of_it_and_others_as_much_as_they_agree():
+def test_exact_keys_restore_all_of_it_and_others_as_much_as_they_agree() -> None:
     evicted = slice(SINK, LENGTH - WINDOW)
     assert overlap(KEYS[:, evicted]) == pytest.approx(1.0)
     noisy = KEYS[:, evicted] + RNG.standard_normal((KV_HEADS, LENGTH - WINDOW - SINK, SIZE)) * 0.7
@@ -69,7 +69,7 @@ def test_exact_keys_restore_all_of_it_and_others_as_much_as_they_agree():
     assert overlap(noisy.astype(np.float32)) == pytest.approx(sum(expected) / len(expected), 1e-6)
 
 
-def test_the_gap_of_logits_is_the_divergence_to_full():
+def test_the_gap_of_logits_is_the_divergence_to_full() -> None:
     full = np.log(np.asarray([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]], np.float32))
     other = np.log(np.asarray([[0.25, 0.5, 0.25], [0.1, 0.8, 0.1]], np.float32)) + 3.0
     gap = logit_gap(full, other)
@@ -79,7 +79,7 @@ def test_the_gap_of_logits_is_the_divergence_to_full():
     assert logit_gap(full, full).kl == pytest.approx(0.0, abs=1e-12)
 
 
-def test_the_error_is_relative_to_the_size_of_what_was_there():
+def test_the_error_is_relative_to_the_size_of_what_was_there() -> None:
     assert relative_error(KEYS, np.zeros_like(KEYS)) == pytest.approx(1.0)
     assert relative_error(KEYS, KEYS * np.float32(1.1)) == pytest.approx(0.01, rel=1e-3)
     assert relative_error(10 * KEYS, 11 * KEYS) == pytest.approx(0.01, rel=1e-3)

@@ -78,7 +78,9 @@ def drawn_alike(draw, report, folder):
     return first == second and first.startswith(b"<?xml")
 
 
-def test_exact_restorers_are_full_attention_and_others_are_measured(verifier, drafter, tmp_path):
+def test_exact_restorers_are_full_attention_and_others_are_measured(
+    verifier, drafter, tmp_path
+) -> None:
     target = tmp_path / "needle.json"
     words = ["--quick", "--verifier", str(verifier), "--restorer", str(drafter)]
     eval_needle.main([*words, "--archive", "64MiB", "--out", str(target)])
@@ -127,7 +129,7 @@ def test_exact_restorers_are_full_attention_and_others_are_measured(verifier, dr
     assert drawn_alike(draw_needle, report, tmp_path)
 
 
-def test_perplexity_by_strategy(verifier, drafter, tmp_path):
+def test_perplexity_by_strategy(verifier, drafter, tmp_path) -> None:
     target = tmp_path / "perplexity.json"
     words = ["--quick", "--verifier", str(verifier), "--restorer", str(drafter)]
     eval_perplexity.main([*words, "--archive", "local", "--out", str(target)])
@@ -145,7 +147,7 @@ def test_perplexity_by_strategy(verifier, drafter, tmp_path):
     assert "bits per byte" in target.with_suffix(".md").read_text()
 
 
-def test_memory_and_speed_of_restoring(tmp_path):
+def test_memory_and_speed_of_restoring(tmp_path) -> None:
     target = tmp_path / "restored.json"
     words = ["--quick", "--parts", "memory", "speed", "--archive", "local", "--restorer", ""]
     bench_restored.main([*words, "--out", str(target)])
@@ -169,7 +171,7 @@ def test_memory_and_speed_of_restoring(tmp_path):
     assert drawn_alike(draw_restored, report, tmp_path)
 
 
-def test_a_fact_is_evicted_when_its_value_is():
+def test_a_fact_is_evicted_when_its_value_is() -> None:
     prompt = np.zeros(100, np.int64)
     case = lambda start: RecallCase(prompt, prompt[:1], start)  # noqa: E731
     # The last query is at 99 and sees, with a window of 20, positions from 80 on.
@@ -179,7 +181,7 @@ def test_a_fact_is_evicted_when_its_value_is():
     assert is_evicted(case(0), 7, 6, 20)
 
 
-def test_a_tally_counts_hits_with_their_interval():
+def test_a_tally_counts_hits_with_their_interval() -> None:
     scores = [Score(index < 150, index >= 100, LogitGap(0.5, 0.75)) for index in range(200)]
     found = Tally(scores).summary()
     assert (found["hits"], found["recall"]) == (150, 0.75)
@@ -188,7 +190,7 @@ def test_a_tally_counts_hits_with_their_interval():
     assert (found["kl_nats_mean"], found["argmax_agreement"]) == (0.5, 0.75)
 
 
-def test_the_bytes_of_tokens_are_those_of_the_text():
+def test_the_bytes_of_tokens_are_those_of_the_text() -> None:
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
     text = "def naïve(x):\n    return '€' + x\n"
     sizes = eval_perplexity.token_bytes(tokenizer)
@@ -197,7 +199,7 @@ def test_the_bytes_of_tokens_are_those_of_the_text():
     assert sizes[tokenizer.eos_token_id] == 0
 
 
-def test_bits_are_those_of_the_softmax():
+def test_bits_are_those_of_the_softmax() -> None:
     logits = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
     targets = [0, 6, 3, 3, 1]
     expected = torch.nn.functional.cross_entropy(
@@ -209,7 +211,7 @@ def test_bits_are_those_of_the_softmax():
     assert eval_perplexity.bands(100) == [(0, 64), (64, 100)]
 
 
-def test_slopes_and_crossings():
+def test_slopes_and_crossings() -> None:
     assert slope([256, 1024, 4096], [512, 512, 512]) == 0.0
     assert slope([1, 2, 3], [10, 30, 50]) == pytest.approx(20.0)
     with pytest.raises(ValueError, match="two lengths"):

@@ -34,7 +34,7 @@ def load(verifier, spec):
 
 
 @pytest.mark.parametrize(("sessions", "turns"), [(1, 12), (3, 14)])
-async def test_all_turns_are_counted_and_read_now_and_then(sessions, turns):
+async def test_all_turns_are_counted_and_read_now_and_then(sessions, turns) -> None:
     verifier = hashing.HashVerifier()
     registry, runner = load(verifier, CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6))
     read_at = []
@@ -52,7 +52,7 @@ async def test_all_turns_are_counted_and_read_now_and_then(sessions, turns):
     assert verifier.pool.held_bytes == 0
 
 
-async def test_a_full_session_makes_place_for_another():
+async def test_a_full_session_makes_place_for_another() -> None:
     verifier = hashing.HashVerifier()
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=3 * SHAPE.tokens)
     registry, runner = load(verifier, spec)
@@ -63,7 +63,7 @@ async def test_a_full_session_makes_place_for_another():
     assert {reading.kv_bytes for reading in got.readings} == {verifier.bytes_needed(spec)}
 
 
-async def test_a_turn_that_fails_is_not_a_figure():
+async def test_a_turn_that_fails_is_not_a_figure() -> None:
     class Failing(hashing.HashVerifier):
         def forward_batch(self, feeds):
             if self.forward_count > 20:
@@ -77,7 +77,7 @@ async def test_a_turn_that_fails_is_not_a_figure():
         )
 
 
-def test_an_answer_has_one_step_less_than_tokens_and_gives_its_memory_back():
+def test_an_answer_has_one_step_less_than_tokens_and_gives_its_memory_back() -> None:
     verifier = hashing.HashVerifier()
     prompt = [random.Random(0).randrange(48) for _ in range(20)]
     got = answer(verifier, prompt, 9)

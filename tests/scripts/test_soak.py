@@ -22,7 +22,7 @@ def bucket(turns, seconds=600.0, *, failures=None, differed=(), whole=True):
     return told | held | {"whole": whole, "probe": {"answers": 6, "differed": list(differed)}}
 
 
-def test_a_bucket_tells_turns_and_their_percentiles():
+def test_a_bucket_tells_turns_and_their_percentiles() -> None:
     told = bucket(100)
     assert (told["turns"], told["turns_by_kind"]) == (100, {"full": 100})
     assert told["turn_seconds_p50"] == pytest.approx(0.150)
@@ -32,7 +32,7 @@ def test_a_bucket_tells_turns_and_their_percentiles():
     assert "turn_seconds_p50" not in bucket(0, failures={"DRAINING": 3})
 
 
-def test_a_report_says_how_long_in_all_and_how_long_at_most():
+def test_a_report_says_how_long_in_all_and_how_long_at_most() -> None:
     first = {"buckets": [bucket(10), bucket(20, failures={"SESSION_NOT_FOUND": 2})]}
     second = {
         "buckets": [
@@ -53,7 +53,7 @@ def test_a_report_says_how_long_in_all_and_how_long_at_most():
     assert drift["node_resident_bytes"] == pytest.approx(1050 / 1030)
 
 
-def test_a_probe_drifts_from_the_first_answer_or_with_the_drafter():
+def test_a_probe_drifts_from_the_first_answer_or_with_the_drafter() -> None:
     first = {f"{kind} {plan}": kind for kind in KINDS for plan in PLANS}
     assert differing(first, first) == []
     assert differing(first | {"full off": "other"}, first) == ["full auto", "full off"]
@@ -61,7 +61,7 @@ def test_a_probe_drifts_from_the_first_answer_or_with_the_drafter():
     assert differing(both, first) == ["restored auto", "restored off"]
 
 
-def test_a_sitting_is_added_to_a_report(tmp_path):
+def test_a_sitting_is_added_to_a_report(tmp_path) -> None:
     path = tmp_path / "soak.json"
     before = {"buckets": [bucket(3)], "started_at": "before"}
     path.write_text(json.dumps({"what": "kept", "sittings": [before]}))

@@ -32,7 +32,7 @@ def tokenizer():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_prompts_are_of_one_length_and_the_same_every_time(tokenizer, kind):
+def test_prompts_are_of_one_length_and_the_same_every_time(tokenizer, kind) -> None:
     got = prompts(kind, tokenizer, FILES, count=3, tokens=24, seed=5)
     assert [len(prompt) for prompt in got] == [24] * 3
     assert len({tuple(prompt) for prompt in got}) == 3
@@ -40,7 +40,7 @@ def test_prompts_are_of_one_length_and_the_same_every_time(tokenizer, kind):
     assert all(0 <= token < len(tokenizer) for prompt in got for token in prompt)
 
 
-def test_prose_is_docstrings_and_too_little_of_it_is_told(tokenizer):
+def test_prose_is_docstrings_and_too_little_of_it_is_told(tokenizer) -> None:
     for prompt in prompts("prose", tokenizer, FILES, count=3, tokens=24, seed=1):
         text = tokenizer.decode(prompt)
         assert text.startswith("Says ")
@@ -56,7 +56,7 @@ def measured(*speeds):
     return found
 
 
-def test_ratios_are_to_the_fastest_plain_side_answer_by_answer():
+def test_ratios_are_to_the_fastest_plain_side_answer_by_answer() -> None:
     kv = "sink_window"
     figures = {
         Side("remote", kv): measured(200.0, 300.0, 400.0),
@@ -76,21 +76,21 @@ def test_ratios_are_to_the_fastest_plain_side_answer_by_answer():
     assert remote["over_fastest_plain"]["count"] == 3
 
 
-def test_answers_to_one_prompt_are_one_case():
+def test_answers_to_one_prompt_are_one_case() -> None:
     alone, remote = measured(100.0, 100.0, 100.0, 100.0), measured(100.0, 400.0, 300.0, 400.0)
     figures = {Side("alone", "full"): alone, Side("remote", "full"): remote}
     got = Cell(figures, prompts=[0, 1, 0, 1]).summary()["ratios"]["remote full"]
     assert got["over_fastest_plain"] == {"median": 3.0, "interval_95": [2.0, 4.0], "count": 2}
 
 
-def test_another_proposer_drafts_beside_the_pairs_own():
+def test_another_proposer_drafts_beside_the_pairs_own() -> None:
     found = sides(["sink_window", "restored:archive"], ["ngram"])
     names = [side.name for side in found if side.proposer]
     assert names == ["remote sink_window ngram", "in_process sink_window ngram"]
     assert len({side.name for side in found}) == len(found)
 
 
-def test_what_repeats_ends_as_many_tokens_as_were_there():
+def test_what_repeats_ends_as_many_tokens_as_were_there() -> None:
     once = list(range(8))
     assert repeated_share(once, [100, *once]) == pytest.approx(1 / 9)
     assert repeated_share(once, [*once, *once]) == pytest.approx(9 / 16)
@@ -101,7 +101,7 @@ def test_what_repeats_ends_as_many_tokens_as_were_there():
         repeated_share(once, [])
 
 
-def test_packages_are_pinned_and_no_part_of_the_training_corpus(tokenizer):
+def test_packages_are_pinned_and_no_part_of_the_training_corpus(tokenizer) -> None:
     pins = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line
     )
@@ -115,7 +115,7 @@ def test_packages_are_pinned_and_no_part_of_the_training_corpus(tokenizer):
         package_files(["no-such-package"])
 
 
-def test_a_side_asks_for_its_own_way_of_keeping_keys_and_values():
+def test_a_side_asks_for_its_own_way_of_keeping_keys_and_values() -> None:
     assert Side("alone", "full").session_options(4, 64) == {"kv_strategy": "full"}
     assert Side("remote", "restored:archive").session_options(4, 64) == {
         "kv_strategy": "restored",
@@ -125,7 +125,7 @@ def test_a_side_asks_for_its_own_way_of_keeping_keys_and_values():
     }
 
 
-def test_a_quick_run_of_two_agents(random_checkpoint, tmp_path, monkeypatch):
+def test_a_quick_run_of_two_agents(random_checkpoint, tmp_path, monkeypatch) -> None:
     # A ring that is tried takes two processes.
     monkeypatch.setenv("KAKEYA_LINKS", "grpc")
     folder = tmp_path / "verifier"

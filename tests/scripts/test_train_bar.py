@@ -5,7 +5,7 @@ import sys
 from scripts.train.bar import TrainingBar, rate_text
 
 
-def test_without_a_terminal_lines_come_now_and_then(capsys):
+def test_without_a_terminal_lines_come_now_and_then(capsys) -> None:
     now = [0.0]
     with TrainingBar(600, 100, line_every=50, clock=lambda: now[0]) as bar:
         for _ in range(100):
@@ -19,14 +19,14 @@ def test_without_a_terminal_lines_come_now_and_then(capsys):
     ]
 
 
-def test_workers_that_do_not_lead_say_nothing(capsys):
+def test_workers_that_do_not_lead_say_nothing(capsys) -> None:
     with TrainingBar(10, 0, is_shown=False, line_every=1) as bar:
         bar.advance()
         bar.say("loss 1.5")
     assert capsys.readouterr().out == ""
 
 
-def test_a_terminal_gets_a_bar_with_its_rate(capsys, monkeypatch):
+def test_a_terminal_gets_a_bar_with_its_rate(capsys, monkeypatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
@@ -36,7 +36,7 @@ def test_a_terminal_gets_a_bar_with_its_rate(capsys, monkeypatch):
     assert "10/10" in capsys.readouterr().out
 
 
-def test_slow_steps_are_told_in_seconds():
+def test_slow_steps_are_told_in_seconds() -> None:
     assert rate_text(0.25) == "4 s/step"
     assert rate_text(8.307) == "8.31 steps/s"
     assert rate_text(0.0) == ""

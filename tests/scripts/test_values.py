@@ -23,13 +23,15 @@ def contract(files):
         (Shape(after={"seconds": "tokens"}, defaults_from="end"), "StepCost has no end"),
     ],
 )
-def test_a_shape_that_does_not_fit_its_message_is_refused(files, monkeypatch, shape, complaint):
+def test_a_shape_that_does_not_fit_its_message_is_refused(
+    files, monkeypatch, shape, complaint
+) -> None:
     monkeypatch.setitem(SHAPES, "StepCost", shape)
     with pytest.raises(ValueError, match=complaint):
         model.contract(files)
 
 
-def test_fields_stand_where_and_as_their_shape_says(contract):
+def test_fields_stand_where_and_as_their_shape_says(contract) -> None:
     values = {each.name: each for each in contract.values}
     info = values["RestorerInfo"].fields
     assert [each.name for each in info][:4] == ["kind", "model_id", "digest", "node_id"]
@@ -42,7 +44,7 @@ def test_fields_stand_where_and_as_their_shape_says(contract):
     assert "None before there were enough" in wait.doc
 
 
-def test_comments_speak_the_sdks_names(contract):
+def test_comments_speak_the_sdks_names(contract) -> None:
     text = "With RESTORER_KIND_PROJECTION: see node_id of GenerateDone; KV_MEMORY stays."
     assert prose.spoken(text, contract, str) == (
         'With "projection": see `node_id` of GenerationDone; KV_MEMORY stays.'
@@ -50,7 +52,7 @@ def test_comments_speak_the_sdks_names(contract):
     assert "`nodeId`" in prose.spoken(text, contract, lambda _: "nodeId")
 
 
-def test_both_languages_make_a_value_of_an_inner_message(contract):
+def test_both_languages_make_a_value_of_an_inner_message(contract) -> None:
     assert "accelerator_kind=message.accelerator.kind," in python.wire(contract)
     inner = "const { accelerator = create(capabilityPb.AcceleratorSchema) } = message;"
     assert inner in typescript.wire(contract)

@@ -46,7 +46,7 @@ def files_of(family: dict) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
-def test_a_chat_of_the_family(example, name, case):
+def test_a_chat_of_the_family(example, name, case) -> None:
     family = FAMILIES[name]
     codec = TextCodec(read_files(files_of(family), name))
     messages = from_openai_messages(case["messages"])
@@ -61,14 +61,16 @@ def test_a_chat_of_the_family(example, name, case):
         assert ids.count(mark_id) == case["text"].count(mark), mark
 
 
-def test_every_family_has_an_example(example):
+def test_every_family_has_an_example(example) -> None:
     assert {*example.THINKING, *example.PLAIN} == set(FAMILIES)
     switched = {name for name in FAMILIES if "thinking" in FAMILIES[name]["cases"][0]}
     assert switched == set(example.THINKING)
 
 
 @pytest.mark.parametrize("arguments", [["qwen3", "--no-thinking"], ["llama3"]], ids=" ".join)
-def test_the_example_asks_a_node(example, threaded_node, arguments, capsys, monkeypatch, tmp_path):
+def test_the_example_asks_a_node(
+    example, threaded_node, arguments, capsys, monkeypatch, tmp_path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     family = FAMILIES[arguments[0]]
     threaded_node.tokenizer_files = files_of(family)

@@ -85,7 +85,9 @@ async def guarded(authority):
     await node.stop()
 
 
-async def test_an_encrypted_client_shows_its_certificate_and_its_key(guarded, authority, tmp_path):
+async def test_an_encrypted_client_shows_its_certificate_and_its_key(
+    guarded, authority, tmp_path
+) -> None:
     identity = authority.identity("client")
     (tmp_path / "ca.pem").write_bytes(authority.pem)
     (tmp_path / "key.pem").write_bytes(identity.key)
@@ -99,7 +101,7 @@ async def test_an_encrypted_client_shows_its_certificate_and_its_key(guarded, au
     assert len(guarded.authorizations) == 4
 
 
-async def test_a_node_of_another_authority_is_not_trusted(guarded, authority):
+async def test_a_node_of_another_authority_is_not_trusted(guarded, authority) -> None:
     identity = authority.identity("client")
     for tls in (
         Tls(Authority().pem, identity.certificate, identity.key),
@@ -112,14 +114,14 @@ async def test_a_node_of_another_authority_is_not_trusted(guarded, authority):
     assert not guarded.requests
 
 
-async def test_a_client_without_a_key_sends_none(node):
+async def test_a_client_without_a_key_sends_none(node) -> None:
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
     assert node.authorizations == [""]
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7:7700", "mini-2.local:7700", "[fe80::1]:7700"])
-def test_a_key_does_not_leave_this_machine_in_plain_text(address):
+def test_a_key_does_not_leave_this_machine_in_plain_text(address) -> None:
     with pytest.raises(kakeya.KeyExposed, match="plain text") as caught:
         AsyncClient(address, api_key="sesame")
     assert caught.value.metadata["address"] == address
@@ -130,11 +132,11 @@ def test_a_key_does_not_leave_this_machine_in_plain_text(address):
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:7700", "localhost:7700", "[::1]:7700"])
-def test_this_machine_itself_is_no_wire(address):
+def test_this_machine_itself_is_no_wire(address) -> None:
     AsyncClient(address, api_key="sesame")
 
 
-async def test_a_gateway_does_not_lure_the_key_away(node):
+async def test_a_gateway_does_not_lure_the_key_away(node) -> None:
     node.refuse(
         "CreateSession",
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -157,12 +159,12 @@ async def test_a_gateway_does_not_lure_the_key_away(node):
         {"tls": Tls(client_key=b"x")},
     ],
 )
-def test_credentials_that_cannot_work_are_refused_here(options):
+def test_credentials_that_cannot_work_are_refused_here(options) -> None:
     with pytest.raises(kakeya.UsageError):
         AsyncClient("127.0.0.1:7700", **options)
 
 
-def test_a_key_is_not_shown():
+def test_a_key_is_not_shown() -> None:
     from kakeya.credentials import Credentials  # noqa: PLC0415
 
     assert "sesame" not in repr(Credentials.of("sesame", None))

@@ -19,7 +19,7 @@ def silent_address():
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-async def test_a_refused_connection_fails_at_once_and_says_what_to_do(unused_tcp_port):
+async def test_a_refused_connection_fails_at_once_and_says_what_to_do(unused_tcp_port) -> None:
     address = f"127.0.0.1:{unused_tcp_port}"
     async with AsyncClient(address) as client:
         start = time.monotonic()
@@ -32,7 +32,7 @@ async def test_a_refused_connection_fails_at_once_and_says_what_to_do(unused_tcp
             await client.fleet.nodes()
 
 
-async def test_a_frozen_node_costs_the_connect_timeout(silent_address):
+async def test_a_frozen_node_costs_the_connect_timeout(silent_address) -> None:
     async with AsyncClient(silent_address, timeouts=Timeouts(connect=0.3, unary=60)) as client:
         for failing in (client.fleet.node(), client.fleet.nodes()):
             start = time.monotonic()
@@ -41,7 +41,7 @@ async def test_a_frozen_node_costs_the_connect_timeout(silent_address):
             assert 0.25 < time.monotonic() - start < 5
 
 
-async def test_closing_while_connecting(silent_address):
+async def test_closing_while_connecting(silent_address) -> None:
     client = AsyncClient(silent_address, timeouts=Timeouts(connect=60))
     connecting = asyncio.ensure_future(client.fleet.node())
     watching = asyncio.ensure_future(client.fleet.nodes())
@@ -52,13 +52,13 @@ async def test_closing_while_connecting(silent_address):
             await waiting
 
 
-async def test_a_cancelled_caller_is_cancelled(silent_address):
+async def test_a_cancelled_caller_is_cancelled(silent_address) -> None:
     async with AsyncClient(silent_address) as client:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.fleet.node(), 0.1)
 
 
-async def test_a_call_without_an_answer_ends_at_its_deadline(node, monkeypatch):
+async def test_a_call_without_an_answer_ends_at_its_deadline(node, monkeypatch) -> None:
     async with AsyncClient(node.address, timeouts=Timeouts(unary=0.3)) as client:
         await client.fleet.node()
         monkeypatch.setattr(node, "_enter", lambda *_: asyncio.Event().wait())
@@ -70,13 +70,13 @@ async def test_a_call_without_an_answer_ends_at_its_deadline(node, monkeypatch):
         assert time.monotonic() - start < 5
 
 
-async def test_an_append_has_time_for_its_tokens(node, monkeypatch):
+async def test_an_append_has_time_for_its_tokens(node, monkeypatch) -> None:
     timeouts = Timeouts(append_base=0.0, append_per_token=1.0)
     async with AsyncClient(node.address, timeouts=timeouts) as client:
         session = await client.create_session("tiny")
         remaining = []
 
-        async def observe(method, request, context):
+        async def observe(method, request, context) -> None:
             remaining.append(context.time_remaining())
 
         monkeypatch.setattr(node, "_enter", observe)
@@ -88,10 +88,10 @@ async def test_an_append_has_time_for_its_tokens(node, monkeypatch):
         assert [round(seconds) for seconds in remaining] == [10, 15, 5]
 
 
-async def test_a_generation_with_a_deadline_has_one_on_the_wire(node, monkeypatch):
+async def test_a_generation_with_a_deadline_has_one_on_the_wire(node, monkeypatch) -> None:
     remaining = []
 
-    async def observe(method, request, context):
+    async def observe(method, request, context) -> None:
         remaining.append(context.time_remaining())
 
     async with AsyncClient(node.address, timeouts=Timeouts(stream_idle=5)) as client:
@@ -108,12 +108,12 @@ async def test_a_generation_with_a_deadline_has_one_on_the_wire(node, monkeypatc
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "localhost:", ":80", "host:http", "h:1x"])
-def test_an_address_is_host_and_port(address):
+def test_an_address_is_host_and_port(address) -> None:
     with pytest.raises(kakeya.UsageError, match="HOST:PORT"):
         AsyncClient(address)
 
 
-async def test_a_closed_client_says_so_and_closes_twice(node):
+async def test_a_closed_client_says_so_and_closes_twice(node) -> None:
     client = AsyncClient(node.address)
     await client.fleet.node()
     await client.close()

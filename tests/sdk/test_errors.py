@@ -42,7 +42,7 @@ def classes(base=errors.KakeyaError):
         (Code.INTERNAL, "INTERNAL_ERROR", kakeya.RpcError),
     ],
 )
-async def test_the_reason_decides_the_class(node, code, reason, kind):
+async def test_the_reason_decides_the_class(node, code, reason, kind) -> None:
     node.refuse("GetNode", code, message="why", reason=reason, metadata={"key": "value"})
     async with AsyncClient(node.address) as client:
         with pytest.raises(errors.KakeyaError) as caught:
@@ -67,7 +67,7 @@ async def test_the_reason_decides_the_class(node, code, reason, kind):
         (Code.PERMISSION_DENIED, kakeya.PermissionDenied),
     ],
 )
-async def test_without_a_reason_the_code_decides(node, code, kind):
+async def test_without_a_reason_the_code_decides(node, code, kind) -> None:
     node.refuse("Leave", code)
     async with AsyncClient(node.address) as client:
         with pytest.raises(errors.KakeyaError) as caught:
@@ -77,7 +77,7 @@ async def test_without_a_reason_the_code_decides(node, code, kind):
     assert caught.value.metadata["address"] == node.address
 
 
-async def test_details_of_another_domain_or_none_at_all_are_not_believed(node):
+async def test_details_of_another_domain_or_none_at_all_are_not_believed(node) -> None:
     node.refuse("Leave", Code.NOT_FOUND, reason="SESSION_NOT_FOUND", domain="example.com")
     node.refuse("Leave", Code.NOT_FOUND, raw_details=b"\xff\xff\xff")
     async with AsyncClient(node.address) as client:
@@ -87,7 +87,7 @@ async def test_details_of_another_domain_or_none_at_all_are_not_believed(node):
             assert type(caught.value) is kakeya.NotFound
 
 
-async def test_a_full_node_says_when_to_try_again(node):
+async def test_a_full_node_says_when_to_try_again(node) -> None:
     node.refuse(
         "CreateSession", Code.RESOURCE_EXHAUSTED, reason="OUT_OF_KV_MEMORY", retry_seconds=2.5
     )
@@ -97,7 +97,7 @@ async def test_a_full_node_says_when_to_try_again(node):
     assert caught.value.retry_after_seconds == 2.5
 
 
-async def test_no_grpc_type_comes_along(node):
+async def test_no_grpc_type_comes_along(node) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
         await session.close()
@@ -108,7 +108,7 @@ async def test_no_grpc_type_comes_along(node):
             assert caught.value.__suppress_context__
 
 
-def test_the_tree_in_the_docstring_is_the_tree():
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
     drawn = re.findall(r"^[│ ├└─]*(\w+)", errors.__doc__.split("\n\n")[1], re.MULTILINE)
     assert drawn == [kind.__name__ for kind in classes()]
     for line in errors.__doc__.split("\n\n")[1].splitlines()[1:]:
@@ -116,7 +116,7 @@ def test_the_tree_in_the_docstring_is_the_tree():
         assert len(getattr(errors, name).__mro__) - len(errors.KakeyaError.__mro__) == depth
 
 
-def test_every_error_is_public_and_has_its_own_reason():
+def test_every_error_is_public_and_has_its_own_reason() -> None:
     kinds = list(classes())
     assert all(kind.__name__ in kakeya.__all__ for kind in kinds)
     assert len({kind.default_reason for kind in kinds}) == len(kinds)
@@ -125,7 +125,7 @@ def test_every_error_is_public_and_has_its_own_reason():
         assert hasattr(Code, kind.default_code)
 
 
-def test_every_reason_of_the_contract_has_a_class():
+def test_every_reason_of_the_contract_has_a_class() -> None:
     known = {kind.default_reason for kind in classes()}
     statuses = {code.name for code in Code}
     for name in ("runtime", "capability", "placement"):
@@ -138,7 +138,7 @@ def test_every_reason_of_the_contract_has_a_class():
 
 
 @pytest.mark.parametrize("kind", list(classes()), ids=lambda kind: kind.__name__)
-def test_errors_travel_between_processes(kind):
+def test_errors_travel_between_processes(kind) -> None:
     error = kind("text", metadata={"key": "value"}, retry_after_seconds=1.0)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
@@ -146,7 +146,7 @@ def test_errors_travel_between_processes(kind):
     assert vars(copy) == vars(error)
 
 
-def test_an_error_reads_as_its_problem_and_its_mend():
+def test_an_error_reads_as_its_problem_and_its_mend() -> None:
     told = kakeya.OutOfKvMemory("no room", metadata={"mend": "close sessions"})
     assert (told.problem, told.mend) == ("no room", "close sessions")
     assert str(told) == "no room; close sessions"

@@ -45,7 +45,7 @@ EVENTS = [
 ]
 
 
-async def test_nodes_with_and_without_a_card(node):
+async def test_nodes_with_and_without_a_card(node) -> None:
     node.fleet_events = EVENTS
     async with AsyncClient(node.address) as client:
         known, stranger = await client.fleet.nodes()
@@ -65,7 +65,7 @@ async def test_nodes_with_and_without_a_card(node):
         assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
 
 
-async def test_a_watch_gives_a_snapshot_then_changes_and_ends_when_left(node):
+async def test_a_watch_gives_a_snapshot_then_changes_and_ends_when_left(node) -> None:
     node.fleet_events = EVENTS
     async with AsyncClient(node.address) as client:
         seen = []
@@ -80,14 +80,14 @@ async def test_a_watch_gives_a_snapshot_then_changes_and_ends_when_left(node):
         assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
 
 
-async def test_a_watch_that_falls_behind_says_so(node):
+async def test_a_watch_that_falls_behind_says_so(node) -> None:
     node.refuse("WatchFleet", grpc.StatusCode.RESOURCE_EXHAUSTED, reason="WATCHER_TOO_SLOW")
     async with AsyncClient(node.address) as client:
         with pytest.raises(kakeya.WatcherTooSlow):
             await anext(aiter(client.fleet.watch()))
 
 
-async def test_the_node_as_it_sees_itself(node):
+async def test_the_node_as_it_sees_itself(node) -> None:
     async with AsyncClient(node.address) as client:
         await client.create_session("tiny")
         seen = await client.fleet.node()
@@ -98,7 +98,7 @@ async def test_the_node_as_it_sees_itself(node):
         assert not seen.draining
 
 
-async def test_a_plan_is_asked_for_with_all_of_its_fields(node):
+async def test_a_plan_is_asked_for_with_all_of_its_fields(node) -> None:
     async with AsyncClient(node.address) as client:
         plan = await client.fleet.plan(
             "tiny",
@@ -132,7 +132,7 @@ async def test_a_plan_is_asked_for_with_all_of_its_fields(node):
             await client.fleet.plan("tiny", context_tokens=-1)
 
 
-def test_tensor_links_and_what_archives_are_waited_for():
+def test_tensor_links_and_what_archives_are_waited_for() -> None:
     answer = capability_pb2.GetNodeResponse(
         links=[
             capability_pb2.PeerLink(node_id="aa", round_trip_seconds=0.5, archive_wait_seconds=0.25)
@@ -172,7 +172,7 @@ def test_tensor_links_and_what_archives_are_waited_for():
     )
 
 
-def test_the_host_and_seed_peers_that_cannot_be_joined():
+def test_the_host_and_seed_peers_that_cannot_be_joined() -> None:
     answer = capability_pb2.GetNodeResponse(
         card=capability_pb2.CapabilityCard(host_id="cd" * 16),
         seed_faults=[
@@ -195,7 +195,7 @@ def test_the_host_and_seed_peers_that_cannot_be_joined():
     )
 
 
-async def test_leave_drains(node):
+async def test_leave_drains(node) -> None:
     async with AsyncClient(node.address) as client:
         assert await client.fleet.leave(drain_seconds=2.5) == "aa"
         assert node.requests["Leave"][0].drain_seconds == 2.5

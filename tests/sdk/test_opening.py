@@ -33,7 +33,7 @@ def counts(node):
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["takes-first-tokens", "older"])
-async def test_what_one_request_cannot_take_is_appended(node, first):
+async def test_what_one_request_cannot_take_is_appended(node, first) -> None:
     node.takes_first_tokens = first
     node.opened.prefill_seconds, node.appended.prefill_seconds = 4.0 if first else 0.0, 0.5
     async with AsyncClient(node.address) as client:
@@ -45,7 +45,7 @@ async def test_what_one_request_cannot_take_is_appended(node, first):
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["takes-first-tokens", "older"])
-async def test_a_lost_session_is_opened_again_with_its_whole_history(pair, first):
+async def test_a_lost_session_is_opened_again_with_its_whole_history(pair, first) -> None:
     node, other = pair
     other.takes_first_tokens = first
     node.opened.prefill_seconds = other.opened.prefill_seconds = 4.0
@@ -59,7 +59,7 @@ async def test_a_lost_session_is_opened_again_with_its_whole_history(pair, first
         assert session.prefill_seconds == 4.0
 
 
-async def test_the_node_may_be_lost_while_the_rest_is_appended(pair):
+async def test_the_node_may_be_lost_while_the_rest_is_appended(pair) -> None:
     node, other = pair
     node.refuse("AppendTokens", Code.UNAVAILABLE, reason="DRAINING", after=True)
     async with AsyncClient(node.address) as client:
@@ -67,7 +67,7 @@ async def test_the_node_may_be_lost_while_the_rest_is_appended(pair):
         assert other.sessions[session.session_id] == LONG
 
 
-async def test_no_session_stays_open_when_the_rest_is_refused(node):
+async def test_no_session_stays_open_when_the_rest_is_refused(node) -> None:
     async with AsyncClient(node.address) as client:
         with pytest.raises(kakeya.TokenOutOfVocabulary):
             await client.create_session("tiny", tokens=[*LONG, 1000])
@@ -75,7 +75,7 @@ async def test_no_session_stays_open_when_the_rest_is_refused(node):
     assert not node.sessions
 
 
-async def test_a_request_id_of_a_session_that_went_on_is_not_taken_for_a_new_one(node):
+async def test_a_request_id_of_a_session_that_went_on_is_not_taken_for_a_new_one(node) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", tokens=[1], request_id="r")
         await session.append([2])
@@ -83,7 +83,7 @@ async def test_a_request_id_of_a_session_that_went_on_is_not_taken_for_a_new_one
             await client.create_session("tiny", tokens=[1], request_id="r")
 
 
-async def test_an_opening_with_tokens_has_the_time_of_an_append():
+async def test_an_opening_with_tokens_has_the_time_of_an_append() -> None:
     release = asyncio.Event()
 
     class Slow(scripted.ScriptedNode):
@@ -105,7 +105,7 @@ async def test_an_opening_with_tokens_has_the_time_of_an_append():
     await node.stop()
 
 
-def test_a_client_lives_as_long_as_what_came_of_it(threaded_node):
+def test_a_client_lives_as_long_as_what_came_of_it(threaded_node) -> None:
     node = threaded_node
     assert Client(node.address).fleet.nodes()[0].name == "mini-1"
     session = Client(node.address).create_session("tiny", tokens=[1])

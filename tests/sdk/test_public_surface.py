@@ -13,7 +13,7 @@ SDK = Path(__file__).parents[2] / "sdks" / "python"
 README = (SDK / "README.md").read_text()
 
 
-def test_all_is_sorted_and_complete():
+def test_all_is_sorted_and_complete() -> None:
     assert kakeya.__all__ == sorted(kakeya.__all__)
     public = {
         name
@@ -23,14 +23,14 @@ def test_all_is_sorted_and_complete():
     assert public == set(kakeya.__all__)
 
 
-def test_everything_public_is_documented():
+def test_everything_public_is_documented() -> None:
     for name in kakeya.__all__:
         value = getattr(kakeya, name)
         if isinstance(value, type):
             assert value.__doc__, name
 
 
-def test_importing_the_client_imports_nothing_of_the_node_and_no_model_library():
+def test_importing_the_client_imports_nothing_of_the_node_and_no_model_library() -> None:
     code = "import sys, kakeya;print(*{name.partition('.')[0] for name in sys.modules}, sep='\\n')"
     loaded = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
@@ -40,12 +40,12 @@ def test_importing_the_client_imports_nothing_of_the_node_and_no_model_library()
     assert not heavy & set(loaded)
 
 
-def test_the_package_is_typed():
+def test_the_package_is_typed() -> None:
     assert (SDK / "kakeya" / "py.typed").exists()
 
 
 @pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
-def test_the_examples_of_the_readme_run(threaded_node, example, capsys):
+def test_the_examples_of_the_readme_run(threaded_node, example, capsys) -> None:
     assert "127.0.0.1:7600" in example
     exec(compile(example.replace("127.0.0.1:7600", threaded_node.address), "README", "exec"), {})
     assert capsys.readouterr().out

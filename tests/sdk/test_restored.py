@@ -16,7 +16,7 @@ from kakeya.generated import wire
 from kakeya.v1 import capability_pb2, placement_pb2, runtime_pb2
 
 
-async def test_a_session_asks_for_what_restores(node):
+async def test_a_session_asks_for_what_restores(node) -> None:
     async with AsyncClient(node.address) as client:
         await client.create_session(
             "tiny",
@@ -47,7 +47,7 @@ async def test_a_session_asks_for_what_restores(node):
     assert planned.node_id == "bb"
 
 
-def test_where_evicted_positions_are_is_told():
+def test_where_evicted_positions_are_is_told() -> None:
     message = runtime_pb2.SessionInfo(
         restorer=runtime_pb2.RestorerInfo(
             restorer=placement_pb2.Restorer(
@@ -98,14 +98,14 @@ def test_where_evicted_positions_are_is_told():
         ("TRAINED_FOR_ANOTHER", grpc.StatusCode.FAILED_PRECONDITION, TrainedForAnother),
     ],
 )
-async def test_refusals_have_their_class(node, reason, code, kind):
+async def test_refusals_have_their_class(node, reason, code, kind) -> None:
     node.refuse("CreateSession", code, reason=reason)
     async with AsyncClient(node.address) as client:
         with pytest.raises(kind):
             await client.create_session("tiny", kv_strategy="restored")
 
 
-async def test_tokens_of_an_append_that_lost_its_archive_are_in_the_history(node, token_at):
+async def test_tokens_of_an_append_that_lost_its_archive_are_in_the_history(node, token_at) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", kv_strategy="restored")
         await session.append([1, 2])

@@ -28,7 +28,7 @@ def stream(scripted, start, count, seed=0):
     return tuple(scripted.next_token(position, seed) for position in range(start, start + count))
 
 
-def refused(node, method, **refusal):
+def refused(node, method, **refusal) -> None:
     node.refuse(method, refusal.pop("code", Code.UNAVAILABLE), **refusal)
 
 
@@ -44,7 +44,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("blocks", [0, 1, 2])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-async def test_a_generation_goes_on_as_the_same_stream(pair, loss, blocks):
+async def test_a_generation_goes_on_as_the_same_stream(pair, loss, blocks) -> None:
     node, other = pair
     refusal, reason = LOSSES[loss]
     async with AsyncClient(node.address) as client:
@@ -70,7 +70,7 @@ async def test_a_generation_goes_on_as_the_same_stream(pair, loss, blocks):
         assert other.sessions[session.session_id] == list(session.history)
 
 
-async def test_a_node_that_stops_for_draining_hands_over(pair):
+async def test_a_node_that_stops_for_draining_hands_over(pair) -> None:
     node, other = pair
     node.ends_after, node.done.stop_reason = 6, DRAINING
     async with AsyncClient(node.address) as client:
@@ -83,7 +83,7 @@ async def test_a_node_that_stops_for_draining_hands_over(pair):
         assert other.requests["Generate"][0].max_tokens == 4
 
 
-async def test_without_the_option_nothing_is_resumed(pair):
+async def test_without_the_option_nothing_is_resumed(pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
@@ -102,7 +102,7 @@ async def test_without_the_option_nothing_is_resumed(pair):
         assert not node.requests["WatchFleet"]
 
 
-async def test_a_silent_node_is_given_up(pair):
+async def test_a_silent_node_is_given_up(pair) -> None:
     node, _other = pair
     node.silent_after = 1
     async with AsyncClient(node.address, timeouts=Timeouts(stream_idle=0.2)) as client:
@@ -114,7 +114,7 @@ async def test_a_silent_node_is_given_up(pair):
         assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
 
 
-async def test_the_gateway_may_be_what_is_lost(pair):
+async def test_the_gateway_may_be_what_is_lost(pair) -> None:
     node, other = pair
     node.silent_after = 1
     async with AsyncClient(node.address) as client:
@@ -130,7 +130,7 @@ async def test_the_gateway_may_be_what_is_lost(pair):
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-async def test_an_append_is_made_elsewhere(pair, loss):
+async def test_an_append_is_made_elsewhere(pair, loss) -> None:
     node, other = pair
     refusal, reason = LOSSES[loss]
     async with AsyncClient(node.address) as client:
@@ -145,7 +145,7 @@ async def test_an_append_is_made_elsewhere(pair, loss):
         assert session.resumptions[0].history_length == 2
 
 
-async def test_a_long_append_loses_its_node_midway(pair):
+async def test_a_long_append_loses_its_node_midway(pair) -> None:
     node, other = pair
     token_ids = [index % 1000 for index in range(150_000)]
     async with AsyncClient(node.address) as client:
@@ -157,7 +157,7 @@ async def test_a_long_append_loses_its_node_midway(pair):
         assert [each.history_length for each in session.resumptions] == [65_537]
 
 
-async def test_a_rewind_and_an_early_leave_survive(pair):
+async def test_a_rewind_and_an_early_leave_survive(pair) -> None:
     node, other = pair
     node.commits_on_cancel = 3
     async with AsyncClient(node.address) as client:
@@ -172,7 +172,7 @@ async def test_a_rewind_and_an_early_leave_survive(pair):
         assert session.history == (1, 2)
 
 
-async def test_wrong_weights_are_refused_even_when_the_card_lies(pair):
+async def test_wrong_weights_are_refused_even_when_the_card_lies(pair) -> None:
     node, other = pair
     other.model.weights_digest = "ee" * 32
     scripted.join(node, other)
@@ -197,7 +197,7 @@ async def test_wrong_weights_are_refused_even_when_the_card_lies(pair):
         assert session.address == node.address
 
 
-async def test_nobody_left_is_the_first_error_and_says_so(pair):
+async def test_nobody_left_is_the_first_error_and_says_so(pair) -> None:
     node, other = pair
     node.fleet_events = other.fleet_events = [scripted.fleet_of(node, other, dead=(other,))]
     async with AsyncClient(node.address) as client:
@@ -214,7 +214,7 @@ async def test_nobody_left_is_the_first_error_and_says_so(pair):
         assert (await session.generate(3).collect()).done.history_length == 4
 
 
-async def test_the_next_candidate_is_tried(pair):
+async def test_the_next_candidate_is_tried(pair) -> None:
     node, other = pair
     third = scripted.ScriptedNode("mini-3", "cc")
     await third.start()
@@ -235,7 +235,7 @@ async def test_the_next_candidate_is_tried(pair):
     await third.stop()
 
 
-async def test_a_candidate_that_fails_to_append_is_closed(pair):
+async def test_a_candidate_that_fails_to_append_is_closed(pair) -> None:
     node, other = pair
     other.takes_first_tokens = False
     async with AsyncClient(node.address) as client:
@@ -263,7 +263,7 @@ async def test_a_candidate_that_fails_to_append_is_closed(pair):
     ],
     ids=["back end", "threads", "format before threads"],
 )
-async def test_those_that_compute_alike_come_first(pair, had, nearest, alike):
+async def test_those_that_compute_alike_come_first(pair, had, nearest, alike) -> None:
     node, other = pair
     third = scripted.ScriptedNode("mini-3", "cc")
     for each, fields in ((node, had), (other, nearest), (third, alike)):
@@ -280,7 +280,7 @@ async def test_those_that_compute_alike_come_first(pair, had, nearest, alike):
     await third.stop()
 
 
-async def test_the_same_sampled_stream_goes_on(pair):
+async def test_the_same_sampled_stream_goes_on(pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)
@@ -303,7 +303,7 @@ async def test_the_same_sampled_stream_goes_on(pair):
         assert not other.requests["Generate"][2].HasField("seed")
 
 
-async def test_time_counts_from_the_first_request(pair):
+async def test_time_counts_from_the_first_request(pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)
@@ -323,7 +323,7 @@ async def test_time_counts_from_the_first_request(pair):
     ("stop_token_ids", "max_tokens", "reason"),
     [((), 4, StopReason.MAX_TOKENS), ((31,), 10, StopReason.STOP_TOKEN)],
 )
-async def test_an_end_that_was_lost_is_known_here(pair, stop_token_ids, max_tokens, reason):
+async def test_an_end_that_was_lost_is_known_here(pair, stop_token_ids, max_tokens, reason) -> None:
     node, other = pair
     node.ends_after = 8
     async with AsyncClient(node.address) as client:
@@ -338,7 +338,7 @@ async def test_an_end_that_was_lost_is_known_here(pair, stop_token_ids, max_toke
         assert not other.requests["Generate"]
 
 
-async def test_what_the_session_was_asked_for_is_asked_for_again(pair):
+async def test_what_the_session_was_asked_for_is_asked_for_again(pair) -> None:
     node, other = pair
     asked = {
         "kv_strategy": "restored",
@@ -364,7 +364,7 @@ async def test_what_the_session_was_asked_for_is_asked_for_again(pair):
     assert first == second
 
 
-async def test_named_helpers_that_are_lost_too_give_way(pair):
+async def test_named_helpers_that_are_lost_too_give_way(pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session(
@@ -392,7 +392,7 @@ async def test_named_helpers_that_are_lost_too_give_way(pair):
     assert len({each.request_id for each in asked}) == 4
 
 
-async def test_a_session_moves_when_it_is_asked_to(pair):
+async def test_a_session_moves_when_it_is_asked_to(pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1, 2])
@@ -408,7 +408,7 @@ async def test_a_session_moves_when_it_is_asked_to(pair):
             await session.resume()
 
 
-async def test_other_errors_and_a_left_generation_move_nothing(pair):
+async def test_other_errors_and_a_left_generation_move_nothing(pair) -> None:
     node, other = pair
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", resume=True)
@@ -427,7 +427,7 @@ async def test_other_errors_and_a_left_generation_move_nothing(pair):
         assert session.resumptions == ()
 
 
-def test_the_synchronous_session_resumes_too(threaded_node):
+def test_the_synchronous_session_resumes_too(threaded_node) -> None:
     with Client(threaded_node.address) as client:
         session = client.create_session("tiny", resume=True)
         session.append([1])

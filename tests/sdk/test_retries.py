@@ -12,7 +12,7 @@ from kakeya.retries import RetryBudget, pause_seconds
 LOST = {"code": grpc.StatusCode.UNAVAILABLE, "after": True}
 
 
-async def test_an_append_whose_answer_was_lost_is_not_doubled(node):
+async def test_an_append_whose_answer_was_lost_is_not_doubled(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1, 2])
         node.refuse("AppendTokens", **LOST)
@@ -21,7 +21,7 @@ async def test_an_append_whose_answer_was_lost_is_not_doubled(node):
         assert len(node.requests["AppendTokens"]) == 3
 
 
-async def test_an_append_that_never_arrived_is_sent_again(node):
+async def test_an_append_that_never_arrived_is_sent_again(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         node.refuse("AppendTokens", grpc.StatusCode.UNAVAILABLE)
         node.refuse("AppendTokens", grpc.StatusCode.UNAVAILABLE)
@@ -29,7 +29,7 @@ async def test_an_append_that_never_arrived_is_sent_again(node):
         assert node.sessions[session.session_id] == [1]
 
 
-async def test_a_lost_append_onto_another_history_is_still_a_mismatch(node):
+async def test_a_lost_append_onto_another_history_is_still_a_mismatch(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         node.sessions[session.session_id].append(7)
@@ -43,7 +43,7 @@ async def test_a_lost_append_onto_another_history_is_still_a_mismatch(node):
         assert session.history == (1,)
 
 
-async def test_a_lost_append_after_an_early_leave_continues_what_arrived(node):
+async def test_a_lost_append_after_an_early_leave_continues_what_arrived(node) -> None:
     node.commits_on_cancel = 2
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
@@ -56,7 +56,7 @@ async def test_a_lost_append_after_an_early_leave_continues_what_arrived(node):
         assert session.history[-2:] == (8, 9)
 
 
-async def test_a_create_whose_answer_was_lost_opens_one_session(node):
+async def test_a_create_whose_answer_was_lost_opens_one_session(node) -> None:
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
         node.refuse("CreateSession", **LOST)
@@ -65,7 +65,7 @@ async def test_a_create_whose_answer_was_lost_opens_one_session(node):
         assert len({item.request_id for item in node.requests["CreateSession"]}) == 1
 
 
-async def test_a_create_without_request_id_is_sent_once(node):
+async def test_a_create_without_request_id_is_sent_once(node) -> None:
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
         node.refuse("CreateSession", **LOST)
@@ -75,7 +75,7 @@ async def test_a_create_without_request_id_is_sent_once(node):
 
 
 @pytest.mark.parametrize("method", ["CloseSession", "ForkSession", "Leave"])
-async def test_what_is_not_idempotent_is_sent_once(node, method):
+async def test_what_is_not_idempotent_is_sent_once(node, method) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
         node.refuse(method, grpc.StatusCode.UNAVAILABLE)
@@ -98,7 +98,7 @@ async def test_what_is_not_idempotent_is_sent_once(node, method):
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "OUT_OF_KV_MEMORY"),
     ],
 )
-async def test_what_a_node_said_is_not_asked_again(node, code, reason):
+async def test_what_a_node_said_is_not_asked_again(node, code, reason) -> None:
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
         node.refuse("CreateSession", code, reason=reason)
@@ -107,7 +107,7 @@ async def test_what_a_node_said_is_not_asked_again(node, code, reason):
         assert len(node.requests["CreateSession"]) == 1
 
 
-async def test_a_sick_node_gets_few_retries(node):
+async def test_a_sick_node_gets_few_retries(node) -> None:
     calls = 60
     async with AsyncClient(node.address) as client:
         await client.fleet.node()
@@ -123,7 +123,7 @@ async def test_a_sick_node_gets_few_retries(node):
 
 
 @given(st.lists(st.booleans(), max_size=300))
-def test_the_budget_bounds_retries_to_a_share_of_the_calls(steps):
+def test_the_budget_bounds_retries_to_a_share_of_the_calls(steps) -> None:
     budget = RetryBudget(capacity=3.0, earned_per_call=0.25)
     calls = retries = 0
     for is_call in steps:
@@ -136,7 +136,7 @@ def test_the_budget_bounds_retries_to_a_share_of_the_calls(steps):
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
-def test_pauses_grow_to_two_seconds(retry, chance):
+def test_pauses_grow_to_two_seconds(retry, chance) -> None:
     assert 0 <= pause_seconds(retry, chance) <= 2
     assert pause_seconds(retry, 1.0) <= pause_seconds(retry + 1, 1.0)
     assert pause_seconds(0, 1.0) == 0.1

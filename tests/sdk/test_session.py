@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Never
 
 import grpc
 import numpy as np
@@ -11,7 +12,7 @@ from kakeya import AsyncClient, Speculation, StopReason
 from kakeya.v1 import placement_pb2, runtime_pb2
 
 
-async def test_tokens_arrive_in_blocks_and_done_holds_the_end(node, token_at):
+async def test_tokens_arrive_in_blocks_and_done_holds_the_end(node, token_at) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         assert await session.append([1, 2, 3]) == 3
         generation = session.generate(10)
@@ -25,7 +26,7 @@ async def test_tokens_arrive_in_blocks_and_done_holds_the_end(node, token_at):
         assert session.history == (1, 2, 3, *(token_at(i) for i in range(3, 13)))
 
 
-async def test_ids_and_collect_give_the_same_tokens_as_blocks(node):
+async def test_ids_and_collect_give_the_same_tokens_as_blocks(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([5])
         ids = [token_id async for token_id in session.generate(6).ids()]
@@ -35,7 +36,7 @@ async def test_ids_and_collect_give_the_same_tokens_as_blocks(node):
         assert completion.done.generated_token_count == 6
 
 
-async def test_a_stream_of_many_messages_is_complete_for_a_slow_reader(node, token_at):
+async def test_a_stream_of_many_messages_is_complete_for_a_slow_reader(node, token_at) -> None:
     node.block_size = 1
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([5])
@@ -49,7 +50,7 @@ async def test_a_stream_of_many_messages_is_complete_for_a_slow_reader(node, tok
         assert [*first.token_ids, *rest] == [token_at(i) for i in range(1, 501)]
 
 
-async def test_the_request_says_what_was_asked_for(node):
+async def test_the_request_says_what_was_asked_for(node) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session(
             "tiny",
@@ -100,7 +101,7 @@ async def test_the_request_says_what_was_asked_for(node):
         assert request.deadline_seconds == 9
 
 
-async def test_defaults_leave_windows_to_the_node_and_speculate(node):
+async def test_defaults_leave_windows_to_the_node_and_speculate(node) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
         await client.create_session("tiny", speculation="off", request_id="")
@@ -119,7 +120,7 @@ async def test_defaults_leave_windows_to_the_node_and_speculate(node):
         assert not request.logit_bias
 
 
-async def test_the_session_carries_model_and_plan(node):
+async def test_the_session_carries_model_and_plan(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         assert session.model.tokenizer_digest == "ab" * 32
         assert session.model.step_costs[0].token_count == 1
@@ -145,7 +146,7 @@ async def test_the_session_carries_model_and_plan(node):
         ({"speculation": "always"}, "speculation"),
     ],
 )
-async def test_values_that_a_request_cannot_carry_are_named(node, arguments, field):
+async def test_values_that_a_request_cannot_carry_are_named(node, arguments, field) -> None:
     async with AsyncClient(node.address) as client:
         with pytest.raises(kakeya.BadRequest, match=rf"^{field} is ") as caught:
             await client.create_session("tiny", **arguments)
@@ -164,20 +165,20 @@ async def test_values_that_a_request_cannot_carry_are_named(node, arguments, fie
         ({"stop_token_ids": [1, -1]}, "stop_token_ids[1]"),
     ],
 )
-async def test_what_a_generation_cannot_be_asked_for_is_named(node, arguments, field):
+async def test_what_a_generation_cannot_be_asked_for_is_named(node, arguments, field) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         with pytest.raises(kakeya.BadRequest) as caught:
             session.generate(1, **arguments)
     assert caught.value.field == field
 
 
-async def test_the_clients_name_is_called_the_same_everywhere(node):
+async def test_the_clients_name_is_called_the_same_everywhere(node) -> None:
     async with AsyncClient(node.address) as client:
         with pytest.raises(TypeError, match="label"):
             await client.create_session("tiny", label="mine")
 
 
-async def test_numbers_of_numpy_are_numbers(node):
+async def test_numbers_of_numpy_are_numbers(node) -> None:
     ids = np.array([1, 2], dtype=np.int64)
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny", tokens=ids, window_tokens=ids[1])
@@ -185,12 +186,12 @@ async def test_numbers_of_numpy_are_numbers(node):
         await session.generate(ids[0], temperature=np.float32(0.5)).collect()
 
 
-def test_a_deadline_is_a_number_of_seconds():
+def test_a_deadline_is_a_number_of_seconds() -> None:
     with pytest.raises(kakeya.BadRequest, match=r"^timeouts\.connect is a number from 0"):
         kakeya.Timeouts(connect=-1)
 
 
-async def test_log_probabilities_come_with_their_tokens_when_asked_for(node):
+async def test_log_probabilities_come_with_their_tokens_when_asked_for(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([5])
         blocks = [tokens async for tokens in session.generate(6, top_log_probabilities=2)]
@@ -210,7 +211,7 @@ async def test_log_probabilities_come_with_their_tokens_when_asked_for(node):
 
 
 @pytest.mark.parametrize("token_ids", [[-1], [2**32], [1000]])
-async def test_a_bad_id_appends_nothing(node, token_ids):
+async def test_a_bad_id_appends_nothing(node, token_ids) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         with pytest.raises(kakeya.TokenOutOfVocabulary):
@@ -219,7 +220,7 @@ async def test_a_bad_id_appends_nothing(node, token_ids):
         assert await session.append([2]) == 2
 
 
-async def test_empty_append_and_empty_history(node):
+async def test_empty_append_and_empty_history(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         with pytest.raises(kakeya.EmptyAppend):
             await session.append([])
@@ -228,7 +229,7 @@ async def test_empty_append_and_empty_history(node):
         assert await session.append([1]) == 1
 
 
-async def test_expected_history_length(node):
+async def test_expected_history_length(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1], expected_history_length=0)
         with pytest.raises(kakeya.HistoryLengthMismatch):
@@ -240,7 +241,7 @@ async def test_expected_history_length(node):
         assert node.requests["AppendTokens"][-1].expected_history_length == 2
 
 
-async def test_a_long_append_travels_in_pieces(node):
+async def test_a_long_append_travels_in_pieces(node) -> None:
     token_ids = [index % 1000 for index in range(150_000)]
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         assert await session.append(token_ids) == 150_000
@@ -249,14 +250,14 @@ async def test_a_long_append_travels_in_pieces(node):
         assert session.history == tuple(token_ids)
 
 
-async def test_an_error_in_a_later_piece_leaves_what_was_appended(node):
+async def test_an_error_in_a_later_piece_leaves_what_was_appended(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         with pytest.raises(kakeya.TokenOutOfVocabulary):
             await session.append([1] * 70_000 + [5000])
         assert session.history_length == len(node.sessions[session.session_id]) == 65_536
 
 
-async def test_fork_shares_a_prefix_and_lives_alone(node):
+async def test_fork_shares_a_prefix_and_lives_alone(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1, 2, 3])
         fork = await session.fork(2)
@@ -270,7 +271,7 @@ async def test_fork_shares_a_prefix_and_lives_alone(node):
                 await session.fork(length)
 
 
-async def test_rewind_goes_back_and_closes_what_it_left(node):
+async def test_rewind_goes_back_and_closes_what_it_left(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1, 2, 3])
         left = session.session_id
@@ -281,7 +282,7 @@ async def test_rewind_goes_back_and_closes_what_it_left(node):
         assert node.sessions[session.session_id] == [1, 4]
 
 
-async def test_a_second_close_says_that_the_session_is_gone(node):
+async def test_a_second_close_says_that_the_session_is_gone(node) -> None:
     async with AsyncClient(node.address) as client:
         session = await client.create_session("tiny")
         await session.close()
@@ -289,7 +290,7 @@ async def test_a_second_close_says_that_the_session_is_gone(node):
             await session.close()
 
 
-async def test_the_context_manager_closes_and_forgives_an_evicted_session(node):
+async def test_the_context_manager_closes_and_forgives_an_evicted_session(node) -> None:
     async with AsyncClient(node.address) as client:
         async with await client.create_session("tiny") as session:
             pass
@@ -304,7 +305,7 @@ async def test_the_context_manager_closes_and_forgives_an_evicted_session(node):
             await client.close()
 
 
-async def test_the_context_manager_does_not_hide_the_error_of_its_body(node):
+async def test_the_context_manager_does_not_hide_the_error_of_its_body(node) -> Never:
     async with AsyncClient(node.address) as client:
         with pytest.raises(ZeroDivisionError):
             async with await client.create_session("tiny"):
@@ -312,7 +313,7 @@ async def test_the_context_manager_does_not_hide_the_error_of_its_body(node):
                 raise ZeroDivisionError
 
 
-async def test_sessions_walks_all_pages(node):
+async def test_sessions_walks_all_pages(node) -> None:
     async with AsyncClient(node.address) as client:
         for _ in range(5):
             await client.create_session("tiny")
@@ -321,7 +322,7 @@ async def test_sessions_walks_all_pages(node):
         assert len(node.requests["ListSessions"]) == 3
 
 
-async def test_a_node_that_does_not_serve_the_model_is_a_gateway(node, other_node):
+async def test_a_node_that_does_not_serve_the_model_is_a_gateway(node, other_node) -> None:
     node.refuse(
         "CreateSession",
         grpc.StatusCode.FAILED_PRECONDITION,
@@ -337,7 +338,7 @@ async def test_a_node_that_does_not_serve_the_model_is_a_gateway(node, other_nod
         assert other_node.requests["CreateSession"][0].client_label == "gateway"
 
 
-async def test_the_way_elsewhere_is_followed_once(node, other_node):
+async def test_the_way_elsewhere_is_followed_once(node, other_node) -> None:
     for here, there in ((node, other_node), (other_node, node)):
         here.refuse(
             "CreateSession",
@@ -352,7 +353,7 @@ async def test_the_way_elsewhere_is_followed_once(node, other_node):
     assert len(node.requests["CreateSession"]) == 1
 
 
-async def test_tokens_with_a_gap_are_not_taken(node):
+async def test_tokens_with_a_gap_are_not_taken(node) -> None:
     node.skips_position = True
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
@@ -362,7 +363,7 @@ async def test_tokens_with_a_gap_are_not_taken(node):
         assert await asyncio.to_thread(node.streams[0].cancelled.wait, 10)
 
 
-async def test_a_stream_without_its_end_is_an_error(node):
+async def test_a_stream_without_its_end_is_an_error(node) -> None:
     node.ends_without_done = True
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
@@ -370,7 +371,7 @@ async def test_a_stream_without_its_end_is_an_error(node):
             await session.generate(4).collect()
 
 
-async def test_a_keyword_that_is_none_is_refused(node):
+async def test_a_keyword_that_is_none_is_refused(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         with pytest.raises(TypeError, match="unexpected keyword argument 'temprature'"):
             session.generate(3, temprature=0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from contextlib import aclosing
+from typing import Never
 
 import pytest
 
@@ -14,37 +15,37 @@ from kakeya import AsyncClient, Timeouts
 ENDLESS = 1_000_000
 
 
-async def leave_by_break(session):
+async def leave_by_break(session) -> None:
     async for _ in session.generate(ENDLESS):
         break
 
 
-async def leave_by_break_of_ids(session):
+async def leave_by_break_of_ids(session) -> None:
     async for _ in session.generate(ENDLESS).ids():
         break
 
 
-async def leave_by_break_while_the_generation_is_held(session):
+async def leave_by_break_while_the_generation_is_held(session) -> None:
     generation = session.generate(ENDLESS)
     session.held = generation
     async for _ in generation:
         break
 
 
-async def leave_by_exception(session):
+async def leave_by_exception(session) -> Never:
     with pytest.raises(ZeroDivisionError):
         async for _ in session.generate(ENDLESS):
             raise ZeroDivisionError
 
 
-async def leave_by_context_manager(session):
+async def leave_by_context_manager(session) -> None:
     async with session.generate(ENDLESS) as generation:
         blocks = aiter(generation)
         await anext(blocks)
     assert [tokens async for tokens in blocks] == []
 
 
-async def leave_by_aclose(session):
+async def leave_by_aclose(session) -> None:
     generation = session.generate(ENDLESS)
     blocks = aiter(generation)
     await anext(blocks)
@@ -54,13 +55,13 @@ async def leave_by_aclose(session):
         await anext(blocks)
 
 
-async def leave_by_aclosing(session):
+async def leave_by_aclosing(session) -> None:
     async with aclosing(session.generate(ENDLESS)) as generation:
         async for _ in generation:
             break
 
 
-async def leave_by_garbage(session):
+async def leave_by_garbage(session) -> None:
     blocks = aiter(session.generate(ENDLESS))
     await anext(blocks)
     cycle = [blocks]
@@ -69,8 +70,8 @@ async def leave_by_garbage(session):
     gc.collect()
 
 
-async def leave_by_cancelled_task(session):
-    async def consume():
+async def leave_by_cancelled_task(session) -> None:
+    async def consume() -> None:
         async for tokens in session.generate(ENDLESS):
             arrived.put_nowait(tokens)
 
@@ -82,14 +83,14 @@ async def leave_by_cancelled_task(session):
         await task
 
 
-async def leave_by_closing_the_session(session):
+async def leave_by_closing_the_session(session) -> None:
     blocks = aiter(session.generate(ENDLESS))
     await anext(blocks)
     session.held = blocks
     await session.close()
 
 
-async def leave_by_timeout(session):
+async def leave_by_timeout(session) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await session.generate(ENDLESS).collect()
@@ -99,7 +100,7 @@ LEAVINGS = [value for name, value in list(globals().items()) if name.startswith(
 
 
 @pytest.mark.parametrize("leave", LEAVINGS, ids=lambda leave: leave.__name__)
-async def test_leaving_stops_the_node_and_the_session_lives(node, leave):
+async def test_leaving_stops_the_node_and_the_session_lives(node, leave) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         await leave(session)
@@ -112,7 +113,7 @@ async def test_leaving_stops_the_node_and_the_session_lives(node, leave):
             assert node.sessions[session.session_id] == [*held, 9]
 
 
-async def test_closing_the_client_stops_the_node(node):
+async def test_closing_the_client_stops_the_node(node) -> None:
     client = AsyncClient(node.address)
     session = await client.create_session("tiny")
     await session.append([1])
@@ -124,7 +125,7 @@ async def test_closing_the_client_stops_the_node(node):
         await session.append([1])
 
 
-async def test_closing_the_client_is_no_cancellation_of_the_reader(node):
+async def test_closing_the_client_is_no_cancellation_of_the_reader(node) -> None:
     node.silent_after = 0
     client = AsyncClient(node.address)
     session = await client.create_session("tiny")
@@ -137,7 +138,7 @@ async def test_closing_the_client_is_no_cancellation_of_the_reader(node):
         await reader
 
 
-async def test_what_committed_unseen_is_rewound(node, token_at):
+async def test_what_committed_unseen_is_rewound(node, token_at) -> None:
     node.commits_on_cancel = 3
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
@@ -157,7 +158,7 @@ async def test_what_committed_unseen_is_rewound(node, token_at):
         assert len(node.sessions) == 1
 
 
-async def test_a_generation_is_sent_when_it_is_iterated_and_once(node):
+async def test_a_generation_is_sent_when_it_is_iterated_and_once(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         generation = session.generate(4)
@@ -173,7 +174,7 @@ async def test_a_generation_is_sent_when_it_is_iterated_and_once(node):
         assert len(node.requests["Generate"]) == 1
 
 
-async def test_one_operation_at_a_time(node):
+async def test_one_operation_at_a_time(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await session.append([1])
         async with session.generate(ENDLESS) as generation:
@@ -188,13 +189,13 @@ async def test_one_operation_at_a_time(node):
         await session.append([1])
 
 
-async def test_concurrent_appends_of_one_session_take_turns(node):
+async def test_concurrent_appends_of_one_session_take_turns(node) -> None:
     async with AsyncClient(node.address) as client, await client.create_session("tiny") as session:
         await asyncio.gather(*(session.append([index]) for index in range(20)))
         assert node.sessions[session.session_id] == list(session.history) == list(range(20))
 
 
-async def test_a_silent_node_ends_the_stream_and_is_told(node):
+async def test_a_silent_node_ends_the_stream_and_is_told(node) -> None:
     node.silent_after = 1
     timeouts = Timeouts(stream_idle=0.2)
     async with AsyncClient(node.address, timeouts=timeouts) as client:
@@ -209,10 +210,10 @@ async def test_a_silent_node_ends_the_stream_and_is_told(node):
         assert await session.append([2]) == 6
 
 
-def test_no_tasks_are_left(threaded_node):
+def test_no_tasks_are_left(threaded_node) -> None:
     threaded_node.fleet_events.clear()
 
-    async def use():
+    async def use() -> None:
         async with AsyncClient(threaded_node.address) as client:
             session = await client.create_session("tiny")
             await session.append([1])

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import threading
+from typing import Never
 
 import pytest
 
@@ -18,7 +19,7 @@ def client_threads():
     return [thread for thread in threading.enumerate() if thread.name == "kakeya-client"]
 
 
-def test_a_session_from_end_to_end(threaded_node, token_at):
+def test_a_session_from_end_to_end(threaded_node, token_at) -> None:
     node = threaded_node
     with Client(node.address) as client:
         with client.create_session("tiny") as session:
@@ -57,7 +58,7 @@ def test_a_session_from_end_to_end(threaded_node, token_at):
     assert not client_threads()
 
 
-def test_the_fleet(threaded_node):
+def test_the_fleet(threaded_node) -> None:
     node = threaded_node
     node.fleet_events = [
         capability_pb2.WatchFleetResponse(snapshot=capability_pb2.FleetSnapshot(fleet_name="home")),
@@ -76,30 +77,30 @@ def test_the_fleet(threaded_node):
         assert all(stream.cancelled.wait(10) for stream in node.streams)
 
 
-def leave_by_break(session):
+def leave_by_break(session) -> None:
     for _ in session.generate(ENDLESS):
         break
 
 
-def leave_by_break_of_ids(session):
+def leave_by_break_of_ids(session) -> None:
     for _ in session.generate(ENDLESS).ids():
         break
 
 
-def leave_by_exception(session):
+def leave_by_exception(session) -> Never:
     with pytest.raises(ZeroDivisionError):
         for _ in session.generate(ENDLESS):
             raise ZeroDivisionError
 
 
-def leave_by_context_manager(session):
+def leave_by_context_manager(session) -> None:
     with session.generate(ENDLESS) as generation:
         blocks = iter(generation)
         next(blocks)
     assert list(blocks) == []
 
 
-def leave_by_close(session):
+def leave_by_close(session) -> None:
     generation = session.generate(ENDLESS)
     blocks = iter(generation)
     next(blocks)
@@ -108,7 +109,7 @@ def leave_by_close(session):
     assert next(blocks, None) is None
 
 
-def leave_by_garbage(session):
+def leave_by_garbage(session) -> None:
     blocks = iter(session.generate(ENDLESS))
     next(blocks)
     cycle = [blocks]
@@ -121,7 +122,7 @@ LEAVINGS = [value for name, value in list(globals().items()) if name.startswith(
 
 
 @pytest.mark.parametrize("leave", LEAVINGS, ids=lambda leave: leave.__name__)
-def test_leaving_stops_the_node_and_the_session_lives(threaded_node, leave):
+def test_leaving_stops_the_node_and_the_session_lives(threaded_node, leave) -> None:
     with Client(threaded_node.address) as client, client.create_session("tiny") as session:
         session.append([1])
         leave(session)
@@ -134,7 +135,7 @@ def test_leaving_stops_the_node_and_the_session_lives(threaded_node, leave):
     assert not client_threads()
 
 
-def test_an_interrupt_of_the_waiting_thread_cancels_the_call(threaded_node, monkeypatch):
+def test_an_interrupt_of_the_waiting_thread_cancels_the_call(threaded_node, monkeypatch) -> None:
     threaded_node.silent_after = 0
     with Client(threaded_node.address) as client, client.create_session("tiny") as session:
         session.append([1])
@@ -149,7 +150,7 @@ def test_an_interrupt_of_the_waiting_thread_cancels_the_call(threaded_node, monk
 def raise_interrupt_when(node):
     """Stands for Ctrl-C while the main thread waits: comes once the node works."""
 
-    def result(future, timeout=None):
+    def result(future, timeout=None) -> Never:
         while not node.streams:
             pass
         raise KeyboardInterrupt
@@ -157,7 +158,7 @@ def raise_interrupt_when(node):
     return result
 
 
-def test_closing_the_client_ends_its_streams_and_its_thread(threaded_node):
+def test_closing_the_client_ends_its_streams_and_its_thread(threaded_node) -> None:
     client = Client(threaded_node.address)
     session = client.create_session("tiny")
     session.append([1])
@@ -175,14 +176,14 @@ def test_closing_the_client_ends_its_streams_and_its_thread(threaded_node):
         pass
 
 
-def test_closing_the_client_wakes_a_waiting_thread(threaded_node):
+def test_closing_the_client_wakes_a_waiting_thread(threaded_node) -> None:
     threaded_node.silent_after = 0
     client = Client(threaded_node.address)
     session = client.create_session("tiny")
     session.append([1])
     caught = []
 
-    def wait():
+    def wait() -> None:
         try:
             session.generate(4).collect()
         except kakeya.KakeyaError as error:
@@ -198,7 +199,7 @@ def test_closing_the_client_wakes_a_waiting_thread(threaded_node):
     assert isinstance(caught[0], kakeya.ClientClosed)
 
 
-def test_a_forgotten_client_ends_its_thread(threaded_node):
+def test_a_forgotten_client_ends_its_thread(threaded_node) -> None:
     client = Client(threaded_node.address)
     client.fleet.node()
     del client
@@ -206,11 +207,11 @@ def test_a_forgotten_client_ends_its_thread(threaded_node):
     assert not client_threads()
 
 
-def test_many_threads_share_a_client(threaded_node):
+def test_many_threads_share_a_client(threaded_node) -> None:
     with Client(threaded_node.address) as client:
         lengths = []
 
-        def work():
+        def work() -> None:
             with client.create_session("tiny") as session:
                 session.append([1, 2])
                 lengths.append(session.generate(50).collect().done.history_length)
@@ -223,7 +224,7 @@ def test_many_threads_share_a_client(threaded_node):
         assert lengths == [52] * 8
 
 
-def test_errors_are_those_of_the_asynchronous_client(unused_tcp_port):
+def test_errors_are_those_of_the_asynchronous_client(unused_tcp_port) -> None:
     with (
         Client(f"127.0.0.1:{unused_tcp_port}", timeouts=Timeouts(connect=2)) as client,
         pytest.raises(kakeya.NodeUnreachable),
@@ -241,7 +242,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("asynchronous", "synchronous", "renamed"), PAIRS)
-def test_both_surfaces_offer_the_same(asynchronous, synchronous, renamed):
+def test_both_surfaces_offer_the_same(asynchronous, synchronous, renamed) -> None:
     def surface(kind):
         return {
             name: value
@@ -266,7 +267,7 @@ def test_both_surfaces_offer_the_same(asynchronous, synchronous, renamed):
         assert constructors[0].parameters == constructors[1].parameters
 
 
-def test_watches_of_a_node_and_of_its_sessions(threaded_node):
+def test_watches_of_a_node_and_of_its_sessions(threaded_node) -> None:
     sample = capability_pb2.NodeSample(tokens_per_second=2.5)
     threaded_node.node_events = [capability_pb2.WatchNodeResponse(sample=sample)]
     ended = runtime_pb2.EndedSession(

@@ -86,7 +86,7 @@ def chunked_ids(draw):
 
 @settings(deadline=None, max_examples=300)
 @given(chunked_ids())
-def test_the_pieces_are_the_whole_text(case):
+def test_the_pieces_are_the_whole_text(case) -> None:
     name, chunks = case
     decode = decode_with(name)
     detokenizer = Detokenizer(decode)
@@ -96,7 +96,7 @@ def test_the_pieces_are_the_whole_text(case):
     assert "".join(pieces) + detokenizer.flush() == decode(token_ids)
 
 
-def test_a_byte_that_is_no_character_spoils_nothing_that_was_returned():
+def test_a_byte_that_is_no_character_spoils_nothing_that_was_returned() -> None:
     tokenizer = TOKENIZERS["word-pieces"]
     euro, bad = word_piece_ids("€"), [tokenizer.token_to_id("<0xFF>")]
     assert tokenizer.decode(euro + bad) == "\ufffd" * 4
@@ -108,7 +108,7 @@ def test_a_byte_that_is_no_character_spoils_nothing_that_was_returned():
 
 @settings(deadline=None, max_examples=200)
 @given(st.text(min_size=1))
-def test_text_comes_out_by_whole_characters(text):
+def test_text_comes_out_by_whole_characters(text) -> None:
     decode = decode_with("byte-level")
     detokenizer = Detokenizer(decode)
     seen = ""
@@ -118,7 +118,7 @@ def test_text_comes_out_by_whole_characters(text):
     assert seen + detokenizer.flush() == text
 
 
-def test_text_comes_as_soon_as_it_is_whole():
+def test_text_comes_as_soon_as_it_is_whole() -> None:
     tokenizer = TOKENIZERS["byte-level"]
     detokenizer = Detokenizer(decode_with("byte-level"))
     pieces = [detokenizer.push([token_id]) for token_id in tokenizer.encode("a🦊b").ids]
@@ -127,7 +127,7 @@ def test_text_comes_as_soon_as_it_is_whole():
     assert detokenizer.flush() == ""
 
 
-def test_half_a_character_comes_out_at_the_end():
+def test_half_a_character_comes_out_at_the_end() -> None:
     tokenizer = TOKENIZERS["byte-level"]
     detokenizer = Detokenizer(decode_with("byte-level"))
     assert detokenizer.push(tokenizer.encode("🦊").ids[:-1]) == ""
@@ -135,7 +135,7 @@ def test_half_a_character_comes_out_at_the_end():
     assert detokenizer.flush() == ""
 
 
-def test_the_cost_of_an_id_does_not_grow():
+def test_the_cost_of_an_id_does_not_grow() -> None:
     longest = 0
 
     def decode(ids):
@@ -161,7 +161,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_a_codec_of_a_folder(folder):
+def test_a_codec_of_a_folder(folder) -> None:
     codec = TextCodec.from_folder(folder)
     text = "def naïve(line): return '☕ . , !'"
     token_ids = codec.encode(text)
@@ -174,14 +174,14 @@ def test_a_codec_of_a_folder(folder):
     assert codec.detokenizer(skip_special_tokens=True).push([*token_ids, end]) == text
 
 
-def test_chats_are_rendered_by_the_models_own_template(folder):
+def test_chats_are_rendered_by_the_models_own_template(folder) -> None:
     codec = TextCodec.from_folder(folder)
     messages = [{"role": "user", "content": "hello"}]
     assert codec.render_chat(messages) == "<user>hello<assistant>"
     assert codec.render_chat(messages, add_generation_prompt=False) == "<user>hello"
 
 
-def test_a_model_without_a_template_says_so(folder, tmp_path):
+def test_a_model_without_a_template_says_so(folder, tmp_path) -> None:
     for file in folder.iterdir():
         if file.suffix == ".json":
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -191,7 +191,7 @@ def test_a_model_without_a_template_says_so(folder, tmp_path):
         codec.render_chat([{"role": "user", "content": "hello"}])
 
 
-def test_no_tokenizer_there(tmp_path):
+def test_no_tokenizer_there(tmp_path) -> None:
     with pytest.raises(kakeya.TokenizerNotFound, match="no tokenizer at"):
         TextCodec.from_folder(tmp_path)
     with pytest.raises(kakeya.TokenizerNotFound):
@@ -199,7 +199,7 @@ def test_no_tokenizer_there(tmp_path):
 
 
 @pytest.mark.parametrize("library", ["tokenizers", "jinja2"])
-def test_without_the_extra_the_error_says_what_to_install(monkeypatch, folder, library):
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch, folder, library) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, "kakeya.chat_template", raising=False)
     monkeypatch.delattr(kakeya, "chat_template", raising=False)
@@ -208,7 +208,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch, folder, l
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
-def test_a_file_that_cannot_be_read_is_named(folder, tmp_path, name):
+def test_a_file_that_cannot_be_read_is_named(folder, tmp_path, name) -> None:
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / name).write_bytes(b"[1, ")
@@ -216,7 +216,7 @@ def test_a_file_that_cannot_be_read_is_named(folder, tmp_path, name):
         TextCodec.from_folder(tmp_path)
 
 
-def test_importing_the_module_loads_no_library():
+def test_importing_the_module_loads_no_library() -> None:
     code = "import sys, kakeya.text;print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True

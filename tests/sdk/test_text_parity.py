@@ -182,11 +182,11 @@ def check_same_ids(folder: Path) -> None:
 
 @pytest.mark.parametrize("config", sorted(CONFIGS))
 @pytest.mark.parametrize("make", [words, bytes_of_text, pieces])
-def test_ids_and_their_text_are_the_same(make, config, tmp_path):
+def test_ids_and_their_text_are_the_same(make, config, tmp_path) -> None:
     check_same_ids(saved(tmp_path, make(), *CONFIGS[config]))
 
 
-def test_ids_of_the_shipped_model_are_the_same():
+def test_ids_of_the_shipped_model_are_the_same() -> None:
     check_same_ids(TINY)
 
 
@@ -215,7 +215,7 @@ def with_template(folder: Path, tmp_path: Path, template: object, *, file: bool 
 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
-def test_chats_are_rendered_the_same(name, chat_folder, their_tokenizer, tmp_path):
+def test_chats_are_rendered_the_same(name, chat_folder, their_tokenizer, tmp_path) -> None:
     ours = TextCodec.from_folder(with_template(chat_folder, tmp_path, TEMPLATES[name]))
     for chat in CHATS:
         for tools in (None, TOOLS):
@@ -236,7 +236,7 @@ def test_chats_are_rendered_the_same(name, chat_folder, their_tokenizer, tmp_pat
         assert str(datetime.now().astimezone().year) in rendered
 
 
-def test_named_templates_are_chosen_the_same(chat_folder, tmp_path):
+def test_named_templates_are_chosen_the_same(chat_folder, tmp_path) -> None:
     named = [
         {"name": "default", "template": "plain {{ messages | length }}"},
         {"name": "tool_use", "template": "tools {{ tools | length }}"},
@@ -251,14 +251,14 @@ def test_named_templates_are_chosen_the_same(chat_folder, tmp_path):
         TextCodec.from_folder(folder).render_chat(CHATS[0])
 
 
-def test_a_template_of_its_own_file_comes_first(chat_folder, tmp_path):
+def test_a_template_of_its_own_file_comes_first(chat_folder, tmp_path) -> None:
     ours, theirs = both(with_template(chat_folder, tmp_path, "a file\n", file=True))
     assert ours.has_chat_template
     expected = theirs.apply_chat_template(CHATS[0], tokenize=False)
     assert ours.render_chat(CHATS[0]) == expected == "a file"
 
 
-def test_the_shipped_models_template_renders_the_same():
+def test_the_shipped_models_template_renders_the_same() -> None:
     ours, theirs = both(TINY)
     assert ours.has_chat_template
     expected = theirs.apply_chat_template(CHATS[0], tokenize=False, add_generation_prompt=True)
@@ -286,7 +286,9 @@ def test_the_shipped_models_template_renders_the_same():
         ("{{ messages | tojson(separators=3) }}", "unpack"),
     ],
 )
-def test_a_template_that_fails_or_must_not_says_why(template, detail, chat_folder, tmp_path):
+def test_a_template_that_fails_or_must_not_says_why(
+    template, detail, chat_folder, tmp_path
+) -> None:
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, template))
     with pytest.raises(kakeya.ChatTemplateError) as caught:
         codec.render_chat(CHATS[0])
@@ -295,13 +297,13 @@ def test_a_template_that_fails_or_must_not_says_why(template, detail, chat_folde
     assert detail in caught.value.metadata["detail"]
 
 
-def test_pythons_own_attributes_are_not_there(chat_folder, tmp_path):
+def test_pythons_own_attributes_are_not_there(chat_folder, tmp_path) -> None:
     template = "[{{ ''['__class__'] }}{{ '{0.__class__}'.format(messages) }}{{ ''.__doc__ }}]"
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, template))
     assert codec.render_chat(CHATS[0]) == "[]"
 
 
-def test_what_is_no_json_and_empty_chats_are_refused(chat_folder, tmp_path):
+def test_what_is_no_json_and_empty_chats_are_refused(chat_folder, tmp_path) -> None:
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, TEMPLATES["roles"]))
     with pytest.raises(kakeya.ChatTemplateError, match="at least one"):
         codec.render_chat([])
@@ -309,7 +311,7 @@ def test_what_is_no_json_and_empty_chats_are_refused(chat_folder, tmp_path):
         codec.render_chat([{"role": "user", "content": tmp_path}])
 
 
-def test_the_callers_chat_is_not_changed(chat_folder, tmp_path):
+def test_the_callers_chat_is_not_changed(chat_folder, tmp_path) -> None:
     codec = TextCodec.from_folder(with_template(chat_folder, tmp_path, TEMPLATES["reasoning"]))
     before = json.dumps(CHATS)
     for chat in CHATS:

@@ -36,7 +36,7 @@ def kept(cache):
     return {path.relative_to(cache): path for path in cache.glob("**/*") if path.is_file()}
 
 
-async def test_a_nodes_tokenizer_is_the_models(serving, cache):
+async def test_a_nodes_tokenizer_is_the_models(serving, cache) -> None:
     local = kakeya.text.TextCodec.from_folder(TINY)
     async with AsyncClient(serving.address) as client:
         codec = await client.text("tiny")
@@ -49,7 +49,7 @@ async def test_a_nodes_tokenizer_is_the_models(serving, cache):
     assert serving.requests["GetTokenizer"][0].model_id == "tiny"
 
 
-async def test_what_is_kept_does_not_travel_again(serving, cache):
+async def test_what_is_kept_does_not_travel_again(serving, cache) -> None:
     async with AsyncClient(serving.address) as client:
         await client.text("tiny")
     # From here on the node has the header alone.
@@ -68,7 +68,7 @@ async def test_what_is_kept_does_not_travel_again(serving, cache):
     assert len(list(cache.iterdir())) == 1
 
 
-async def test_models_that_share_a_tokenizer_keep_their_own_templates(serving, cache):
+async def test_models_that_share_a_tokenizer_keep_their_own_templates(serving, cache) -> None:
     async with AsyncClient(serving.address) as client:
         first = await client.text("tiny")
         serving.tokenizer_files["chat_template.jinja"] = b"another"
@@ -78,7 +78,7 @@ async def test_models_that_share_a_tokenizer_keep_their_own_templates(serving, c
     assert len(list(cache.iterdir())) == 2
 
 
-async def test_a_node_that_serves_it_elsewhere_is_followed(node, other_node):
+async def test_a_node_that_serves_it_elsewhere_is_followed(node, other_node) -> None:
     other_node.tokenizer_files = {"tokenizer.json": (TINY / "tokenizer.json").read_bytes()}
     node.refuse(
         "GetTokenizer",
@@ -96,7 +96,7 @@ async def test_a_node_that_serves_it_elsewhere_is_followed(node, other_node):
     ("reason", "kind"),
     [("TOKENIZER_NOT_FOUND", kakeya.TokenizerNotFound), ("MODEL_NOT_FOUND", kakeya.ModelNotFound)],
 )
-async def test_what_a_node_has_not_is_named(node, reason, kind):
+async def test_what_a_node_has_not_is_named(node, reason, kind) -> None:
     node.refuse("GetTokenizer", grpc.StatusCode.NOT_FOUND, reason=reason)
     async with AsyncClient(node.address) as client:
         with pytest.raises(kind) as caught:
@@ -126,7 +126,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("how", sorted(SPOILED))
-async def test_what_is_no_tokenizer_is_refused_and_not_kept(serving, cache, tmp_path, how):
+async def test_what_is_no_tokenizer_is_refused_and_not_kept(serving, cache, tmp_path, how) -> None:
     messages = scripted.tokenizer_messages(serving.tokenizer_files)
     SPOILED[how](messages)
     serving.tokenizer_messages = messages
@@ -138,7 +138,7 @@ async def test_what_is_no_tokenizer_is_refused_and_not_kept(serving, cache, tmp_
 
 async def test_a_disk_that_takes_nothing_costs_the_next_download(
     serving, tmp_path, monkeypatch, caplog
-):
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     async with AsyncClient(serving.address) as client:
@@ -146,7 +146,7 @@ async def test_a_disk_that_takes_nothing_costs_the_next_download(
     assert "not kept" in caplog.text
 
 
-def test_the_synchronous_client_has_it_too(threaded_node):
+def test_the_synchronous_client_has_it_too(threaded_node) -> None:
     threaded_node.tokenizer_files = {name: (TINY / name).read_bytes() for name in NAMES}
     with Client(threaded_node.address) as client:
         assert client.text("tiny").decode(client.text("tiny").encode("hello")) == "hello"
@@ -169,7 +169,7 @@ assert list(announced.read(cache) or content) == names
 """
 
 
-def test_processes_that_write_at_once_leave_a_whole_tokenizer(cache):
+def test_processes_that_write_at_once_leave_a_whole_tokenizer(cache) -> None:
     command = [sys.executable, "-c", WRITER, str(cache), str(TINY), *NAMES]
     writers = [subprocess.Popen(command) for _ in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]

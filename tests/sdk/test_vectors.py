@@ -225,12 +225,12 @@ class Run:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"].replace(" ", "-") for case in CASES])
-async def test_a_case_of_both_clients(case, processes, monkeypatch, tmp_path):
+async def test_a_case_of_both_clients(case, processes, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     await Run(case, processes).run()
 
 
-def test_names_are_unique_and_steps_are_known():
+def test_names_are_unique_and_steps_are_known() -> None:
     assert len({case["name"] for case in CASES}) == len(CASES) >= 35
     for case in CASES:
         assert set(case) <= {"name", "set", "client", "steps"}
@@ -252,5 +252,5 @@ def test_names_are_unique_and_steps_are_known():
         ("a", "b", False),
     ],
 )
-def test_the_rules_can_fail(expected, seen, same):
+def test_the_rules_can_fail(expected, seen, same) -> None:
     assert matches(expected, seen) is same

@@ -27,7 +27,7 @@ ENUMS = [
 
 
 @pytest.mark.parametrize(("ours", "theirs"), ENUMS, ids=[ours.__name__ for ours, _ in ENUMS])
-def test_every_value_of_the_contract_has_its_member(ours, theirs):
+def test_every_value_of_the_contract_has_its_member(ours, theirs) -> None:
     members = [enum_value(ours, theirs.DESCRIPTOR, number) for number in theirs.values()]
     assert members[0] is ours.UNKNOWN
     assert ours.UNKNOWN not in members[1:]
@@ -35,7 +35,7 @@ def test_every_value_of_the_contract_has_its_member(ours, theirs):
     assert enum_value(ours, theirs.DESCRIPTOR, 10_000) is ours.UNKNOWN
 
 
-def test_statistics_and_timeline_of_a_generation():
+def test_statistics_and_timeline_of_a_generation() -> None:
     done = wire.generation_done(
         runtime_pb2.GenerateDone(
             stop_reason=runtime_pb2.STOP_REASON_DEADLINE,
@@ -120,7 +120,7 @@ def test_statistics_and_timeline_of_a_generation():
     )
 
 
-def test_alternatives_without_their_log_probabilities_are_the_nodes_fault():
+def test_alternatives_without_their_log_probabilities_are_the_nodes_fault() -> None:
     lame = runtime_pb2.TokenAlternatives(token_ids=[1, 2], log_probabilities=[-1.0])
     with pytest.raises(kakeya.UnexpectedError):
         committed(runtime_pb2.CommittedTokens(token_ids=[1], alternatives=[lame]))
@@ -158,7 +158,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("value", "message"), VALUES)
-def test_values_have_the_fields_of_their_messages(value, message):
+def test_values_have_the_fields_of_their_messages(value, message) -> None:
     assert set(value.__dataclass_fields__) == set(message.DESCRIPTOR.fields_by_name)
 
 
@@ -193,7 +193,7 @@ def filled(message):
         (kakeya.RestorerInfo, runtime_pb2.RestorerInfo),
     ],
 )
-def test_every_field_of_a_message_arrives(value, message):
+def test_every_field_of_a_message_arrives(value, message) -> None:
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", value.__name__).lower()
     seen = getattr(wire, name)(filled(message()))
     assert type(seen) is value
@@ -201,7 +201,7 @@ def test_every_field_of_a_message_arrives(value, message):
         assert getattr(seen, field.name) not in (None, "", 0, (), "unknown"), field.name
 
 
-def test_an_offer_carries_what_a_session_takes_and_what_computes_it():
+def test_an_offer_carries_what_a_session_takes_and_what_computes_it() -> None:
     offer = wire.model_offer(
         model_pb2.ModelOffer(kv_bytes_per_token=7, kv_fixed_bytes=2**63, backend="mlx", exact=True)
     )
@@ -210,9 +210,9 @@ def test_an_offer_carries_what_a_session_takes_and_what_computes_it():
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_plan_tells_whether_drafts_can_change_tokens(exact):
+def test_a_plan_tells_whether_drafts_can_change_tokens(exact) -> None:
     assert wire.plan(placement_pb2.Plan(exact=exact)).exact is exact
 
 
-def test_a_node_that_does_not_tell_is_not_taken_for_exact():
+def test_a_node_that_does_not_tell_is_not_taken_for_exact() -> None:
     assert not wire.plan(placement_pb2.Plan()).exact

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Never
 
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
@@ -57,7 +58,7 @@ class AdversarialSource(OracleSource):
 class SilentSource(OracleSource):
     """Never answers."""
 
-    async def answer(self, right, block_size):
+    async def answer(self, right, block_size) -> Never:
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
@@ -106,7 +107,7 @@ class ChaoticSource(OracleSource):
 class BrokenSource(OracleSource):
     """Raises what no proposer's fault is."""
 
-    async def answer(self, right, block_size):
+    async def answer(self, right, block_size) -> Never:
         raise ZeroDivisionError("a defect of the source")
 
 

@@ -39,7 +39,7 @@ class Liar(proposer_pb2_grpc.ProposerServiceServicer):
         self.sent_token_count = 0
         self.cancelled = asyncio.Event()
 
-    async def ProposeBlock(self, request, context):  # noqa: N802
+    async def ProposeBlock(self, request, context) -> None:  # noqa: N802
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
 
     async def Draft(  # noqa: N802

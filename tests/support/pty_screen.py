@@ -26,7 +26,7 @@ KEYS = {"up": "\x1b[A", "down": "\x1b[B", "enter": "\r", "tab": "\t", "ctrl-d": 
 class Process:
     """Runs a program on a pseudo-terminal; its screen is kept as a terminal would draw it."""
 
-    def __init__(self, words, environment, *, columns=100, lines=30):
+    def __init__(self, words, environment, *, columns=100, lines=30) -> None:
         self.screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
         self._changed = threading.Condition()
@@ -73,18 +73,18 @@ class Process:
                 if left <= 0 or not self._changed.wait(left):
                     raise AssertionError(f"{pattern!r} did not come in {seconds} s:\n{text}")
 
-    def type(self, text):
+    def type(self, text) -> None:
         os.write(self._master, text.encode())
 
-    def press(self, *keys):
+    def press(self, *keys) -> None:
         for key in keys:
             self.type(KEYS.get(key, key))
 
-    def interrupt(self):
+    def interrupt(self) -> None:
         """Ctrl-C, as the terminal sends it."""
         self.type("\x03")
 
-    def interrupt_reading(self, *, seconds=15.0):
+    def interrupt_reading(self, *, seconds=15.0) -> None:
         """Ctrl-C once the program waits for a key.
 
         Python hears of one between a prompt and the read behind it with the next key only.
@@ -96,7 +96,7 @@ class Process:
             time.sleep(0.01)
         self.interrupt()
 
-    def resize(self, columns, lines):
+    def resize(self, columns, lines) -> None:
         with self._changed:
             self.screen.resize(lines, columns)
         self._size(columns, lines)
@@ -110,18 +110,18 @@ class Process:
         self._reader.join(seconds)
         return code
 
-    def close(self):
+    def close(self) -> None:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._reader.join(5)
         os.close(self._master)
 
-    def _size(self, columns, lines):
+    def _size(self, columns, lines) -> None:
         size = struct.pack("HHHH", lines, columns, 0, 0)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
 
-    def _read(self):
+    def _read(self) -> None:
         while True:
             try:
                 data = os.read(self._master, 65536)

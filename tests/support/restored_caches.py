@@ -61,11 +61,11 @@ class FragileStore:
     def stored_bytes(self):
         return self._store.stored_bytes
 
-    def deposit(self, first, evicted):
+    def deposit(self, first, evicted) -> None:
         self._check()
         self._store.deposit(first, evicted)
 
-    def begin(self, queries):
+    def begin(self, queries) -> None:
         self._check()
         self._store.begin(queries)
 
@@ -73,14 +73,14 @@ class FragileStore:
         self._check(0)
         return self._store.finish()
 
-    def abandon(self):
+    def abandon(self) -> None:
         self._store.abandon()
 
     def fork(self, length):
         self._check(0)
         return self._store.fork(length)
 
-    def release(self):
+    def release(self) -> None:
         self.released = True
         self._store.release()
 

@@ -126,7 +126,7 @@ async def leaves_nothing(*folders):
 class LoopLag:
     """The longest time for which the event loop called nobody."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seconds = 0.0
         self._handle = None
         self._due = 0.0
@@ -139,7 +139,7 @@ class LoopLag:
     def __exit__(self, *_):
         self._handle.cancel()
 
-    def _tick(self):
+    def _tick(self) -> None:
         now = time.monotonic()
         self.seconds = max(self.seconds, now - self._due)
         self._due = now + 0.002
