@@ -231,23 +231,6 @@ async def test_a_full_archive_refuses_and_another_is_taken(caller: Any, around: 
     around.directory.set_liveness("small", Liveness.DEAD)
 
 
-async def test_an_archive_with_room_for_the_history_but_not_for_its_segment_is_not_taken_again(
-    caller: Any, around: Any
-) -> None:
-    small = await around.start("tight", "archive=1MiB")
-    request = placement_pb2.Restorer(node_id="tight")
-    first = await opened(caller, request)
-    # Of 4,096 positions it takes 1,792. The next session has room for 2,304 of its
-    # own, and the segment that begins at position 2,048 ends at 3,072.
-    await caller.append(first.session_id, [7] * 1750)
-    await calls.until(lambda: small.metric("kakeya_archive_positions") > 1600)
-    session = await opened(caller, request)
-    error = await refusal(calls, caller.append(session.session_id, [7] * 2150))
-    assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "RESTORER_LOST")
-    assert (await info_of(caller, session.session_id)).restorer.rebuild_count == 0
-    around.directory.set_liveness("tight", Liveness.DEAD)
-
-
 async def test_an_archive_that_refuses_each_time_is_given_up_and_the_session_lives(
     caller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +269,7 @@ async def test_what_cannot_be_restored_is_refused_by_name(caller: Any, around: A
         {"restorer": placement_pb2.Restorer(kind=IDENTITY, node_id="archive")},
         {"restorer": placement_pb2.Restorer(model_id="tiny-dflash")},
         {"restorer": placement_pb2.Restorer(kind=17)},
+        {"kv_strategy": 0, "restorer": placement_pb2.Restorer(node_id="archive")},
     ):
         error = await refusal(calls, opened(caller, **wrong))
         assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
