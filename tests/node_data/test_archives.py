@@ -16,7 +16,7 @@ from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedKeysValues
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
-from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost
+from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import ATTACH_SECONDS, Archives
@@ -219,31 +219,6 @@ def test_a_failed_deposit_is_told_by_the_next_answer(
     store.abandon()
     store.release()
     assert faults == [RestorerFault.FULL]
-
-
-def test_a_fork_without_room_leaves_the_archive_as_it_was(
-    archives: Archives,
-    served: tuple[ArchiveServiceStub, NodeMetrics],
-    shape: EvictedShape,
-    faults: list[RestorerFault],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stub, _ = served
-    opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
-    store = RemoteEvictedStore(way_of(opened, faults), opened.archive_id, shape, ARCHIVE)
-    store.deposit(shape.sink, _deposit_of(shape, 100))
-
-    def no_room(_store: object, _length: int) -> Any:
-        raise OutOfKvMemory("no room", needed_bytes="7", free_bytes="5")
-
-    monkeypatch.setattr(evicted_stores.NaiveEvictedStore, "fork", no_room)
-    with pytest.raises(OutOfKvMemory) as full:
-        store.fork(50)
-    assert full.value.metadata["needed_bytes"] == "7"
-    store.begin(evicted_stores.random_queries(shape, 0, 60, 4, seed=1))
-    assert store.finish().total.all()
-    store.release()
-    assert not faults
 
 
 def _deposit_of(shape: EvictedShape, count: int) -> Any:

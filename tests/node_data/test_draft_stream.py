@@ -137,6 +137,8 @@ async def test_a_closed_channel_is_a_fault_not_a_crash(proposer) -> None:
     await source.draft(History([1, 2]), [], 4)
     await channel.close()
     for _ in range(2):
+        # Opening ahead raises nothing: it is the draft that fails.
+        source.open(History([1, 2]))
         with pytest.raises(DraftFailed) as caught:
             await source.draft(History([1, 2]), [], 4)
         assert caught.value.kind is DraftFaultKind.UNREACHABLE
@@ -340,47 +342,12 @@ async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(neighb
     await node.stop()
 
 
-async def test_the_round_trip_on_loopback_is_well_below_a_millisecond(proposer) -> None:
-    seconds: list[float] = []
-    source = source_to(proposer, observe=seconds.append)
-    history = History(REPEATING)
-    for index in range(400):
-        await source.draft(history, [], 8)
-        history.extend([index % 96])
-    await source.close()
-    seconds.sort()
-    # 1 ms is five times what an idle machine takes; a call per block or a
-    # thread hop a message takes more.
-    assert seconds[len(seconds) // 2] < 1e-3, f"p50 {seconds[len(seconds) // 2] * 1e6:.0f} us"
-
-
-async def test_a_source_that_rests_frees_the_proposer_and_opens_again(proposer) -> None:
-    source = source_to(proposer)
-    history = History(REPEATING)
-    first = await source.draft(history, [], 4)
-    assert proposer.roles.load_numbers().draft_stream_count == 1
-    source.rest()
-    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count, seconds=1.0)
-    assert (await source.draft(history, [], 4)).token_ids == first.token_ids
-    await source.close()
-
-
-async def test_opening_ahead_of_a_dead_proposer_fails_the_draft_alone(proposer) -> None:
-    channel = grpc.aio.insecure_channel(proposer.address)
-    source = RemoteDraftSource(channel, "ngram", 96, "")
-    await channel.close()
-    source.open(History([1]))
-    with pytest.raises(DraftFailed):
-        await source.draft(History([1]), [], 4)
-    await source.close()
-
-
 async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stub) -> None:
-    """While a hundred thousand tokens are taken in, others still get their blocks."""
+    """While tens of thousands of tokens are taken in, others still get their blocks."""
     source = source_to(proposer)
     await source.draft(History(REPEATING), [], 4)
-    stream = await Stream(stub, prefix_token_ids=REPEATING * 2500).open()
-    await stream.propose(1, len(REPEATING) * 2500)
+    stream = await Stream(stub, prefix_token_ids=REPEATING * 1000).open()
+    await stream.propose(1, len(REPEATING) * 1000)
     answering = asyncio.ensure_future(stream.answer())
     meanwhile = 0
     while not answering.done():

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from kakeya.v1 import placement_pb2, runtime_pb2
 from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -47,32 +46,4 @@ async def test_an_answer_goes_on_while_a_long_prompt_is_read(neighbourhood, chec
     assert max(rows) <= watched.served.verifier.row_counts[-1]
     shared = [sizes for sizes in watched.forwards if len(sizes) > 1]
     assert len(shared) >= 20, "an answer's tokens and the prompt's in one forward"
-    await node.stop()
-
-
-async def test_forks_share_the_prompt_and_read_it_no_second_time(neighbourhood, checkpoint) -> None:
-    node = await neighbourhood.start("sharing", f"verifier={checkpoint}")
-    client = calls.Caller(node.channel)
-    response = await client.stub.CreateSession(
-        runtime_pb2.CreateSessionRequest(
-            model_id="random",
-            kv_strategy=placement_pb2.KV_STRATEGY_FULL,
-            speculation=runtime_pb2.Speculation(mode=calls.OFF),
-        )
-    )
-    origin = response.session_id
-    await client.append(origin, LONG)
-    kv_bytes = node.roles.load_numbers().kv_bytes
-    fork = await client.stub.ForkSession(
-        runtime_pb2.ForkSessionRequest(session_id=origin, history_length=2900)
-    )
-    taken = node.roles.load_numbers().kv_bytes - kv_bytes
-    assert 0 < taken < 0.6 * kv_bytes, "most of the prompt is shared"
-    watched = Watched(node)
-    for one in (fork.session_id, origin):
-        assert len((await client.generate(one, 12)).token_ids) == 12
-    assert len(watched.forwards) == 24
-    await client.close(origin)
-    await client.close(fork.session_id)
-    assert node.roles.load_numbers().kv_bytes == 0
     await node.stop()

@@ -378,7 +378,7 @@ def test_a_proposal_beside_a_road_that_stands_ends_the_link() -> None:
         heard(state, 0.0, 2, RoadStep.PROPOSE, kind=LOCAL, nonce=NONCE)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     chunks=st.floats(1e-4, 1.0),
     ratio=st.floats(0.05, 20.0),

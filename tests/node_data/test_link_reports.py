@@ -155,20 +155,8 @@ async def test_roads_that_fail_under_a_session_cost_no_token(
     await pair.stop()
 
 
-async def test_the_log_of_changes_is_bounded_and_asked_by_time() -> None:
-    log = LinkLog(3)
-    for at in range(5):
-        log.add(
-            LinkChange(
-                float(at), "n", LinkPurpose.FEATURES, RoadKind.RING, at, ChangeCause.FAULT, "r"
-            )
-        )
-    assert [change.at for change in log.since(0.0)] == [2.0, 3.0, 4.0]
-    assert [change.at for change in log.since(3.0)] == [3.0, 4.0]
-
-
-async def test_the_log_gives_each_change_as_news_once() -> None:
-    def change(at):
+async def test_the_log_of_changes_is_bounded_and_gives_each_as_news_once() -> None:
+    def change(at: int) -> LinkChange:
         return LinkChange(
             float(at), "n", LinkPurpose.FEATURES, RoadKind.RING, at, ChangeCause.FAULT, "r"
         )
@@ -182,4 +170,5 @@ async def test_the_log_gives_each_change_as_news_once() -> None:
     for at in range(2, 9):
         log.add(change(at))
         log.since(0.0)
-    assert log.news() == (change(6), change(7), change(8))
+    assert log.news() == log.since(0.0) == (change(6), change(7), change(8))
+    assert log.since(7.0) == (change(7), change(8))

@@ -26,38 +26,6 @@ def stream(client):
     return generate
 
 
-def ids_of(messages):
-    return [each for message in messages[:-1] for each in message.tokens.token_ids]
-
-
-async def test_what_is_not_given_changes_nothing(stream) -> None:
-    plain = ids_of(await stream(30))
-    neutral = {"min_p": 0.0, "repetition_penalty": 1.0, "logit_bias": {3: 0.0}}
-    assert ids_of(await stream(30, **neutral)) == plain
-    assert ids_of(await stream(30, repetition_penalty=0.0)) == plain
-
-
-async def test_a_banned_id_never_comes_and_a_favoured_one_always(stream) -> None:
-    plain = ids_of(await stream(30))
-    banned = dict.fromkeys(plain, -math.inf)
-    assert not set(ids_of(await stream(30, logit_bias=banned))) & set(plain)
-    assert set(ids_of(await stream(5, temperature=1.0, logit_bias={11: 1e4}))) == {11}
-
-
-async def test_a_heavy_penalty_repeats_nothing_that_it_need_not(stream) -> None:
-    """In a vocabulary of 96 with 40 tokens of prompt, 20 more are all new."""
-    fields = {"repetition_penalty": 64.0, "logit_bias": dict.fromkeys(range(96), 1000.0)}
-    ids = ids_of(await stream(20, **fields))
-    assert not set(ids) & set(PROMPT)
-    assert len(set(ids)) == len(ids)
-
-
-async def test_min_p_of_one_is_greedy(stream) -> None:
-    greedy = ids_of(await stream(20))
-    assert ids_of(await stream(20, temperature=1.0, seed=3, min_p=1.0)) == greedy
-    assert ids_of(await stream(20, temperature=9.0, seed=3)) != greedy
-
-
 async def test_stop_ids_of_a_generation_are_besides_those_of_the_session(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
