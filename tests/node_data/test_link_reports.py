@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,7 @@ from kakeya_fleet.node.links.protocol.changes import ChangeCause, LinkChange, Li
 from kakeya_fleet.node.links.protocol.contract import LinkPurpose, RoadKind
 from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
-from tests.support import calls, fake_roads
+from tests.support import calls
 from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -125,33 +124,6 @@ async def test_a_link_over_shared_memory_says_so_everywhere(
     assert pair.verifier.metric("kakeya_link_changes_total", to="local", cause="forced") == 1
     await pair.client.close(session)
     await pair.calls.until(lambda: not pair.proposer.roles.links.statuses())
-    await pair.stop()
-
-
-async def test_roads_that_fail_under_a_session_cost_no_token(
-    pair, alone, checkpoint, drafter
-) -> None:
-    fates = itertools.cycle(["whole", "dies", "whole", "corrupt", "lost", "fails", "frozen"])
-    shared = fake_roads.Shared(fates=fates)
-    roads = (fake_roads.FakeRoads(shared), fake_roads.FakeRoads(shared))
-    short = LinkSettings(
-        transfer_seconds=0.02, first_pause_seconds=0.001, longest_pause_seconds=0.001
-    )
-    await pair.start(checkpoint, drafter, roads, short)
-    session = await pair.session()
-    stream = await pair.client.generate(session, 2 * TOKENS)
-    assert stream.token_ids == alone
-    assert stream.done.speculation.drafted_count > TOKENS / 2
-    transports = [change.transport for change in stream.done.link_changes]
-    assert len(transports) > 2
-    # One after the other: promoted, demoted, promoted.
-    assert all(one != two for one, two in itertools.pairwise(transports))
-    starts = [change.start_seconds for change in stream.done.link_changes]
-    assert starts == sorted(starts)
-    (link,) = pair.verifier.roles.links.statuses()
-    assert link.demotion_count >= 1
-    await pair.client.close(session)
-    await pair.calls.until(lambda: shared.open_roads == shared.open_plans == 0)
     await pair.stop()
 
 
