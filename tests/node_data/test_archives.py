@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -28,29 +27,6 @@ from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Drainin
 from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
-
-
-class NaiveStores:
-    """Naive stores under one budget of bytes."""
-
-    arithmetic = "naive"
-
-    def __init__(self, naive: ModuleType, budget_bytes: int) -> None:
-        self._naive = naive
-        self._stores: list[Any] = []
-        self.budget_bytes = budget_bytes
-
-    @property
-    def used_bytes(self) -> int:
-        return sum(store.stored_bytes for store in self._stores)
-
-    def check(self, opening: Opening) -> None:
-        return
-
-    def make(self, opening: Opening) -> Any:
-        store = self._naive.NaiveEvictedStore(opening.shape, limit_bytes=self.budget_bytes)
-        self._stores.append(store)
-        return store
 
 
 class Clock:
@@ -77,7 +53,7 @@ def shape() -> EvictedShape:
 def archives(shape: EvictedShape, clock: Clock) -> Archives:
     """Room for 1,024 positions."""
     numbers = map(str, itertools.count())
-    stores = NaiveStores(evicted_stores, 1024 * shape.bytes_per_position)
+    stores = evicted_stores.NaiveStores(1024 * shape.bytes_per_position)
     return Archives(stores, clock=clock, ids=lambda: next(numbers))
 
 

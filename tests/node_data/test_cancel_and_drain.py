@@ -64,18 +64,6 @@ async def test_leaving_the_stream_stops_the_work_within_one_block(client) -> Non
     assert rest.token_ids == expected[committed:]
 
 
-async def test_a_cancelled_stream_frees_the_session_for_the_one_that_waits(client) -> None:
-    session = await client.open()
-    await client.append(session, PROMPT)
-    first = started(client, session)
-    await first.read()
-    second = asyncio.create_task(client.generate(session, 10))
-    first.cancel()
-    stream = await asyncio.wait_for(second, timeout=10)
-    assert len(stream.token_ids) == 10
-    assert stream.done.timings.queue_seconds >= 0
-
-
 async def test_a_waiting_generate_that_is_cancelled_does_nothing(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
@@ -308,7 +296,7 @@ async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     await client.append(session, PROMPT)
     call = started(client, session)
     received = 0
-    while received < 600:
+    while received < 400:
         received += len((await call.read()).tokens.token_ids)
     call.cancel()
     await settled(client, session)
@@ -321,20 +309,4 @@ async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     measured = dict(node.roles.verifier.acceptances())["random", "ngram"]
     # Less what was drafted where the text repeated itself.
     assert 0.5 * drafted < measured.drafted_count <= drafted
-    await node.stop()
-
-
-async def test_draining_ends_a_long_append_by_name(neighbourhood, checkpoint) -> None:
-    node = await neighbourhood.start("reading", f"verifier={checkpoint}")
-    client = calls.Caller(node.channel)
-    session = await client.open()
-    tokens = [index * 13 % 96 for index in range(2000)]
-    request = runtime_pb2.AppendTokensRequest(session_id=session, token_ids=tokens)
-    appending = asyncio.create_task(client.refusal("AppendTokens", request))
-    while (await client.info(session)).forward_count < 5:
-        pass
-    await node.roles.drain(5.0)
-    refusal = await appending
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
-    assert (await client.info(session)).forward_count < len(tokens) // 16
     await node.stop()

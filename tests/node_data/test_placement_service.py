@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import grpc
@@ -255,32 +256,27 @@ async def test_an_open_breaker_is_in_the_plan(verifier, proposer) -> None:
     book.put(("proposer", "ngram"), Breaker())
 
 
-@pytest.mark.parametrize("figure", [float("nan"), float("inf"), -0.5])
 async def test_figures_that_are_none_are_not_planned_with(
-    verifier, proposer, faraway, figure
+    verifier: Node, proposer: Node, faraway: Callable[[SelfReport], Awaitable[None]]
 ) -> None:
-    report = SelfReport(
-        capability_pb2.GetNodeResponse(
-            links=[capability_pb2.PeerLink(node_id="proposer", round_trip_seconds=figure)],
-            acceptances=[
-                capability_pb2.MeasuredAcceptance(
-                    verifier_model_id="faraway",
-                    proposer_model_id="ngram",
-                    acceptance_rate=figure,
-                    acceptance_rate_high=1.0,
-                    drafted_count=1000,
-                    session_count=7.0,
-                )
-            ],
+    for figure in (float("nan"), float("inf"), -0.5):
+        link = capability_pb2.PeerLink(node_id="proposer", round_trip_seconds=figure)
+        measured = capability_pb2.MeasuredAcceptance(
+            verifier_model_id="faraway",
+            proposer_model_id="ngram",
+            acceptance_rate=figure,
+            acceptance_rate_high=1.0,
+            drafted_count=1000,
+            session_count=7.0,
         )
-    )
-    await faraway(report)
-    plan = await plan_of(proposer, verifier_model="faraway")
-    assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_UNREACHABLE
-    report.response.links[0].round_trip_seconds = 0.001
-    named = await plan_of(proposer, verifier_model="faraway", proposer_model="ngram")
-    assert not named.acceptance_measured
-    assert 0.0 < named.acceptance_rate < 1.0
+        report = SelfReport(capability_pb2.GetNodeResponse(links=[link], acceptances=[measured]))
+        await faraway(report)
+        plan = await plan_of(proposer, verifier_model="faraway")
+        assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_UNREACHABLE
+        report.response.links[0].round_trip_seconds = 0.001
+        named = await plan_of(proposer, verifier_model="faraway", proposer_model="ngram")
+        assert not named.acceptance_measured
+        assert 0.0 < named.acceptance_rate < 1.0
 
 
 async def test_a_node_that_moves_while_it_is_asked_does_not_take_the_plan_with_it(

@@ -98,16 +98,6 @@ async def test_tokens_that_cannot_be_appended_leave_no_session(
     await client.close(better.session_id)
 
 
-async def test_a_client_that_leaves_while_they_are_computed_leaves_no_session(
-    client, verifier, alone
-) -> None:
-    sessions = verifier.roles.sessions
-    call = client.stub.CreateSession(request(LONG), timeout=60)
-    await calls.until(lambda: len(sessions) == alone + 1)
-    call.cancel()
-    await calls.until(lambda: len(sessions) == alone)
-
-
 async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whole_session(
     client, verifier, alone
 ) -> None:

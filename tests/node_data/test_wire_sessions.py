@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from kakeya.v1 import runtime_pb2
+from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -122,3 +123,21 @@ async def test_a_second_generate_waits_for_the_first(client) -> None:
     assert sorted([first.token_ids, second.token_ids]) == sorted([tokens[:30], tokens[30:]])
     queued = max(first.done.timings.queue_seconds, second.done.timings.queue_seconds)
     assert queued > 0.0
+
+
+async def test_stop_ids_of_a_generation_are_besides_those_of_the_session(
+    client: calls.Caller,
+) -> None:
+    session = await client.open()
+    await client.append(session, PROMPT)
+    tokens = (await client.generate(session, 40)).token_ids
+    late, early = tokens[20], next(each for each in tokens if each != tokens[20])
+    stopped = []
+    for fields in ({"stop_token_ids": [early]}, {}):
+        again = await client.open(stop_token_ids=[late])
+        await client.append(again, PROMPT)
+        end = await client.generate(again, 40, **fields)
+        assert end.done.stop_reason == runtime_pb2.STOP_REASON_STOP_TOKEN
+        stopped.append(end.token_ids)
+    assert stopped[0] == tokens[: tokens.index(early) + 1]
+    assert stopped[1] == tokens[: tokens.index(late) + 1]

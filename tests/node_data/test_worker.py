@@ -151,18 +151,6 @@ async def test_turns_that_wait_share_a_forward(worker) -> None:
         assert list(one.step.committed) == expected
 
 
-async def test_functions_and_batches_take_turns(worker) -> None:
-    verifier = hashing.HashVerifier()
-    at = []
-    sessions = [opened(verifier), opened(verifier, [1])]
-    turns = [PrefillTurn(sessions[0]), verifying(sessions[1])]
-    functions = [lambda: at.append(verifier.forward_count)] * 3
-    holding, gate, tasks = await while_busy(worker, *turns, functions=functions)
-    gate.set()
-    await asyncio.gather(holding, *tasks)
-    assert at == [0, 1, 1]
-
-
 async def test_a_waiting_turn_is_taken_back_at_once(worker) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, [number]) for number in range(3)]
