@@ -129,7 +129,7 @@ def test_a_rank_that_dies_ends_the_group_and_the_call_that_waits_at_once(start: 
 def test_a_rank_that_freezes_while_nothing_is_asked_ends_the_group_within_the_deadline(
     start: Start,
 ) -> None:
-    """While a step waits for it: `tests/node/verifier/test_served_group.py`."""
+    """While a step waits for it: `tests/node/roles/groups/test_served_group.py`."""
     started = start()
     assert started.verifier.lost == ""
     began = time.monotonic()
