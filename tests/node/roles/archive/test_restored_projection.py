@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -107,12 +106,6 @@ async def opened(caller: Any, model_id: str = "", node_id: str = "archive") -> A
     )
 
 
-async def refusal(calls: ModuleType, awaitable: Any) -> Any:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await awaitable
-    return calls.refused(caught.value)
-
-
 async def test_the_stream_is_that_of_the_map_whatever_the_chunks(caller: Any) -> None:
     streams = []
     for step in (len(PROMPT), 7):
@@ -167,19 +160,19 @@ async def test_a_rebuilt_archive_has_the_same_map_or_none(
 
 
 async def test_another_map_is_never_taken_for_it(caller: Any) -> None:
-    stale = await refusal(calls, opened(caller, node_id="stale"))
+    stale = await calls.refused_by(opened(caller, node_id="stale"))
     assert (stale.code, stale.reason) == (
         grpc.StatusCode.FAILED_PRECONDITION,
         "RESTORER_MISMATCH",
     )
     # A node that has no such drafter has no map either.
-    bare = await refusal(calls, opened(caller, node_id="bare"))
+    bare = await calls.refused_by(opened(caller, node_id="bare"))
     assert (bare.code, bare.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NO_ARCHIVE")
     assert "no drafter 'drafter'" in bare.text
 
 
 async def test_a_map_of_another_verifier_is_named_as_such(caller: Any) -> None:
-    foreign = await refusal(calls, opened(caller, "foreign"))
+    foreign = await calls.refused_by(opened(caller, "foreign"))
     assert (foreign.code, foreign.reason) == (
         grpc.StatusCode.FAILED_PRECONDITION,
         "TRAINED_FOR_ANOTHER",
@@ -199,5 +192,5 @@ async def test_a_map_whose_drafter_has_another_encoder_is_refused(
         await around.start("verifier", f"verifier={checkpoint}", f"proposer={folder}@{checkpoint}")
         await around.start("archive", f"proposer={folder}@{checkpoint}", "archive=64MiB")
         caller = calls.Caller(around.directory.channels["verifier"])
-        error = await refusal(calls, opened(caller))
+        error = await calls.refused_by(opened(caller))
     assert error.reason == "TRAINED_FOR_ANOTHER"

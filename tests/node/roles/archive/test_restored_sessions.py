@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -71,21 +70,10 @@ async def opened(caller: Any, restorer: Any = None, **fields: Any) -> Any:
     )
 
 
-async def info_of(caller: Any, session_id: str) -> Any:
-    request = runtime_pb2.GetSessionInfoRequest(session_id=session_id)
-    return (await caller.stub.GetSessionInfo(request)).session
-
-
 async def stream_of(caller: Any, kv_strategy: int, restorer: Any = None) -> list[int]:
     session = await opened(caller, restorer, kv_strategy=kv_strategy)
     await caller.append(session.session_id, PROMPT)
     return (await caller.generate(session.session_id, MAX_TOKENS)).token_ids
-
-
-async def refusal(calls: ModuleType, awaitable: Any) -> Any:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await awaitable
-    return calls.refused(caught.value)
 
 
 async def test_an_archive_gives_back_what_full_attention_sees(caller: Any) -> None:
@@ -103,7 +91,7 @@ async def test_the_session_says_where_its_evicted_positions_are(
     assert session.plan.archive.node_name == "archive"
     assert any("archive" in reason for reason in session.plan.reasons)
     await caller.append(session.session_id, PROMPT)
-    before = await info_of(caller, session.session_id)
+    before = await caller.info(session.session_id)
     assert before.kv_strategy == RESTORED
     assert before.restorer.node_name == "archive"
     assert before.restorer.restorer.node_id == archive.node_id
@@ -111,7 +99,7 @@ async def test_the_session_says_where_its_evicted_positions_are(
     assert before.restorer.evicted_token_count in range(len(PROMPT) - 4 - 64, len(PROMPT) - 4)
     assert before.restorer.evicted_bytes > 0
     await caller.append(session.session_id, PROMPT)
-    after = await info_of(caller, session.session_id)
+    after = await caller.info(session.session_id)
     assert after.kv_bytes == before.kv_bytes
     more = after.restorer.evicted_token_count - before.restorer.evicted_token_count
     # They leave by sixteen.
@@ -160,7 +148,7 @@ async def test_a_fork_has_an_archive_of_its_own(caller: Any) -> None:
     )
     await caller.append(session.session_id, [3] * 100)
     assert (await caller.generate(forked.session_id, MAX_TOKENS)).token_ids == expected
-    assert (await info_of(caller, forked.session_id)).restorer.node_name == "archive"
+    assert (await caller.info(forked.session_id)).restorer.node_name == "archive"
 
 
 async def test_a_lost_archive_is_made_anew_with_the_same_stream(
@@ -171,7 +159,7 @@ async def test_a_lost_archive_is_made_anew_with_the_same_stream(
     spare = await around.start("spare", "archive=64MiB")
     session = await opened(caller, placement_pb2.Restorer(node_id="spare"))
     await caller.append(session.session_id, PROMPT[:-20])
-    assert (await info_of(caller, session.session_id)).restorer.node_name == "spare"
+    assert (await caller.info(session.session_id)).restorer.node_name == "spare"
     for rebuild_count, piece in enumerate((PROMPT[-20:], []), start=1):
         await spare.roles.close()
         spare = await around.start("spare", "archive=64MiB")
@@ -180,7 +168,7 @@ async def test_a_lost_archive_is_made_anew_with_the_same_stream(
         else:
             stream = await caller.generate(session.session_id, MAX_TOKENS)
             assert stream.token_ids == full
-        rebuilt = (await info_of(caller, session.session_id)).restorer
+        rebuilt = (await caller.info(session.session_id)).restorer
         assert (rebuilt.rebuild_count, rebuilt.lost) == (rebuild_count, False)
     assert verifier_node.metric("kakeya_restorer_rebuilds_total", outcome="rebuilt") >= 2
     around.directory.set_liveness("spare", Liveness.DEAD)
@@ -194,17 +182,17 @@ async def test_without_an_archive_the_session_waits_then_fails_by_name_and_lives
     session = await opened(caller, placement_pb2.Restorer(node_id="lonely"))
     await caller.append(session.session_id, PROMPT)
     await lonely.roles.close()
-    error = await refusal(calls, caller.generate(session.session_id, MAX_TOKENS))
+    error = await calls.refused_by(caller.generate(session.session_id, MAX_TOKENS))
     assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "RESTORER_LOST")
     assert error.retry_seconds
-    assert (await info_of(caller, session.session_id)).restorer.lost
+    assert (await caller.info(session.session_id)).restorer.lost
     # Had it waited as long as an archive is waited for, it would be told that none came.
     stream = await caller.generate(session.session_id, MAX_TOKENS, deadline_seconds=0.2)
     assert stream.done.stop_reason == runtime_pb2.STOP_REASON_DEADLINE
     assert stream.token_ids == []
     await around.start("lonely", "archive=64MiB")
     assert (await caller.generate(session.session_id, MAX_TOKENS)).token_ids == full
-    assert not (await info_of(caller, session.session_id)).restorer.lost
+    assert not (await caller.info(session.session_id)).restorer.lost
     around.directory.set_liveness("lonely", Liveness.DEAD)
 
 
@@ -246,23 +234,23 @@ async def test_an_archive_that_refuses_each_time_is_given_up_and_the_session_liv
     with monkeypatch.context() as patch:
         patch.setattr(Archives, "deposit", refusing)
         for piece in (PROMPT[:-1], PROMPT[-1:]):
-            error = await refusal(calls, caller.append(session.session_id, piece))
+            error = await calls.refused_by(caller.append(session.session_id, piece))
             assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "RESTORER_LOST")
-            assert (await info_of(caller, session.session_id)).restorer.lost
+            assert (await caller.info(session.session_id)).restorer.lost
     # What was sent is in the history: an append that fails so keeps its tokens.
     assert (await caller.generate(session.session_id, MAX_TOKENS)).token_ids == full
-    assert not (await info_of(caller, session.session_id)).restorer.lost
+    assert not (await caller.info(session.session_id)).restorer.lost
 
 
 async def test_what_cannot_be_restored_is_refused_by_name(caller: Any, around: Any) -> None:
-    no_such = await refusal(calls, opened(caller, placement_pb2.Restorer(node_id="nobody")))
+    no_such = await calls.refused_by(opened(caller, placement_pb2.Restorer(node_id="nobody")))
     assert (no_such.code, no_such.reason) == (
         grpc.StatusCode.FAILED_PRECONDITION,
         "NO_ARCHIVE",
     )
     assert "fleet join --serve archive=1GiB" in no_such.text
     map_of = placement_pb2.Restorer(kind=PROJECTION, model_id="../../etc")
-    no_map = await refusal(calls, opened(caller, map_of))
+    no_map = await calls.refused_by(opened(caller, map_of))
     assert (no_map.code, no_map.reason) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
     for wrong in (
         {"kv_strategy": FULL, "restorer": placement_pb2.Restorer()},
@@ -271,10 +259,10 @@ async def test_what_cannot_be_restored_is_refused_by_name(caller: Any, around: A
         {"restorer": placement_pb2.Restorer(kind=17)},
         {"kv_strategy": 0, "restorer": placement_pb2.Restorer(node_id="archive")},
     ):
-        error = await refusal(calls, opened(caller, **wrong))
+        error = await calls.refused_by(opened(caller, **wrong))
         assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
     around.directory.set_liveness("archive", Liveness.SUSPECT)
-    suspect = await refusal(calls, opened(caller))
+    suspect = await calls.refused_by(opened(caller))
     around.directory.set_liveness("archive", Liveness.ALIVE)
     assert suspect.reason == "NO_ARCHIVE"
     assert "suspect" in suspect.text
@@ -293,7 +281,7 @@ async def test_who_leaves_while_an_archive_is_awaited_leaves_nothing_behind(
     generation = caller.stub.Generate(request)
 
     async def is_lost() -> bool:
-        return bool((await info_of(caller, session.session_id)).restorer.lost)
+        return bool((await caller.info(session.session_id)).restorer.lost)
 
     while not await is_lost():
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import grpc
 import numpy as np
@@ -122,10 +122,8 @@ def address(served, weights, **fields):
     return ProposerAddress(served.channel, offer, "self", "")
 
 
-async def refusal(calls, awaitable):
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await awaitable
-    refused = calls.refused(caught.value)
+async def refusal(failing: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
+    refused = await calls.refused_by(failing)
     return refused.code, refused.reason
 
 
@@ -142,7 +140,7 @@ async def test_links_that_cannot_be_are_refused_by_name(served: Served) -> None:
             (Code.FAILED_PRECONDITION, "TRAINED_FOR_ANOTHER"),
         ),
     ):
-        assert await refusal(calls, served.open(**fields)) == expected, fields
+        assert await refusal(served.open(**fields)) == expected, fields
         assert len(served.table) == 0
 
 
@@ -240,7 +238,7 @@ async def test_what_no_link_takes_ends_it_and_no_other(served: Served) -> None:
         link_id = (await served.open()).link_id
         call = await served.stream(link_id)
         await call.write(make(link_id))
-        reason = (await refusal(calls, call.read()))[1]
+        reason = (await refusal(call.read()))[1]
         await calls.until(lambda: served.table.find(link_id) is None)
         return str(reason)
 
@@ -274,7 +272,7 @@ async def test_a_tensor_that_comes_corrupt_three_times_ends_the_link(served) -> 
         await call.write(request)
         assert (await call.read()).road.through_tensor_id == 0
     await call.write(request)
-    assert (await refusal(calls, call.read()))[1] == "TENSOR_REFUSED"
+    assert (await refusal(call.read()))[1] == "TENSOR_REFUSED"
 
 
 async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served) -> None:
@@ -301,7 +299,7 @@ async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served)
         while await call.read():
             pass
 
-    assert (await refusal(calls, read_on()))[1] == "TENSOR_REFUSED"
+    assert (await refusal(read_on()))[1] == "TENSOR_REFUSED"
 
 
 async def test_streams_need_a_link_and_an_opening(served) -> None:
@@ -311,13 +309,13 @@ async def test_streams_need_a_link_and_an_opening(served) -> None:
         await call.read()
 
     nobody = wire.StreamTensorsRequest(opening=wire.StreamOpening(link_id="nobody"))
-    assert await refusal(calls, first(nobody)) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
+    assert await refusal(first(nobody)) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
     for request in (wire.StreamTensorsRequest(), wire.StreamTensorsRequest(chunk={})):
-        assert (await refusal(calls, first(request)))[1] == "BAD_REQUEST"
+        assert (await refusal(first(request)))[1] == "BAD_REQUEST"
     link_id = (await served.open()).link_id
     await served.stream(link_id)
     second = wire.StreamTensorsRequest(opening=wire.StreamOpening(link_id=link_id))
-    assert (await refusal(calls, first(second)))[1] == "BAD_REQUEST"
+    assert (await refusal(first(second)))[1] == "BAD_REQUEST"
     assert served.table.find(link_id) is not None
 
 
@@ -327,19 +325,19 @@ async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served) ->
     closed_id = (await served.open()).link_id
     closed = await served.stream(closed_id)
     served.servicer.sweep()
-    assert await refusal(calls, idle.read()) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
+    assert await refusal(idle.read()) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
     for _ in range(2):
         await served.stub.CloseLink(wire.CloseLinkRequest(link_id=closed_id), timeout=10)
-    assert await refusal(calls, closed.read()) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
+    assert await refusal(closed.read()) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
     open_still = await served.stream((await served.open()).link_id)
     served.servicer.drain()
-    assert (await refusal(calls, open_still.read()))[1] == "LINK_NOT_FOUND"
-    assert await refusal(calls, served.open()) == (Code.UNAVAILABLE, "DRAINING")
+    assert (await refusal(open_still.read()))[1] == "LINK_NOT_FOUND"
+    assert await refusal(served.open()) == (Code.UNAVAILABLE, "DRAINING")
 
 
 async def test_the_number_of_links_is_bounded(served) -> None:
     links = [await served.open() for _ in range(4)]
-    assert await refusal(calls, served.open()) == (Code.RESOURCE_EXHAUSTED, "TOO_MANY_LINKS")
+    assert await refusal(served.open()) == (Code.RESOURCE_EXHAUSTED, "TOO_MANY_LINKS")
     await served.stub.CloseLink(wire.CloseLinkRequest(link_id=links[0].link_id), timeout=10)
     await served.open()
 

@@ -125,11 +125,6 @@ async def closed(caller: Any, session_id: str) -> None:
     await caller.stub.CloseSession(runtime_pb2.CloseSessionRequest(session_id=session_id))
 
 
-async def info_of(caller: Any, session_id: str) -> Any:
-    request = runtime_pb2.GetSessionInfoRequest(session_id=session_id)
-    return (await caller.stub.GetSessionInfo(request)).session
-
-
 async def stream(caller: Any, session_id: str, count: int = MAX_TOKENS) -> list[int]:
     """Sampled, so that small differences of the logits are seen, too."""
     found = await caller.generate(session_id, count, temperature=1.0, seed=11)
@@ -162,10 +157,10 @@ async def test_three_archives_share_a_session_and_its_stream_is_that_of_full_att
                        (("near", 1e-4), ("middle", 2e-4))]  # fmt: skip
     await archives.start("far", "archive=64MiB", 3e-4)
     session_id = await opened(caller)
-    before = (await info_of(caller, session_id)).kv_bytes
+    before = (await caller.info(session_id)).kv_bytes
     await caller.append(session_id, tokens(THREE_RANGES + WINDOW))
     assert await stream(caller, session_id) == full
-    info = await info_of(caller, session_id)
+    info = await caller.info(session_id)
     assert info.restorer.rebuild_count == 0
     # What the verifier's host keeps does not grow.
     assert info.kv_bytes == before
@@ -192,11 +187,11 @@ async def test_a_session_that_loses_one_of_its_archives_is_made_anew_whole(
     spare = await archives.start("spare", "archive=64MiB", 1e-2)
     session_id = await opened(caller)
     await caller.append(session_id, tokens(TWO_RANGES + WINDOW))
-    assert [name for name, _ in where(await info_of(caller, session_id))] == ["part0", "part1"]
+    assert [name for name, _ in where(await caller.info(session_id))] == ["part0", "part1"]
     around.directory.set_liveness(victim.node_id, Liveness.DEAD)
     await victim.roles.close()
     assert await stream(caller, session_id) == full
-    info = await info_of(caller, session_id)
+    info = await caller.info(session_id)
     assert info.restorer.rebuild_count == 1
     assert where(info) == [(spare.node_id, SINK)]
     # Nothing is left behind in the one that lives.
@@ -216,7 +211,7 @@ async def test_a_history_that_fits_no_archive_is_made_anew_on_several(
     around.directory.set_liveness("whole", Liveness.DEAD)
     await whole.roles.close()
     assert await stream(caller, session_id) == full
-    assert where(await info_of(caller, session_id)) == [("half", SINK), ("other", CHUNK)]
+    assert where(await caller.info(session_id)) == [("half", SINK), ("other", CHUNK)]
     await closed(caller, session_id)
 
 
@@ -228,13 +223,13 @@ async def test_without_an_archive_it_is_kept_here_as_far_as_memory_goes(
     longer = [*tokens(count), *full, *tokens(CHUNK - 400)]
     only = await archives.start("only", "archive=64MiB")
     session_id = await opened(caller)
-    before = await info_of(caller, session_id)
+    before = await caller.info(session_id)
     await caller.append(session_id, tokens(count))
     held = verifier_node.roles.load_numbers().kv_bytes
     around.directory.set_liveness("only", Liveness.DEAD)
     await only.roles.close()
     assert await stream(caller, session_id) == full
-    info = await info_of(caller, session_id)
+    info = await caller.info(session_id)
     assert not info.restorer.lost
     assert info.restorer.rebuild_count == 1
     assert [(each.HasField("archive"), each.first_position) for each in info.restorer.archives] == [
@@ -255,7 +250,7 @@ async def test_without_an_archive_it_is_kept_here_as_far_as_memory_goes(
     # From the next range on an archive is used again.
     await archives.start("again", "archive=64MiB")
     await caller.append(session_id, [*tokens(CHUNK - 400), *tokens(600)])
-    info = await info_of(caller, session_id)
+    info = await caller.info(session_id)
     assert where(info) == [("", SINK), ("again", CHUNK)]
     assert info.restorer.own_bytes == CHUNK_BYTES
     assert "again" in " ".join(info.plan.reasons)
@@ -292,6 +287,6 @@ async def test_it_is_not_kept_here_where_it_does_not_fit_or_was_not_to_be(
                 )
             await stream(caller, session_id)
         assert calls.refused(caught.value).reason == "RESTORER_LOST", name
-        assert (await info_of(caller, session_id)).restorer.lost
+        assert (await caller.info(session_id)).restorer.lost
         await closed(caller, session_id)
     assert verifier_node.roles.load_numbers().kv_bytes == 0

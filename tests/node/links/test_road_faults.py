@@ -334,7 +334,7 @@ asyncio.run(main())
 def agent(tmp_path):
     """A process of which the road's part is not READY."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     with subprocess.Popen([sys.executable, "-c", AGENT], env=environment, cwd=root) as process:
         yield process
         process.kill()

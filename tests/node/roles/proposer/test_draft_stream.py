@@ -118,6 +118,17 @@ async def test_closing_fails_what_is_in_flight_and_what_comes_later(neighbourhoo
     await source.close()
 
 
+async def test_an_answer_to_another_proposal_is_stale(
+    neighbourhood: nodes.Neighbourhood,
+) -> None:
+    await neighbourhood.start_liar("doubling", liars.doubled())
+    source = RemoteDraftSource(neighbourhood.directory.channels["doubling"], "liar", 96, "")
+    with pytest.raises(DraftFailed) as caught:
+        await source.draft(History([1]), [], 4)
+    assert caught.value.kind is DraftFaultKind.STALE
+    await source.close()
+
+
 async def test_a_proposer_that_does_not_open_is_given_up() -> None:
     # The kernel takes the connection and nobody says a word: a stopped process.
     with socket.create_server(("127.0.0.1", 0)) as silent:
