@@ -65,7 +65,7 @@ MUTANTS = (
         "node/roles/proposer/draft_stream.py",
         "if not self._waiting or self._waiting[0].block_id != response.block_id:",
         "if not self._waiting:",
-        ("tests/node/roles/proposer/test_draft_stream.py",),
+        ("tests/node/roles/proposer/test_lying_proposers.py",),
     ),
     Mutant(
         "a drafted id outside the vocabulary taken",
@@ -246,7 +246,7 @@ MUTANTS = (
         "node/links/protocol/promotion.py",
         "agreement.phase is not Phase.BUILT or not agreement.other_is_ready",
         "agreement.phase is not Phase.BUILT",
-        ("tests/node/links/test_link_delivery.py",),
+        ("tests/node/links/test_link_promotion.py",),
     ),
     Mutant(
         "a road kept that is not faster",
@@ -311,7 +311,7 @@ MUTANTS = (
         "engine/backends/torch_backend/segment_products.py",
         "highest = torch.maximum(maximum, more_maximum)",
         "highest = maximum.clone()",
-        ("tests/contract/test_evicted_store_contract.py",),
+        ("tests/contract/test_kernels_contract.py",),
     ),
     Mutant(
         "an evicted position seen twice",
