@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 STAMPS := .setup
+# The tests start a hundred processes: without it each would compile the same code again.
+export PYTHONDONTWRITEBYTECODE :=
 # What a change of the contract is compared with.
 CONTRACT_BASE ?= $(shell git rev-parse --verify --quiet main >/dev/null && echo branch=main || echo ref=HEAD)
 
