@@ -125,8 +125,8 @@ $(STAMPS)/sdk-ts-check: setup $(STAMPS)/sdk-ts $(TS_CHECKED)
 
 # Everything under Node; under Bun the cases that both clients must answer alike.
 sdk-ts-test: setup $(STAMPS)/sdk-ts ## test the TypeScript SDK under Node, and the clients' common cases under Bun
-	npm run --silent test -w @kakeya/runtime
-	npm run --silent test:bun -w @kakeya/runtime -- tests/vectors.test.ts tests/runtime.test.ts
+	cd $(TS) && $(CURDIR)/$(NODE_BIN)/vitest run
+	cd $(TS) && $(CURDIR)/$(NODE_BIN)/bun --bun $(CURDIR)/$(NODE_BIN)/vitest run tests/vectors.test.ts tests/runtime.test.ts
 
 sdk-ts-generate: $(STAMPS)/npm ## make the TypeScript messages anew from proto/
 	node $(TS)/scripts/generate.mjs
