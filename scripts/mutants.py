@@ -87,21 +87,21 @@ MUTANTS = (
         "engine/kv/slot_views.py",
         "(held > query - window)",
         "(held >= query - window)",
-        ("tests/engine/test_positions.py", "tests/engine/test_torch_reference.py"),
+        ("tests/engine/test_positions.py", "tests/engine/test_family_reference.py"),
     ),
     Mutant(
         "a query that sees a later key",
         "engine/kv/slot_views.py",
         "seen &= held <= query",
         "seen &= held <= query + 1",
-        ("tests/engine/test_positions.py", "tests/engine/test_torch_reference.py"),
+        ("tests/engine/test_positions.py", "tests/engine/test_family_reference.py"),
     ),
     Mutant(
         "a sink position evicted",
         "engine/kv/slot_views.py",
         "seen[:, :sink] = True",
         "seen[:, 1:sink] = True",
-        ("tests/engine/test_positions.py", "tests/engine/test_torch_reference.py"),
+        ("tests/engine/test_positions.py", "tests/engine/test_family_reference.py"),
     ),
     Mutant(
         "a ring one slot too short",
@@ -311,7 +311,7 @@ MUTANTS = (
         "engine/backends/torch_backend/segment_products.py",
         "highest = torch.maximum(maximum, more_maximum)",
         "highest = maximum.clone()",
-        ("tests/engine/test_evicted_store.py",),
+        ("tests/contract/test_evicted_store_contract.py",),
     ),
     Mutant(
         "an evicted position seen twice",

@@ -228,9 +228,9 @@ SAID = (
     ),
     prose("ends at its {} positions, after {} such turns", "sessions", shipped_turns),
     prose(
-        "So far {} hours, sittings: {}, the longest of {} hours: the goal of 4 hours "
-        "is **{}**. {} turns, {} failed; {} answers were left, {} sessions forked, {} opened; {} "
-        "probes, of which {} differed.",
+        "{} hours, sittings: {}: the goal of 4 hours is **{}**, though not at a stretch: the "
+        "longest sitting took {} hours. {} turns, {} failed; {} answers were left, {} sessions "
+        "forked, {} opened; {} probes, of which {} differed.",
         "soak",
         soak,
     ),

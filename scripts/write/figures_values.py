@@ -306,8 +306,8 @@ def soak(found: Report) -> list[str]:
     return [
         f"{told['hours']:.1f}",
         f"{told['sittings']}",
+        verdict(told["hours"], 4.0),
         f"{told['longest_sitting_hours']:.1f}",
-        verdict(told["longest_sitting_hours"], 4.0),
         f"{told['turns']:,}",
         f"{sum(told['failures'].values())}",
         *(f"{told[name]:,}" for name in ("cancelled", "forked", "sessions_opened", "probes")),

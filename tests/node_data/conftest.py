@@ -43,12 +43,6 @@ def nodes_of_ranges() -> Iterator[object]:
     nodes.close()
 
 
-@pytest.fixture(scope="session")
-def long_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same model with 40,960 positions, 256 bytes of keys and values each."""
-    return random_model.make(tmp_path_factory.mktemp("models") / "long", 40_960)
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def neighbourhood() -> AsyncIterator[object]:
     """The module's nodes, closed after it."""

@@ -13,7 +13,7 @@ from kakeya_fleet.node.roles.groups.running_group import RunningGroup
 from tests.support import rank_groups as groups
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
-HISTORY = [(11 * index + index * index // 7) % 96 for index in range(60)]
+HISTORY = [(11 * index + index * index // 7) % 96 for index in range(36)]
 
 
 @pytest.mark.skipif("mlx" not in installed_backends(), reason="MLX is not installed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import grpc.aio
 import pytest
 
 from kakeya.v1 import placement_pb2, runtime_pb2
+from kakeya_fleet.engine.contracts.verifier import Verifier
+from kakeya_fleet.engine.verifiers.exactness import Exactness
 from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.hostfiles.hostfile import HostfileError
 from kakeya_fleet.node.config.role_spec import BadRoleSpec
@@ -20,18 +23,25 @@ from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.groups.group_errors import BadGroup, GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.settings import RoleSettings
-from kakeya_fleet.node.roles.verifier import group_serving
+from kakeya_fleet.node.roles.verifier import group_serving, verifier_loading
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 from tests.support import rank_groups as groups
+from tests.support.hash_verifier import ROW_COUNTS
 
 LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0)
 PROMPT = [(7 * index + index * index) % 48 for index in range(60)]
 
 
+def known_exact(_verifier: Verifier) -> Exactness:
+    """What `tests/engine/test_group_verifier.py` finds out about hashes on ranks."""
+    return Exactness(exact=True, row_counts=ROW_COUNTS, thread_count=1)
+
+
 @pytest.fixture(autouse=True)
-def hash_ranks(monkeypatch):
+def hash_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ranks without weights, that come back soon; none may be left."""
+    monkeypatch.setattr(verifier_loading, "settle", known_exact)
     monkeypatch.setattr(
         "kakeya_fleet.node.roles.groups.rank_starting.rank_command", groups.hash_rank_command
     )
@@ -40,25 +50,38 @@ def hash_ranks(monkeypatch):
     assert groups.ranks_of() == []
 
 
-def settings_of(path: Path, **options) -> RoleSettings:
+def settings_of(path: Path, backend: str = "auto") -> RoleSettings:
     source = GroupSource(path, limits=LIMITS)
-    return RoleSettings(kv_budget_bytes=1 << 20, group=source, **options)
+    return RoleSettings(kv_budget_bytes=1 << 20, group=source, backend=backend)
 
 
-async def filled(caller, history):
+async def filled(caller: calls.Caller, history: list[int]) -> str:
     """A session with this history."""
     session_id = await caller.open(model_id="hash", sink=3, window=13)
     await caller.append(session_id, history)
     return session_id
 
 
-async def stream_of(caller, session_id, count):
+async def stream_of(caller: calls.Caller, session_id: str, count: int) -> list[int]:
     found = await caller.generate(session_id, count)
     return found.token_ids
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(tmp_path, number) -> None:
+async def restores_nothing_and_says_so(caller: calls.Caller) -> None:
+    request = runtime_pb2.CreateSessionRequest(
+        model_id="hash",
+        kv_strategy=placement_pb2.KV_STRATEGY_RESTORED,
+        sink_tokens=3,
+        window_tokens=13,
+        restorer=placement_pb2.Restorer(kind=placement_pb2.RESTORER_KIND_ARCHIVE),
+    )
+    told = await caller.refusal("CreateSession", request)
+    assert (told.code, told.reason) == (grpc.StatusCode.UNIMPLEMENTED, "KV_STRATEGY_UNSUPPORTED")
+    assert "group of ranks" in told.text
+
+
+async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(tmp_path: Path) -> None:
+    """One rank is frozen; `tests/scenario/test_verifier_group.py` kills one."""
     async with nodes.Neighbourhood() as around:
         node = await around.start(
             "grouped",
@@ -69,6 +92,7 @@ async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(tmp_path, n
         caller = calls.Caller(node.channel)
         offer = node.roles.offers()[0]
         assert (offer.model_id, offer.rank_count, offer.exact) == ("hash", 2, True)
+        await restores_nothing_and_says_so(caller)
         node.roles.changed.clear()
         whole = await stream_of(caller, await filled(caller, PROMPT), 80)
         lost = await filled(caller, PROMPT)
@@ -80,7 +104,7 @@ async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(tmp_path, n
                 received += message.tokens.token_ids
                 if len(received) >= 40 and groups.ranks_of():
                     for rank in groups.ranks_of()[1:]:
-                        rank.send_signal(number)
+                        rank.send_signal(signal.SIGSTOP)
         told = calls.refused(ended.value)
         assert (told.code, told.reason) == (grpc.StatusCode.UNAVAILABLE, "GROUP_LOST")
         assert told.retry_seconds
@@ -102,13 +126,15 @@ async def test_a_lost_group_ends_its_sessions_by_name_and_comes_back(tmp_path, n
         assert whole[:40] + await stream_of(caller, resumed, 40) == whole
 
 
-async def test_a_group_that_does_not_come_back_is_tried_again(tmp_path, monkeypatch) -> None:
+async def test_a_group_that_does_not_come_back_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with nodes.Neighbourhood() as around:
         path = groups.write_hostfile(tmp_path)
         node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
         tries = []
 
-        def command():
+        def command() -> list[str]:
             tries.append(1)
             if len(tries) == 2:
                 raise RuntimeError("a fault that nobody thought of")
@@ -121,69 +147,45 @@ async def test_a_group_that_does_not_come_back_is_tried_again(tmp_path, monkeypa
         assert len(tries) == 5
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "words"),
-    [
-        (None, BadGroup, "cannot be read"),
-        ("{", HostfileError, "line 1"),
-        ('{"backend": "gloo", "hosts": []}', HostfileError, "no host"),
-        ('[{"ssh": "localhost"}, {"ssh": "localhost"}]', BadGroup, "names no backend"),
-        (
-            '{"backend": "gloo", "hosts": [{"ssh": "localhost", "ips": ["127.0.0.1"]}]}',
-            BadGroup,
-            "has one rank",
-        ),
-        (
-            '{"backend": "gloo", "hosts": [{"ssh": "localhost", "ips": ["127.0.0.1"]},'
-            ' {"ssh": "mini-2", "ips": ["10.9.9.9"]}]}',
-            BadGroup,
-            "do not reach 127.0.0.1",
-        ),
-        (
-            '{"backend": "ring", "hosts": [{"ssh": "localhost", "ips": ["127.0.0.1"]},'
-            ' {"ssh": "localhost", "ips": ["127.0.0.1"]}]}',
-            BadGroup,
-            r"is for mlx \(ring\), and the back end is torch",
-        ),
-    ],
-)
-async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path, text, error, words) -> None:
+HERE = '{"ssh": "localhost", "ips": ["127.0.0.1"]}'
+UNUSABLE = [
+    (None, BadGroup, "cannot be read"),
+    ("{", HostfileError, "line 1"),
+    ('{"backend": "gloo", "hosts": []}', HostfileError, "no host"),
+    ('[{"ssh": "localhost"}, {"ssh": "localhost"}]', BadGroup, "names no backend"),
+    (f'{{"backend": "gloo", "hosts": [{HERE}]}}', BadGroup, "has one rank"),
+    (
+        f'{{"backend": "gloo", "hosts": [{HERE}, {{"ssh": "mini-2", "ips": ["10.9.9.9"]}}]}}',
+        BadGroup,
+        "do not reach 127.0.0.1",
+    ),
+    (
+        f'{{"backend": "ring", "hosts": [{HERE}, {HERE}]}}',
+        BadGroup,
+        r"is for mlx \(ring\), and the back end is torch",
+    ),
+]
+
+
+async def test_a_hostfile_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     path = tmp_path / "hosts.json"
-    if text is not None:
-        path.write_text(text, "utf-8")
-    roles = nodes.roles_of("verifier=hash", settings=settings_of(path, backend="torch"))
-    with pytest.raises(error, match=words):
-        await roles.load()
-    await roles.close()
+    for text, error, words in UNUSABLE:
+        if text is not None:
+            path.write_text(text, "utf-8")
+        roles = nodes.roles_of("verifier=hash", settings=settings_of(path, backend="torch"))
+        with pytest.raises(error, match=words):
+            await roles.load()
+        await roles.close()
 
 
-async def test_a_group_restores_nothing_and_says_so(tmp_path) -> None:
-    async with nodes.Neighbourhood() as around:
-        path = groups.write_hostfile(tmp_path)
-        node = await around.start("grouped", "verifier=hash", settings=settings_of(path))
-        request = runtime_pb2.CreateSessionRequest(
-            model_id="hash",
-            kv_strategy=placement_pb2.KV_STRATEGY_RESTORED,
-            sink_tokens=3,
-            window_tokens=13,
-            restorer=placement_pb2.Restorer(kind=placement_pb2.RESTORER_KIND_ARCHIVE),
-        )
-        told = await calls.Caller(node.channel).refusal("CreateSession", request)
-        assert (told.code, told.reason) == (
-            grpc.StatusCode.UNIMPLEMENTED,
-            "KV_STRATEGY_UNSUPPORTED",
-        )
-        assert "group of ranks" in told.text
-
-
-def test_a_group_serves_one_verifier(tmp_path) -> None:
+def test_a_group_serves_one_verifier(tmp_path: Path) -> None:
     source = GroupSource(groups.write_hostfile(tmp_path))
     for specs in (["verifier=a", "verifier=b"], ["proposer=ngram"]):
         with pytest.raises(BadRoleSpec, match="a hostfile serves one"):
             ExpectedRoles(specs, source)
 
 
-async def test_a_node_may_leave_while_its_group_starts(tmp_path) -> None:
+async def test_a_node_may_leave_while_its_group_starts(tmp_path: Path) -> None:
     """Who waits for the group is cancelled; the group still ends in order."""
     settings = settings_of(groups.write_hostfile(tmp_path))
     roles = nodes.roles_of("verifier=late", settings=settings)
@@ -199,7 +201,7 @@ async def test_a_node_may_leave_while_its_group_starts(tmp_path) -> None:
         assert faults == []
 
 
-async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(tmp_path) -> None:
+async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(tmp_path: Path) -> None:
     source = GroupSource(
         groups.write_hostfile(tmp_path), limits=replace(LIMITS, silence_seconds=60.0)
     )
@@ -220,7 +222,7 @@ async def test_a_node_that_leaves_does_not_wait_for_a_frozen_rank(tmp_path) -> N
         stream.cancel()
 
 
-async def test_a_node_that_cannot_start_its_group_does_not_start(tmp_path) -> None:
+async def test_a_node_that_cannot_start_its_group_does_not_start(tmp_path: Path) -> None:
     path = groups.write_hostfile(tmp_path)
     source = GroupSource(path, limits=replace(LIMITS, start_seconds=1.0))
     roles = nodes.roles_of("verifier=late", settings=RoleSettings(group=source))

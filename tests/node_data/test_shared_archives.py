@@ -1,9 +1,13 @@
-"""Sessions that several archives share, that are kept here for want of any, and both."""
+"""Sessions that several archives share, that are kept here for want of any, and both.
+
+Ranges begin at multiples of 1,024 positions here, so that short histories cross some;
+`tests/scenario/test_shared_archives.py` crosses one of 8,192.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +17,41 @@ import pytest
 import pytest_asyncio
 
 from kakeya.v1 import placement_pb2, runtime_pb2
-from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
+from kakeya_fleet.engine.backends.torch_backend import archive_stores
 from kakeya_fleet.fleet.cards.liveness import Liveness
+from kakeya_fleet.fleet.placement import archive_reasons, archive_shares
+from kakeya_fleet.node.config import role_spec
+from kakeya_fleet.node.roles.archive import session_restorers
 from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 
 RESTORED = placement_pb2.KV_STRATEGY_RESTORED
 FULL = placement_pb2.KV_STRATEGY_FULL
-SINK, WINDOW = 4, 512
+SINK, WINDOW = 4, 64
 MAX_TOKENS = 24
-CHUNK_BYTES = CHUNK_KEYS * 256
-ONE_CHUNK = f"archive={CHUNK_BYTES >> 20}MiB"
-PROMPT = [(7 * index + index // 11 + index * index // 1013) % 96 for index in range(2 * CHUNK_KEYS)]
-TWO_RANGES = CHUNK_KEYS + 900
-THREE_RANGES = 2 * CHUNK_KEYS + 700
+CHUNK = 1024
+CHUNK_BYTES = CHUNK * 256
+ONE_CHUNK = f"archive={CHUNK_BYTES}"
+PROMPT = [(7 * index + index // 11 + index * index // 1013) % 96 for index in range(3 * CHUNK)]
+TWO_RANGES = CHUNK + 200
+THREE_RANGES = 2 * CHUNK + 200
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_chunks() -> Iterator[None]:
+    """Stores add up in chunks of `CHUNK`, the planner counts with them, and ranges begin there."""
+    store, sharing = archive_stores.TorchEvictedStore, session_restorers.Sharing
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(archive_stores, "TorchEvictedStore", partial(store, chunk_keys=CHUNK))
+        patched.setattr(session_restorers, "Sharing", partial(sharing, chunk=CHUNK))
+        patched.setattr(session_restorers, "CHUNK_KEYS", CHUNK)
+        patched.setattr(role_spec, "LEAST_ARCHIVE_BYTES", CHUNK_BYTES)
+        for module in (archive_shares, archive_reasons):
+            patched.setattr(module, "BOUNDARY_POSITIONS", CHUNK)
+        yield
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -39,12 +61,12 @@ async def around() -> AsyncIterator[Any]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def verifier_node(around: Any, long_checkpoint: Path) -> Any:
+async def verifier_node(around: Any, checkpoint: Path) -> Any:
     settings = nodes.RoleSettings(
         kv_budget_bytes=32 << 20,
-        restorers=RestorerSettings(deadline=15.0, rebuild=1.5),
+        restorers=RestorerSettings(deadline=15.0, rebuild=0.5),
     )
-    return await around.start("verifier", f"verifier={long_checkpoint}", settings=settings)
+    return await around.start("verifier", f"verifier={checkpoint}", settings=settings)
 
 
 @pytest.fixture
@@ -80,14 +102,14 @@ async def archives(around: Any, verifier_node: Any) -> AsyncIterator[Archives]:
 
 
 def tokens(count: int) -> list[int]:
-    return [*PROMPT, *PROMPT][:count]
+    return PROMPT[:count]
 
 
 async def opened(caller: Any, kv_strategy: int = RESTORED, node_id: str = "") -> str:
     restorer = placement_pb2.Restorer(node_id=node_id) if node_id else None
     session = await caller.stub.CreateSession(
         runtime_pb2.CreateSessionRequest(
-            model_id="long",
+            model_id="random",
             kv_strategy=kv_strategy,
             sink_tokens=SINK,
             window_tokens=WINDOW,
@@ -108,11 +130,6 @@ async def info_of(caller: Any, session_id: str) -> Any:
     return (await caller.stub.GetSessionInfo(request)).session
 
 
-async def appended(caller: Any, session_id: str, token_ids: list[int]) -> None:
-    for start in range(0, len(token_ids), 4000):
-        await caller.append(session_id, token_ids[start : start + 4000])
-
-
 async def stream(caller: Any, session_id: str, count: int = MAX_TOKENS) -> list[int]:
     """Sampled, so that small differences of the logits are seen, too."""
     found = await caller.generate(session_id, count, temperature=1.0, seed=11)
@@ -126,7 +143,7 @@ async def expected(caller: Any, count: int) -> list[int]:
     """The stream of full attention behind so many tokens."""
     if count not in _EXPECTED:
         session_id = await opened(caller, FULL)
-        await appended(caller, session_id, tokens(count))
+        await caller.append(session_id, tokens(count))
         _EXPECTED[count] = await stream(caller, session_id)
         assert len(set(_EXPECTED[count])) > 4
         await closed(caller, session_id)
@@ -146,46 +163,44 @@ async def test_three_archives_share_a_session_and_its_stream_is_that_of_full_att
     await archives.start("far", "archive=64MiB", 3e-4)
     session_id = await opened(caller)
     before = (await info_of(caller, session_id)).kv_bytes
-    await appended(caller, session_id, tokens(THREE_RANGES + WINDOW))
+    await caller.append(session_id, tokens(THREE_RANGES + WINDOW))
     assert await stream(caller, session_id) == full
     info = await info_of(caller, session_id)
     assert info.restorer.rebuild_count == 0
     # What the verifier's host keeps does not grow.
     assert info.kv_bytes == before
     assert info.restorer.own_bytes == 0
-    assert where(info) == [("near", SINK), ("middle", CHUNK_KEYS), ("far", 2 * CHUNK_KEYS)]
+    assert where(info) == [("near", SINK), ("middle", CHUNK), ("far", 2 * CHUNK)]
     ends = [held.end_position for held in info.restorer.archives]
-    assert ends[:2] == [CHUNK_KEYS, 2 * CHUNK_KEYS]
+    assert ends[:2] == [CHUNK, 2 * CHUNK]
     assert ends[2] - SINK == info.restorer.evicted_token_count
     assert info.plan.archive.node_name == "near"
     told = [reason for reason in info.plan.reasons if "there was no room left before" in reason]
-    assert [f"{CHUNK_KEYS:,}" in told[0], "middle" in told[0], "far" in told[1]] == [True] * 3
+    assert [f"{CHUNK:,}" in told[0], "middle" in told[0], "far" in told[1]] == [True] * 3
     assert nearest.metric("kakeya_archive_bytes") == CHUNK_BYTES
-    assert second.metric("kakeya_archive_positions") == CHUNK_KEYS
+    assert second.metric("kakeya_archive_positions") == CHUNK
     await closed(caller, session_id)
 
 
-@pytest.mark.parametrize("victim", [0, 1])
 async def test_a_session_that_loses_one_of_its_archives_is_made_anew_whole(
-    caller: Any, archives: Archives, around: Any, victim: int
+    caller: Any, archives: Archives, around: Any
 ) -> None:
+    """The first of two, which takes no deposit any more."""
     full = await expected(caller, TWO_RANGES + WINDOW)
-    shared = [await archives.start(f"part{victim}{index}", ONE_CHUNK, 1e-4 * (index + 1))
-              for index in range(2)]  # fmt: skip
-    spare = await archives.start(f"spare{victim}", "archive=64MiB", 1e-2)
+    victim, other = [await archives.start(f"part{index}", ONE_CHUNK, 1e-4 * (index + 1))
+                     for index in range(2)]  # fmt: skip
+    spare = await archives.start("spare", "archive=64MiB", 1e-2)
     session_id = await opened(caller)
-    await appended(caller, session_id, tokens(TWO_RANGES + WINDOW))
-    assert [name for name, _ in where(await info_of(caller, session_id))] == [
-        node.node_id for node in shared
-    ]
-    around.directory.set_liveness(shared[victim].node_id, Liveness.DEAD)
-    await shared[victim].roles.close()
+    await caller.append(session_id, tokens(TWO_RANGES + WINDOW))
+    assert [name for name, _ in where(await info_of(caller, session_id))] == ["part0", "part1"]
+    around.directory.set_liveness(victim.node_id, Liveness.DEAD)
+    await victim.roles.close()
     assert await stream(caller, session_id) == full
     info = await info_of(caller, session_id)
     assert info.restorer.rebuild_count == 1
     assert where(info) == [(spare.node_id, SINK)]
     # Nothing is left behind in the one that lives.
-    assert shared[1 - victim].metric("kakeya_archives_open") == 0
+    assert other.metric("kakeya_archives_open") == 0
     await closed(caller, session_id)
 
 
@@ -195,26 +210,26 @@ async def test_a_history_that_fits_no_archive_is_made_anew_on_several(
     full = await expected(caller, TWO_RANGES + WINDOW)
     whole = await archives.start("whole", "archive=64MiB", 1e-4)
     session_id = await opened(caller)
-    await appended(caller, session_id, tokens(TWO_RANGES + WINDOW))
+    await caller.append(session_id, tokens(TWO_RANGES + WINDOW))
     for name in ("half", "other"):
         await archives.start(name, ONE_CHUNK, 1e-3)
     around.directory.set_liveness("whole", Liveness.DEAD)
     await whole.roles.close()
     assert await stream(caller, session_id) == full
-    assert where(await info_of(caller, session_id)) == [("half", SINK), ("other", CHUNK_KEYS)]
+    assert where(await info_of(caller, session_id)) == [("half", SINK), ("other", CHUNK)]
     await closed(caller, session_id)
 
 
 async def test_without_an_archive_it_is_kept_here_as_far_as_memory_goes(
     caller: Any, archives: Archives, around: Any, verifier_node: Any
 ) -> None:
-    count = 4000
+    count = 500
     full = await expected(caller, count)
-    longer = [*tokens(count), *full, *tokens(CHUNK_KEYS - 2000)]
+    longer = [*tokens(count), *full, *tokens(CHUNK - 400)]
     only = await archives.start("only", "archive=64MiB")
     session_id = await opened(caller)
     before = await info_of(caller, session_id)
-    await appended(caller, session_id, tokens(count))
+    await caller.append(session_id, tokens(count))
     held = verifier_node.roles.load_numbers().kv_bytes
     around.directory.set_liveness("only", Liveness.DEAD)
     await only.roles.close()
@@ -239,14 +254,14 @@ async def test_without_an_archive_it_is_kept_here_as_far_as_memory_goes(
     await closed(caller, forked.session_id)
     # From the next range on an archive is used again.
     await archives.start("again", "archive=64MiB")
-    await appended(caller, session_id, [*tokens(CHUNK_KEYS - 2000), *tokens(2500)])
+    await caller.append(session_id, [*tokens(CHUNK - 400), *tokens(600)])
     info = await info_of(caller, session_id)
-    assert where(info) == [("", SINK), ("again", CHUNK_KEYS)]
+    assert where(info) == [("", SINK), ("again", CHUNK)]
     assert info.restorer.own_bytes == CHUNK_BYTES
     assert "again" in " ".join(info.plan.reasons)
     late = await stream(caller, session_id)
     other = await opened(caller)
-    await appended(caller, other, [*longer, *tokens(2500)])
+    await caller.append(other, [*longer, *tokens(600)])
     assert await stream(caller, other) == late
     for each in (other, session_id):
         await closed(caller, each)
@@ -254,72 +269,29 @@ async def test_without_an_archive_it_is_kept_here_as_far_as_memory_goes(
 
 
 async def test_it_is_not_kept_here_where_it_does_not_fit_or_was_not_to_be(
-    caller: Any, archives: Archives, around: Any, verifier_node: Any
+    caller: Any,
+    archives: Archives,
+    around: Any,
+    verifier_node: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, node_id in (("wide", ""), ("named", "named")):
+    """Nor where the arithmetic is another than that of the archive that was lost."""
+    pool = verifier_node.roles.verifiers["random"].verifier.pool
+    for name in ("wide", "named", "foreign"):
         node = await archives.start(name, "archive=64MiB")
-        session_id = await opened(caller, node_id=node_id)
-        await appended(caller, session_id, tokens(2000))
-        served = verifier_node.roles.verifiers["long"]
-        budget = served.verifier.pool.budget_bytes
-        if not node_id:
-            served.verifier.pool.budget_bytes = served.verifier.pool.used_bytes + 2048 * 256 - 1
+        session_id = await opened(caller, node_id=name if name == "named" else "")
+        await caller.append(session_id, tokens(500))
         around.directory.set_liveness(name, Liveness.DEAD)
         await node.roles.close()
-        try:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stream(caller, session_id)
-            assert calls.refused(caught.value).reason == "RESTORER_LOST"
-            assert (await info_of(caller, session_id)).restorer.lost
-        finally:
-            served.verifier.pool.budget_bytes = budget
+        with monkeypatch.context() as patched, pytest.raises(grpc.aio.AioRpcError) as caught:
+            if name == "wide":
+                patched.setattr(pool, "budget_bytes", pool.used_bytes + 512 * 256 - 1)
+            if name == "foreign":
+                patched.setattr(
+                    archive_stores.TorchArchiveStores, "arithmetic", "of another machine"
+                )
+            await stream(caller, session_id)
+        assert calls.refused(caught.value).reason == "RESTORER_LOST", name
+        assert (await info_of(caller, session_id)).restorer.lost
         await closed(caller, session_id)
     assert verifier_node.roles.load_numbers().kv_bytes == 0
-
-
-async def test_another_arithmetic_is_not_gone_on_with(
-    caller: Any, archives: Archives, around: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither here, nor on an archive that computes otherwise."""
-    node = await archives.start("own", "archive=64MiB")
-    session_id = await opened(caller)
-    await appended(caller, session_id, tokens(2000))
-    around.directory.set_liveness("own", Liveness.DEAD)
-    await node.roles.close()
-    from kakeya_fleet.engine.backends.torch_backend.archive_stores import TorchArchiveStores  # noqa: PLC0415
-
-    monkeypatch.setattr(TorchArchiveStores, "arithmetic", "of another machine")
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stream(caller, session_id)
-    assert calls.refused(caught.value).reason == "RESTORER_LOST"
-    await closed(caller, session_id)
-
-
-async def test_sessions_over_shared_archives_do_not_meet(caller: Any, archives: Archives) -> None:
-    """Appended to and decoded in turns, across a border, each as if it were alone."""
-    await archives.start("first", f"archive={2 * CHUNK_BYTES >> 20}MiB", 1e-4)
-    await archives.start("next", "archive=64MiB", 2e-4)
-    count = CHUNK_KEYS + WINDOW - 60
-    prompts = [tokens(count), [(5 * token + 3) % 96 for token in tokens(count)]]
-
-    names: list[list[str]] = []
-
-    async def run(prompt: list[int]) -> list[int]:
-        session_id = await opened(caller)
-        for start in range(0, count, 997):
-            await caller.append(session_id, prompt[start : start + 997])
-        found = []
-        for piece in range(3):
-            found += await stream(caller, session_id, 16)
-            await caller.append(session_id, prompt[piece * 20 : piece * 20 + 20])
-        found += await stream(caller, session_id)
-        names.append([name for name, _ in where(await info_of(caller, session_id))])
-        await closed(caller, session_id)
-        return found
-
-    alone = [await run(prompt) for prompt in prompts]
-    together = await asyncio.gather(*(run(prompt) for prompt in prompts))
-    assert list(together) == alone
-    assert alone[0] != alone[1]
-    # Alone there is room in the first for both chunks.
-    assert names == [["first"]] * 2 + [["first", "next"]] * 2
