@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.http.conftest import HttpFleet
+from tests.node.http.conftest import HttpFleet
 
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
