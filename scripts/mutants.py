@@ -376,7 +376,7 @@ MUTANTS = (
         "node/http/own_hosts.py",
         "return is_loopback(_plain(reached_at))",
         "return True",
-        ("tests/http/test_own_hosts.py",),
+        ("tests/node/http/test_own_hosts.py",),
     ),
     Mutant(
         "a tensor of any size taken",
