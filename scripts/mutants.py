@@ -311,7 +311,7 @@ MUTANTS = (
         "engine/backends/torch_backend/segment_products.py",
         "highest = torch.maximum(maximum, more_maximum)",
         "highest = maximum.clone()",
-        ("tests/engine/test_evicted_store.py",),
+        ("tests/contract/test_evicted_store_contract.py",),
     ),
     Mutant(
         "an evicted position seen twice",

@@ -5,15 +5,13 @@ from __future__ import annotations
 from itertools import groupby
 from types import ModuleType
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, EvictedQueries
+from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from tests.support import evicted_stores
@@ -48,53 +46,6 @@ def asked(store, queries: EvictedQueries):
 
 def bits(partial) -> bytes:
     return partial.output.tobytes() + partial.total.tobytes() + partial.maximum.tobytes()
-
-
-@pytest.mark.parametrize("end", [30, 2051, 3500])
-def test_it_attends_as_a_naive_one(shape: EvictedShape, end: int) -> None:
-    evicted = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
-    naive = evicted_stores.NaiveEvictedStore(shape)
-    store = new(evicted_stores, shape)
-    for other in (naive, store):
-        other.deposit(shape.sink, evicted)
-    assert store.length == naive.length == end
-    tolerance = 1e-5 if shape.dtype == "float32" else 3e-2
-    for layer in LAYERS:
-        # The last query sees all that is deposited; of 40, some see nothing while `end` is small.
-        first = max(0, end + shape.window - 40)
-        count = end + shape.window - first
-        queries = evicted_stores.random_queries(shape, layer, first, count, seed=layer)
-        if shape.dtype == "bfloat16":
-            values = torch.from_numpy(queries.queries).bfloat16().float().numpy()
-            queries = EvictedQueries(layer, first, queries.scaling, values)
-        got, wanted = asked(store, queries), asked(naive, queries)
-        assert np.allclose(got.maximum, wanted.maximum, atol=0.02, rtol=1e-2)
-        found, right = evicted_stores.divided(got), evicted_stores.divided(wanted)
-        assert np.abs(found - right).max() < tolerance
-        nothing = wanted.total == 0
-        assert (got.total[nothing] == 0).all()
-        assert (got.maximum[nothing] == np.float32(NOTHING_SEEN)).all()
-        assert not got.output[np.broadcast_to(nothing, got.output.shape)].any()
-
-
-def test_neither_deposits_nor_queries_are_felt_in_their_sizes(shape: EvictedShape) -> None:
-    end = 600
-    whole, parted = (filled(evicted_stores, shape, end, size) for size in (1 << 20, 7))
-    first = end + shape.window - 64
-    for layer in LAYERS:
-        queries = evicted_stores.random_queries(shape, layer, first, 64, seed=layer)
-        expected = asked(whole, queries)
-        for start in range(0, 47, 9):
-            for count in (1, 2, 5, 17):
-                rows = slice(start, start + count)
-                some = EvictedQueries(
-                    layer, first + start, queries.scaling, queries.queries[:, rows]
-                )
-                got = asked(parted, some)
-                for name in ("output", "total", "maximum"):
-                    assert (
-                        getattr(got, name).tobytes() == getattr(expected, name)[:, rows].tobytes()
-                    ), (layer, start, count)
 
 
 def test_later_deposits_are_not_seen_by_earlier_queries(shape: EvictedShape) -> None:
