@@ -65,7 +65,7 @@ MUTANTS = (
         "node/roles/proposer/draft_stream.py",
         "if not self._waiting or self._waiting[0].block_id != response.block_id:",
         "if not self._waiting:",
-        ("tests/node_data/test_draft_stream.py",),
+        ("tests/node/roles/proposer/test_draft_stream.py",),
     ),
     Mutant(
         "a drafted id outside the vocabulary taken",
@@ -167,7 +167,7 @@ MUTANTS = (
         "            archive.attached",
         "if archive is None:\n                raise _not_found(archive_id)\n"
         "            archive.attached",
-        ("tests/node_data/test_archives.py",),
+        ("tests/node/roles/archive/test_archives.py",),
     ),
     # ---- Memory is measured
     Mutant(
@@ -218,49 +218,49 @@ MUTANTS = (
         "node/links/protocol/delivery.py",
         "ready.append(following)",
         "ready = [following]",
-        ("tests/node_data/test_link_delivery.py",),
+        ("tests/node/links/test_link_delivery.py",),
     ),
     Mutant(
         "a tensor forgotten before it arrived",
         "node/links/protocol/delivery.py",
         "for each in range(self._taken + 1, through + 1)]",
         "for each in range(self._taken + 1, through + 2) if each in self._kept]",
-        ("tests/node_data/test_link_delivery.py",),
+        ("tests/node/links/test_link_delivery.py",),
     ),
     Mutant(
         "a tensor handed on twice",
         "node/links/protocol/delivery.py",
         "if self.has(tensor_id):\n            return []",
         "if self.has(tensor_id):\n            return [tensor]",
-        ("tests/node_data/test_link_delivery.py",),
+        ("tests/node/links/test_link_delivery.py",),
     ),
     Mutant(
         "a road that broke kept",
         "node/links/protocol/promotion.py",
         "state.agreement = state.road = None",
         "state.agreement = None",
-        ("tests/node_data/test_link_delivery.py",),
+        ("tests/node/links/test_link_delivery.py",),
     ),
     Mutant(
         "a road used that only one end has",
         "node/links/protocol/promotion.py",
         "agreement.phase is not Phase.BUILT or not agreement.other_is_ready",
         "agreement.phase is not Phase.BUILT",
-        ("tests/node_data/test_link_delivery.py",),
+        ("tests/node/links/test_link_delivery.py",),
     ),
     Mutant(
         "a road kept that is not faster",
         "node/links/protocol/trial.py",
         "is_faster = self.road_pace <= WORTH * self.chunk_pace",
         "is_faster = True",
-        ("tests/node_data/test_link_promotion.py",),
+        ("tests/node/links/test_link_promotion.py",),
     ),
     Mutant(
         "a checksum not compared",
         "node/links/protocol/chunks.py",
         "self._is_corrupt |= crc32c(piece.data) != piece.crc32c",
         "self._is_corrupt |= not piece.crc32c",
-        ("tests/node_data/test_tensor_chunks.py",),
+        ("tests/node/links/test_tensor_chunks.py",),
     ),
     # ---- No silent substitution
     Mutant(
@@ -383,6 +383,6 @@ MUTANTS = (
         "node/links/protocol/chunks.py",
         "if total > most_bytes:",
         "if most_bytes < 0:",
-        ("tests/node_data/test_tensor_chunks.py",),
+        ("tests/node/links/test_tensor_chunks.py",),
     ),
 )

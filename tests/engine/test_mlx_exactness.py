@@ -35,10 +35,9 @@ attention = pytest.importorskip("kakeya_fleet.engine.backends.mlx_backend.attent
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=600)
-HISTORY = [(17 * index + index * index // 3) % 96 for index in range(320)]
+HISTORY = [(17 * index + index * index // 3) % 96 for index in range(300)]
 
 MODELS: dict[str, dict[str, object]] = {
-    "qwen3 float32": {},
     "llama bfloat16": {"architecture": "LlamaForCausalLM", "dtype": "bfloat16"},
     "gemma3 float32": {"architecture": "Gemma3ForCausalLM"},
     "gemma4 bfloat16": {"architecture": "Gemma4ForCausalLM", "dtype": "bfloat16"},
@@ -48,7 +47,7 @@ MODELS: dict[str, dict[str, object]] = {
     "odd": {"intermediate_size": 27, "num_attention_heads": 3, "num_key_value_heads": 3},
 }
 # Each dtype and each kind of layer meets both: a model alone need not.
-IN_FULL = {"llama bfloat16", "gemma3 float32", "qwen3.5 bfloat16", "odd"}
+IN_FULL = {"llama bfloat16", "gemma3 float32", "qwen3.5 bfloat16"}
 
 
 @pytest.fixture(scope="module", params=sorted(MODELS))
@@ -73,10 +72,10 @@ def verifier(model: str, random_checkpoint: Callable[..., Path]) -> Verifier:
 def straight(spec: CacheSpec, verifier: Verifier) -> tuple[KvCache, np.ndarray]:
     """A cache, and the logits of what follows in `HISTORY`, taken one token at a time.
 
-    The ring's is all of it, 20 times its sink and window; behind full attention
-    it is what lies around 256, where a second segment begins.
+    The ring's is ten times its sink and window; behind full attention it is what
+    lies around 256, where a second segment begins.
     """
-    start, end = (0, len(HISTORY)) if spec is RING else (232, 280)
+    start, end = (0, 160) if spec is RING else (236, 276)
     cache = filled(verifier, spec, start)
     single = cache.fork(start)
     rows = [verifier.forward(single, [token], want_logits=True) for token in HISTORY[start:end]]
@@ -84,7 +83,7 @@ def straight(spec: CacheSpec, verifier: Verifier) -> tuple[KvCache, np.ndarray]:
 
 
 # Five cuts and more: an example of few would spend its forwards on one or two shapes.
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=2)
 @given(cuts=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 15)), min_size=5, max_size=20))
 def test_logits_are_the_same_however_the_history_is_cut(
     verifier: Verifier,

@@ -50,7 +50,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.node.roles.archive.adaptive_spin import AdaptiveSpin
+from kakeya_fleet.node.roles.archive.adaptive_spin import AWAKE_SECONDS, AdaptiveSpin
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
 
 VERSION = 1
@@ -126,10 +126,9 @@ def send_parts(connection: socket.socket, *parts: bytes | memoryview) -> None:
 class FrameReader:
     """Reads the frames of one connection; most come whole with one system call."""
 
-    def __init__(self, connection: socket.socket, *, awake: float = 0.0) -> None:
-        """`awake` is the longest wait without sleep, in seconds; see `AdaptiveSpin`."""
+    def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._vigil = AdaptiveSpin(awake)
+        self._spin = AdaptiveSpin(AWAKE_SECONDS)
         self._ahead = memoryview(bytearray(READ_BYTES))
         self._first = 0
         self._end = 0
@@ -167,9 +166,9 @@ class FrameReader:
             self._first, self._end = 0, left
         into = self._ahead[left:]
         count = 0
-        if self._vigil.begin():
-            count = _polled(self._connection, into, self._vigil.seconds)
-            self._vigil.end(came=bool(count))
+        if self._spin.begin():
+            count = _polled(self._connection, into, self._spin.seconds)
+            self._spin.end(came=bool(count))
         self._end += count or _received(self._connection, into, deadline)
 
 

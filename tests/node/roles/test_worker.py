@@ -1,0 +1,278 @@
+"""The model's thread: order, turns in shared forwards, cancellation, shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
+from kakeya_fleet.engine.sessions.gathering import Gathering
+from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
+from kakeya_fleet.node.roles.worker import ModelWorker, WorkerClosed
+from tests.support import draft_sources as sources
+from tests.support import hash_verifier as hashing
+from tests.support import streams
+
+
+@pytest.fixture
+async def worker():
+    worker = ModelWorker("test")
+    yield worker
+    await worker.close()
+
+
+async def test_steps_run_in_order_in_one_thread(worker) -> None:
+    ran = []
+
+    def step(index):
+        ran.append((index, threading.get_ident()))
+        return index
+
+    results = await asyncio.gather(*(worker.run(lambda i=i: step(i)) for i in range(50)))
+    assert results == list(range(50))
+    assert [index for index, _ in ran] == list(range(50))
+    assert {thread for _, thread in ran} != {threading.get_ident()}
+    assert len({thread for _, thread in ran}) == 1
+
+
+async def test_an_error_reaches_the_caller_and_not_the_thread(worker) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await worker.run(lambda: 1 // 0)
+    assert await worker.run(lambda: 7) == 7
+
+
+async def test_a_waiting_step_is_taken_back(worker) -> None:
+    gate, ran = threading.Event(), []
+    first = asyncio.create_task(worker.run(gate.wait))
+    second = asyncio.create_task(worker.run(lambda: ran.append("second")))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    gate.set()
+    await first
+    await worker.run(lambda: ran.append("third"))
+    assert ran == ["third"]
+
+
+async def test_a_step_that_began_is_waited_for(worker) -> None:
+    began, gate, ran = threading.Event(), threading.Event(), []
+
+    def step() -> None:
+        began.set()
+        gate.wait()
+        ran.append("done")
+
+    task = asyncio.create_task(worker.run(step))
+    await asyncio.to_thread(began.wait)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    assert not task.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ran == ["done"]
+
+
+async def test_closing_lets_the_running_step_end_and_refuses_the_others() -> None:
+    worker = ModelWorker("closing")
+    began, gate = threading.Event(), threading.Event()
+
+    def step():
+        began.set()
+        return gate.wait()
+
+    running = asyncio.create_task(worker.run(step))
+    await asyncio.to_thread(began.wait)
+    waiting = asyncio.create_task(worker.run(lambda: 1))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(worker.close())
+    await asyncio.sleep(0)
+    gate.set()
+    await closing
+    assert await running is True
+    with pytest.raises(WorkerClosed):
+        await waiting
+    with pytest.raises(WorkerClosed):
+        await worker.run(lambda: 1)
+    await worker.close()
+
+
+WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=9)
+PROMPT = [(3 * index * index) % 48 for index in range(30)]
+
+
+def opened(verifier, prompt=PROMPT, spec=WINDOWED):
+    session = Session(verifier, verifier.allocate(spec))
+    session.append(prompt)
+    return session
+
+
+def verifying(session):
+    return VerifyTurn(session, Block((), GREEDY, 1), time.monotonic)
+
+
+async def while_busy(worker, *turns, functions=()):
+    """Submits turns and functions while the thread is held up; the tasks, when all wait."""
+    gate, began = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        began.set()
+        gate.wait()
+
+    holding = asyncio.create_task(worker.run(hold))
+    await asyncio.to_thread(began.wait)
+    waiting = [*map(worker.run_turn, turns), *map(worker.run, functions)]
+    tasks = [asyncio.create_task(each) for each in waiting]
+    await asyncio.sleep(0)
+    return holding, gate, tasks
+
+
+async def test_turns_that_wait_share_a_forward(worker) -> None:
+    verifier = hashing.HashVerifier()
+    sessions = [opened(verifier, [number]) for number in range(5)]
+    holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
+    gate.set()
+    await holding
+    verified = await asyncio.gather(*tasks)
+    assert list(verifier.batches) == [(1,) * 5]
+    for number, one in enumerate(verified):
+        expected = hashing.expected_stream([number], WINDOWED, 1, GREEDY)
+        assert list(one.step.committed) == expected
+
+
+async def test_a_waiting_turn_is_taken_back_at_once(worker) -> None:
+    verifier = hashing.HashVerifier()
+    sessions = [opened(verifier, [number]) for number in range(3)]
+    holding, gate, tasks = await while_busy(worker, *map(verifying, sessions))
+    tasks[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[1]
+    assert not holding.done()
+    gate.set()
+    await asyncio.gather(holding, tasks[0], tasks[2])
+    assert list(verifier.batches) == [(1, 1)]
+    assert sessions[1].history[:] == [1]
+    assert (await worker.run_turn(verifying(sessions[1]))).step.first_index == 1
+
+
+async def test_a_turn_that_began_is_waited_for(worker) -> None:
+    verifier = hashing.HashVerifier()
+    sessions = [opened(verifier, [number]) for number in range(2)]
+    began, gate, honest = threading.Event(), threading.Event(), verifier.forward_batch
+
+    def forward_batch(feeds):
+        began.set()
+        gate.wait()
+        return honest(feeds)
+
+    verifier.forward_batch = forward_batch
+    holding, free, tasks = await while_busy(worker, *map(verifying, sessions))
+    free.set()
+    await holding
+    await asyncio.to_thread(began.wait)
+    tasks[0].cancel()
+    await asyncio.sleep(0)
+    assert not tasks[0].done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[0]
+    await tasks[1]
+    assert [len(session.history) for session in sessions] == [2, 2]
+
+
+class Patient(Gathering):
+    """Always waits for more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = threading.Event()
+
+    def linger_seconds(self, _now) -> float:
+        self.waits.set()
+        return 5.0
+
+
+async def test_closing_refuses_what_came_while_it_waited_for_more(monkeypatch) -> None:
+    gathering = Patient()
+    monkeypatch.setattr("kakeya_fleet.node.roles.worker.Gathering", lambda: gathering)
+    worker = ModelWorker("closing")
+    turns = [PrefillTurn(opened(hashing.HashVerifier())) for _ in range(4)]
+    tasks = [asyncio.create_task(worker.run_turn(turns[0]))]
+    await asyncio.to_thread(gathering.waits.wait)
+    tasks += [asyncio.create_task(worker.run_turn(turn)) for turn in turns[1:]]
+    async with asyncio.timeout(10):
+        await asyncio.gather(asyncio.sleep(0), worker.close())
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(end) for end in ends] == [WorkerClosed] * 4
+
+
+async def test_who_asked_in_time_is_not_late_because_the_thread_was_busy(
+    worker, monkeypatch
+) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(
+        "kakeya_fleet.node.roles.worker.time", SimpleNamespace(monotonic=lambda: clock.now)
+    )
+    session = opened(hashing.HashVerifier())
+    await worker.run_turn(PrefillTurn(session))
+    holding, gate, (asked,) = await while_busy(worker, PrefillTurn(session))
+    clock.now += 30.0
+    gate.set()
+    await asyncio.gather(holding, asked)
+    assert not worker._gathering._late
+
+
+async def test_sessions_that_generate_at_once_are_those_sessions_alone(worker) -> None:
+    """They share forwards, some draft, some are left in the middle, some end within a forward."""
+    verifier = hashing.HashVerifier()
+
+    async def one(number):
+        rng = random.Random(number)
+        spec = CacheSpec(CacheKind.SINK_WINDOW, sink=number % 3, window=5 + number)
+        if number % 4 == 3:
+            spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=400)
+        sampling = SamplingParameters(temperature=0.4 * (number % 2), seed=number)
+        prompt = rng.choices(range(48), k=40 + 9 * number)
+        expected = hashing.expected_stream(prompt, spec, 40, sampling)
+        source = [
+            None,
+            LocalDraftSource(NgramProposer()),
+            sources.OracleSource([*prompt, *expected], hashing.VOCABULARY),
+            sources.ChaoticSource([*prompt, *expected], hashing.VOCABULARY, seed=number),
+        ][number % 4]
+        session = opened(verifier, prompt, spec)
+        if number % 5 == 4:
+            task = asyncio.create_task(collect(session, source, 40, sampling))
+            await worker.run(lambda: None)
+            while len(session.history) < len(prompt) + 5:
+                await worker.run(lambda: None)
+            task.cancel()
+            await asyncio.wait({task})
+        done = len(session.history) - len(prompt)
+        forked = await worker.run(session.fork)
+        if done < 40:
+            await collect(session, source, 40 - done, sampling)
+            await collect(forked, None, 40 - done, sampling)
+        same = session.history[:] == forked.history[:] == [*prompt, *expected]
+        session.end("closed")
+        forked.end("closed")
+        return same
+
+    async def collect(session, source, count, sampling):
+        asked = streams.parameters(count, sampling=sampling, block_size=4)
+        return await streams.collect(session, source, asked, run=worker.run_turn)
+
+    assert await asyncio.gather(*map(one, range(10))) == [True] * 10
+    assert max(map(len, verifier.batches)) > 4
+    assert verifier.pool.used_bytes == 0
