@@ -30,7 +30,7 @@ MUTANTS = (
         "engine/sessions/acceptance.py",
         "if offset < len(draft) and draft[offset] != token:",
         "if offset < len(draft) and abs(draft[offset] - token) > 1:",
-        ("tests/engine/test_acceptance.py",),
+        ("tests/engine/sessions/test_acceptance.py",),
     ),
     Mutant(
         "a seed not used",
@@ -87,21 +87,30 @@ MUTANTS = (
         "engine/kv/slot_views.py",
         "(held > query - window)",
         "(held >= query - window)",
-        ("tests/engine/test_positions.py", "tests/engine/test_family_reference.py"),
+        (
+            "tests/engine/test_positions.py",
+            "tests/engine/backends/torch_backend/test_family_reference.py",
+        ),
     ),
     Mutant(
         "a query that sees a later key",
         "engine/kv/slot_views.py",
         "seen &= held <= query",
         "seen &= held <= query + 1",
-        ("tests/engine/test_positions.py", "tests/engine/test_family_reference.py"),
+        (
+            "tests/engine/test_positions.py",
+            "tests/engine/backends/torch_backend/test_family_reference.py",
+        ),
     ),
     Mutant(
         "a sink position evicted",
         "engine/kv/slot_views.py",
         "seen[:, :sink] = True",
         "seen[:, 1:sink] = True",
-        ("tests/engine/test_positions.py", "tests/engine/test_family_reference.py"),
+        (
+            "tests/engine/test_positions.py",
+            "tests/engine/backends/torch_backend/test_family_reference.py",
+        ),
     ),
     Mutant(
         "a ring one slot too short",
@@ -129,7 +138,7 @@ MUTANTS = (
         "engine/verifiers/exactness.py",
         "same = same and _every_row_agrees(verifier, case, count)",
         "same = same and _every_row_agrees(verifier, case, count - 1)",
-        ("tests/engine/test_exactness.py",),
+        ("tests/engine/verifiers/test_exactness.py",),
     ),
     Mutant(
         "a prefill that leaves out a token",
@@ -318,7 +327,7 @@ MUTANTS = (
         "engine/restoration/evicted_slots.py",
         "(slots <= queries[:, None] - window)",
         "(slots <= queries[:, None] - window + 1)",
-        ("tests/engine/test_evicted_slots.py",),
+        ("tests/engine/restoration/test_evicted_slots.py",),
     ),
     Mutant(
         "a position that leaves the window undeposited",
