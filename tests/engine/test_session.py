@@ -82,6 +82,7 @@ def test_history_counts_not_how_it_arrived(data) -> None:
         (WINDOWED, [1, -1], None, TokenOutOfVocabulary),
         (WINDOWED, [2**70], None, TokenOutOfVocabulary),
         (WINDOWED, [1], 4, HistoryLengthMismatch),
+        (WINDOWED, [7], 2, HistoryLengthMismatch),
         (WINDOWED, [1] * 98, None, ContextExceeded),
         (FULL, [1] * 62, None, ContextExceeded),
     ],

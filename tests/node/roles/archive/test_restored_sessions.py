@@ -128,17 +128,6 @@ async def test_sessions_of_one_archive_do_not_mix(caller: Any) -> None:
     assert list(together) == alone
 
 
-async def test_closing_a_session_gives_the_archive_back(caller: Any, archive: Any) -> None:
-    session = await opened(caller)
-    await caller.append(session.session_id, PROMPT)
-    assert archive.metric("kakeya_archives_open") > 0
-    page = await caller.stub.ListSessions(runtime_pb2.ListSessionsRequest())
-    for each in page.sessions:
-        await caller.stub.CloseSession(runtime_pb2.CloseSessionRequest(session_id=each.session_id))
-    await calls.until(lambda: archive.metric("kakeya_archives_open") == 0)
-    await calls.until(lambda: archive.metric("kakeya_archive_bytes") == 0)
-
-
 async def test_a_fork_has_an_archive_of_its_own(caller: Any) -> None:
     session = await opened(caller)
     await caller.append(session.session_id, PROMPT)

@@ -13,9 +13,9 @@ import pytest
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import EvictedKeysValues, EvictedStore
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
-from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused
+from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.node.roles.archive import remote_store
 from kakeya_fleet.node.roles.archive.next_range import RangePart
@@ -222,27 +222,3 @@ def test_memory_here_is_left_for_an_archive_at_the_next_chunk(
     assert nodes.bits(store, queries) == nodes.bits(alone, queries)
     store.release()
     assert own.used_bytes == 0
-
-
-def test_bad_deposits_and_queries_change_nothing(nodes: Any, shape: EvictedShape) -> None:
-    nodes.start("a", 1)
-    nodes.start("b", 8)
-    store = nodes.session()
-    nodes.fill(store, CHUNK + 90, 100)
-    queries = nodes.queries(0, CHUNK + 90, 2, seed=0)
-    before = nodes.bits(store, queries)
-    nan = evicted_stores.random_evicted(shape, 5, seed=0)
-    nan.groups[0][0, 0, 0, 0, 0] = np.nan
-    flat = EvictedKeysValues((np.zeros(3, np.float32), np.zeros(3, np.float32)))
-    for bad in (nan, flat):
-        with pytest.raises(RestorerRefused):
-            store.deposit(CHUNK + 90, bad)
-    for first in (CHUNK + 89, CHUNK + 91, 5, 10 * CHUNK):
-        with pytest.raises((ValueError, RestorerRefused)):
-            store.deposit(first, evicted_stores.random_evicted(shape, 5, seed=0))
-    with pytest.raises(RestorerRefused):
-        store.begin(replace(queries, layer=1))
-    with pytest.raises(ValueError, match="see positions"):
-        store.begin(replace(queries, first=CHUNK + 90 + shape.window))
-    assert nodes.bits(store, queries) == before
-    store.release()

@@ -34,7 +34,7 @@ PROMPT = [(7 * index + index * index) % 48 for index in range(60)]
 
 
 def known_exact(_verifier: Verifier) -> Exactness:
-    """What `tests/engine/test_group_verifier.py` finds out about hashes on ranks."""
+    """What `tests/engine/group/test_group_verifier.py` finds out about hashes on ranks."""
     return Exactness(exact=True, row_counts=ROW_COUNTS, thread_count=1)
 
 
