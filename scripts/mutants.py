@@ -239,14 +239,14 @@ MUTANTS = (
         "node/links/protocol/promotion.py",
         "state.agreement = state.road = None",
         "state.agreement = None",
-        ("tests/node/links/test_link_delivery.py",),
+        ("tests/node/links/test_link_promotion.py",),
     ),
     Mutant(
         "a road used that only one end has",
         "node/links/protocol/promotion.py",
         "agreement.phase is not Phase.BUILT or not agreement.other_is_ready",
         "agreement.phase is not Phase.BUILT",
-        ("tests/node/links/test_link_delivery.py",),
+        ("tests/node/links/test_link_promotion.py",),
     ),
     Mutant(
         "a road kept that is not faster",
