@@ -18,10 +18,10 @@ from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.archive import data_server
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
+from kakeya_fleet.node.roles.settings import ArchiveSettings
 from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
@@ -88,11 +88,16 @@ def shape() -> EvictedShape:
 
 
 @pytest.fixture
-def archives(shape: EvictedShape) -> Archives:
+def settings() -> ArchiveSettings:
+    return ArchiveSettings()
+
+
+@pytest.fixture
+def archives(shape: EvictedShape, settings: ArchiveSettings) -> Archives:
     """Room for 1,000 positions."""
     numbers = map(str, itertools.count())
     stores = evicted_stores.NaiveStores(1000 * shape.bytes_per_position)
-    return Archives(stores, clock=time.monotonic, ids=lambda: next(numbers))
+    return Archives(stores, settings, clock=time.monotonic, ids=lambda: next(numbers))
 
 
 @pytest.fixture
@@ -315,15 +320,15 @@ def test_only_who_knows_the_secret_attaches(
     assert own.frame()[0] == FORKED
 
 
+@pytest.mark.parametrize("settings", [ArchiveSettings(greeting_seconds=0.3, most_waiting=4)])
 def test_who_does_not_attach_is_closed_and_keeps_nobody_out_for_long(
     stub: ArchiveServiceStub,
     shape: EvictedShape,
     peers: list[Peer],
-    monkeypatch: pytest.MonkeyPatch,
+    settings: ArchiveSettings,
 ) -> None:
-    monkeypatch.setattr(data_server, "ATTACH_SECONDS", 0.3)
     port = port_of(stub, shape)
-    idle = [Peer(port) for _ in range(data_server.MOST_WAITING)]
+    idle = [Peer(port) for _ in range(settings.most_waiting)]
     peers += idle
     one_more = Peer(port)
     peers.append(one_more)

@@ -18,7 +18,7 @@ from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSp
 from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
-from kakeya_fleet.node.roles.archive.archives import ATTACH_SECONDS, Archives
+from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
@@ -116,9 +116,10 @@ def test_leases_end_what_nobody_uses(archives: Archives, shape: EvictedShape, cl
     used, unused = (archives.attach(archives.open(opening).archive_id) for _ in range(2))
     for name, archive in (("used", used), ("unused", unused)):
         archive.on_expiry.append(lambda name=name: ended.append(name))
-    clock.now = ATTACH_SECONDS - 1
+    attach_seconds = archives.settings.attach_seconds
+    clock.now = attach_seconds - 1
     assert archives.sweep(clock.now) == 0
-    clock.now = ATTACH_SECONDS
+    clock.now = attach_seconds
     assert archives.sweep(clock.now) == 1
     with pytest.raises(ArchiveNotFound):
         archives.attach(never_attached.archive_id)

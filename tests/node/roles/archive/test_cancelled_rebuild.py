@@ -19,6 +19,7 @@ from kakeya_fleet.node.roles.archive.session_restorers import Restorers, Restore
 from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
+SETTINGS = RestorerSettings(deadline=60.0, rebuild=60.0)
 
 
 @dataclass
@@ -57,7 +58,7 @@ async def test_it_does_not_wait_for_an_archive_that_says_nothing(
 ) -> None:
     """Would it wait, this would never end: the archive answers only behind the end."""
     shape = evicted_stores.small_shape()
-    ways = ArchiveWays(NodeMetrics(), deadline_seconds=60.0)
+    ways = ArchiveWays(NodeMetrics(), SETTINGS)
 
     class OneArchive:
         async def open(self, _restorer: object, _wish: object) -> Any:
@@ -68,7 +69,7 @@ async def test_it_does_not_wait_for_an_archive_that_says_nothing(
         fleet=None,  # type: ignore[arg-type]
         ways=ways,
         metrics=NodeMetrics(),
-        settings=RestorerSettings(deadline=60.0, rebuild=60.0),
+        settings=SETTINGS,
         drafters={},
         clock=lambda: 0.0,
     )

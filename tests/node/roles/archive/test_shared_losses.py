@@ -13,7 +13,6 @@ from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.engine.kv.group_store import kv_pool
-from kakeya_fleet.node.roles.archive import archives as archives_module
 from kakeya_fleet.node.roles.archive.next_range import NextRange, RangePart
 from kakeya_fleet.node.roles.archive.remote_store import RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
@@ -62,9 +61,10 @@ def test_queries_alone_keep_an_archive_from_expiring(nodes: Any, shape: EvictedS
     nodes.asked(store, queries)
     later = time.monotonic()
     nodes.asked(store, queries)
-    assert not first.archives.sweep(later + archives_module.DEFAULT_LEASE_SECONDS)
+    lease = first.archives.settings.default_lease_seconds
+    assert not first.archives.sweep(later + lease)
     assert nodes.asked(store, queries).total.all()
-    assert first.archives.sweep(time.monotonic() + archives_module.DEFAULT_LEASE_SECONDS) == 1
+    assert first.archives.sweep(time.monotonic() + lease) == 1
     with pytest.raises(RestorerLost):
         nodes.asked(store, queries)
     store.release()

@@ -12,9 +12,10 @@ import psutil
 import pytest
 
 from kakeya_fleet.engine.group.messages import Message, encode
-from kakeya_fleet.node.roles.groups import group_members, rank_process
+from kakeya_fleet.node.roles.groups import rank_process
 from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_members import Gathering
+from kakeya_fleet.node.roles.groups.group_settings import GroupLimits
 from kakeya_fleet.node.roles.groups.launching import Launch, Processes
 from kakeya_fleet.node.roles.groups.rank_environment import RankEnvironment
 from kakeya_fleet.node.roles.groups.rank_proof import Purpose
@@ -26,16 +27,16 @@ PORTS = Message({"ports": [20_001]})
 class Meeting:
     """A leader that gathers, and ranks in threads of this process that say what a test says."""
 
-    def __init__(self, rank_count=2, silence_seconds=30.0) -> None:
+    def __init__(self, **limits: float) -> None:
         self.fault = ""
         self.held = ExitStack()
         self.listener = self.held.enter_context(socket.create_server(("127.0.0.1", 0)))
         self.gathering = Gathering(
-            rank_count,
+            2,
             NONCE,
             lambda: self.fault,
+            GroupLimits(**limits),
             until=time.monotonic() + 20.0,
-            silence_seconds=silence_seconds,
         )
         self.held.callback(self.gathering.close)
         self.sockets = {}
@@ -102,16 +103,15 @@ def test_ranks_are_told_apart_and_give_up_a_leader_whose_host_is_gone(meet) -> N
     ],
     ids=["half", "none", "other count", "no port"],
 )
-def test_a_greeting_that_is_none_ends_the_start(meet, monkeypatch, words, said) -> None:
-    monkeypatch.setattr(group_members, "MESSAGE_SECONDS", 0.3)
-    meeting = meet()
+def test_a_greeting_that_is_none_ends_the_start(meet, words, said) -> None:
+    meeting = meet(message_seconds=0.3)
     meeting.ranks(frame(PORTS), words)
     with pytest.raises(GroupNotStarted, match=said):
         meeting.gathering.members(meeting.listener)
 
 
 def test_a_rank_that_has_no_pulse_any_more_is_not_waited_for(meet) -> None:
-    meeting = meet(silence_seconds=0.5)
+    meeting = meet(silence_seconds=0.5, loading_silence_seconds=0.5)
     meeting.ranks(frame(PORTS), frame(PORTS))
     members = meeting.gathering.members(meeting.listener)
     going = True

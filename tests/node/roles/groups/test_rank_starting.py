@@ -63,7 +63,7 @@ def test_a_rank_elsewhere_is_started_by_ssh_and_hears_the_nonce_from_its_input(t
     shown.chmod(0o755)
     script = script.replace(sys.executable, str(shown)).replace(str(Path.cwd()), str(tmp_path))
     ran = subprocess.run(
-        ["sh", "-c", script], input=there.words, capture_output=True, check=True, env={}
+        ["sh", "-c", script], input=there.first_input, capture_output=True, check=True, env={}
     )
     lines = ran.stdout.decode().splitlines()
     assert f"KAKEYA_GROUP_NONCE={NONCE.hex()}" in lines

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,20 @@ import pytest
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, GroupLost
 from kakeya_fleet.engine.group.group_verifier import GroupVerifier
-from kakeya_fleet.node.roles.groups import group_members
 from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
-from kakeya_fleet.node.roles.groups.group_members import LOOK_SECONDS
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.groups.running_group import RunningGroup
 from tests.support import rank_groups as groups
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 SILENCE = 1.5
+LIMITS = GroupLimits(silence_seconds=SILENCE, start_seconds=30.0)
 
 
 class Started:
     """A group and what was heard of it."""
 
-    def __init__(self, hostfile: Path, model: str) -> None:
-        limits = GroupLimits(silence_seconds=SILENCE, start_seconds=30.0)
+    def __init__(self, hostfile: Path, model: str, limits: GroupLimits) -> None:
         settings = GroupSource(hostfile, limits=limits).settings(
             model, dtype="float32", backend="auto"
         )
@@ -59,8 +58,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     )
     started: list[Started] = []
 
-    def run(model: str = "hash", count: int = 2) -> Started:
-        started.append(Started(groups.write_hostfile(tmp_path, count), model))
+    def run(model: str = "hash", count: int = 2, limits: GroupLimits = LIMITS) -> Started:
+        started.append(Started(groups.write_hostfile(tmp_path, count), model, limits))
         return started[-1]
 
     threads, ports = threading.active_count(), groups.listening()
@@ -148,7 +147,7 @@ def test_a_frozen_leader_finds_its_group_alive(tmp_path: Path) -> None:
         leader.process.send_signal(signal.SIGCONT)
         assert leader.ask() == "alive"
         # It has looked again by then.
-        time.sleep(4 * LOOK_SECONDS)
+        time.sleep(4 * LIMITS.look_seconds)
         assert leader.ask() == "alive"
     finally:
         leader.end()
@@ -238,8 +237,7 @@ def test_strangers_on_the_port_are_neither_members_nor_in_the_way(
 
     strangers: list[socket.socket] = []
     monkeypatch.setattr(socket, "create_server", observed)
-    monkeypatch.setattr(group_members, "PROOF_SECONDS", 0.5)
-    started = start()
+    started = start(limits=replace(LIMITS, proof_seconds=0.5))
     try:
         assert started.verifier.rank_count == 2
     finally:

@@ -23,18 +23,18 @@ from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.groups.group_errors import BadGroup, GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.settings import RoleSettings
-from kakeya_fleet.node.roles.verifier import group_serving, verifier_loading
+from kakeya_fleet.node.roles.verifier import verifier_loading
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 from tests.support import rank_groups as groups
 from tests.support.hash_verifier import ROW_COUNTS
 
-LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0)
+LIMITS = GroupLimits(silence_seconds=1.5, start_seconds=30.0, first_pause_seconds=0.05)
 PROMPT = [(7 * index + index * index) % 48 for index in range(60)]
 
 
 def known_exact(_verifier: Verifier) -> Exactness:
-    """What `tests/engine/test_group_verifier.py` finds out about hashes on ranks."""
+    """What `tests/engine/group/test_group_verifier.py` finds out about hashes on ranks."""
     return Exactness(exact=True, row_counts=ROW_COUNTS, thread_count=1)
 
 
@@ -45,7 +45,6 @@ def hash_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(
         "kakeya_fleet.node.roles.groups.rank_starting.rank_command", groups.hash_rank_command
     )
-    monkeypatch.setattr(group_serving, "FIRST_PAUSE_SECONDS", 0.05)
     yield
     assert groups.ranks_of() == []
 

@@ -118,6 +118,8 @@ def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, targ
     np.testing.assert_allclose(vectors, made.numpy(), atol=1e-5)
 
 
+# One reader of configs stands above the back ends.
+@pytest.mark.parametrize("load", ["torch"], indirect=True)
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -144,6 +146,7 @@ def test_another_architecture_is_refused_by_name(
         load(folder, target)
 
 
+@pytest.mark.parametrize("load", ["torch"], indirect=True)
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -178,6 +181,7 @@ def test_a_config_that_cannot_be_is_refused(changes, named, folder, target, entr
         load(folder, target)
 
 
+@pytest.mark.parametrize("load", ["torch"], indirect=True)
 @pytest.mark.parametrize("text", ["", "[1]", '{"archi'])
 def test_a_config_that_is_none(text, folder, target, load) -> None:
     (folder / "config.json").write_text(text)

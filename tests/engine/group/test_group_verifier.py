@@ -214,7 +214,7 @@ def test_refusals_come_as_their_own_classes() -> None:
 
 
 def test_settling_works_on_the_ranks_and_leaves_no_memory_behind() -> None:
-    verifier, ranks = group()
+    verifier, ranks = group(context_length=300)
     verifier.use_row_counts([4, 64])
     found = settle(verifier)
     assert found.exact

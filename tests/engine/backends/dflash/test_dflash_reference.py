@@ -194,18 +194,6 @@ def test_a_whole_context_at_once_gives_the_same(pair) -> None:
         assert_same(proposer, state, reference, *draft)
 
 
-@pytest.mark.parametrize("pair", [("mixed", "default")], indirect=True, ids=["mixed"])
-def test_a_context_in_pieces_drafts_what_the_reference_drafts_of_the_whole(pair) -> None:
-    proposer, reference = pair
-    text = Text(proposer, seed=3)
-    state = proposer.open(text.tokens[:1])
-    for first, end in ((0, 1), (1, 40), (40, 56), (56, 99)):
-        state.take_features(first, proposer.encoder.encode(text.features[first:end]))
-        state.commit(text.tokens[state.length : end + 1])
-    draft = reference.session()(text.tokens[:100], torch.from_numpy(text.features[:99]), 0)
-    assert_same(proposer, state, reference, *draft)
-
-
 @pytest.mark.parametrize("is_causal", [True, None])
 def test_causal_layers_see_what_their_rule_says(is_causal, target, random_drafter) -> None:
     """The reference with the masks written out: |distance| and causality by hand."""

@@ -47,7 +47,7 @@ def read_back(data):
     return decode(exactly), stream.read()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=15)
 @given(
     header=st.dictionaries(
         st.text(max_size=5).filter(lambda key: key != "arrays"),

@@ -179,23 +179,6 @@ def test_piecewise_is_the_function_itself(size: int) -> None:
     assert all(each <= PIECE_ELEMENTS and each % VECTOR_ELEMENTS == 0 for each in sizes)
 
 
-def test_layers_keep_their_own_keys_and_values(random_checkpoint: Callable[..., Path]) -> None:
-    verifier = load_verifier(ModelFolder(random_checkpoint(num_hidden_layers=3), "random"))
-    cache = verifier.allocate(FULL)
-    verifier.forward(cache, HISTORY[:16], want_logits=False)
-    held = [cache.held(layer, 7) for layer in range(3)]
-    for first, second in itertools.combinations(held, 2):
-        assert not np.array_equal(first[0], second[0])
-        assert not np.array_equal(first[1], second[1])
-    ones = torch.ones(2, 1, 16)
-    cache.write(1, cache.prepare(1), ones, ones)
-    for layer in (0, 2):
-        assert np.array_equal(cache.held(layer, 7), held[layer])
-        assert not cache.held(layer, 16)[0].any()
-    assert np.array_equal(cache.held(1, 16)[0], ones[:, 0].numpy())
-    assert np.array_equal(cache.held(1, 6)[0], cache.fork(cache.length).held(1, 6)[0])
-
-
 def test_padding_rows_write_nothing_and_are_finite(
     random_checkpoint: Callable[..., Path],
 ) -> None:

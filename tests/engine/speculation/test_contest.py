@@ -139,7 +139,7 @@ def test_a_leader_that_cannot_draft_gives_way() -> None:
 SPEEDS = st.lists(st.integers(0, 12), min_size=2, max_size=4)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(SPEEDS, st.booleans(), st.integers(50, 600))
 @example([12, 0, 0, 0], True, 1200)
 @example([3, 2, 2], True, 400)
@@ -161,7 +161,7 @@ def test_what_is_lost_to_the_best_is_bounded(accepted, leads, count) -> None:
     assert lost <= len(accepted) * (TRIAL_TOKENS + block) * rounds + search
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(SPEEDS, st.booleans())
 def test_the_same_measurements_make_the_same_choices(accepted, leads) -> None:
     one, other = (stream(*accepted, leads=leads) for _ in range(2))

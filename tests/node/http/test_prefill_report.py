@@ -13,7 +13,7 @@ from kakeya_fleet.node.http.completion_request import read_completion
 from kakeya_fleet.node.http.usage import fleet_report
 from tests.support.scripted_node import ScriptedNode
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
