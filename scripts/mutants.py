@@ -248,7 +248,7 @@ MUTANTS = (
         "node/links/protocol/promotion.py",
         "state.agreement = state.road = None",
         "state.agreement = None",
-        ("tests/node/links/test_link_delivery.py",),
+        ("tests/node/links/test_link_promotion.py",),
     ),
     Mutant(
         "a road used that only one end has",

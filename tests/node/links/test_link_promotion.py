@@ -19,6 +19,7 @@ from kakeya_fleet.node.links.protocol.promotion import (
 from kakeya_fleet.node.links.protocol.promotion_events import (
     Answer,
     Broke,
+    Build,
     Built,
     Changed,
     Cleared,
@@ -125,6 +126,26 @@ def test_the_configuration_decides() -> None:
             proposed = busy(state)
         assert proposed == wanted, (mode, kinds)
         assert busy(end(mode, kinds, is_caller=False)) == []
+
+
+def test_both_ends_build_and_use_it_when_both_are_ready() -> None:
+    caller, other = end(LinkMode.LOCAL), end(LinkMode.LOCAL, is_caller=False)
+    assert step(caller, Tick(), 0.0) == (Propose(1, LOCAL),)
+    (proposal,) = said(step(caller, Planned(1, TERMS, NONCE), 0.0))
+    assert step(other, Heard(proposal), 0.0) == (Answer(1, LOCAL, NONCE, TERMS),)
+    (answer,) = said(step(other, Planned(1, {"at": "there"}), 0.0))
+    assert step(caller, Heard(answer), 0.0) == (Build(1, {"at": "there"}),)
+    # A second answer says nothing new.
+    assert step(caller, Heard(answer), 0.0) == ()
+    (ready,) = said(step(other, Built(1), 0.0))
+    assert step(caller, Heard(ready), 0.0) == ()
+    effects = step(caller, Built(1), 0.0)
+    (also_ready,) = said(effects)
+    assert Use(1) in effects
+    assert Use(1) in step(other, Heard(also_ready), 0.0)
+    for state in (caller, other):
+        assert (state.standing.kind, state.standing.cause) == (LOCAL, ChangeCause.FORCED)
+        assert state.built == state.road.generation == 1
 
 
 def test_a_forced_road_carries_everything_and_stays() -> None:
