@@ -102,7 +102,7 @@ class Node:
         await self.ground.server.start()
         self._open_http()
         self._announce()
-        works = [control.tasks.create_task(work) for work in self._works()]
+        works = list(self._begin())
         if self.roles.expected.takes_time:
             self.on_event(self.events.joined(config.serve))
         control.look_for_fleet()
@@ -117,14 +117,16 @@ class Node:
             raise failure
         self.on_event({"event": "left", "node_id": self.events.node_id})
 
-    def _works(self) -> Iterator[Coroutine[None, None, None]]:
-        """What runs as long as the node does."""
-        yield from self.control.works()
-        yield self.roles.run()
-        yield self.announcements.follow()
-        yield self.watch.run()
-        yield self._after_loading(self.announcements.offer_ring(self.ring_probe))
-        yield self._after_loading(self._advise())
+    def _begin(self) -> Iterator[asyncio.Task[None]]:
+        """Begins what runs as long as the node does."""
+        yield from self.control.begin()
+        tasks = self.control.tasks
+        yield tasks.keep("sweep of roles", self.roles.run)
+        yield tasks.keep("announcements", self.announcements.follow)
+        yield tasks.keep("samples", self.watch.run)
+        ring = self.announcements.offer_ring(self.ring_probe)
+        yield tasks.once("trial of a ring", self._after_loading(ring))
+        yield tasks.once("advice", self._after_loading(self._advise()))
 
     async def _after_loading(self, work: Coroutine[None, None, None]) -> None:
         try:
