@@ -24,6 +24,7 @@ from kakeya_fleet.node.config.state_directory import RUNNING
 from kakeya_fleet.node.http.server import ServingNode
 from kakeya_fleet.node.links.roads.host_roads import RingProbe
 from kakeya_fleet.node.membership.fleet_changes import EventSink
+from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard
 from kakeya_fleet.node.rpc.grpc_settings import LEAVE_SECONDS, STOP_SECONDS
 from kakeya_fleet.node.rpc.health import Health
 from kakeya_fleet.node.watch.activity import NodeActivity
@@ -124,6 +125,7 @@ class Node:
         yield tasks.keep("sweep of roles", self.roles.run)
         yield tasks.keep("announcements", self.announcements.follow)
         yield tasks.keep("samples", self.watch.run)
+        yield tasks.keep("connection guard", ConnectionGuard(self.ground.metrics).run)
         ring = self.announcements.offer_ring(self.ring_probe)
         yield tasks.once("trial of a ring", self._after_loading(ring))
         yield tasks.once("advice", self._after_loading(self._advise()))

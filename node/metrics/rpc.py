@@ -23,6 +23,11 @@ class RpcFamilies:
             ["task", "error"],
             registry=registry,
         )
+        self.connections_ended = Counter(
+            "kakeya_connections_ended_total",
+            "Connections of others that were ended to keep descriptors free for the node.",
+            registry=registry,
+        )
         self.resident_bytes = Gauge(
             "kakeya_process_resident_bytes",
             "Memory of the node's process that is in use.",
