@@ -22,15 +22,15 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def warm_agents(settled: Path) -> Iterator[None]:
+def warm_starts(settled: Path) -> Iterator[WarmStarts]:
     """Agents of a `LocalFleet` start as copies of a process that has imported the libraries.
 
-    They check a model's exactness once.
+    They check a model's exactness once. Commands can be such copies too.
     """
     warm = WarmStarts(settled)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("scripts.support.agent_process.start_process", warm.start)
-        yield
+        yield warm
     warm.close()
 
 

@@ -43,13 +43,13 @@ export interface Peer {
   address: string;
 }
 
-/** One synthetic machine: its state and its doings, told to whoever watches. */
+/** One synthetic machine: its state and its activity, told to whoever watches. */
 export class SyntheticNode {
   readonly machine: Machine;
   readonly sessions = new Map<string, SyntheticSession>();
   readonly transfers = new Map<string, Transfer>();
-  readonly doings = new Feed<WatchNodeResponse>();
-  readonly sessionDoings = new Feed<WatchSessionsResponse>();
+  readonly nodeFeed = new Feed<WatchNodeResponse>();
+  readonly sessionFeed = new Feed<WatchSessionsResponse>();
   readonly random: Random;
   /** host:port once it serves. */
   address = "";
@@ -191,7 +191,9 @@ export class SyntheticNode {
     });
     this.#samples.push(sample);
     if (this.#samples.length > SAMPLE_LIMIT) this.#samples.shift();
-    this.doings.send(create(WatchNodeResponseSchema, { kind: { case: "sample", value: sample } }));
+    this.nodeFeed.send(
+      create(WatchNodeResponseSchema, { kind: { case: "sample", value: sample } }),
+    );
   }
 
   /** Tells what happened. */
@@ -205,18 +207,18 @@ export class SyntheticNode {
     });
     this.#events.push(event);
     if (this.#events.length > EVENT_LIMIT) this.#events.shift();
-    this.doings.send(create(WatchNodeResponseSchema, { kind: { case: "event", value: event } }));
+    this.nodeFeed.send(create(WatchNodeResponseSchema, { kind: { case: "event", value: event } }));
   }
 
   /** Tells the node as it is now. */
   tellNode(): void {
     const value = this.report();
-    this.doings.send(create(WatchNodeResponseSchema, { kind: { case: "node", value } }));
+    this.nodeFeed.send(create(WatchNodeResponseSchema, { kind: { case: "node", value } }));
   }
 
   transfer(transfer: Transfer): void {
     this.transfers.set(transfer.transferId, transfer);
-    this.doings.send(
+    this.nodeFeed.send(
       create(WatchNodeResponseSchema, { kind: { case: "transfer", value: transfer } }),
     );
   }
@@ -256,7 +258,7 @@ export class SyntheticNode {
 
   tellSession(session: SyntheticSession): void {
     const value = session.change();
-    this.sessionDoings.send(
+    this.sessionFeed.send(
       create(WatchSessionsResponseSchema, { kind: { case: "changed", value } }),
     );
   }
@@ -264,9 +266,7 @@ export class SyntheticNode {
   close(sessionId: string, outcome: SessionOutcome): boolean {
     if (!this.sessions.delete(sessionId)) return false;
     const value = create(EndedSessionSchema, { sessionId, outcome });
-    this.sessionDoings.send(
-      create(WatchSessionsResponseSchema, { kind: { case: "ended", value } }),
-    );
+    this.sessionFeed.send(create(WatchSessionsResponseSchema, { kind: { case: "ended", value } }));
     return true;
   }
 

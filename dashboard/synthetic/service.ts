@@ -76,7 +76,7 @@ function routes(
       watchFleet: (_request, context) =>
         member.changes.listen(fleet.snapshot(node), context.signal),
       watchNode: (request, context) =>
-        node.doings.listen(node.history(request.historySeconds), context.signal),
+        node.nodeFeed.listen(node.history(request.historySeconds), context.signal),
     });
     router.service(PlacementService, {
       plan: (request) => {
@@ -89,7 +89,7 @@ function routes(
     });
     router.service(RuntimeService, {
       watchSessions: (request, context) =>
-        node.sessionDoings.listen(node.sessionSnapshot(request.blockCount || 64), context.signal),
+        node.sessionFeed.listen(node.sessionSnapshot(request.blockCount || 64), context.signal),
       listSessions: () => ({ sessions: [...node.sessions.values()].map((row) => row.info()) }),
       createSession: (request) => {
         const session = node.open(

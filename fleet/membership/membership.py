@@ -95,11 +95,11 @@ def _tick(state: Membership, now: float, rng: Randomness) -> list[Effect]:
         for suspicion in state.suspicions.values():
             suspicion.since += late
     # Every call is answered in time; one that was not must not keep its node from being called.
-    patience = MAX_LAG_SECONDS + state.settings.period_seconds
+    grace_seconds = MAX_LAG_SECONDS + state.settings.period_seconds
     state.calls = {
         node_id: call
         for node_id, call in state.calls.items()
-        if now - call.started_at <= call.timeout_seconds + patience
+        if now - call.started_at <= call.timeout_seconds + grace_seconds
     }
     effects: list[Effect] = []
     for node_id in [key for key, probe in state.probes.items() if now >= probe.expires_at]:

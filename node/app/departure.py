@@ -1,4 +1,4 @@
-"""The wish that a node leaves, whoever has it."""
+"""The request that a node leaves, whoever makes it."""
 
 from __future__ import annotations
 

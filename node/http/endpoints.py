@@ -22,9 +22,9 @@ from kakeya_fleet.node.http.completion_request import read_completion
 from kakeya_fleet.node.http.completion_shape import CompletionShape
 from kakeya_fleet.node.http.json_body import read_json
 from kakeya_fleet.node.http.limits import HttpLimits
-from kakeya_fleet.node.http.places import Places
 from kakeya_fleet.node.http.preparing import Prepared, prepare_chat, prepare_completion
 from kakeya_fleet.node.http.refusal import HttpRefusal, refusal_of
+from kakeya_fleet.node.http.request_slots import RequestSlots
 from kakeya_fleet.node.http.served_models import ServedModel, ServedModels
 from kakeya_fleet.node.http.server_sent_events import DONE, KEEP_ALIVE, event
 from kakeya_fleet.node.http.shape_facts import ShapeFacts
@@ -39,12 +39,12 @@ class _Stream:
 
     response: web.StreamResponse
     transport: asyncio.Transport | None
-    patience: float
+    write_seconds: float
 
     async def write(self, data: bytes) -> None:
         """Raises `ConnectionResetError` when the client is gone, or takes nothing."""
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.write_seconds):
                 await self.response.write(data)
         except TimeoutError:
             if self.transport is not None:
@@ -68,13 +68,13 @@ class Endpoints:
         self._limits = limits
         self._metrics = metrics
         self._models = ServedModels(client, is_loading)
-        self._places = Places(limits.concurrent_requests)
+        self._slots = RequestSlots(limits.concurrent_requests)
         self._now_unix = now_unix
 
     @property
     def running_count(self) -> int:
         """Requests that are answered now."""
-        return self._places.taken
+        return self._slots.taken
 
     async def list_models(self, _request: web.Request) -> web.Response:
         """GET /v1/models."""
@@ -88,7 +88,7 @@ class Endpoints:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/chat/completions."""
         asked = read_chat(await read_json(request, self._limits))
-        with self._places.take():
+        with self._slots.take():
             prepared = await prepare_chat(asked, self._models)
             facts = self._facts(prepared)
             shape = ChatShape(facts, prepared.work.codec.decode, asked.tool_names)
@@ -97,7 +97,7 @@ class Endpoints:
     async def completion(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/completions."""
         asked = read_completion(await read_json(request, self._limits))
-        with self._places.take():
+        with self._slots.take():
             prepared = await prepare_completion(asked, self._models)
             shape = CompletionShape(
                 self._facts(prepared),

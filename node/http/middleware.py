@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from kakeya import KakeyaError
+from kakeya_fleet.node.http.connections import OpenConnections
 from kakeya_fleet.node.http.own_hosts import OwnHosts
-from kakeya_fleet.node.http.patient_connection import OpenConnections
 from kakeya_fleet.node.http.refusal import HttpRefusal, refusal_of
 from kakeya_fleet.node.metrics import NodeMetrics
 

@@ -8,8 +8,8 @@ from aiohttp import web
 
 from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.fleet.views.prometheus_targets import targets
-from kakeya_fleet.node.http.end_of_life import PAGE_PATH, page
-from kakeya_fleet.node.http.vital_signs import VitalSigns
+from kakeya_fleet.node.http.deprecation import PAGE_PATH, page
+from kakeya_fleet.node.http.health_checks import HealthChecks
 from kakeya_fleet.node.metrics import NodeMetrics, exposition
 
 INDEX = {
@@ -30,7 +30,7 @@ class NodePages:
         self._metrics = metrics
         self._address = ""
         self._name = ""
-        self._vitals: VitalSigns | None = None
+        self._checks: HealthChecks | None = None
         self._is_draining: Callable[[], bool] = bool
         self._views: Callable[[], Iterable[NodeView]] = tuple
 
@@ -39,13 +39,13 @@ class NodePages:
         *,
         name: str,
         address: str,
-        vitals: VitalSigns,
+        checks: HealthChecks,
         is_draining: Callable[[], bool],
         views: Callable[[], Iterable[NodeView]],
     ) -> None:
         """The node serves: `address` is its gRPC, `views` are the nodes of its fleet."""
         self._name, self._address = name, address
-        self._vitals, self._is_draining, self._views = vitals, is_draining, views
+        self._checks, self._is_draining, self._views = checks, is_draining, views
 
     async def index(self, _request: web.Request) -> web.Response:
         """GET /."""
@@ -68,11 +68,11 @@ class NodePages:
 
     async def health(self, _request: web.Request) -> web.Response:
         """GET /health: 200 only when every role does what it is there for."""
-        if self._vitals is None:
+        if self._checks is None:
             return self._unwell("LOADING", "the node starts; come back")
         if self._is_draining():
             return self._unwell("DRAINING", "the node is leaving the fleet")
-        found = await self._vitals.findings()
+        found = await self._checks.findings()
         roles = [finding.body() for finding in found]
         fault = next((finding for finding in found if finding.reason), None)
         if fault is not None:

@@ -15,18 +15,18 @@ from aiohttp.typedefs import Handler
 from kakeya import AsyncClient
 from kakeya_fleet.fleet.views.node_view import NodeView
 from kakeya_fleet.node.config.config import is_loopback, join_address
-from kakeya_fleet.node.http.end_of_life import HEADERS, PAGE_PATH
+from kakeya_fleet.node.http.connections import OpenConnections
+from kakeya_fleet.node.http.deprecation import HEADERS, PAGE_PATH
 from kakeya_fleet.node.http.endpoints import Endpoints
+from kakeya_fleet.node.http.health_checks import HealthChecks, HealthyRoles
 from kakeya_fleet.node.http.limits import HttpLimits
 from kakeya_fleet.node.http.listening import ANY_HOST, http_socket
 from kakeya_fleet.node.http.middleware import enveloping, guarding, measuring, noting
 from kakeya_fleet.node.http.node_pages import NodePages
 from kakeya_fleet.node.http.own_hosts import OwnHosts
-from kakeya_fleet.node.http.patient_connection import OpenConnections
 from kakeya_fleet.node.http.recent_tokens import RecentTokens
 from kakeya_fleet.node.http.refusal import HttpRefusal
 from kakeya_fleet.node.http.server_log import server_log
-from kakeya_fleet.node.http.vital_signs import HealthyRoles, VitalSigns
 from kakeya_fleet.node.membership.network import addresses_of
 from kakeya_fleet.node.metrics import NodeMetrics
 
@@ -65,7 +65,7 @@ class HttpServer:
         self._pages = NodePages(metrics)
         self._client: AsyncClient | None = None
         self._endpoints: Endpoints | None = None
-        self._vitals: VitalSigns | None = None
+        self._checks: HealthChecks | None = None
         self.recent = RecentTokens(time.monotonic)
         """Hears of the node's sessions."""
 
@@ -107,11 +107,11 @@ class HttpServer:
         self._endpoints = Endpoints(
             self._client, self._limits, self._metrics, lambda: bool(node.roles.awaited())
         )
-        self._vitals = VitalSigns(node.roles, self.recent, time.monotonic)
+        self._checks = HealthChecks(node.roles, self.recent, time.monotonic)
         self._pages.open(
             name=node.name,
             address=node.address,
-            vitals=self._vitals,
+            checks=self._checks,
             is_draining=lambda: node.roles.draining,
             views=node.views,
         )
@@ -120,8 +120,8 @@ class HttpServer:
         """Ends what runs, closes its sessions and the socket."""
         if self._server is not None:
             self._server.close()
-        if self._vitals is not None:
-            self._vitals.close()
+        if self._checks is not None:
+            self._checks.close()
         if self._runner is not None:
             await self._runner.cleanup()
         if self._client is not None:

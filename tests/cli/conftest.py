@@ -1,80 +1,54 @@
-import os
+"""Two agents of one fleet, and `fleet` as people type it.
+
+fleet    a home of its own; runs commands in this process, or in one of their own
+screen   starts `fleet`, or a program, on a terminal
+agents   a verifier and a proposer, shared by all tests
+ask      runs a command on one of the two
+"""
+
+from __future__ import annotations
+
 import shutil
-import signal
 import socket
-import subprocess
-import sys
-import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from scripts.support.agent_process import LocalFleet
+from tests.support.commands import Agents, Ask, Screen, Terminal
 from tests.support.in_process import Finished
-from tests.support.pty_screen import Process
+from tests.support.pty_screen import Process, Started
+from tests.warm.starting import WarmStarts
 
-FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
-
-
-class Terminal:
-    """Runs `fleet` as people do: a process of its own, with an environment of its own."""
-
-    def __init__(self, home) -> None:
-        self.environment = {
-            key: value for key, value in os.environ.items() if not key.startswith("KAKEYA_")
-        }
-        self.environment |= {
-            "XDG_STATE_HOME": str(home / "state"),
-            "XDG_CONFIG_HOME": str(home / "config"),
-            "XDG_CACHE_HOME": str(home / "cache"),
-            "HF_HUB_OFFLINE": "1",
-            # Several agents on two busy cores: more threads only wait for each other.
-            "OMP_NUM_THREADS": "1",
-            # Nor does any agent try a ring, which takes two processes.
-            "KAKEYA_LINKS": "grpc",
-            "COLUMNS": "100",
-        }
-
-    def run(self, *words, stdin="", timeout=60, **environment):
-        done = subprocess.run(
-            [*FLEET, *words],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            env=self.environment | environment,
-        )
-        return Finished(done.returncode, done.stdout, done.stderr)
-
-    def start(self, *words, **environment):
-        return subprocess.Popen(
-            [*FLEET, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.environment | environment,
-        )
+NODE = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc"}
+"""Of agents: no ring is tried, which would take two processes of each."""
 
 
 @pytest.fixture
-def fleet(tmp_path):
-    return Terminal(tmp_path)
+def fleet(tmp_path: Path, warm_starts: WarmStarts) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path, warm_starts)
+    yield terminal
+    terminal.end_all()
 
 
 @pytest.fixture
-def screen(fleet):
+def screen(fleet: Terminal) -> Iterator[Screen]:
     """Starts `fleet` on a terminal of its own: `screen("top", columns=80, lines=24)`."""
-    started = []
+    started: list[Process] = []
 
-    def start(*words, columns=100, lines=30, command=(*FLEET,), **environment):
-        own = {"TERM": "xterm-256color", "PYTHONUTF8": "1"} | environment
-        left_out = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
-        kept = {key: value for key, value in fleet.environment.items() if key not in left_out}
-        process = Process([*command, *words], kept | own, columns=columns, lines=lines)
-        started.append(process)
-        return process
+    def start(
+        *words: str,
+        columns: int = 100,
+        lines: int = 30,
+        program: Callable[[int], Started] | None = None,
+        **environment: str,
+    ) -> Process:
+        fleet_here = partial(fleet.on_terminal, words, **environment)
+        started.append(Process(program or fleet_here, columns=columns, lines=lines))
+        return started[-1]
 
     yield start
     for process in started:
@@ -82,7 +56,7 @@ def screen(fleet):
 
 
 @pytest.fixture(scope="session")
-def toy(random_checkpoint, tmp_path_factory):
+def toy(random_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small random model with a tokenizer of bytes."""
     folder = tmp_path_factory.mktemp("models") / "toy"
     shutil.copytree(random_checkpoint(vocab_size=300, max_position_embeddings=2048), folder)
@@ -96,13 +70,12 @@ def toy(random_checkpoint, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def agents(tmp_path_factory, toy):
+def agents(tmp_path_factory: pytest.TempPathFactory, toy: Path) -> Iterator[Agents]:
+    """mini-1 serves `toy`, mini-2 prompt lookup."""
     with LocalFleet("cli-tests", directory=tmp_path_factory.mktemp("agents")) as local:
-        # No ring is tried, which would take two processes of each.
-        own = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc"}
-        verifier = local.start("mini-1", serve=[f"verifier={toy}"], environment=own)
+        verifier = local.start("mini-1", serve=[f"verifier={toy}"], environment=NODE)
         proposer = local.start(
-            "mini-2", serve=["proposer=ngram"], peers=[verifier.address], environment=own
+            "mini-2", serve=["proposer=ngram"], peers=[verifier.address], environment=NODE
         )
         verifier.wait_for("peer_joined")
         proposer.wait_for("peer_joined")
@@ -110,23 +83,17 @@ def agents(tmp_path_factory, toy):
 
 
 @pytest.fixture
-def interrupt():
-    """Sends Ctrl-C to a process; its exit code, both outputs, and the seconds it took."""
+def ask(fleet: Terminal, agents: Agents) -> Ask:
+    """Runs a command on the verifier's node, in this process; on the other with node=1."""
 
-    def send(process):
-        started = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        try:
-            out, err = process.communicate(timeout=20)
-        finally:
-            process.kill()
-        return Finished(process.returncode, out, err), time.monotonic() - started
+    def run(name: str, *words: str, node: int = 0, stdin: str = "") -> Finished:
+        return fleet.run(name, "--node", agents[node].address, *words, stdin=stdin)
 
-    return send
+    return run
 
 
 @pytest.fixture
-def silent_node():
+def silent_node() -> Iterator[socket.socket]:
     """An address that accepts connections and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(30)
@@ -138,10 +105,3 @@ def free_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     return f"127.0.0.1:{port}"
-
-
-@pytest.fixture
-def dead_process_id():
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid

@@ -1,48 +1,55 @@
 """`fleet chat` as people and programs use it, against a real verifier."""
 
+from __future__ import annotations
+
 import json
 import re
 import stat
-import subprocess
-import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
-from kakeya import Client
+from kakeya import Client, SessionInfo
 from scripts.support.agent_process import LocalFleet
-from tests.support.in_process import run_here
+from tests.cli.conftest import NODE
+from tests.support.commands import Agents, Ask, Screen, Terminal
+from tests.support.in_process import Finished
+from tests.support.pty_screen import Process
+
+Chat = Callable[..., Finished]
+Talk = Callable[..., Process]
 
 
 @pytest.fixture
-def chat(fleet, agents):
+def chat(ask: Ask) -> Chat:
     """Runs a chat whose turns are the given lines, in this process."""
 
-    def run(*lines, words=("--plain",)):
-        given = ["chat", "--node", agents[0].address, "--max-tokens", "12", *words]
-        return run_here(given, fleet.environment, "".join(f"{line}\n" for line in lines))
+    def run(*lines: str, words: Sequence[str] = ("--plain",)) -> Finished:
+        stdin = "".join(f"{line}\n" for line in lines)
+        return ask("chat", "--max-tokens", "12", *words, stdin=stdin)
 
     return run
 
 
 @pytest.fixture
-def talk(screen, agents):
+def talk(screen: Screen, agents: Agents) -> Talk:
     """A chat on a terminal."""
 
-    def start(*words, **more):
-        given = ["chat", "--plain", "--node", agents[0].address, *words]
-        process = screen(*given, **more)
+    def start(*words: str) -> Process:
+        process = screen("chat", "--plain", "--node", agents[0].address, *words)
         process.wait_for(r"^› *$")
         return process
 
     return start
 
 
-def open_sessions(agents):
+def open_sessions(agents: Agents) -> list[SessionInfo]:
     with Client(agents[0].address) as client:
         return [each for each in client.sessions() if each.client_label == "fleet chat"]
 
 
-def test_each_line_is_a_turn_and_only_its_tokens_are_appended(chat, agents) -> None:
+def test_each_line_is_a_turn_and_only_its_tokens_are_appended(chat: Chat, agents: Agents) -> None:
     done = chat("first", "second", "third", words=("--plain", "--json"))
     assert done.code == 0, done.err
     ends = [line for line in done.lines if line["event"] == "done"]
@@ -55,7 +62,7 @@ def test_each_line_is_a_turn_and_only_its_tokens_are_appended(chat, agents) -> N
     assert open_sessions(agents) == []
 
 
-def test_a_chat_that_forgets_says_so_once(chat) -> None:
+def test_a_chat_that_forgets_says_so_once(chat: Chat) -> None:
     lines = ("first of all", "second", "third")
     done = chat(*lines, words=("--plain", "--window", "8"))
     assert done.code == 0, done.err
@@ -64,20 +71,7 @@ def test_a_chat_that_forgets_says_so_once(chat) -> None:
     assert "forgotten" not in chat(*lines, words=("--plain", "--kv", "full")).err
 
 
-def test_the_answer_is_that_of_the_whole_text_at_once(chat, fleet, agents, toy) -> None:
-    answers = [
-        line["text"]
-        for line in chat("abcabc", "abcabc", words=("--plain", "--json")).lines
-        if line["event"] == "done"
-    ]
-    prompt = f"abcabc\n{answers[0]}\nabcabc\n"
-    words = ["--verifier", "toy", "--tokenizer", str(toy), "--max-tokens", "12"]
-    whole = fleet.run("generate", "--node", agents[0].address, *words, prompt)
-    if "\ufffd" not in answers[0]:
-        assert whole.out == answers[1]
-
-
-def test_a_model_without_a_template_is_told_with_its_mend(chat) -> None:
+def test_a_model_without_a_template_is_told_with_its_mend(chat: Chat) -> None:
     done = chat("hello", words=())
     assert done.code == 3
     assert "toy has no chat template" in done.err
@@ -85,7 +79,7 @@ def test_a_model_without_a_template_is_told_with_its_mend(chat) -> None:
     assert done.err.count("\n") == 1
 
 
-def test_a_model_with_a_template_is_rendered_with_it(fleet, chat, agents, toy, tmp_path) -> None:
+def test_a_model_with_a_template_is_rendered_with_it(chat: Chat, toy: Path, tmp_path: Path) -> None:
     folder = tmp_path / "with-template"
     folder.mkdir()
     for path in toy.iterdir():
@@ -101,7 +95,7 @@ def test_a_model_with_a_template_is_rendered_with_it(fleet, chat, agents, toy, t
     assert end["history_length"] == len("<system>s\n<user>hi\n<assistant>") + 12
 
 
-def test_commands_work_without_a_terminal(chat, tmp_path) -> None:
+def test_commands_work_without_a_terminal(chat: Chat, tmp_path: Path) -> None:
     saved = tmp_path / "talk.json"
     lines = ["one", "/stats", "/fork", "two", "/sessions", "/sessions 1", "/undo", "/undo"]
     done = chat(*lines, "/system s", f"/save {saved}", "/nope", "/quit", "never said")
@@ -124,7 +118,7 @@ def test_commands_work_without_a_terminal(chat, tmp_path) -> None:
     assert "never" not in done.out + done.err
 
 
-def test_a_whole_conversation_on_a_terminal(talk, agents, tmp_path) -> None:
+def test_a_whole_conversation_on_a_terminal(talk: Talk, agents: Agents, tmp_path: Path) -> None:
     process = talk("--max-tokens", "16", "--show-drafted")
     process.type("abcabcabcabc\\\r")
     process.wait_for(r"^… *$")
@@ -141,7 +135,9 @@ def test_a_whole_conversation_on_a_terminal(talk, agents, tmp_path) -> None:
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
-def test_ctrl_c_stops_the_answer_and_twice_at_the_prompt_the_chat(talk, agents) -> None:
+def test_ctrl_c_stops_the_answer_and_twice_at_the_prompt_the_chat(
+    talk: Talk, agents: Agents
+) -> None:
     process = talk("--max-tokens", "1000000")
     process.type("abcabc\r")
     process.wait_for(r"abcabc\n.*\S")
@@ -158,7 +154,7 @@ def test_ctrl_c_stops_the_answer_and_twice_at_the_prompt_the_chat(talk, agents) 
     assert b"Traceback" not in process.raw
 
 
-def test_pasted_lines_are_one_turn(talk) -> None:
+def test_pasted_lines_are_one_turn(talk: Talk) -> None:
     process = talk("--max-tokens", "4")
     process.type("\x1b[200~one\ntwo\nthree\x1b[201~\r")
     process.wait_for(r"cut after[^›]*^› *$")
@@ -169,37 +165,26 @@ def test_pasted_lines_are_one_turn(talk) -> None:
     assert process.end() == 0
 
 
-@pytest.mark.slow
-def test_a_verifier_that_dies_is_replaced_and_said_in_one_line(fleet, toy, tmp_path) -> None:
-    own = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc"}
+def test_a_verifier_that_dies_is_replaced_and_said_in_one_line(
+    fleet: Terminal, toy: Path, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    said.write_text("abcabc\n")
     with LocalFleet("chat-tests", directory=tmp_path / "agents") as local:
-        first = local.start("mini-1", serve=[f"verifier={toy}"], environment=own)
-        second = local.start(
-            "mini-2", serve=[f"verifier={toy}"], peers=[first.address], environment=own
-        )
+        serve = [f"verifier={toy}"]
+        first = local.start("mini-1", serve=serve, environment=NODE)
+        second = local.start("mini-2", serve=serve, peers=[first.address], environment=NODE)
         first.wait_for("peer_joined")
-        words = ["--plain", "--json", "--node", first.address, "--max-tokens", "1500"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kakeya_fleet.node.cli", "chat", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=fleet.environment,
-        )
-        try:
-            process.stdin.write("abcabc\n")
-            process.stdin.flush()
-            for _ in range(5):
-                assert json.loads(process.stdout.readline())["event"] == "tokens"
-            first.kill()
-            out, _ = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    told = [json.loads(line) for line in out.splitlines()]
-    notices = [each["text"] for each in told if each["event"] == "notice"]
+        words = ["--plain", "--json", "--node", first.address, "--max-tokens", "1000"]
+        process = fleet.start("chat", *words, stdin=said)
+        for _ in range(5):
+            assert process.event()["event"] == "tokens"
+        first.kill()
+        done = process.finish()
+    notices = [each["text"] for each in done.lines if each["event"] == "notice"]
     (notice,) = [text for text in notices if "was lost" in text]
     assert notice.startswith(f"the verifier at {first.address} was lost")
     assert f"the session went on at {second.address} with " in notice
-    (done,) = [each for each in told if each["event"] == "done"]
-    assert done["history_length"] == len("abcabc\n") + 1500
-    assert process.returncode == 0
+    (end,) = [each for each in done.lines if each["event"] == "done"]
+    assert end["history_length"] == len("abcabc\n") + 1000
+    assert done.code == 0

@@ -1,5 +1,6 @@
 """What becomes of the words that a person typed while the verifier was away."""
 
+import os
 import sys
 from types import SimpleNamespace
 from typing import Never
@@ -12,6 +13,7 @@ from kakeya_fleet.node.cli.chat.conversation import Conversation, plain_text
 from kakeya_fleet.node.cli.chat.lines import Said
 from kakeya_fleet.node.cli.chat.loop import Chat
 from kakeya_fleet.node.cli.chat.session import AnswerLimits, Branch
+from tests.support.pty_screen import starting
 
 TYPING = """
 import sys
@@ -108,7 +110,7 @@ def test_on_a_terminal_enter_sends_them_and_what_comes_next_is_new(
     screen, tmp_path, editing
 ) -> None:
     command = [sys.executable, "-c", TYPING, str(tmp_path / "history"), editing]
-    process = screen(command=command)
+    process = screen(program=starting(command, {**os.environ, "TERM": "xterm-256color"}))
     process.wait_for(r"Enter sends them again\n› *(first\nsecond)?$")
     process.type("\r")
     process.wait_for(r"read 'first\\nsecond'\n› *$")

@@ -1,8 +1,11 @@
 """Completion as the shells themselves run it, against agents that live."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
+import socket
 import sys
 from pathlib import Path
 
@@ -11,13 +14,15 @@ import pytest
 from kakeya_fleet.node.cli.asking.completion import SCRIPTS
 from kakeya_fleet.node.cli.shell.completing import possibilities
 from kakeya_fleet.node.cli.shell.dispatch import COMMANDS
+from tests.support.commands import Agents, Screen, Terminal
+from tests.support.pty_screen import Process, starting
 
 # What a shell that starts anew says when it is ready.
 READY = "ready-to-type> "
 
 
 @pytest.fixture(scope="module")
-def bin_folder(tmp_path_factory):
+def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a `fleet` of this checkout."""
     folder = tmp_path_factory.mktemp("bin")
     program = folder / "fleet"
@@ -27,7 +32,7 @@ def bin_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def here(tmp_path) -> None:
+def here(tmp_path: Path) -> None:
     """The state of an agent that lives, without the agent: completion reads its file."""
     state = tmp_path / "state" / "kakeya" / "mini-1"
     state.mkdir(parents=True)
@@ -35,7 +40,7 @@ def here(tmp_path) -> None:
     (state / "agent.json").write_text(json.dumps(facts))
 
 
-def values(words, incomplete):
+def values(words: list[str], incomplete: str) -> list[str]:
     return [item.value for item in possibilities(words, incomplete)]
 
 
@@ -58,21 +63,23 @@ def test_files_are_left_to_the_shell() -> None:
     assert item.type == "file"
 
 
-def ask(fleet, line, **environment):
+def ask(fleet: Terminal, line: str, **environment: str) -> list[str]:
     done = fleet.run(line, _FLEET_COMPLETE="bash", **environment)
     assert done.code == 0
     assert done.err == ""
     return [row.split("\t")[1] for row in done.out.splitlines()]
 
 
-def test_names_and_addresses_come_from_the_agents_of_this_machine(fleet, here) -> None:
+def test_names_and_addresses_come_from_the_agents_of_this_machine(
+    fleet: Terminal, here: None
+) -> None:
     assert ask(fleet, "fleet status --node ") == ["mini-1"]
     assert ask(fleet, "fleet status --node 127") == ["127.0.0.1:7612"]
     # bash has cut the word at its colons.
     assert ask(fleet, "fleet status --node 127.0.0.1:76") == ["7612"]
 
 
-def test_names_come_from_a_node_that_answers(fleet, agents) -> None:
+def test_names_come_from_a_node_that_answers(fleet: Terminal, agents: Agents) -> None:
     node = {"KAKEYA_NODE": agents[0].address}
     assert ask(fleet, "fleet plan --verifier ", **node) == ["toy"]
     assert ask(fleet, "fleet generate --restorer-node mini", **node) == ["mini-1", "mini-2"]
@@ -82,19 +89,21 @@ def test_names_come_from_a_node_that_answers(fleet, agents) -> None:
     )
 
 
-def test_a_node_that_is_silent_completes_nothing_soon(fleet, silent_node) -> None:
+def test_a_node_that_is_silent_completes_nothing_soon(
+    fleet: Terminal, silent_node: socket.socket
+) -> None:
     host, port = silent_node.getsockname()
     assert ask(fleet, "fleet plan --verifier ", KAKEYA_NODE=f"{host}:{port}") == []
 
 
-def test_scripts_are_printed_as_they_are_and_as_json(fleet) -> None:
+def test_scripts_are_printed_as_they_are_and_as_json(fleet: Terminal) -> None:
     for shell, script in SCRIPTS.items():
         assert fleet.run("completion", shell).out == script
         assert fleet.run("completion", shell, "--json").json == {"shell": shell, "script": script}
     assert fleet.run("completion", "csh").code == 2
 
 
-def start(shell, screen, bin_folder, tmp_path):
+def start(shell: str, screen: Screen, fleet: Terminal, bin_folder: Path, tmp_path: Path) -> Process:
     """The shell on a terminal, its completion loaded."""
     program = shutil.which(shell)
     if program is None:
@@ -107,14 +116,13 @@ def start(shell, screen, bin_folder, tmp_path):
         "zsh": [program, "-f", "-i"],
         "fish": [program, "--no-config", "-i"],
     }[shell]
-    process = screen(
-        command=words,
-        columns=120,
-        HOME=str(tmp_path),
-        PATH=f"{bin_folder}:{os.environ['PATH']}",
-        PYTHONPATH=f"{root}",
-        TERM="xterm",
-    )
+    environment = fleet.environment | {
+        "HOME": str(tmp_path),
+        "PATH": f"{bin_folder}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{root}",
+        "TERM": "xterm",
+    }
+    process = screen(columns=120, program=starting(words, environment))
     setup = {
         "bash": f"source {script}; PS1='{READY}'",
         "zsh": f"autoload -Uz compinit && compinit -u -d {tmp_path}/z && source {script} && "
@@ -128,9 +136,9 @@ def start(shell, screen, bin_folder, tmp_path):
 
 @pytest.mark.parametrize("shell", SCRIPTS)
 def test_a_real_shell_completes_commands_options_and_values(
-    shell, screen, bin_folder, tmp_path, here
+    shell: str, screen: Screen, fleet: Terminal, bin_folder: Path, tmp_path: Path, here: None
 ) -> None:
-    process = start(shell, screen, bin_folder, tmp_path)
+    process = start(shell, screen, fleet, bin_folder, tmp_path)
     process.type("fleet stat\t")
     process.wait_for(r"> fleet status$")
     process.type("--wat\t")

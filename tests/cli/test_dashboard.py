@@ -1,24 +1,30 @@
-import json
+"""`fleet dashboard`: the process that serves the page, its beginning and its ends."""
+
+from __future__ import annotations
+
 import os
 import signal
 import stat
 import time
 import urllib.request
+from pathlib import Path
 
 import psutil
 import pytest
 
 from kakeya_fleet.node.cli.fleet.dashboard_process import BUILT_FILES
+from tests.support.commands import RunningCommand, Screen, Terminal
 
 BUILT = any((folder / "server" / "main.mjs").is_file() for folder in BUILT_FILES)
-built = pytest.mark.skipif(not BUILT, reason="the dashboard is not built: make dashboard")
+pytestmark = pytest.mark.skipif(not BUILT, reason="the dashboard is not built: make dashboard")
 
 # Nobody answers there: the page shows that, and the process lives.
 NOBODY = "127.0.0.1:9"
 PATIENCE_SECONDS = 20.0
+QUIET = ("dashboard", "--no-open", "--json", "--node", NOBODY)
 
 
-def gone(process_id) -> bool:
+def gone(process_id: int) -> bool:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -30,118 +36,74 @@ def gone(process_id) -> bool:
     return False
 
 
-def begin(fleet):
-    process = fleet.start("dashboard", "--no-open", "--json", "--node", NOBODY)
-    ready = json.loads(process.stdout.readline())
-    (child,) = psutil.Process(process.pid).children()
-    return process, ready, child.pid
-
-
-def program(folder, name, text) -> None:
-    path = folder / name
-    path.write_text(text)
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-
-@built
-@pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM])
-def test_serves_the_page_until_it_is_told_to_end(fleet, word) -> None:
-    process, ready, child = begin(fleet)
+def begin(fleet: Terminal) -> tuple[RunningCommand, str, int]:
+    """The command, the page's address, and the process that serves it."""
+    process = fleet.start(*QUIET)
+    ready = process.event()
     assert ready["event"] == "ready"
-    with urllib.request.urlopen(ready["url"], timeout=10) as answer:
+    (child,) = psutil.Process(process.pid).children()
+    return process, ready["url"], child.pid
+
+
+@pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM])
+def test_serves_the_page_until_it_is_told_to_end(fleet: Terminal, word: signal.Signals) -> None:
+    process, url, child = begin(fleet)
+    with urllib.request.urlopen(url, timeout=10) as answer:
         assert b"Kakeya" in answer.read()
         assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
     process.send_signal(word)
-    assert process.wait(PATIENCE_SECONDS) == 0
+    assert process.finish().code == 0
     assert gone(child)
-    process.communicate()
 
 
-@built
-def test_its_process_ends_with_it_whatever_way_it_dies(fleet) -> None:
-    process, _ready, child = begin(fleet)
+def test_its_process_ends_with_it_whatever_way_it_dies(fleet: Terminal) -> None:
+    process, url, child = begin(fleet)
+    port = url.rsplit(":", 1)[1].strip("/")
+    taken = fleet.run(*QUIET, "--port", port)
+    assert taken.code == 3
+    assert taken.json["error"]["reason"] == "DASHBOARD_FAILED"
+    assert f"Port {port} is taken" in taken.json["error"]["message"]
     process.kill()
-    process.communicate()
     assert gone(child)
 
 
-@built
-def test_a_process_that_dies_is_told(fleet) -> None:
-    process, _ready, child = begin(fleet)
+def test_a_process_that_dies_is_told(fleet: Terminal) -> None:
+    process, _, child = begin(fleet)
     os.kill(child, signal.SIGKILL)
-    out, _err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 3
-    assert json.loads(out.splitlines()[-1])["error"]["reason"] == "DASHBOARD_ENDED"
-
-
-@built
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [("echo v18.20.1", "NODE_JS_TOO_OLD"), ("echo nothing", "NODE_JS_TOO_OLD")],
-)
-def test_an_old_node_js_is_refused_by_name(fleet, tmp_path, script, reason) -> None:
-    program(tmp_path, "node", f"#!/bin/sh\n{script}\n")
-    done = fleet.run(
-        "dashboard",
-        "--no-open",
-        "--json",
-        "--node",
-        NOBODY,
-        PATH=f"{tmp_path}:{os.environ['PATH']}",
-    )
+    done = process.finish()
     assert done.code == 3
-    assert done.json["error"]["reason"] == reason
-    assert "20" in done.json["error"]["message"]
+    assert done.lines[-1]["error"]["reason"] == "DASHBOARD_ENDED"
 
 
-@built
-def test_a_missing_node_js_is_told_with_its_mend(fleet, tmp_path) -> None:
-    done = fleet.run("dashboard", "--no-open", "--node", NOBODY, PATH=str(tmp_path))
-    assert done.code == 3
-    assert "install Node.js 20" in done.err
+def test_a_node_js_that_is_old_or_missing_is_told_with_its_mend(
+    fleet: Terminal, tmp_path: Path
+) -> None:
+    missing = fleet.run("dashboard", "--no-open", "--node", NOBODY, PATH=str(tmp_path))
+    assert missing.code == 3
+    assert "install Node.js 20" in missing.err
+    program = tmp_path / "node"
+    for says in ("v18.20.1", "nothing"):
+        program.write_text(f"#!/bin/sh\necho {says}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        done = fleet.run(*QUIET, PATH=f"{tmp_path}:{os.environ['PATH']}")
+        assert (done.code, done.json["error"]["reason"]) == (3, "NODE_JS_TOO_OLD"), says
+        assert "20" in done.json["error"]["message"]
 
 
-@built
-def test_started_before_its_node_it_waits_for_it_and_finds_it(fleet) -> None:
+def test_started_before_its_node_it_waits_for_it_and_finds_it(fleet: Terminal) -> None:
     process = fleet.start("dashboard", "--no-open", "--json")
-    agent = None
-    try:
-        ready, waiting = (json.loads(process.stdout.readline()) for _ in range(2))
-        assert (ready["event"], ready["node"]) == ("ready", None)
-        assert waiting == {"event": "waiting", "for": "a node of this machine"}
-        agent = fleet.start(
-            *("join", "--json", "--name", "late", "--no-mdns", "--serve", "proposer=ngram"),
-            *("--bind", "127.0.0.1:0"),
-        )
-        address = json.loads(agent.stdout.readline())["address"]
-        watching = json.loads(process.stdout.readline())
-        assert watching == {"event": "watching", "node": address}
-    finally:
-        for each in (process, agent):
-            if each is not None:
-                each.terminate()
-                each.communicate(timeout=PATIENCE_SECONDS)
+    ready, waiting = process.event(), process.event()
+    assert (ready["event"], ready["node"]) == ("ready", None)
+    assert waiting == {"event": "waiting", "for": "a node of this machine"}
+    agent = fleet.start(
+        "join", "--json", "--name", "late", "--no-mdns", "--serve", "proposer=ngram"
+    )
+    address = agent.event()["address"]
+    assert process.event() == {"event": "watching", "node": address}
 
 
-@built
-def test_a_person_is_told_what_it_waits_for(screen) -> None:
+def test_a_person_is_told_what_it_waits_for(screen: Screen) -> None:
     board = screen("dashboard", "--no-open", "--node", NOBODY)
     board.wait_for(f"it waits for a node at {NOBODY}: start one with `fleet join`")
     board.interrupt()
     assert board.end() == 0
-
-
-@built
-def test_a_taken_port_is_told(fleet) -> None:
-    process, ready, _child = begin(fleet)
-    port = ready["url"].rsplit(":", 1)[1].strip("/")
-    done = fleet.run("dashboard", "--no-open", "--json", "--node", NOBODY, "--port", port)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE_SECONDS)
-    assert done.code == 3
-    assert done.json["error"]["reason"] == "DASHBOARD_FAILED"
-    assert f"Port {port} is taken" in done.json["error"]["message"]
-
-
-def test_help_names_it(fleet) -> None:
-    assert "dashboard" in fleet.run("--help").out

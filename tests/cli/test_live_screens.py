@@ -1,18 +1,22 @@
 """`fleet status --watch` and `fleet top` on real terminals, with real agents."""
 
-import json
+from __future__ import annotations
+
 import re
 import signal
-import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from kakeya import Client, Speculation
+from kakeya import Client, Session, Speculation
 from scripts.support.agent_process import LocalFleet
+from tests.cli.conftest import NODE
+from tests.support.commands import Agents, Screen, Terminal
 
 
 @pytest.fixture
-def generating(agents):
+def generating(agents: Agents) -> Iterator[Session]:
     """A session on the verifier that generates, block by block drafted, until the test ends."""
     with Client(agents[0].address) as client:
         session = client.create_session(
@@ -26,13 +30,14 @@ def generating(agents):
             yield session
 
 
-def test_a_join_and_a_leave_are_seen_at_once_whatever_the_size(screen, tmp_path) -> None:
-    own = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc"}
+def test_a_join_and_a_leave_are_seen_at_once_whatever_the_size(
+    screen: Screen, tmp_path: Path
+) -> None:
     with LocalFleet("watched", directory=tmp_path / "agents") as local:
-        host = local.start("host", serve=["proposer=ngram"], environment=own)
+        host = local.start("host", serve=["proposer=ngram"], environment=NODE)
         watch = screen("status", "--watch", "--node", host.address, columns=110, lines=20)
         watch.wait_for(r'fleet "watched": 1 node, 1 alive +\(q ends\)')
-        guest = local.start("guest", peers=[host.address], environment=own)
+        guest = local.start("guest", peers=[host.address], environment=NODE)
         host.wait_for("peer_joined", lambda event: event["name"] == "guest")
         _, seconds = watch.wait_for(r"^ *guest +")
         assert seconds < 0.5
@@ -50,7 +55,9 @@ def test_a_join_and_a_leave_are_seen_at_once_whatever_the_size(screen, tmp_path)
 
 
 @pytest.mark.parametrize("words", [["status", "--watch"], ["top"]])
-def test_ctrl_c_gives_the_terminal_back_and_is_no_error(screen, agents, words) -> None:
+def test_ctrl_c_gives_the_terminal_back_and_is_no_error(
+    screen: Screen, agents: Agents, words: list[str]
+) -> None:
     process = screen(*words, "--node", agents[0].address)
     process.wait_for("mini-2")
     process.interrupt()
@@ -59,15 +66,17 @@ def test_ctrl_c_gives_the_terminal_back_and_is_no_error(screen, agents, words) -
     assert b"Traceback" not in process.raw
 
 
-def test_without_a_terminal_a_line_comes_for_each_change(fleet, agents, interrupt) -> None:
+def test_without_a_terminal_a_line_comes_for_each_change(fleet: Terminal, agents: Agents) -> None:
     process = fleet.start("status", "--watch", "--node", agents[0].address)
-    assert process.stdout.readline().startswith('fleet "cli-tests"')
-    done, _ = interrupt(process)
+    assert process.line().startswith('fleet "cli-tests"')
+    done, _ = process.interrupt()
     assert (done.code, done.err) == (0, "")
     assert "\x1b" not in done.out
 
 
-def test_top_shows_a_session_that_generates_and_its_details(screen, agents, generating) -> None:
+def test_top_shows_a_session_that_generates_and_its_details(
+    screen: Screen, agents: Agents, generating: Session
+) -> None:
     top = screen("top", "--node", agents[0].address, columns=80, lines=24)
     top.wait_for(r"^  long-one +toy +mini-1 +ngram")
     top.wait_for(r"^  mini-2 +alive")
@@ -90,11 +99,14 @@ def test_top_shows_a_session_that_generates_and_its_details(screen, agents, gene
     assert top.end() == 0
 
 
-def test_a_paused_picture_stays_as_it_was(screen, agents, generating) -> None:
+def test_a_paused_picture_stays_as_it_was(
+    screen: Screen, agents: Agents, generating: Session
+) -> None:
     top = screen("top", "--node", agents[0].address)
     top.wait_for("long-one")
     top.press("p")
     top.wait_for("PAUSED")
+    top.wait_for_whole()
     before = top.lines
     with Client(agents[0].address) as client:
         session = client.create_session("toy", client_label="late", speculation="off")
@@ -104,7 +116,9 @@ def test_a_paused_picture_stays_as_it_was(screen, agents, generating) -> None:
         session.close()
 
 
-def test_once_prints_one_frame_and_json_the_same_facts(fleet, agents, generating) -> None:
+def test_once_prints_one_frame_and_json_the_same_facts(
+    fleet: Terminal, agents: Agents, generating: Session
+) -> None:
     done = fleet.run("top", "--once", "--node", agents[0].address, COLUMNS="100", LINES="30")
     assert done.code == 0
     assert "long-one" in done.out
@@ -125,7 +139,9 @@ def test_once_prints_one_frame_and_json_the_same_facts(fleet, agents, generating
     assert "no session zz is open" in missing.err
 
 
-def test_colours_are_for_terminals_unless_somebody_says_otherwise(screen, fleet, agents) -> None:
+def test_colours_are_for_terminals_unless_somebody_says_otherwise(
+    screen: Screen, fleet: Terminal, agents: Agents
+) -> None:
     node = ["--node", agents[0].address]
     assert "\x1b[" in fleet.run("status", *node, FORCE_COLOR="1").out
     plain = screen("top", "--once", *node, TERM="dumb")
@@ -137,20 +153,14 @@ def test_colours_are_for_terminals_unless_somebody_says_otherwise(screen, fleet,
     assert not re.search(rb"\x1b\[(\d+;)*3[0-7]m", without.raw)
 
 
-def test_a_node_that_is_lost_ends_the_screen_with_its_reason(screen, fleet, tmp_path) -> None:
+def test_a_node_that_is_lost_ends_the_screen_with_its_reason(
+    screen: Screen, fleet: Terminal
+) -> None:
     process = fleet.start(
-        *("join", "--json", "--name", "lone", "--no-mdns", "--serve", "proposer=ngram"),
-        *("--state", str(tmp_path / "lone")),
+        "join", "--json", "--name", "lone", "--no-mdns", "--serve", "proposer=ngram"
     )
-    try:
-        address = json.loads(process.stdout.readline())["address"]
-        top = screen("top", "--node", address)
-        top.wait_for("lone")
-        process.kill()
-        started = time.monotonic()
-        assert top.end() == 3
-        assert time.monotonic() - started < 10
-        assert b"no node answers" in top.raw.split(b"\x1b[?1049l")[-1]
-    finally:
-        process.kill()
-        process.communicate()
+    top = screen("top", "--node", process.event()["address"])
+    top.wait_for("lone")
+    process.kill()
+    assert top.end(seconds=10.0) == 3
+    assert b"no node answers" in top.raw.split(b"\x1b[?1049l")[-1]

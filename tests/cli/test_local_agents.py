@@ -1,5 +1,7 @@
 import json
 import os
+import subprocess
+from pathlib import Path
 
 import psutil
 
@@ -17,8 +19,12 @@ def test_agents_are_found_by_name_order(tmp_path) -> None:
     assert [agent.name for agent in local_agents(tmp_path)] == ["mini-1", "mini-2"]
 
 
-def test_what_a_killed_agent_left_behind_names_no_agent(tmp_path, dead_process_id) -> None:
-    announce(tmp_path / "a", name="mini-1", address="127.0.0.1:1", pid=dead_process_id)
+def test_what_a_killed_agent_left_behind_names_no_agent(
+    tmp_path: Path,
+) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    announce(tmp_path / "a", name="mini-1", address="127.0.0.1:1", pid=ended.pid)
     assert local_agents(tmp_path) == []
 
 

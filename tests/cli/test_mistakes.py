@@ -1,19 +1,23 @@
 """What people are told when they, or the fleet, are wrong: one sentence with its mend."""
 
+from __future__ import annotations
+
 import json
 import os
-import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.support.commands import Agents, Terminal
 from tests.support.in_process import Finished
+from tests.warm.starting import FLEET
 
-FLEET = (sys.executable, "-m", "kakeya_fleet.node.cli")
-CLIENTS = {
+CLIENTS: dict[str, list[str]] = {
     "status": [],
     "top": [],
     "chat": [],
@@ -25,25 +29,7 @@ CLIENTS = {
 }
 
 
-@pytest.fixture
-def shell(fleet):
-    """Runs `fleet` with the redirections that a shell writes."""
-
-    def run(line, stdin=b""):
-        done = subprocess.run(
-            ["sh", "-c", f"exec {shlex.join(FLEET)} {line}"],
-            input=stdin,
-            capture_output=True,
-            timeout=60,
-            check=False,
-            env=fleet.environment | {"PYTHONUTF8": "1"},
-        )
-        return Finished(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-    return run
-
-
-def one_sentence(done):
+def one_sentence(done: Finished) -> str:
     assert done.out == ""
     assert "Traceback" not in done.err
     assert done.err.startswith("fleet: ")
@@ -52,25 +38,23 @@ def one_sentence(done):
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-def test_without_a_node_here_the_mend_is_fleet_join(fleet, name) -> None:
-    done = fleet.run(name, *CLIENTS[name], stdin="x\n")
-    assert done.code == 3
-    assert "fleet join" in one_sentence(done)
+def test_every_command_says_that_nobody_is_there_and_how_to_mend_it(
+    fleet: Terminal, name: str, free_address: str
+) -> None:
+    nowhere = fleet.run(name, *CLIENTS[name], stdin="x\n")
+    assert nowhere.code == 3
+    assert "fleet join" in one_sentence(nowhere)
+    unanswered = fleet.run(name, *CLIENTS[name], "--node", free_address, stdin="x\n")
+    assert unanswered.code == 3
+    assert free_address in one_sentence(unanswered)
 
 
-@pytest.mark.parametrize("name", CLIENTS)
-def test_nobody_at_the_address(fleet, name, free_address) -> None:
-    done = fleet.run(name, *CLIENTS[name], "--node", free_address, stdin="x\n")
-    assert done.code == 3
-    assert free_address in one_sentence(done)
-
-
-def test_the_address_comes_from_the_environment_too(fleet, free_address) -> None:
+def test_the_address_comes_from_the_environment_too(fleet: Terminal, free_address: str) -> None:
     done = fleet.run("status", KAKEYA_NODE=free_address)
     assert free_address in one_sentence(done)
 
 
-def test_errors_are_json_when_json_is_asked_for(fleet, free_address) -> None:
+def test_errors_are_json_when_json_is_asked_for(fleet: Terminal, free_address: str) -> None:
     done = fleet.run("status", "--json", "--node", free_address)
     assert done.code == 3
     assert done.err == ""
@@ -78,82 +62,65 @@ def test_errors_are_json_when_json_is_asked_for(fleet, free_address) -> None:
     assert error["reason"] == "NODE_UNREACHABLE"
     assert free_address in error["message"]
     assert error["metadata"]["address"] == free_address
+    # A prompt that looks like the flag is a prompt.
+    prompt = fleet.run("generate", "--node", free_address, "--", "--json")
+    assert prompt.code == 3
+    one_sentence(prompt)
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["jion"], "did you mean `fleet join`"),
-        (["frobnicate"], "fleet --help"),
-        (["status", "--wach"], "--watch"),
-        (["status", "--node", ""], "HOST:PORT"),
-        (["status", "--node", "host:99999"], "65535"),
-        (["status", "--node", "::1:7600"], "HOST:PORT"),
-        (["generate"], "PROMPT"),
-        (["generate", "--max-tokens", "0", "x"], "1<=x"),
-        (["generate", "--temperature", "-1", "x"], "0<=x"),
-        (["generate", "--top-p", "0", "x"], "0<x<=1"),
-        (["generate", "--seed", "-3", "x"], "--seed"),
-        (["generate", "--block-size", "4", "x"], "--speculation"),
-        (["generate", "--kv-strategy", "half", "x"], "sink_window"),
-        (["verify"], "--prompts"),
-        (["bench", "--rounds", "0"], "1<=x"),
-        (["leave", "--drain", "-1"], "0<x"),
-        (["plan", "--context", "-1"], "0<=x"),
-        (["completion"], "bash, zsh, fish"),
-        (["generate", b"\xff"], "is not utf-8 text"),
-    ],
-)
-def test_wrong_usage_is_exit_code_2_and_says_what_is_right(fleet, words, says) -> None:
-    done = fleet.run(*words)
-    assert done.code == 2
-    assert says in one_sentence(done)
+USAGE = {
+    "jion": "did you mean `fleet join`",
+    "frobnicate": "fleet --help",
+    "status --wach": "--watch",
+    "status --node=": "HOST:PORT",
+    "status --node host:99999": "65535",
+    "status --node ::1:7600": "HOST:PORT",
+    "generate": "PROMPT",
+    "generate --max-tokens 0 x": "1<=x",
+    "generate --temperature -1 x": "0<=x",
+    "generate --top-p 0 x": "0<x<=1",
+    "generate --seed -3 x": "--seed",
+    "generate --block-size 4 x": "--speculation",
+    "generate --kv-strategy half x": "sink_window",
+    "generate \udcff": "is not utf-8 text",
+    "verify": "--prompts",
+    "bench --rounds 0": "1<=x",
+    "leave --drain -1": "0<x",
+    "plan --context -1": "0<=x",
+    "completion": "bash, zsh, fish",
+}
 
 
-def test_wrong_usage_is_json_too(fleet) -> None:
-    done = fleet.run("plan", "--json", "--context", "x")
-    assert done.code == 2
-    assert done.json["error"]["reason"] == "USAGE"
+def test_wrong_usage_is_exit_code_2_and_says_what_is_right(fleet: Terminal) -> None:
+    for line, says in USAGE.items():
+        done = fleet.run(*line.split())
+        assert (done.code, says in one_sentence(done)) == (2, True), (line, done.err)
+    as_json = fleet.run("plan", "--json", "--context", "x")
+    assert as_json.code == 2
+    assert as_json.json["error"]["reason"] == "USAGE"
 
 
-def test_a_prompt_that_looks_like_the_flag_does_not_ask_for_json(fleet, free_address) -> None:
-    done = fleet.run("generate", "--node", free_address, "--", "--json")
-    assert done.code == 3
-    one_sentence(done)
+PROMPTS = {
+    "cannot be read": [None],
+    "no prompts": [b"\n\n"],
+    "UTF-8": [b"\xff\xfe"],
+    "line 2": [b'{"prompt": "a"}\n{"text": "b"}\n'],
+    "line 1": [b'{"prompt": ""}\n', b'{"prompt": 3}\n'],
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (None, "cannot be read"),
-        (b"\n\n", "no prompts"),
-        (b"\xff\xfe", "UTF-8"),
-        (b'{"prompt": "a"}\n{"text": "b"}\n', "line 2"),
-        (b'{"prompt": ""}\n', "line 1"),
-        (b'{"prompt": 3}\n', "line 1"),
-    ],
-)
-def test_prompts_that_cannot_be_used(fleet, tmp_path, content, says) -> None:
+def test_prompts_that_cannot_be_used(fleet: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "prompts"
-    if content is not None:
-        file.write_bytes(content)
-    done = fleet.run("verify", "--prompts", str(file))
-    assert done.code == 2
-    assert says in one_sentence(done)
-
-
-def test_what_a_killed_agent_left_is_not_asked(
-    fleet, tmp_path, dead_process_id, free_address
-) -> None:
-    state = tmp_path / "state" / "kakeya" / "mini-1"
-    state.mkdir(parents=True)
-    facts = {"name": "mini-1", "address": free_address, "pid": dead_process_id}
-    (state / "agent.json").write_text(json.dumps(facts))
-    assert "fleet join" in one_sentence(fleet.run("status"))
+    for says, contents in PROMPTS.items():
+        for content in contents:
+            if content is not None:
+                file.write_bytes(content)
+            done = fleet.run("verify", "--prompts", str(file))
+            assert (done.code, says in one_sentence(done)) == (2, True), (content, done.err)
 
 
 def test_of_several_agents_here_the_first_by_name_is_asked_and_the_others_named(
-    fleet, tmp_path, free_address
+    fleet: Terminal, tmp_path: Path, free_address: str
 ) -> None:
     for name, address in (("mini-2", "127.0.0.1:2"), ("mini-1", free_address)):
         state = tmp_path / "state" / "kakeya" / name
@@ -166,52 +133,68 @@ def test_of_several_agents_here_the_first_by_name_is_asked_and_the_others_named(
     assert f"no node answers at {free_address}" in done.err
 
 
-def test_a_pipe_that_nobody_reads_is_the_signals_exit_code_and_no_word(fleet, agents) -> None:
+def test_a_pipe_that_nobody_reads_is_the_signals_exit_code_and_no_word(
+    fleet: Terminal, agents: Agents
+) -> None:
     words = ["--no-stop-at-eos", "--max-tokens", "1000", "--speculation", "off", "def"]
-    with fleet.start("generate", "--node", agents[0].address, *words) as process:
+    with subprocess.Popen(
+        [*FLEET, "generate", "--node", agents[0].address, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=fleet.environment,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
         process.stdout.read(1)
         process.stdout.close()
-        err = process.stderr.read()
+        told = process.stderr.read()
     assert process.returncode == 141
-    assert "Traceback" not in err
-    assert "Exception ignored" not in err
-    assert "fleet:" not in err
+    assert "Traceback" not in told
+    assert "Exception ignored" not in told
+    assert "fleet:" not in told
 
 
-@pytest.mark.parametrize("words", ["--help", "status", "status --json"])
 @pytest.mark.parametrize(
-    ("output", "why"), [(">/dev/full", "No space left"), (">&-", "it is closed")]
+    ("line", "why"),
+    [
+        ("--help >/dev/full", "No space left"),
+        ("status --node {} >&-", "it is closed"),
+        ("status --json --node {} >/dev/full", "No space left"),
+    ],
 )
-def test_what_cannot_be_printed_is_said_once(fleet, agents, shell, words, output, why) -> None:
-    node = "" if words == "--help" else f"--node {agents[0].address}"
-    done = shell(f"{words} {node} {output}")
+def test_what_cannot_be_printed_is_said_once(
+    fleet: Terminal, agents: Agents, line: str, why: str
+) -> None:
+    done = fleet.shell(line.format(agents[0].address))
     assert done.code == 3
     assert why in one_sentence(done)
 
 
 @pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
-def test_what_cannot_be_told_leaves_the_exit_code(shell, free_address, errors) -> None:
-    assert shell(f"status --node {free_address} {errors}").code == 3
+def test_what_cannot_be_told_leaves_the_exit_code(
+    fleet: Terminal, free_address: str, errors: str
+) -> None:
+    assert fleet.shell(f"status --node {free_address} {errors}").code == 3
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [("generate -", 2), ("verify --prompts -", 2), ("chat --plain", 2)],
-)
-def test_input_that_is_no_text_is_said(shell, agents, words, code) -> None:
-    done = shell(f"{words} --node {agents[0].address}", stdin=b"\xff\xfe\n")
-    assert done.code == code
+@pytest.mark.parametrize("words", ["generate -", "verify --prompts -", "chat --plain"])
+def test_input_that_is_no_text_is_said(fleet: Terminal, agents: Agents, words: str) -> None:
+    done = fleet.run(*words.split(), "--node", agents[0].address, stdin=b"\xff\xfe\n")
+    assert done.code == 2
     assert "standard input is not UTF-8 text" in one_sentence(done)
 
 
-def test_closed_input_is_an_empty_one(shell, agents) -> None:
-    done = shell(f"generate - --node {agents[0].address} <&-")
+def test_closed_input_is_an_empty_one(fleet: Terminal, agents: Agents) -> None:
+    done = fleet.shell(f"generate - --node {agents[0].address} <&-")
     assert done.code == 2
     assert "the prompt is empty" in one_sentence(done)
 
 
 @pytest.mark.parametrize("module", ["click", "grpc"])
-def test_ctrl_c_while_a_module_loads_is_answered_without_a_word(fleet, module) -> None:
+def test_ctrl_c_while_a_module_loads_is_answered_without_a_word(
+    fleet: Terminal, module: str
+) -> None:
     """Where an exception would be lost: in a finalizer, as imports run many."""
     program = (
         "import os, signal, sys\n"
@@ -262,13 +245,13 @@ def test_before_ctrl_c_is_answered_nothing_loads_that_takes_time() -> None:
     ("name", "code"), [(name, 0 if name == "top" else 130) for name in CLIENTS if name != "verify"]
 )
 def test_ctrl_c_is_answered_at_once_though_the_node_says_nothing(
-    fleet, silent_node, interrupt, name, code
+    fleet: Terminal, silent_node: socket.socket, name: str, code: int
 ) -> None:
     host, port = silent_node.getsockname()
     process = fleet.start(name, *CLIENTS[name], "--node", f"{host}:{port}")
     connection, _ = silent_node.accept()
     with connection:
-        done, seconds = interrupt(process)
+        done, seconds = process.interrupt()
     assert done.code == code
     assert "Traceback" not in done.err
     assert seconds < 0.5
@@ -287,6 +270,7 @@ def test_ctrl_c_is_answered_at_once_though_nobody_reads_the_pipe() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    assert process.stderr is not None
     process.stderr.readline()
     started = time.monotonic()
     process.send_signal(signal.SIGINT)

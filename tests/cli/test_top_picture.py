@@ -38,8 +38,8 @@ from tests.support.fleet_scene import (
 MINI_1 = "mini-1" * 4
 
 
-def text(doings, view=None, width=80, height=24):
-    return "\n".join(line.plain for line in draw(doings, view or TopView(), width, height))
+def text(fleet, view=None, width=80, height=24):
+    return "\n".join(line.plain for line in draw(fleet, view or TopView(), width, height))
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 30), (100, 24), (203, 61)])
@@ -96,50 +96,50 @@ def test_a_proposer_shows_its_drafts_and_how_many_were_accepted() -> None:
 
 
 def test_a_node_of_several_roles_shows_each_where_there_is_room() -> None:
-    doings = busy_fleet()
+    fleet = busy_fleet()
     archive = ArchiveOffer(GIB, GIB, 7700, "float32")
     both = status("mini-2", NGRAM, TOY)
-    doings.take_fleet(NodeChanged(replace(both, card=replace(both.card, archive=archive))), 1.0)
-    doings.take_node(
+    fleet.take_fleet(NodeChanged(replace(both, card=replace(both.card, archive=archive))), 1.0)
+    fleet.take_node(
         "mini-2" * 4, replace(sample(NOW, 3.0), drafts_per_second=9, archive_bytes=GIB // 4)
     )
-    assert "3.00 t/s, 9.00 d/s, 256 MiB" in text(doings, width=203)
-    assert "3.00 t/s, " not in text(doings, width=80)
+    assert "3.00 t/s, 9.00 d/s, 256 MiB" in text(fleet, width=203)
+    assert "3.00 t/s, " not in text(fleet, width=80)
     alone = replace(both, card=replace(both.card, archive=archive, models=()))
-    doings.take_fleet(NodeChanged(alone), 2.0)
-    assert "alive    256 MiB" in text(doings, width=80)
-    details = text(doings, TopView(node_id="mini-2" * 4, is_detailed=True), 100, 30)
+    fleet.take_fleet(NodeChanged(alone), 2.0)
+    assert "alive    256 MiB" in text(fleet, width=80)
+    details = text(fleet, TopView(node_id="mini-2" * 4, is_detailed=True), 100, 30)
     assert "0.25 / 1.00 GiB for verifiers" in details
 
 
 def test_details_have_a_seed_peer_that_cannot_be_joined_and_what_a_session_forgot() -> None:
-    doings = busy_fleet()
+    fleet = busy_fleet()
     fault = SeedFault("10.0.0.9:7600", "UNREACHABLE", "Nobody answers there.", "Start it.", 9.0, 3)
-    doings.take_node(MINI_1, replace(node("mini-1", TOY), seed_faults=(fault,)))
-    details = text(doings, TopView(node_id=MINI_1, is_detailed=True), 120, 30)
+    fleet.take_node(MINI_1, replace(node("mini-1", TOY), seed_faults=(fault,)))
+    details = text(fleet, TopView(node_id=MINI_1, is_detailed=True), 120, 30)
     assert "cannot join Nobody answers there. Tried 3 times in 9.00 s. Start it." in details
     told = session("a", label="agent")
     counts = (InvariantCount("finite_logits", 40, 0), InvariantCount("contiguous_commit", 2, 0))
     info = replace(told.session, forgotten_token_count=11_317, invariants=counts)
-    doings.take_sessions(MINI_1, replace(told, session=info))
+    fleet.take_sessions(MINI_1, replace(told, session=info))
     view = TopView(pane="sessions", session_id="a" * 8, is_detailed=True)
-    details = text(doings, view, 120, 30)
+    details = text(fleet, view, 120, 30)
     assert "forgotten   11,317 tokens: it sees them no more" in details
     assert "promises    checked 42 times, none broken" in details
 
 
 def test_what_is_told_of_a_node_whose_watch_broke_is_no_work_of_now() -> None:
-    doings = busy_fleet()
-    doings.trouble(MINI_1, "NODE_UNREACHABLE")
-    assert "3 nodes, 2 alive  0 tok/s" in text(doings)
+    fleet = busy_fleet()
+    fleet.trouble(MINI_1, "NODE_UNREACHABLE")
+    assert "3 nodes, 2 alive  0 tok/s" in text(fleet)
 
 
 def test_a_join_that_two_nodes_tell_is_one_line() -> None:
-    doings = busy_fleet()
+    fleet = busy_fleet()
     for teller in (MINI_1, "mini-2" * 4):
         told = replace(event(7, "mini-9 joined the fleet."), kind="PEER_JOINED")
-        doings.take_node(teller, replace(told, subject_node_id="mini-9" * 4))
-    picture = text(doings)
+        fleet.take_node(teller, replace(told, subject_node_id="mini-9" * 4))
+    picture = text(fleet)
     assert picture.count("mini-9 joined") == 1
     assert "2 nodes  mini-9 joined the fleet." in picture
 
@@ -153,81 +153,81 @@ def test_details_of_a_session_have_its_blocks_in_time() -> None:
 
 
 def test_a_session_that_ended_while_it_is_looked_at_is_said() -> None:
-    doings = busy_fleet()
+    fleet = busy_fleet()
     view = TopView(pane="sessions", session_id="a" * 8, is_detailed=True)
-    doings.take_sessions(MINI_1, EndedSession("a" * 8, None))
-    assert "the session has ended" in text(doings, view)
+    fleet.take_sessions(MINI_1, EndedSession("a" * 8, None))
+    assert "the session has ended" in text(fleet, view)
 
 
 def test_what_watches_tell_is_added() -> None:
-    doings = busy_fleet()
-    doings.take_node(MINI_1, sample(NOW + 99, 7.25))
-    doings.take_sessions(MINI_1, session("c", label="third", blocks=[block(0, 2, 2)]))
-    doings.take_node(MINI_1, event(3, "a link fell", severity=EventSeverity.ERROR))
-    doings.take_node(MINI_1, transfer(TransferState.FAILED, "the disk is full: make room"))
-    picture = text(doings)
+    fleet = busy_fleet()
+    fleet.take_node(MINI_1, sample(NOW + 99, 7.25))
+    fleet.take_sessions(MINI_1, session("c", label="third", blocks=[block(0, 2, 2)]))
+    fleet.take_node(MINI_1, event(3, "a link fell", severity=EventSeverity.ERROR))
+    fleet.take_node(MINI_1, transfer(TransferState.FAILED, "the disk is full: make room"))
+    picture = text(fleet)
     assert "7.25" in picture
     assert "third" in picture
     assert picture.index("a link fell") < picture.index("mini-3 is dead")
     assert "failed: the disk is full" in picture
-    doings.take_node(MINI_1, transfer(TransferState.DONE))
-    assert "TRANSFERS" not in text(doings)
+    fleet.take_node(MINI_1, transfer(TransferState.DONE))
+    assert "TRANSFERS" not in text(fleet)
 
 
 def test_blocks_of_a_session_go_on_where_they_were() -> None:
-    doings = busy_fleet()
-    known = len(doings.session("a" * 8).blocks)
-    doings.take_sessions(MINI_1, session("a", label="agent", blocks=[block(999, 4, 4)]))
-    assert len(doings.session("a" * 8).blocks) == known + 1
+    fleet = busy_fleet()
+    known = len(fleet.session("a" * 8).blocks)
+    fleet.take_sessions(MINI_1, session("a", label="agent", blocks=[block(999, 4, 4)]))
+    assert len(fleet.session("a" * 8).blocks) == known + 1
 
 
 def test_a_node_that_dies_keeps_its_row_and_loses_its_sessions() -> None:
-    doings = busy_fleet()
-    doings.take_fleet(NodeChanged(status("mini-1", liveness=Liveness.DEAD)), 1.0)
-    picture = text(doings)
+    fleet = busy_fleet()
+    fleet.take_fleet(NodeChanged(status("mini-1", liveness=Liveness.DEAD)), 1.0)
+    picture = text(fleet)
     assert "mini-1     dead" in picture
     assert "no session is open" in picture
-    doings.take_fleet(NodeRemoved(MINI_1), 2.0)
-    assert "mini-1" not in text(doings).split("EVENTS")[0]
+    fleet.take_fleet(NodeRemoved(MINI_1), 2.0)
+    assert "mini-1" not in text(fleet).split("EVENTS")[0]
 
 
 def test_a_watch_that_broke_is_said_in_the_node_s_row() -> None:
-    doings = busy_fleet()
-    doings.trouble(MINI_1, "NODE_UNREACHABLE")
-    assert "NODE_UN" in text(doings)
+    fleet = busy_fleet()
+    fleet.trouble(MINI_1, "NODE_UNREACHABLE")
+    assert "NODE_UN" in text(fleet)
 
 
 def test_an_empty_fleet_has_a_picture() -> None:
-    doings = busy_fleet()
-    doings.take_fleet(FleetSnapshot("home", ()), 3.0)
-    assert "0 nodes, 0 alive" in text(doings)
+    fleet = busy_fleet()
+    fleet.take_fleet(FleetSnapshot("home", ()), 3.0)
+    assert "0 nodes, 0 alive" in text(fleet)
 
 
 def test_keys_move_sort_and_open() -> None:
-    doings = busy_fleet()
-    view = press(TopView(), "down", doings)
+    fleet = busy_fleet()
+    view = press(TopView(), "down", fleet)
     assert view.node_id == MINI_1
-    view = press(view, "down", doings)
+    view = press(view, "down", fleet)
     assert view.node_id == "mini-2" * 4
-    assert press(view, "enter", doings).is_detailed
-    view = press(view, "tab", doings)
+    assert press(view, "enter", fleet).is_detailed
+    view = press(view, "tab", fleet)
     assert (view.pane, view.session_id) == ("sessions", "a" * 8)
-    view = press(view, "s", doings)
+    view = press(view, "s", fleet)
     assert view.session_order == "speed"
-    assert press(press(view, "p", doings), "p", doings) == view
-    assert press(view, "p", doings).is_paused
-    assert press(press(view, "enter", doings), "escape", doings) == view
-    assert press(view, "q", doings).has_ended
-    assert press(view, "x", doings) == view
+    assert press(press(view, "p", fleet), "p", fleet) == view
+    assert press(view, "p", fleet).is_paused
+    assert press(press(view, "enter", fleet), "escape", fleet) == view
+    assert press(view, "q", fleet).has_ended
+    assert press(view, "x", fleet) == view
 
 
 def test_the_chosen_row_stays_on_the_screen() -> None:
-    doings = busy_fleet()
-    doings.take_fleet(FleetSnapshot("home", tuple(status(f"n{at:02}") for at in range(50))), 0.0)
+    fleet = busy_fleet()
+    fleet.take_fleet(FleetSnapshot("home", tuple(status(f"n{at:02}") for at in range(50))), 0.0)
     view = TopView()
     for _ in range(45):
-        view = press(view, "down", doings)
-    assert "› n44" in text(doings, view)
+        view = press(view, "down", fleet)
+    assert "› n44" in text(fleet, view)
 
 
 def test_rows_are_shared_fairly() -> None:

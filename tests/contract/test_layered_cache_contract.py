@@ -13,7 +13,7 @@ from kakeya_fleet.engine.backends import BACKENDS, installed_backends
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, KvLayout, SharedLayer
 from kakeya_fleet.engine.contracts.positions import attends
-from kakeya_fleet.engine.errors import BadParameters, ContextExceeded, OutOfKvMemory
+from kakeya_fleet.engine.errors import ContextExceeded, OutOfKvMemory
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
@@ -151,22 +151,19 @@ def test_bfloat16_takes_half(make: Callable[..., Cache], spec: CacheSpec) -> Non
     assert make(spec, half, dtype="bfloat16").memory_bytes * 2 == make(spec).memory_bytes
 
 
-@pytest.mark.parametrize("counts", [(1,) * 40, (16, 16, 1, 16, 7, 16, 16), (13, 16, 2, 16, 16)])
 def test_updates_give_back_what_a_query_may_see_and_nothing_else(
-    make: Callable[..., Cache],
-    array: Callable[..., Any],
-    spec: CacheSpec,
-    counts: tuple[int, ...],
+    make: Callable[..., Cache], array: Callable[..., Any], spec: CacheSpec
 ) -> None:
-    cache = make(spec)
-    for count in counts:
-        start = cache.length
-        for layer in range(3):
-            found = write(cache, array, layer, count)
-            check(found, layer, seen(spec, start, start + count))
-            assert cache.length == start
-        cache.advance(count)
-        assert cache.length == start + count
+    for counts in ((1,) * 40, (16, 16, 1, 16, 7, 16, 16), (13, 16, 2, 16, 16)):
+        cache = make(spec)
+        for count in counts:
+            start = cache.length
+            for layer in range(3):
+                found = write(cache, array, layer, count)
+                check(found, layer, seen(spec, start, start + count))
+                assert cache.length == start
+            cache.advance(count)
+            assert cache.length == start + count
 
 
 def test_layers_keep_to_themselves(
@@ -199,17 +196,6 @@ def test_rejected_positions_are_written_anew(
     for length in (36, 49):
         with pytest.raises(ValueError, match="cannot keep"):
             cache.truncate(length)
-
-
-def test_a_capacity_of_one(make: Callable[..., Cache], array: Callable[..., Any]) -> None:
-    cache = make(CacheSpec(CacheKind.CONTIGUOUS, capacity=1))
-    with pytest.raises(ContextExceeded, match="longer than 1"):
-        put(cache, array, 0, np.zeros((2, 2, 8), np.float32))
-    check(write(cache, array, 0, 1), 0, {0})
-    cache.advance(1)
-    with pytest.raises(ContextExceeded):
-        write(cache, array, 0, 1)
-    assert cache.length == 1
 
 
 def test_a_full_cache_refuses_and_stays_as_it_was(
@@ -395,17 +381,3 @@ def test_a_fork_that_wrote_nothing_leaves_no_reservation(
     for left, held in ((reader, used), (cache, 0)):
         left.release()
         assert pool.used_bytes == held
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        CacheSpec(CacheKind.CONTIGUOUS, capacity=0),
-        CacheSpec(CacheKind.CONTIGUOUS, capacity=CONTEXT + 1),
-        CacheSpec(CacheKind.SINK_WINDOW, sink=-1, window=4),
-        CacheSpec(CacheKind.SINK_WINDOW, sink=4, window=0),
-    ],
-)
-def test_impossible_caches_are_refused(make: Callable[..., Cache], bad: CacheSpec) -> None:
-    with pytest.raises(BadParameters):
-        make(bad)

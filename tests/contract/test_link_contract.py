@@ -151,7 +151,7 @@ async def test_the_byte_budget_holds_senders_back(pair) -> None:
         async with asyncio.timeout(10):
             while sum(task.done() for task in sending) < 4:  # noqa: ASYNC110 no event
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.05)
         done = sum(task.done() for task in sending)
         # Two under way, and what the other end holds: its budget, and one that made it more.
         assert 4 <= done <= 5, done
@@ -226,7 +226,7 @@ async def test_a_cancelled_send_or_receive_loses_nothing(pair) -> None:
         for index in range(2):
             await asyncio.wait_for(caller.send(tensor(f"t{index}", 800, index)), 5)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(caller.send(tensor("dropped", 800, 9)), 0.1)
+            await asyncio.wait_for(caller.send(tensor("dropped", 800, 9)), 0.05)
         names = [(await asyncio.wait_for(served.receive(), 5)).name for _ in range(2)]
         await caller.send(tensor("last", 10, 1))
         names.append((await asyncio.wait_for(served.receive(), 5)).name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ from tests.support import evicted_stores
 
 CHUNK = 1024
 END = 3 * CHUNK + 700
-SHARES = [(), (CHUNK,), (2 * CHUNK,), (CHUNK, 2 * CHUNK), (CHUNK, 3 * CHUNK), (1024, 2048, 3072)]
+SHARES = [(2 * CHUNK,), (CHUNK, 3 * CHUNK), (CHUNK, 2 * CHUNK, 3 * CHUNK)]
 
 
 @pytest.fixture(params=["float32", "bfloat16"])
@@ -68,18 +69,16 @@ def bits(found: PartialAttention) -> bytes:
     return found.output.tobytes() + found.total.tobytes() + found.maximum.tobytes()
 
 
-@pytest.mark.parametrize("borders", SHARES[1:], ids=str)
-def test_several_find_the_bits_of_one(shape: EvictedShape, borders: tuple[int, ...]) -> None:
+def test_several_find_the_bits_of_one(shape: EvictedShape) -> None:
     one = shared(evicted_stores, shape, (), END)
-    several = shared(evicted_stores, shape, borders, END)
-    # Across each border, where some queries see nothing yet, and at the end.
-    firsts = [END - 10, *(border + shape.window - 7 for border in borders), 5]
-    for layer in (0, 2, 3):
-        for first in firsts:
-            for count in (1, 3, 16, 40):
-                fits = min(count, END + shape.window - first)
-                queries = evicted_stores.random_queries(shape, layer, first, fits, seed=first)
-                assert bits(asked(several, queries)) == bits(asked(one, queries)), (first, count)
+    for borders in SHARES:
+        several = shared(evicted_stores, shape, borders, END)
+        # Across each border, where some queries see nothing yet, and at the end.
+        firsts = [END - 10, *(border + shape.window - 7 for border in borders), 5]
+        for layer, first, count in itertools.product((2, 3), firsts, (1, 40)):
+            fits = min(count, END + shape.window - first)
+            queries = evicted_stores.random_queries(shape, layer, first, fits, seed=first)
+            assert bits(asked(several, queries)) == bits(asked(one, queries)), (borders, first)
 
 
 def test_what_is_carried_matters_and_its_order_too(shape: EvictedShape) -> None:
@@ -174,7 +173,7 @@ def test_what_was_reserved_in_vain_comes_back_with_the_end(shape: EvictedShape) 
     assert pool.used_bytes == CHUNK * shape.bytes_per_position
 
 
-@pytest.mark.parametrize("length", [END, 2 * CHUNK, 2 * CHUNK - 5, CHUNK + 1])
+@pytest.mark.parametrize("length", [2 * CHUNK, 2 * CHUNK - 5])
 def test_forks_of_ranges_are_ranges(shape: EvictedShape, length: int) -> None:
     pool = kv_pool()
     borders = (CHUNK, 2 * CHUNK)

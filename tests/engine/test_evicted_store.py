@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import NOTHING_SEEN, EvictedQueries
-from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
+from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from tests.support import evicted_stores
 
@@ -50,7 +50,7 @@ def bits(partial) -> bytes:
     return partial.output.tobytes() + partial.total.tobytes() + partial.maximum.tobytes()
 
 
-@pytest.mark.parametrize("end", [4, 30, 259, 2051, 3500])
+@pytest.mark.parametrize("end", [30, 2051, 3500])
 def test_it_attends_as_a_naive_one(shape: EvictedShape, end: int) -> None:
     evicted = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
     naive = evicted_stores.NaiveEvictedStore(shape)
@@ -77,18 +77,15 @@ def test_it_attends_as_a_naive_one(shape: EvictedShape, end: int) -> None:
         assert not got.output[np.broadcast_to(nothing, got.output.shape)].any()
 
 
-@pytest.mark.parametrize("cut", [1, 7, 300])
-def test_neither_deposits_nor_queries_are_felt_in_their_sizes(
-    shape: EvictedShape, cut: int
-) -> None:
+def test_neither_deposits_nor_queries_are_felt_in_their_sizes(shape: EvictedShape) -> None:
     end = 600
-    whole, parted = (filled(evicted_stores, shape, end, size) for size in (1 << 20, cut))
+    whole, parted = (filled(evicted_stores, shape, end, size) for size in (1 << 20, 7))
     first = end + shape.window - 64
     for layer in LAYERS:
         queries = evicted_stores.random_queries(shape, layer, first, 64, seed=layer)
         expected = asked(whole, queries)
-        for start in range(0, 64, 5):
-            for count in (1, 2, 3, 5, 16, 17):
+        for start in range(0, 47, 9):
+            for count in (1, 2, 5, 17):
                 rows = slice(start, start + count)
                 some = EvictedQueries(
                     layer, first + start, queries.scaling, queries.queries[:, rows]
@@ -111,55 +108,6 @@ def test_later_deposits_are_not_seen_by_earlier_queries(shape: EvictedShape) -> 
         assert bits(asked(store, queries)) == before
 
 
-def test_what_is_not_deposited_yet_is_no_answer(shape: EvictedShape) -> None:
-    store = filled(evicted_stores, shape, 30)
-    asked(store, evicted_stores.random_queries(shape, 0, 29 + shape.window, 1, seed=0))
-    for first in (30 + shape.window, 29 + shape.window):
-        with pytest.raises(ValueError, match="see positions"):
-            store.begin(evicted_stores.random_queries(shape, 0, first, 2, seed=0))
-    with pytest.raises(ValueError, match="follow"):
-        store.deposit(31, evicted_stores.random_evicted(shape, 1, seed=0))
-    with pytest.raises(ValueError, match="follow"):
-        store.deposit(29, evicted_stores.random_evicted(shape, 1, seed=0))
-
-
-def test_answers_come_in_the_order_of_questions_and_are_dropped_together(
-    shape: EvictedShape,
-) -> None:
-    store = filled(evicted_stores, shape, 90)
-    questions = [evicted_stores.random_queries(shape, layer, 80, 4, seed=layer) for layer in LAYERS]
-    alone = [bits(asked(store, queries)) for queries in questions]
-    for queries in questions:
-        store.begin(queries)
-    assert [bits(store.finish()) for _ in LAYERS] == alone
-    store.begin(questions[0])
-    store.begin(questions[1])
-    store.abandon()
-    assert bits(asked(store, questions[2])) == alone[2]
-
-
-def test_bad_deposits_are_refused_and_nothing_is_kept(shape: EvictedShape) -> None:
-    store = filled(evicted_stores, shape, 20)
-    question = evicted_stores.random_queries(shape, 0, 25, 5, seed=0)
-    before, held = bits(asked(store, question)), store.stored_bytes
-    other = evicted_stores.random_evicted(evicted_stores.small_shape(shape.dtype), 5, seed=3)
-    infinite = evicted_stores.part(other, 0, 5)
-    infinite.groups[1][0, 1, 0, 3, 2] = 0x7F80 if shape.dtype == "bfloat16" else np.inf
-    halves = (*other.groups[:1], other.groups[1][:, :, :, :4])
-    for bad in (
-        infinite,
-        type(other)(halves),
-        type(other)(other.groups[:1]),
-        np.zeros((5, 8), np.float32),
-    ):
-        with pytest.raises(RestorerRefused):
-            store.deposit(20, bad)
-        assert (store.length, store.stored_bytes) == (20, held)
-        assert bits(asked(store, question)) == before
-    with pytest.raises(RestorerRefused):
-        store.begin(EvictedQueries(1, 25, 0.3, question.queries))
-
-
 def test_a_full_store_keeps_what_it_has(shape: EvictedShape) -> None:
     segment = 256 * shape.bytes_per_position
     # The second segment of the first group fits, that of the second does not.
@@ -175,25 +123,6 @@ def test_a_full_store_keeps_what_it_has(shape: EvictedShape) -> None:
         assert bits(asked(store, question)) == before
 
 
-def test_released_memory_is_lost_by_name(shape: EvictedShape) -> None:
-    pool = kv_pool()
-    store = TorchEvictedStore(shape, evicted_stores.ARCHIVE, pool)
-    store.deposit(shape.sink, evicted_stores.random_evicted(shape, 300, seed=1))
-    assert pool.used_bytes == store.stored_bytes == 512 * shape.bytes_per_position
-    store.release()
-    store.release()
-    store.abandon()
-    assert pool.used_bytes == 0
-    with pytest.raises(RestorerLost):
-        store.deposit(303, evicted_stores.random_evicted(shape, 1, seed=1))
-    with pytest.raises(RestorerLost):
-        store.begin(evicted_stores.random_queries(shape, 0, 20, 1, seed=1))
-    with pytest.raises(RestorerLost):
-        store.finish()
-    with pytest.raises(RestorerLost):
-        store.fork(20)
-
-
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["deposit", "fork", "release"]),
@@ -204,7 +133,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(steps=STEPS)
 def test_forks_share_memory_and_nothing_else(steps) -> None:
     """Each store of a family is at any time as one that was filled alone."""

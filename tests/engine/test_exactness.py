@@ -78,15 +78,13 @@ def test_this_back_end_is_exact_with_all_its_row_counts(verifier: Verifier) -> N
     assert verifier.pool.used_bytes == 0
 
 
-@pytest.mark.parametrize("odd", [4, 8, 64])
-def test_a_row_count_that_rounds_differently_is_left_out(verifier: Verifier, odd: int) -> None:
-    altered = Altered(verifier, lambda _, rows, logits: flip(logits) if rows == odd else None)
+def test_row_counts_that_round_differently_are_left_out(verifier: Verifier) -> None:
+    altered = Altered(verifier, lambda _, rows, logits: flip(logits) if rows in (8, 64) else None)
     assert not is_exact(altered)
-    rest = tuple(count for count in (4, 8, 16, 32, 64) if count != odd)
     assert settle(altered) == Exactness(
-        exact=True, row_counts=rest, thread_count=torch.get_num_threads()
+        exact=True, row_counts=(4, 16, 32), thread_count=torch.get_num_threads()
     )
-    assert verifier.row_counts == rest
+    assert verifier.row_counts == (4, 16, 32)
 
 
 def test_a_row_count_whose_last_rows_round_differently_is_left_out(verifier: Verifier) -> None:

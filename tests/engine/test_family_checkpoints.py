@@ -34,12 +34,11 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_a_familys_classes_are_the_librarys_of_its_name(name: str) -> None:
-    family = FAMILIES[name]
-    config_class = transformers.CONFIG_MAPPING[family.model_type]
-    assert getattr(transformers, name).config_class is config_class
-    assert hasattr(transformers, family.text_model)
+def test_a_familys_classes_are_the_librarys_of_its_name() -> None:
+    for name, family in FAMILIES.items():
+        config_class = transformers.CONFIG_MAPPING[family.model_type]
+        assert getattr(transformers, name).config_class is config_class
+        assert hasattr(transformers, family.text_model), name
 
 
 @pytest.fixture(params=WRAPPED)
@@ -110,21 +109,14 @@ def test_text_weights_are_all_accounted_for(architecture: str, checkpoint: Path)
         logits_of(checkpoint)
 
 
-@pytest.mark.parametrize("stray", ["layers.1.extra.weight", "model.encoder.weight", "encoder.x"])
-def test_a_tensor_of_no_known_part_is_named(
-    architecture: str, checkpoint: Path, stray: str
-) -> None:
-    stray = stray.replace("layers.1.", LAYER[architecture])
-    change_weights(checkpoint, lambda weights: weights.update({stray: torch.zeros(3)}))
-    with pytest.raises(WeightsMismatch, match=r"unexpected: .*(extra|encoder)"):
+def test_a_tensor_of_no_known_part_is_named(architecture: str, checkpoint: Path) -> None:
+    strays = (LAYER[architecture] + "extra.weight", "model.encoder.weight", "encoder.x")
+    change_weights(
+        checkpoint, lambda weights: weights.update({name: torch.zeros(3) for name in strays})
+    )
+    with pytest.raises(WeightsMismatch, match=r"unexpected: ") as caught:
         logits_of(checkpoint)
-
-
-def test_a_truncated_file_is_named(checkpoint: Path) -> None:
-    path = checkpoint / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(WeightsMismatch, match=r"model\.safetensors is truncated"):
-        logits_of(checkpoint)
+    assert all(name.rpartition("layers.1.")[2] in str(caught.value) for name in strays)
 
 
 def test_quantized_text_is_refused(checkpoint: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,68 +19,46 @@ from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.verifiers.exactness import settle
 from scripts.support.recomputing import RecomputingVerifier
 
-FAMILIES: dict[str, dict[str, object]] = {
-    "LlamaForCausalLM": {},
-    "MistralForCausalLM": {"sliding_window": 24},
-    "Qwen3ForCausalLM": {},
-    "Gemma3ForCausalLM": {},
-    "Gemma4ForCausalLM": {},
-    "Qwen3_5ForCausalLM": {},
-}
-# Of drafts, around each count of rows that a forward of one and the token before it may
-# have. A family meets one in each cache: `test_family_exactness` cuts its rows otherwise.
-SIZES = {
-    "LlamaForCausalLM": (1, 16),
-    "MistralForCausalLM": (2, 15),
-    "Qwen3ForCausalLM": (3, 11),
-    "Gemma3ForCausalLM": (8, 4),
-    "Gemma4ForCausalLM": (7, 16),
-    "Qwen3_5ForCausalLM": (15, 3),
-}
+
+@dataclass(frozen=True)
+class Case:
+    """A family, the cache and the way to choose that it meets, and how many tokens a draft has."""
+
+    architecture: str
+    cache: str
+    sampling: str
+    size: int
+
+
+# No cache knows how tokens are chosen: pairs. Drafts have sizes around each count of rows
+# that a forward of one and the token before it may have.
+CASES = [
+    Case("LlamaForCausalLM", "full", "greedy", 1),
+    Case("MistralForCausalLM", "sink_window", "seeded", 15),
+    Case("Qwen3ForCausalLM", "sink_window", "greedy", 11),
+    Case("Gemma3ForCausalLM", "full", "seeded", 4),
+    Case("Gemma4ForCausalLM", "sink_window", "seeded", 7),
+    Case("Qwen3_5ForCausalLM", "sink_window", "greedy", 3),
+    Case("Qwen3_5ForCausalLM", "full", "seeded", 16),
+]
+CONFIG: dict[str, dict[str, object]] = {"MistralForCausalLM": {"sliding_window": 24}}
 SPECS = {
     "full": CacheSpec(CacheKind.CONTIGUOUS, capacity=400),
     "sink_window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
 }
-SAMPLED = SamplingParameters(
-    temperature=0.9, top_p=0.95, min_p=0.01, repetition_penalty=1.1, seed=11
-)
-# No cache knows how tokens are chosen: each family meets both caches and both ways.
-CASES = [("full", "greedy"), ("sink_window", "seeded")]
+SAMPLINGS = {
+    "greedy": GREEDY,
+    "seeded": SamplingParameters(
+        temperature=0.9, top_p=0.95, min_p=0.01, repetition_penalty=1.1, seed=11
+    ),
+}
 PROMPT = [(17 * index + index * index // 3) % 96 for index in range(70)]
-COUNT = 60
+COUNT = 40
 
 
-@pytest.fixture(scope="module", params=sorted(FAMILIES))
-def family(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def verifier(family: str, random_checkpoint: Callable[..., Path]) -> Verifier:
-    path = random_checkpoint(family, **FAMILIES[family])
+def loaded(random_checkpoint: Callable[..., Path], architecture: str) -> Verifier:
+    path = random_checkpoint(architecture, **CONFIG.get(architecture, {}))
     return load_verifier(ModelFolder(path, "random"))
-
-
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
-def case(request: pytest.FixtureRequest) -> tuple[str, str]:
-    spec, sampling = request.param
-    return spec, sampling
-
-
-@pytest.fixture(scope="module")
-def spec(case: tuple[str, str]) -> CacheSpec:
-    return SPECS[case[0]]
-
-
-@pytest.fixture(scope="module")
-def sampling(case: tuple[str, str]) -> SamplingParameters:
-    return GREEDY if case[1] == "greedy" else SAMPLED
-
-
-@pytest.fixture(scope="module")
-def alone(verifier: Verifier, spec: CacheSpec, sampling: SamplingParameters) -> list[int]:
-    """The stream of the verifier without a proposer."""
-    return stream(verifier, spec, sampling, COUNT)
 
 
 def stream(
@@ -102,35 +81,33 @@ def stream(
         session.end("closed")
 
 
-def test_the_stream_has_variety(alone: list[int]) -> None:
-    assert len(set(alone)) > 5, "a stream of few tokens could hide a wrong window"
-
-
-def test_drafts_that_are_half_right_change_no_token(
-    family: str,
-    verifier: Verifier,
-    case: tuple[str, str],
-    sampling: SamplingParameters,
-    alone: list[int],
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case.architecture} {case.cache} {case.sampling}"
+)
+def test_neither_drafts_nor_the_cache_change_a_token(
+    random_checkpoint: Callable[..., Path], case: Case
 ) -> None:
-    size = SIZES[family][CASES.index(case)]
-    rng = random.Random(size)
+    verifier = loaded(random_checkpoint, case.architecture)
+    spec, sampling = SPECS[case.cache], SAMPLINGS[case.sampling]
+    alone = stream(verifier, spec, sampling, COUNT)
+    assert len(set(alone)) > 5, "a stream of few tokens could hide a wrong window"
+    rng = random.Random(case.size)
 
     def draft(first: int, most: int) -> list[int]:
+        """Right for some seven tenths, then ones."""
         guesses = [
             token if rng.random() < 0.7 else rng.randrange(96)
-            for token in alone[first : first + min(size, most)]
+            for token in alone[first : first + min(case.size, most)]
         ]
-        return [*guesses, *[1] * (min(size, most) - len(guesses))]
+        return [*guesses, *[1] * (min(case.size, most) - len(guesses))]
 
-    assert stream(verifier, SPECS[case[0]], sampling, COUNT, draft) == alone, f"seed {size}"
+    assert stream(verifier, spec, sampling, COUNT, draft) == alone, f"seed {case.size}"
+    assert stream(RecomputingVerifier(verifier), spec, sampling, 8) == alone[:8]
 
 
-def test_without_a_cache_the_stream_is_the_same(
-    verifier: Verifier, spec: CacheSpec, sampling: SamplingParameters, alone: list[int]
+# A plain family is held to it in `test_exactness`; these have every other kind of layer.
+@pytest.mark.parametrize("architecture", ["Gemma4ForCausalLM", "Qwen3_5ForCausalLM"])
+def test_the_check_at_load_finds_every_kind_of_layer_exact(
+    random_checkpoint: Callable[..., Path], architecture: str
 ) -> None:
-    assert stream(RecomputingVerifier(verifier), spec, sampling, 16) == alone[:16]
-
-
-def test_the_check_at_load_finds_every_family_exact(verifier: Verifier) -> None:
-    assert settle(verifier).exact
+    assert settle(loaded(random_checkpoint, architecture)).exact

@@ -62,7 +62,7 @@ async def cancelled_after(ticks, session, source, asked, run):
     ticks=st.lists(st.integers(0, 60), min_size=1, max_size=4),
     name=st.sampled_from(["none", "ngram", "perfect", "adversarial"]),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(
     ticks, name, expected
 ) -> None:

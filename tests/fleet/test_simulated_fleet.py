@@ -35,9 +35,8 @@ def rounds_to_all(fleet: SimulatedFleet, announced: SignedCard) -> float:
 
 @pytest.mark.parametrize(
     ("node_count", "loss", "samples"),
-    [(2, 0.0, 20), (2, 0.3, 20), (10, 0.0, 20), (10, 0.3, 20), (50, 0.0, 12), (50, 0.3, 6),
-     (200, 0.0, 3)],
-)  # fmt: skip
+    [(2, 0.3, 20), (10, 0.0, 20), (50, 0.3, 5), (200, 0.0, 1)],
+)
 def test_news_reaches_all_in_logarithmic_rounds(node_count: int, loss: float, samples: int) -> None:
     rng = Random(1)
     fleet = SimulatedFleet(node_count, rng, loss=loss)
@@ -50,7 +49,7 @@ def test_news_reaches_all_in_logarithmic_rounds(node_count: int, loss: float, sa
     assert fleet.burials == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_pair_finds_a_death_in_four_to_seven_seconds(seed: int) -> None:
     fleet = SimulatedFleet(2, Random(seed))
     fleet.run(3.0 + seed / 10)

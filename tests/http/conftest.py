@@ -85,7 +85,6 @@ def fleet(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpF
     home = tmp_path_factory.mktemp("home")
     environment = {
         "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
         "XDG_CACHE_HOME": str(home / "cache"),
         "XDG_CONFIG_HOME": str(home / "config"),
         "KAKEYA_LINKS": "grpc",

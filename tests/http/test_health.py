@@ -7,7 +7,7 @@ import threading
 import aiohttp
 import pytest
 
-from kakeya_fleet.node.http import vital_signs
+from kakeya_fleet.node.http import health_checks
 
 
 async def health(address: str) -> tuple[int, dict]:
@@ -20,8 +20,8 @@ async def health(address: str) -> tuple[int, dict]:
 
 @pytest.fixture
 def impatient(monkeypatch) -> None:
-    monkeypatch.setattr(vital_signs, "CANARY_SECONDS", 0.5)
-    monkeypatch.setattr(vital_signs, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(health_checks, "CANARY_SECONDS", 0.5)
+    monkeypatch.setattr(health_checks, "FRESH_SECONDS", 0.1)
 
 
 def test_a_node_that_generates_is_well(fleet, ask) -> None:
@@ -33,7 +33,7 @@ def test_a_node_that_generates_is_well(fleet, ask) -> None:
     for model in ("tiny", "toy"):
         assert models[model]["state"] in {"answering", "generating"}
         proved = models[model]["proved_seconds_ago"]
-        assert proved < vital_signs.FRESH_SECONDS + vital_signs.CANARY_SECONDS
+        assert proved < health_checks.FRESH_SECONDS + health_checks.CANARY_SECONDS
     asked = {"model": "toy", "prompt": "abc", "max_tokens": 2}
     assert ask(fleet.one, "/v1/completions", asked).status == 200
     roles = ask(fleet.one, "/health").json["roles"]
@@ -69,7 +69,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
     hanging = asyncio.ensure_future(served.worker.run(lambda: (began.set(), release.wait(60))))
     try:
         assert await asyncio.to_thread(began.wait, 10)
-        await asyncio.sleep(vital_signs.FRESH_SECONDS)
+        await asyncio.sleep(health_checks.FRESH_SECONDS)
         for _ in range(3):
             status, body = await health(address)
             assert (status, body["reason"]) == (503, "WEDGED")
@@ -77,7 +77,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
         # While it is known that it hangs nobody waits for it again.
         began_at = asyncio.get_running_loop().time()
         await health(address)
-        assert asyncio.get_running_loop().time() - began_at < vital_signs.CANARY_SECONDS / 2
+        assert asyncio.get_running_loop().time() - began_at < health_checks.CANARY_SECONDS / 2
     finally:
         release.set()
     await hanging

@@ -17,11 +17,12 @@ import hashlib
 import json
 import os
 import signal
-import sys
+import subprocess
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import grpc.aio
 import pytest
@@ -33,7 +34,11 @@ from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.membership.card_wire import sign_card
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.verifier import verifier_loading
 from kakeya_fleet.node.rpc.listening import listen, make_server
+from scripts.support import agent_process
+from tests.warm.settled import SettledOnce
+from tests.warm.starting import FLEET, WarmProcess
 
 # Long enough for two busy cores, short enough to fail inside a test's limit.
 PATIENCE_SECONDS = 60.0
@@ -41,6 +46,14 @@ PATIENCE_SECONDS = 60.0
 Register = Callable[[grpc.aio.Server], object]
 Serve = Callable[..., Awaitable[grpc.aio.Channel]]
 Event = Mapping[str, object]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _settled_once(settled: Path) -> Iterator[None]:
+    """Nodes in the tests' own process check a model's exactness once."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(verifier_loading, "settle", SettledOnce(settled))
+        yield
 
 
 @pytest.fixture
@@ -265,20 +278,11 @@ async def start_agent(
         await each.stop()
 
 
-_AGENT = """
-import asyncio, json, sys
-from kakeya_fleet.node.app.agent import run_agent
-from kakeya_fleet.node.config.config import build
-print_event = lambda event: print(json.dumps(dict(event)), flush=True)
-sys.exit(asyncio.run(run_agent(build(json.loads(sys.argv[1]), {}), on_event=print_event)))
-"""
-
-
 @dataclass
 class AgentProcess:
     """An agent in a process of its own; `log` is what it logs, `events` what it prints."""
 
-    process: asyncio.subprocess.Process
+    process: WarmProcess | subprocess.Popen[str]
     events: Events
     log: Events
     reading: list[asyncio.Task[None]]
@@ -295,8 +299,9 @@ class AgentProcess:
     async def ended(self) -> int:
         """The exit status, once everything that it said is read."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            status = await self.process.wait()
+            status = await asyncio.to_thread(self.process.wait)
             await asyncio.gather(*self.reading)
+        assert status is not None
         return status
 
     def signal(self, number: signal.Signals) -> None:
@@ -309,6 +314,23 @@ def _event(line: bytes) -> Event:
         return json.loads(line)
     except ValueError:
         return {"event": "plain", "text": line.decode()}
+
+
+async def _read(stream: IO[str], into: Events) -> None:
+    """Adds what the process says on `stream` until it ends."""
+    lines = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), stream
+    )
+    async for line in lines:
+        await into.add(_event(line))
+    await into.add(None)
+    transport.close()
+
+
+def _text(value: object) -> str:
+    """A key's value as its variable has it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @pytest.fixture
@@ -332,25 +354,18 @@ async def spawn_agent(
             "links": "grpc",
             "log_format": "json",
         } | flags
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            _AGENT,
-            json.dumps(configuration),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        variables = {f"KAKEYA_{key.upper()}": _text(value) for key, value in configuration.items()}
+        errors, errors_of_it = os.pipe()
+        with open(errors_of_it, "wb") as theirs:
+            # As `LocalFleet` starts its agents: copies of a process that has all imported.
+            process = agent_process.start_process(
+                [*FLEET, "join", "--json"], {**os.environ, **variables}, theirs
+            )
+        assert process.stdout is not None
         events, log = Events(), Events()
-
-        async def read(stream: asyncio.StreamReader, into: Events) -> None:
-            async for line in stream:
-                await into.add(_event(line))
-            await into.add(None)
-
         reading = [
-            asyncio.ensure_future(read(process.stdout, events)),
-            asyncio.ensure_future(read(process.stderr, log)),
+            asyncio.ensure_future(_read(process.stdout, events)),
+            asyncio.ensure_future(_read(open(errors), log)),
         ]
         agent = AgentProcess(process, events, log, reading)
         spawned.append(agent)
@@ -360,7 +375,7 @@ async def spawn_agent(
 
     yield spawn
     for agent in spawned:
-        if agent.process.returncode is None:
+        if agent.process.poll() is None:
             agent.signal(signal.SIGKILL)
         await agent.ended()
 

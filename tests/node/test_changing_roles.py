@@ -1,7 +1,8 @@
-"""Roles come and go while the node runs: real nodes, real sockets, the shipped model."""
+"""Roles come and go while the node runs: real nodes, real sockets, small models."""
 
 import asyncio
 import gc
+import shutil
 import threading
 import weakref
 from typing import Never
@@ -18,24 +19,31 @@ from kakeya_fleet.node.rpc.refusals import Draining
 from kakeya_fleet.node.watch.transfers import TransferState
 
 PROMPT = tuple((7 * index + index * index) % 96 for index in range(40))
-TOKENS = 120
+TOKENS = 64
+MODEL = "small"
 KV = {"kv_strategy": "sink_window", "sink_tokens": 4, "window_tokens": 16}
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
-async def whole_stream(client):
+@pytest.fixture(scope="module")
+def small(random_checkpoint, tmp_path_factory):
+    """The specification of a verifier of two layers."""
+    return f"verifier={shutil.copytree(random_checkpoint(), tmp_path_factory.mktemp('m') / MODEL)}"
+
+
+async def whole_stream(client, model=MODEL):
     """What an undisturbed session becomes."""
-    async with await client.create_session("tiny", speculation="off", **KV) as session:
+    async with await client.create_session(model, speculation="off", **KV) as session:
         await session.append(PROMPT)
         await session.generate(TOKENS).collect()
         return session.history
 
 
-async def prompted(client, **options):
+async def prompted(client, model=MODEL, **options):
     """A session with the prompt in its history."""
-    session = await client.create_session("tiny", **(KV | {"speculation": "off"} | options))
+    session = await client.create_session(model, **(KV | {"speculation": "off"} | options))
     await session.append(PROMPT)
     return session
 
@@ -66,9 +74,11 @@ def threads_of(name):
     return [thread for thread in threading.enumerate() if thread.name == name]
 
 
-async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(start_agent) -> None:
+async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(
+    start_agent, small
+) -> None:
     # A busy machine answers late; what is tried here is not how late a draft may be.
-    other = await start_agent("other", serve=["verifier=tiny"], draft_deadline_seconds=20.0)
+    other = await start_agent("other", serve=[small], draft_deadline_seconds=20.0)
     changing = await start_agent(
         "changing", serve=["proposer=ngram"], peers=[other.address], drain_seconds=20.0
     )
@@ -84,10 +94,10 @@ async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(start
         stop = asyncio.Event()
         beside = asyncio.ensure_future(keep_generating(calm, whole, fixed, stop))
 
-        await node.add_role("verifier=tiny")
+        await node.add_role(small)
         assert (await health.read()).status == NOT_SERVING
         assert (await health.read()).status == SERVING
-        assert await models_of(calm, changing.node_id) == {"ngram", "tiny"}
+        assert await models_of(calm, changing.node_id) == {"ngram", MODEL}
         assert node.roles.proposer.draft_count > 0
 
         # A session of its own: taken away in mid-answer, it goes on where the model is.
@@ -96,8 +106,8 @@ async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(start
         generation = session.generate(TOKENS)
         tokens = aiter(generation)
         await anext(tokens)
-        verifier = weakref.ref(node.roles.verifiers["tiny"].verifier)
-        removing = asyncio.ensure_future(node.remove_role(Role.VERIFIER, "tiny"))
+        verifier = weakref.ref(node.roles.verifiers[MODEL].verifier)
+        removing = asyncio.ensure_future(node.remove_role(Role.VERIFIER, MODEL))
         await to_the_end(tokens)
         await removing
         assert generation.done.stop_reason is StopReason.MAX_TOKENS
@@ -110,12 +120,12 @@ async def test_a_verifier_is_added_beside_sessions_removed_and_added_again(start
 
         # Nothing of it is left, and everything else is as it was.
         assert verifier() is None
-        assert len(threads_of("verifier-tiny")) == 1
+        assert len(threads_of(f"verifier-{MODEL}")) == 1
         assert (await health.read()).status == UNKNOWN
         assert await models_of(calm, changing.node_id) == {"ngram"}
         assert node.roles.load_numbers().kv_budget_bytes == 0
 
-        await node.add_role("verifier=tiny")
+        await node.add_role(small)
         assert (await health.read()).status == NOT_SERVING
         assert (await health.read()).status == SERVING
         again = await prompted(client)
@@ -148,17 +158,17 @@ async def test_an_add_that_fails_leaves_the_node_as_it_was(start_agent) -> None:
     assert (failed.state, "nowhere" in failed.error) == (TransferState.FAILED, True)
 
 
-async def test_two_adds_at_once_both_come_and_the_same_twice_does_not(start_agent) -> None:
+async def test_two_adds_at_once_both_come_and_the_same_twice_does_not(start_agent, small) -> None:
     agent = await start_agent()
     node = agent.node
-    await asyncio.gather(node.add_role("verifier=tiny"), node.add_role("archive=16MiB"))
+    await asyncio.gather(node.add_role(small), node.add_role("archive=16MiB"))
     same = await asyncio.gather(
         node.add_role("proposer=ngram"), node.add_role("proposer=ngram"), return_exceptions=True
     )
     assert [type(each) for each in same] == [type(None), BadRoleSpec]
     assert node.roles.served() == {Role.VERIFIER, Role.ARCHIVE, Role.PROPOSER}
     card = node.control.card_maker.current.card
-    assert [offer.model_id for offer in card.models] == ["tiny", "ngram"]
+    assert [offer.model_id for offer in card.models] == [MODEL, "ngram"]
     assert card.archive is not None
     assert not card.loading
 
@@ -170,9 +180,9 @@ async def test_two_adds_at_once_both_come_and_the_same_twice_does_not(start_agen
 
 
 async def test_verifiers_share_the_budget_as_they_come_and_go(
-    start_agent, random_checkpoint
+    start_agent, small, random_checkpoint
 ) -> None:
-    agent = await start_agent(serve=["verifier=tiny"], kv_budget_bytes=64 << 20)
+    agent = await start_agent(serve=[small], kv_budget_bytes=64 << 20)
     roles, folder = agent.node.roles, random_checkpoint()
     await agent.node.add_role(f"verifier={folder}")
     shares = {served.budget.nbytes for served in roles.verifiers.values()}
@@ -187,9 +197,9 @@ async def test_a_session_goes_on_without_a_proposer_of_its_own_node_that_is_remo
     agent = await start_agent(serve=["verifier=tiny", "proposer=tiny-dflash"])
     node = agent.node
     async with AsyncClient(agent.address) as client:
-        whole = await whole_stream(client)
+        whole = await whole_stream(client, "tiny")
         fixed = Speculation("tiny-dflash", block_size=4)
-        session = await prompted(client, speculation=fixed)
+        session = await prompted(client, "tiny", speculation=fixed)
         tokens = aiter(session.generate(TOKENS))
         await anext(tokens)
         proposer = weakref.ref(node.roles.proposer.by_model["tiny-dflash"].proposer)

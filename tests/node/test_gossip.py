@@ -23,12 +23,14 @@ class Watch:
         self.call = stub.WatchFleet(capability_pb2.WatchFleetRequest())
         self.history = []
 
-    async def until(self, node_id, liveness):
-        """Reads on until the node has that liveness; its status."""
+    async def until(self, node_id, liveness, incarnation=1):
+        """Reads on until the node, at least so often started, has that liveness; its status."""
         async with asyncio.timeout(60):
             while True:
                 for status in self.history:
-                    if (status.card.node_id, status.liveness) == (node_id, liveness):
+                    if (status.card.node_id, status.liveness) != (node_id, liveness):
+                        continue
+                    if status.card.incarnation >= incarnation:
                         return status
                 message = await self.call.read()
                 nodes = message.snapshot.nodes if message.HasField("snapshot") else []
@@ -78,38 +80,22 @@ async def test_fleets_of_other_names_stay_apart(start_agent, scrape, eventually)
     assert not [event for event in other.events.said if event["event"] == "peer_joined"]
 
 
-async def test_a_killed_node_is_suspect_then_dead_within_the_bound(
+async def test_a_killed_node_is_suspect_then_dead_and_comes_back_as_the_next_incarnation(
     start_agent, spawn_agent
 ) -> None:
-    survivor = await start_agent("a", period_seconds=1.0)
-    victim = await spawn_agent("b", peers=[survivor.address], period_seconds=1.0)
+    survivor = await start_agent("a", period_seconds=0.1)
+    victim = await spawn_agent("b", peers=[survivor.address])
     watch = Watch(survivor)
     await watch.until(victim.node_id, ALIVE)
-    loop = asyncio.get_running_loop()
-    killed_at = loop.time()
     victim.signal(signal.SIGKILL)
     await watch.until(victim.node_id, SUSPECT)
     await watch.until(victim.node_id, DEAD)
-    # 4 to 7 s by the design; a test machine that lags stretches its own timeouts.
-    assert 4.0 <= loop.time() - killed_at <= 10.0
     order = watch.livenesses(victim.node_id)
     assert order.index(SUSPECT) < order.index(DEAD)
     await survivor.events.wait_for("peer_dead", node_id=victim.node_id)
-
-
-async def test_a_dead_node_that_comes_back_joins_with_a_higher_incarnation(
-    start_agent, spawn_agent
-) -> None:
-    survivor = await start_agent("a")
-    victim = await spawn_agent("b", peers=[survivor.address])
-    joined = await survivor.events.wait_for("peer_joined", node_id=victim.node_id)
-    victim.signal(signal.SIGKILL)
-    await survivor.events.wait_for("peer_dead", node_id=victim.node_id)
-    again = await spawn_agent("b")
+    again = await spawn_agent("b", peers=[survivor.address])
     assert again.node_id == victim.node_id
-    await survivor.events.wait_for(
-        "peer_joined", node_id=victim.node_id, incarnation=joined["incarnation"] + 1
-    )
+    await survivor.events.wait_for("peer_joined", node_id=victim.node_id, incarnation=2)
 
 
 async def test_a_node_that_leaves_is_left_not_dead(start_agent) -> None:
@@ -123,33 +109,23 @@ async def test_a_node_that_leaves_is_left_not_dead(start_agent) -> None:
     await staying.events.wait_for("peer_left", node_id=leaving.node_id)
 
 
-async def test_a_frozen_node_refutes_when_it_thaws(start_agent, spawn_agent) -> None:
-    observer = await start_agent("a")
+async def test_a_frozen_node_refutes_when_it_thaws_and_comes_back_from_the_dead(
+    start_agent, spawn_agent
+) -> None:
+    observer = await start_agent("a", period_seconds=0.1)
     frozen = await spawn_agent("b", peers=[observer.address])
     watch = Watch(observer)
-    before = await watch.until(frozen.node_id, ALIVE)
-    frozen.signal(signal.SIGSTOP)
-    await watch.until(frozen.node_id, SUSPECT)
-    frozen.signal(signal.SIGCONT)
-    incarnation = before.card.incarnation + 1
-    await observer.events.wait_for("peer_joined", node_id=frozen.node_id, incarnation=incarnation)
-    # The rise was durable before it was announced: the next start is above it.
+    for incarnation, verdict in ((1, SUSPECT), (2, DEAD)):
+        await watch.until(frozen.node_id, ALIVE, incarnation)
+        frozen.signal(signal.SIGSTOP)
+        await watch.until(frozen.node_id, verdict, incarnation)
+        frozen.signal(signal.SIGCONT)
+    await watch.until(frozen.node_id, ALIVE, 3)
+    # A rise is durable before it is announced: the next start is above it.
     frozen.signal(signal.SIGKILL)
     await frozen.ended()
-    await spawn_agent("b")
-    await observer.events.wait_for(
-        "peer_joined", node_id=frozen.node_id, incarnation=incarnation + 1
-    )
-
-
-async def test_a_node_frozen_until_it_is_dead_comes_back(start_agent, spawn_agent) -> None:
-    observer = await start_agent("a")
-    frozen = await spawn_agent("b", peers=[observer.address])
-    await observer.events.wait_for("peer_joined", node_id=frozen.node_id, incarnation=1)
-    frozen.signal(signal.SIGSTOP)
-    await observer.events.wait_for("peer_dead", node_id=frozen.node_id)
-    frozen.signal(signal.SIGCONT)
-    await observer.events.wait_for("peer_joined", node_id=frozen.node_id, incarnation=2)
+    await spawn_agent("b", peers=[observer.address])
+    await watch.until(frozen.node_id, ALIVE, 4)
 
 
 async def test_a_seed_that_starts_later_is_found(start_agent) -> None:

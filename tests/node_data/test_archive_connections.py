@@ -7,7 +7,6 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -29,31 +28,6 @@ ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 ATTACH, DEPOSIT, QUERIES, FORK, RESERVE, COMPLETE, CARRY = 1, 2, 3, 4, 5, 6, 7
 ATTACHED, PARTIAL, FORKED, RESERVED, NOT_RESERVED, ERROR = 65, 66, 67, 69, 70, 127
 HEADER = "<IBBHIIfQ"
-
-
-class Stores:
-    """Naive stores under one budget of bytes."""
-
-    arithmetic = "naive"
-
-    def __init__(self, naive: ModuleType, budget_bytes: int) -> None:
-        self._naive = naive
-        self._stores: list[Any] = []
-        self.budget_bytes = budget_bytes
-
-    @property
-    def used_bytes(self) -> int:
-        return sum(store.stored_bytes for store in self._stores)
-
-    def check(self, opening: Opening) -> None:
-        return
-
-    def make(self, opening: Opening) -> Any:
-        store = self._naive.NaiveEvictedStore(
-            opening.shape, limit_bytes=self.budget_bytes, origin=opening.first_position
-        )
-        self._stores.append(store)
-        return store
 
 
 class Peer:
@@ -117,7 +91,7 @@ def shape() -> EvictedShape:
 def archives(shape: EvictedShape) -> Archives:
     """Room for 1,000 positions."""
     numbers = map(str, itertools.count())
-    stores = Stores(evicted_stores, 1000 * shape.bytes_per_position)
+    stores = evicted_stores.NaiveStores(1000 * shape.bytes_per_position)
     return Archives(stores, clock=time.monotonic, ids=lambda: next(numbers))
 
 
@@ -325,23 +299,18 @@ def test_only_who_knows_the_secret_attaches(
 ) -> None:
     own = attached(stub, shape, peers)
     port = port_of(stub, shape)
-    cases = [
-        (b"", "ARCHIVE_NOT_FOUND"),
-        (b"99", "ARCHIVE_NOT_FOUND"),
+    for name, reason in (
         (b"\xff\xfe", "ARCHIVE_NOT_FOUND"),
         # That of `own`, which is used.
         (b"0", "ARCHIVE_NOT_FOUND"),
         (b"0" * 257, "BAD_REQUEST"),
-    ]
-    for name, reason in cases:
-        peer = Peer(port)
-        peers.append(peer)
-        peer.send(ATTACH, name)
-        assert peer.reason() == reason
-    peer = Peer(port)
-    peers.append(peer)
-    peer.send(FORK, position=3)
-    assert peer.reason() == "BAD_REQUEST"
+    ):
+        peers.append(Peer(port))
+        peers[-1].send(ATTACH, name)
+        assert peers[-1].reason() == reason
+    peers.append(Peer(port))
+    peers[-1].send(FORK, position=3)
+    assert peers[-1].reason() == "BAD_REQUEST"
     own.send(FORK, position=0)
     assert own.frame()[0] == FORKED
 

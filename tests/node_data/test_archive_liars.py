@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.node.roles.archive.adaptive_timeout import LEAST_ANSWERS, LEAST_SECONDS
 from kakeya_fleet.node.roles.archive.data_connection import DataConnection, OpenConnections
 from kakeya_fleet.node.roles.archive.data_frames import Closed, Frame, FrameReader, Kind, header
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
@@ -177,6 +179,30 @@ def test_one_who_waits_is_told_when_the_connections_are_ended(
     ending.join()
     liar.close()
     assert faults == [RestorerFault.UNREACHABLE]
+
+
+def test_one_that_was_quick_is_lost_sooner_than_one_that_never_answered(
+    shape: EvictedShape, faults: list[RestorerFault]
+) -> None:
+    """So many good answers, and then none."""
+    most_seconds, answers = 6.0, LEAST_ANSWERS + 8
+    left = iter(range(answers))
+    good = partial_answer()
+    liar = Liar(lambda connection, asked: next(left, None) is None or good(connection, asked))
+    way = replace(way_to(liar.port, faults), deadline_seconds=most_seconds)
+    store = RemoteEvictedStore(way, "1", shape, ARCHIVE)
+    queries = evicted_stores.random_queries(shape, 0, 4, 3, seed=0)
+    for _ in range(answers):
+        store.begin(queries)
+        store.finish()
+    began = time.monotonic()
+    store.begin(queries)
+    with pytest.raises(RestorerLost, match=r"within 1 s"):
+        store.finish()
+    assert LEAST_SECONDS <= time.monotonic() - began < most_seconds / 2
+    assert faults == [RestorerFault.DEADLINE]
+    store.release()
+    liar.close()
 
 
 def test_a_server_that_is_not_there_is_unreachable(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import grpc
@@ -16,7 +15,7 @@ from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedKeysValues
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
-from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost
+from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import ATTACH_SECONDS, Archives
@@ -28,29 +27,6 @@ from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Drainin
 from tests.support import evicted_stores
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
-
-
-class NaiveStores:
-    """Naive stores under one budget of bytes."""
-
-    arithmetic = "naive"
-
-    def __init__(self, naive: ModuleType, budget_bytes: int) -> None:
-        self._naive = naive
-        self._stores: list[Any] = []
-        self.budget_bytes = budget_bytes
-
-    @property
-    def used_bytes(self) -> int:
-        return sum(store.stored_bytes for store in self._stores)
-
-    def check(self, opening: Opening) -> None:
-        return
-
-    def make(self, opening: Opening) -> Any:
-        store = self._naive.NaiveEvictedStore(opening.shape, limit_bytes=self.budget_bytes)
-        self._stores.append(store)
-        return store
 
 
 class Clock:
@@ -77,7 +53,7 @@ def shape() -> EvictedShape:
 def archives(shape: EvictedShape, clock: Clock) -> Archives:
     """Room for 1,024 positions."""
     numbers = map(str, itertools.count())
-    stores = NaiveStores(evicted_stores, 1024 * shape.bytes_per_position)
+    stores = evicted_stores.NaiveStores(1024 * shape.bytes_per_position)
     return Archives(stores, clock=clock, ids=lambda: next(numbers))
 
 
@@ -219,31 +195,6 @@ def test_a_failed_deposit_is_told_by_the_next_answer(
     store.abandon()
     store.release()
     assert faults == [RestorerFault.FULL]
-
-
-def test_a_fork_without_room_leaves_the_archive_as_it_was(
-    archives: Archives,
-    served: tuple[ArchiveServiceStub, NodeMetrics],
-    shape: EvictedShape,
-    faults: list[RestorerFault],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stub, _ = served
-    opened = stub.OpenArchive(opening_to_wire(Opening(ARCHIVE, shape, "v")))
-    store = RemoteEvictedStore(way_of(opened, faults), opened.archive_id, shape, ARCHIVE)
-    store.deposit(shape.sink, _deposit_of(shape, 100))
-
-    def no_room(_store: object, _length: int) -> Any:
-        raise OutOfKvMemory("no room", needed_bytes="7", free_bytes="5")
-
-    monkeypatch.setattr(evicted_stores.NaiveEvictedStore, "fork", no_room)
-    with pytest.raises(OutOfKvMemory) as full:
-        store.fork(50)
-    assert full.value.metadata["needed_bytes"] == "7"
-    store.begin(evicted_stores.random_queries(shape, 0, 60, 4, seed=1))
-    assert store.finish().total.all()
-    store.release()
-    assert not faults
 
 
 def _deposit_of(shape: EvictedShape, count: int) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
 from typing import Never
 
@@ -13,7 +12,6 @@ import pytest
 
 from kakeya.v1 import runtime_pb2
 from kakeya_fleet.engine.errors import InvariantViolated
-from kakeya_fleet.node.roles.verifier.runtime_wire import session_spec_from_wire
 from tests.support import calls, liars
 from tests.support import neighbourhood as nodes
 
@@ -66,36 +64,24 @@ async def test_leaving_the_stream_stops_the_work_within_one_block(client) -> Non
     assert rest.token_ids == expected[committed:]
 
 
-async def test_a_cancelled_stream_frees_the_session_for_the_one_that_waits(client) -> None:
-    session = await client.open()
-    await client.append(session, PROMPT)
-    first = started(client, session)
-    await first.read()
-    second = asyncio.create_task(client.generate(session, 10))
-    first.cancel()
-    stream = await asyncio.wait_for(second, timeout=10)
-    assert len(stream.token_ids) == 10
-    assert stream.done.timings.queue_seconds >= 0
-
-
 async def test_a_waiting_generate_that_is_cancelled_does_nothing(client) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
-    first = started(client, session, 300)
+    first = started(client, session, 60)
     await first.read()
-    waiting = started(client, session, 300)
+    waiting = started(client, session, 60)
     with pytest.raises(asyncio.CancelledError):
         waiting.cancel()
         await waiting.read()
     while await first.read() is not grpc.aio.EOF:
         pass
-    assert (await settled(client, session)).history_length == len(PROMPT) + 300
+    assert (await settled(client, session)).history_length == len(PROMPT) + 60
 
 
 async def test_a_cancelled_append_keeps_all_tokens_and_the_next_operation_computes_them(
     client,
 ) -> None:
-    tokens = [index * 13 % 96 for index in range(3000)]
+    tokens = [index * 13 % 96 for index in range(1500)]
     session = await client.open()
     call = client.stub.AppendTokens(
         runtime_pb2.AppendTokensRequest(session_id=session, token_ids=tokens), timeout=60
@@ -111,18 +97,6 @@ async def test_a_cancelled_append_keeps_all_tokens_and_the_next_operation_comput
     await client.append(whole, tokens)
     expected = (await client.generate(whole, 20)).token_ids
     assert (await client.generate(session, 20)).token_ids == expected
-
-
-async def test_closing_a_session_ends_its_generation_by_name(client) -> None:
-    session = await client.open()
-    await client.append(session, PROMPT)
-    call = started(client, session)
-    await call.read()
-    await client.close(session)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        while await call.read() is not grpc.aio.EOF:
-            pass
-    assert calls.refused(caught.value).reason == "SESSION_NOT_FOUND"
 
 
 async def test_a_broken_promise_ends_the_session_and_is_counted(
@@ -218,20 +192,6 @@ async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint) -> No
     await node.stop()
 
 
-async def test_a_long_generation_outlives_the_time_to_live(neighbourhood, checkpoint) -> None:
-    settings = replace(nodes.SETTINGS, session_ttl_seconds=0.1)
-    node = await neighbourhood.start("busy", f"verifier={checkpoint}", settings=settings)
-    client = calls.Caller(node.channel)
-    sweeping = asyncio.create_task(node.roles.run())
-    session = await client.open()
-    await client.append(session, PROMPT)
-    stream = await client.generate(session, 4000, deadline_seconds=0.5)
-    assert stream.done.timings.total_seconds >= 0.4
-    sweeping.cancel()
-    await asyncio.wait((sweeping,))
-    await node.stop()
-
-
 async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     neighbourhood, checkpoint, monkeypatch
 ) -> None:
@@ -257,62 +217,24 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     await proposer.stop()
 
 
-async def test_a_create_that_is_given_up_and_tried_again_opens_a_session_that_lives(
-    client, verifier
-) -> None:
-    """The first caller leaves while its session is made, and the retry is already waiting."""
-    lifecycle = verifier.roles.verifier._lifecycle
-    served = verifier.roles.verifiers["random"]
-    spec = session_spec_from_wire(
-        runtime_pb2.CreateSessionRequest(model_id="random", request_id="impatient")
-    )
-    before = len(verifier.roles.sessions)
-    busy = threading.Event()
-    working = asyncio.create_task(served.worker.run(busy.wait))
-    first, second = (asyncio.create_task(lifecycle.open(spec)) for _ in range(2))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    first.cancel()
-    await asyncio.wait((first,))
-    busy.set()
-    session = await second
-    await working
-    assert (await client.info(session.session_id)).history_length == 0
-    assert await client.append(session.session_id, PROMPT) == len(PROMPT)
-    assert len(verifier.roles.sessions) == before + 1
-    await client.close(session.session_id)
-    assert len(verifier.roles.sessions) == before
-
-
 async def test_closing_a_session_is_no_fault_of_the_proposer_whose_draft_it_waits_for(
     client, verifier, neighbourhood
 ) -> None:
-    await neighbourhood.start_liar("waited-for", liars.hanging())
+    servicer = liars.hanging()
+    await neighbourhood.start_liar("waited-for", servicer)
     session = await client.open(mode=calls.FIXED, proposer="liar", proposer_node="waited-for")
     await client.append(session, PROMPT)
     call = started(client, session)
     pairing = verifier.roles.sessions.opened(session).pairing
     await calls.until(lambda: drafting(pairing) and drafting(pairing).source._stream._waiting)
     await client.close(session)
-    with pytest.raises(grpc.aio.AioRpcError):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
         while await call.read() is not grpc.aio.EOF:
             pass
+    assert calls.refused(caught.value).reason == "SESSION_NOT_FOUND"
+    # Its stream ends at once, too.
+    await asyncio.wait_for(servicer.cancelled.wait(), timeout=1.0)
     assert "waited-for" not in verifier.roles.verifier.open_breakers()
-
-
-async def test_a_fork_that_finds_a_broken_promise_is_counted(client, verifier, monkeypatch) -> None:
-    session = await client.open()
-    await client.append(session, PROMPT)
-
-    def broken(*_arguments) -> Never:
-        raise InvariantViolated("the cache grew", invariant="bounded_kv_memory")
-
-    monkeypatch.setattr("kakeya_fleet.engine.invariants.check_memory", broken)
-    refusal = await client.refusal(
-        "ForkSession", runtime_pb2.ForkSessionRequest(session_id=session)
-    )
-    assert refusal.reason == "INVARIANT_VIOLATED"
-    assert verifier.metric("kakeya_invariant_violations_total", kind="bounded_kv_memory") == 1
 
 
 async def test_the_deadline_holds_while_a_generate_waits_for_its_turn(client) -> None:
@@ -374,7 +296,7 @@ async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     await client.append(session, PROMPT)
     call = started(client, session)
     received = 0
-    while received < 600:
+    while received < 400:
         received += len((await call.read()).tokens.token_ids)
     call.cancel()
     await settled(client, session)
@@ -387,20 +309,4 @@ async def test_what_was_measured_counts_although_the_client_left_before_the_end(
     measured = dict(node.roles.verifier.acceptances())["random", "ngram"]
     # Less what was drafted where the text repeated itself.
     assert 0.5 * drafted < measured.drafted_count <= drafted
-    await node.stop()
-
-
-async def test_draining_ends_a_long_append_by_name(neighbourhood, checkpoint) -> None:
-    node = await neighbourhood.start("reading", f"verifier={checkpoint}")
-    client = calls.Caller(node.channel)
-    session = await client.open()
-    tokens = [index * 13 % 96 for index in range(4000)]
-    request = runtime_pb2.AppendTokensRequest(session_id=session, token_ids=tokens)
-    appending = asyncio.create_task(client.refusal("AppendTokens", request))
-    while (await client.info(session)).forward_count < 5:
-        pass
-    await node.roles.drain(5.0)
-    refusal = await appending
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
-    assert (await client.info(session)).forward_count < len(tokens) // 16
     await node.stop()

@@ -239,18 +239,6 @@ async def test_without_vectors_the_draft_fails_at_once_and_the_next_one_does_not
     await source.close()
 
 
-async def test_an_empty_and_a_single_token_history_need_no_vectors(make_source) -> None:
-    verifier = Verifier()
-    verifier.history, verifier.window = History(), FeatureWindow(WIDTH)
-    source = make_source(verifier)
-    await source.draft(verifier.history, (), 5)
-    verifier.history.extend([7])
-    await source.draft(verifier.history, (), 5)
-    verifier.commit(8)
-    assert (await source.draft(verifier.history, (), 5)).token_ids == await expected(verifier)
-    await source.close()
-
-
 async def drafted(source, verifier):
     """A draft, and how many failed before it; the channel may take a moment to come back."""
     faults = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -137,6 +138,8 @@ async def test_a_closed_channel_is_a_fault_not_a_crash(proposer) -> None:
     await source.draft(History([1, 2]), [], 4)
     await channel.close()
     for _ in range(2):
+        # Opening ahead raises nothing: it is the draft that fails.
+        source.open(History([1, 2]))
         with pytest.raises(DraftFailed) as caught:
             await source.draft(History([1, 2]), [], 4)
         assert caught.value.kind is DraftFaultKind.UNREACHABLE
@@ -173,109 +176,66 @@ async def test_only_deltas_are_taken_and_a_wrong_base_is_stale(stub) -> None:
     stream.call.cancel()
 
 
-async def test_a_cancelled_proposal_is_answered_as_such_and_its_tokens_stay(stub) -> None:
-    stream = await Stream(stub, prefix_token_ids=REPEATING).open()
-    # Written back to back, so that the cancel is read before the draft is made.
-    for block_id in range(1, 9):
-        await stream.propose(block_id, len(REPEATING) + block_id, committed_token_ids=[block_id])
-    await stream.send(cancel=proposer_pb2.DraftCancel(through_block_id=8))
-    await stream.propose(9, len(REPEATING) + 8)
-    answers = [await stream.answer() for _ in range(9)]
-    assert [answer.block_id for answer in answers] == list(range(1, 10))
-    assert {answer.status for answer in answers[:8]} <= {DRAFTED, CANCELLED}
-    assert answers[8].status == DRAFTED
-    assert list(answers[8].token_ids) == [1, 2, 3, 4]
-    # A cancel of the future takes nothing back.
-    await stream.send(cancel=proposer_pb2.DraftCancel(through_block_id=10**6))
-    await stream.propose(10, len(REPEATING) + 8)
-    assert (await stream.answer()).status == DRAFTED
-    stream.call.cancel()
+OPEN = {"open": proposer_pb2.DraftOpen(model_id="ngram", vocabulary_size=96)}
+MALFORMED = (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+OUTSIDE = (grpc.StatusCode.INVALID_ARGUMENT, "TOKEN_OUT_OF_VOCABULARY")
+UNKNOWN = (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
 
 
-REFUSED_STREAMS = {
-    "no open": ([{"proposal": PROPOSAL(block_id=1, block_size=1)}], "BAD_REQUEST"),
-    "two opens": (
-        [
-            {"open": proposer_pb2.DraftOpen(model_id="ngram", vocabulary_size=96)},
-            {"open": proposer_pb2.DraftOpen(model_id="ngram", vocabulary_size=96)},
-        ],
-        "BAD_REQUEST",
-    ),
-    "empty message": ([{}], "BAD_REQUEST"),
-    "no vocabulary": ([{"open": proposer_pb2.DraftOpen(model_id="ngram")}], "BAD_REQUEST"),
-    "unknown model": (
-        [{"open": proposer_pb2.DraftOpen(model_id="x", vocabulary_size=9)}],
-        "MODEL_NOT_FOUND",
-    ),
-    "prefix out of vocabulary": (
-        [
-            {
-                "open": proposer_pb2.DraftOpen(
-                    model_id="ngram", vocabulary_size=9, prefix_token_ids=[9]
-                )
-            }
-        ],
-        "TOKEN_OUT_OF_VOCABULARY",
-    ),
-}
-
-REFUSED_PROPOSALS = {
-    "block 0": (PROPOSAL(block_id=1, block_size=0), "BAD_REQUEST"),
-    "block 65": (PROPOSAL(block_id=1, block_size=65), "BAD_REQUEST"),
-    "id that jumps": (PROPOSAL(block_id=7, block_size=1), "BAD_REQUEST"),
-    "huge base": (PROPOSAL(block_id=1, block_size=1, base_length=2**63), "BAD_REQUEST"),
-    "committed out of vocabulary": (
-        PROPOSAL(block_id=1, block_size=1, committed_token_ids=[96], base_length=1),
-        "TOKEN_OUT_OF_VOCABULARY",
-    ),
-    "assumed out of vocabulary": (
-        PROPOSAL(block_id=1, block_size=1, assumed_token_ids=[2**32 - 1]),
-        "TOKEN_OUT_OF_VOCABULARY",
-    ),
-}
+def opening(**fields: Any) -> dict[str, proposer_pb2.DraftOpen]:
+    return {"open": proposer_pb2.DraftOpen(**fields)}
 
 
-@pytest.mark.parametrize("case", [*REFUSED_STREAMS, *REFUSED_PROPOSALS])
-async def test_a_bad_stream_ends_with_its_reason(stub, proposer, case) -> None:
-    if case in REFUSED_STREAMS:
-        requests, reason = REFUSED_STREAMS[case]
-    else:
-        proposal, reason = REFUSED_PROPOSALS[case]
-        opening = proposer_pb2.DraftOpen(model_id="ngram", vocabulary_size=96)
-        requests = [{"open": opening}, {"proposal": proposal}]
-    call = stub.Draft(
-        iter([proposer_pb2.DraftRequest(**request) for request in requests]), timeout=10
-    )
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        async for _answer in call:
-            pass
-    refusal = calls.refused(caught.value)
-    wanted = {
-        "BAD_REQUEST": grpc.StatusCode.INVALID_ARGUMENT,
-        "TOKEN_OUT_OF_VOCABULARY": grpc.StatusCode.INVALID_ARGUMENT,
-        "MODEL_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
-    }
-    assert (refusal.reason, refusal.code) == (reason, wanted[reason])
-    assert proposer.roles.load_numbers().draft_stream_count == 0
+def proposed(**fields: Any) -> dict[str, proposer_pb2.DraftProposal]:
+    return {"proposal": PROPOSAL(**{"block_id": 1, "block_size": 1, **fields})}
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"model_id": "x", "committed_token_ids": [1], "block_size": 1}, "MODEL_NOT_FOUND"),
-        ({"model_id": "ngram", "committed_token_ids": [], "block_size": 1}, "BAD_REQUEST"),
-        ({"model_id": "ngram", "committed_token_ids": [1], "block_size": 0}, "BAD_REQUEST"),
-        ({"model_id": "ngram", "committed_token_ids": [1], "block_size": 65}, "BAD_REQUEST"),
-        (
-            {"model_id": "ngram", "committed_token_ids": [2**31], "block_size": 1},
-            "TOKEN_OUT_OF_VOCABULARY",
-        ),
-    ],
-)
-async def test_a_bad_stateless_proposal_is_refused(stub, fields, reason) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.ProposeBlock(proposer_pb2.ProposeBlockRequest(**fields), timeout=10)
-    assert calls.refused(caught.value).reason == reason
+BAD_STREAMS = [
+    ([proposed()], MALFORMED),
+    ([OPEN, OPEN], MALFORMED),
+    ([{}], MALFORMED),
+    ([opening(model_id="ngram")], MALFORMED),
+    ([opening(model_id="x", vocabulary_size=9)], UNKNOWN),
+    ([opening(model_id="ngram", vocabulary_size=9, prefix_token_ids=[9])], OUTSIDE),
+    ([OPEN, proposed(block_size=0)], MALFORMED),
+    ([OPEN, proposed(block_size=65)], MALFORMED),
+    ([OPEN, proposed(block_id=7)], MALFORMED),
+    ([OPEN, proposed(base_length=2**63)], MALFORMED),
+    ([OPEN, proposed(base_length=1, committed_token_ids=[96])], OUTSIDE),
+    ([OPEN, proposed(assumed_token_ids=[2**32 - 1])], OUTSIDE),
+]
+
+
+async def test_a_bad_stream_ends_with_its_reason(
+    stub: proposer_pb2_grpc.ProposerServiceStub, proposer: nodes.Node
+) -> None:
+    for requests, told in BAD_STREAMS:
+        call = stub.Draft(
+            iter([proposer_pb2.DraftRequest(**each) for each in requests]), timeout=10
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _answer in call:
+                pass
+        refusal = calls.refused(caught.value)
+        assert (refusal.code, refusal.reason) == told, requests
+        assert proposer.roles.load_numbers().draft_stream_count == 0
+
+
+async def test_a_bad_stateless_proposal_is_refused(
+    stub: proposer_pb2_grpc.ProposerServiceStub,
+) -> None:
+    good = {"model_id": "ngram", "committed_token_ids": [1], "block_size": 1}
+    for fields, reason in (
+        ({"model_id": "x"}, "MODEL_NOT_FOUND"),
+        ({"committed_token_ids": []}, "BAD_REQUEST"),
+        ({"block_size": 0}, "BAD_REQUEST"),
+        ({"block_size": 65}, "BAD_REQUEST"),
+        ({"committed_token_ids": [2**31]}, "TOKEN_OUT_OF_VOCABULARY"),
+    ):
+        request = proposer_pb2.ProposeBlockRequest(**{**good, **fields})
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.ProposeBlock(request, timeout=10)
+        assert calls.refused(caught.value).reason == reason, fields
 
 
 async def test_a_stateless_proposal_drafts(stub) -> None:
@@ -340,47 +300,12 @@ async def test_a_draining_proposer_ends_its_streams_and_takes_no_new_ones(neighb
     await node.stop()
 
 
-async def test_the_round_trip_on_loopback_is_well_below_a_millisecond(proposer) -> None:
-    seconds: list[float] = []
-    source = source_to(proposer, observe=seconds.append)
-    history = History(REPEATING)
-    for index in range(400):
-        await source.draft(history, [], 8)
-        history.extend([index % 96])
-    await source.close()
-    seconds.sort()
-    # 1 ms is five times what an idle machine takes; a call per block or a
-    # thread hop a message takes more.
-    assert seconds[len(seconds) // 2] < 1e-3, f"p50 {seconds[len(seconds) // 2] * 1e6:.0f} us"
-
-
-async def test_a_source_that_rests_frees_the_proposer_and_opens_again(proposer) -> None:
-    source = source_to(proposer)
-    history = History(REPEATING)
-    first = await source.draft(history, [], 4)
-    assert proposer.roles.load_numbers().draft_stream_count == 1
-    source.rest()
-    await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count, seconds=1.0)
-    assert (await source.draft(history, [], 4)).token_ids == first.token_ids
-    await source.close()
-
-
-async def test_opening_ahead_of_a_dead_proposer_fails_the_draft_alone(proposer) -> None:
-    channel = grpc.aio.insecure_channel(proposer.address)
-    source = RemoteDraftSource(channel, "ngram", 96, "")
-    await channel.close()
-    source.open(History([1]))
-    with pytest.raises(DraftFailed):
-        await source.draft(History([1]), [], 4)
-    await source.close()
-
-
 async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stub) -> None:
-    """While a hundred thousand tokens are taken in, others still get their blocks."""
+    """While tens of thousands of tokens are taken in, others still get their blocks."""
     source = source_to(proposer)
     await source.draft(History(REPEATING), [], 4)
-    stream = await Stream(stub, prefix_token_ids=REPEATING * 2500).open()
-    await stream.propose(1, len(REPEATING) * 2500)
+    stream = await Stream(stub, prefix_token_ids=REPEATING * 1000).open()
+    await stream.propose(1, len(REPEATING) * 1000)
     answering = asyncio.ensure_future(stream.answer())
     meanwhile = 0
     while not answering.done():

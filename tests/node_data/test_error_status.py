@@ -38,13 +38,6 @@ def test_what_stops_a_node_is_internal_to_a_caller() -> None:
     assert status_code(BadConfig("cause", "remedy")) is grpc.StatusCode.INTERNAL
 
 
-def test_a_class_without_a_reason_takes_its_parents() -> None:
-    class Narrower(OutOfKvMemory):
-        """A session of another kind."""
-
-    assert status_code(Narrower("")) is grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
 def test_a_fork_past_the_end_is_out_of_range_where_an_append_out_of_step_is_not() -> None:
     assert ForkBeyondHistory.reason == HistoryLengthMismatch.reason
     assert status_code(ForkBeyondHistory("")) is grpc.StatusCode.OUT_OF_RANGE
@@ -86,17 +79,3 @@ def test_a_cause_that_stands_alone_comes_with_its_remedy_whatever_else_is_told()
 def test_a_message_with_its_remedy_gets_no_second_one() -> None:
     error = ModelUnusable("the folder has no config.json: download it again")
     assert "mend" not in info_of(error).metadata
-
-
-def test_members_of_a_family_have_its_statuses_unless_they_say_others() -> None:
-    assert REASONS["SESSION_NOT_FOUND"].status is REASONS["NOT_FOUND"].status
-    assert REASONS["SESSION_NOT_FOUND"].http_status == REASONS["KAKEYA_ERROR"].http_status == 503
-    assert REASONS["MODEL_NOT_FOUND"].http_status == 404
-
-
-def test_remedies_are_a_few_words_that_fit_behind_a_message() -> None:
-    for name, reason in REASONS.items():
-        assert reason.terminal_remedy or not reason.remedy
-        for words in filter(None, (reason.remedy, reason.terminal_remedy)):
-            assert 10 < len(words) < 130, name
-            assert words == words.strip(" ."), name

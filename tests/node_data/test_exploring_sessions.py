@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from kakeya_fleet.engine.speculation.contest import FIRST_TRIAL_AT
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
 from tests.support import calls
 
@@ -22,29 +21,6 @@ async def opened(verifier, caller, *trials: Trial):
     pairing = verifier.roles.sessions.opened(session).pairing
     pairing._plan = replace(pairing._plan, proposer=None, transport=None, trials=trials)
     return session, pairing
-
-
-async def test_a_session_that_began_alone_tries_a_remote_proposer_past_its_window(
-    verifier, proposer, monkeypatch
-) -> None:
-    """However it ends: the stream is that of the verifier alone, and it is said who drafted."""
-    caller = calls.Caller(verifier.channel)
-    alone = await caller.open()
-    await caller.append(alone, PROMPT)
-    expected = (await caller.generate(alone, 150)).token_ids
-    there = Placement("proposer", "proposer", proposer.address, "ngram")
-    session, pairing = await opened(verifier, caller, Trial(there, 1e9))
-    monkeypatch.setattr(pairing, "_replan", lambda: None)
-    stream = await caller.generate(session, 150)
-    assert stream.token_ids == expected
-    timeline, statistics = stream.done.timeline, stream.done.speculation
-    assert {block.proposer_model_id for block in timeline[:FIRST_TRIAL_AT]} == {""}
-    drafted = [block for block in timeline if block.proposer_node_id == "proposer"]
-    (counts,) = statistics.proposers
-    assert (counts.node_id, counts.model_id) == ("proposer", "ngram")
-    assert counts.block_count == len(drafted) > 0
-    assert counts.committed_count == sum(block.committed_count for block in drafted)
-    assert counts.drafted_count == statistics.drafted_count
 
 
 async def test_a_plan_says_who_is_on_trial(verifier, proposer, monkeypatch) -> None:

@@ -18,7 +18,6 @@ from kakeya_fleet.engine.speculation.breaker import BAD_BLOCKS_TO_OPEN
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.placement.plan import Placement, Trial
 from kakeya_fleet.node.links.features.feature_sender import FeatureStream
-from kakeya_fleet.node.links.protocol.chunks import chunk_of
 from tests.support import calls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -70,11 +69,10 @@ def faults_of(stream):
     return {fault.reason: fault.count for fault in stream.done.speculation.faults}
 
 
-@pytest.mark.parametrize("sampling", [{}, SAMPLED])
-async def test_remote_drafts_never_change_the_stream(client, proposer, alone, sampling) -> None:
+async def test_remote_drafts_never_change_the_stream(client, proposer, alone) -> None:
     session = await paired(client)
-    stream = await client.generate(session, TOKENS, **sampling)
-    assert stream.token_ids == await alone(**sampling)
+    stream = await client.generate(session, TOKENS, **SAMPLED)
+    assert stream.token_ids == await alone(**SAMPLED)
     statistics = stream.done.speculation
     assert statistics.faults == []
     assert statistics.block_count > TOKENS / 16
@@ -82,7 +80,9 @@ async def test_remote_drafts_never_change_the_stream(client, proposer, alone, sa
     assert proposer.metric("kakeya_link_bytes_total") > 0
 
 
-async def test_each_vector_travels_once(client, proposer) -> None:
+async def test_each_vector_travels_once_and_a_closed_session_leaves_no_link(
+    client, proposer
+) -> None:
     before = proposer.metric("kakeya_link_bytes_total")
     session = await paired(client)
     for _ in range(3):
@@ -90,6 +90,9 @@ async def test_each_vector_travels_once(client, proposer) -> None:
     # Two bytes a value, 32 values a position; the last token is not forwarded yet.
     sent = proposer.metric("kakeya_link_bytes_total") - before
     assert (len(PROMPT) - 1) * 64 < sent <= (len(PROMPT) + 60) * 64
+    links = proposer.metric("kakeya_links_active")
+    await client.close(session)
+    await calls.until(lambda: proposer.metric("kakeya_links_active") == links - 1)
 
 
 async def test_a_proposer_in_the_same_process_drafts_too(
@@ -146,20 +149,10 @@ def dropped(stream, first, vectors) -> None:
     stream._sent_end = first + len(vectors)
 
 
-def late(stream, first, vectors) -> None:
-    """They come after the proposer has given up waiting."""
-    stream._sent_end = first + len(vectors)
-    asyncio.get_running_loop().call_later(0.15, send, stream, first, vectors)
-
-
 def not_finite(stream, first, vectors) -> None:
     broken = vectors.copy()
     broken[-1, -1] = np.nan
     send(stream, first, broken)
-
-
-def too_narrow(stream, first, vectors) -> None:
-    send(stream, first, vectors[:, :-1])
 
 
 def ended(stream, first, vectors) -> None:
@@ -170,16 +163,12 @@ def ended(stream, first, vectors) -> None:
 
 FAULTS = {
     dropped: None,
-    late: None,
     not_finite: "not_finite",
-    too_narrow: "wrong_shape",
     ended: None,
 }
 
 
-@pytest.mark.parametrize(
-    ("fault", "sampling"), [*((fault, {}) for fault in FAULTS), (dropped, SAMPLED)]
-)
+@pytest.mark.parametrize(("fault", "sampling"), [(dropped, SAMPLED), (not_finite, {}), (ended, {})])
 async def test_bad_vectors_cost_drafts_and_no_token(
     client, proposer, alone, monkeypatch, fault, sampling
 ) -> None:
@@ -211,26 +200,6 @@ async def test_bad_vectors_cost_drafts_and_no_token(
     assert again.done.speculation.drafted_count > 0
 
 
-async def test_corrupt_vectors_are_sent_again_and_cost_nothing(
-    client, proposer, alone, monkeypatch
-) -> None:
-    sent = 0
-
-    def spoilt(*given):
-        nonlocal sent
-        sent += 1
-        chunk = chunk_of(*given)
-        return replace(chunk, crc32c=chunk.crc32c ^ (sent % 3 == 2))
-
-    monkeypatch.setattr("kakeya_fleet.node.links.ends.tensor_sender.chunk_of", spoilt)
-    before = proposer.metric("kakeya_tensors_refused_total", fault="corrupt")
-    session = await paired(client)
-    stream = await client.generate(session, TOKENS)
-    assert stream.token_ids == await alone()
-    assert faults_of(stream) == {}
-    assert proposer.metric("kakeya_tensors_refused_total", fault="corrupt") >= before + 2
-
-
 async def test_vectors_that_are_always_bad_open_the_breaker(
     client, proposer, alone, monkeypatch, verifier
 ) -> None:
@@ -250,49 +219,6 @@ async def test_vectors_that_are_always_bad_open_the_breaker(
     healed = await client.generate(session, 30)
     assert healed.done.speculation.drafted_count > 0
     assert faults_of(healed) == {}
-
-
-async def test_a_link_that_is_ended_under_a_session_is_opened_again(
-    client, proposer, alone
-) -> None:
-    session = await paired(client)
-    tokens = (await client.generate(session, 30)).token_ids
-    table = proposer.roles._tensors._table
-    drafted = []
-    for _ in range(2):
-        assert len(table) > 0
-        table.close_all("killed")
-        stream = await client.generate(session, 30)
-        tokens += stream.token_ids
-        # Blocks without a draft until it is open; one more in a row would open the breaker.
-        assert sum(faults_of(stream).values()) < BAD_BLOCKS_TO_OPEN
-        drafted.append(stream.done.speculation.drafted_count)
-    assert tokens == await alone(90)
-    assert min(drafted) > 0
-
-
-async def test_a_restarted_proposer_drafts_on(neighbourhood, client, drafter, alone) -> None:
-    node = await neighbourhood.start("mortal", f"proposer={drafter}")
-    session = await paired(client, "mortal")
-    tokens = (await client.generate(session, 30)).token_ids
-    await node.stop()
-    stream = await client.generate(session, 30)
-    tokens += stream.token_ids
-    assert stream.done.speculation.drafted_count == 0
-    again = await neighbourhood.start("mortal", f"proposer={drafter}", port=node.port)
-    # gRPC shares connections between channels, and waits before it tries a lost one again.
-    await asyncio.wait_for(neighbourhood.directory.channels["mortal"].channel_ready(), 10)
-    # Another process of that node: its breaker is closed.
-    view = neighbourhood.directory.views["mortal"]
-    neighbourhood.directory.views["mortal"] = replace(view, card=replace(view.card, boot_id="c"))
-    stream = await client.generate(session, 30)
-    tokens += stream.token_ids
-    assert tokens == await alone(90)
-    assert faults_of(stream) == {}
-    assert stream.done.speculation.drafted_count > 0
-    # The whole history that the verifier still has vectors of, not the delta alone.
-    assert again.metric("kakeya_link_bytes_total") >= (len(PROMPT) + 60) * 64
-    await again.stop()
 
 
 async def test_a_proposer_that_comes_back_with_another_encoder_drafts_from_its_vectors(
@@ -322,21 +248,13 @@ async def test_a_proposer_that_comes_back_with_another_encoder_drafts_from_its_v
 async def test_sessions_that_share_a_proposer_do_not_disturb_each_other(
     client, proposer, alone
 ) -> None:
-    prompts = [PROMPT, PROMPT[::-1], PROMPT[7:]]
+    prompts = [PROMPT, PROMPT[::-1]]
     sessions = [await paired(client, prompt=prompt) for prompt in prompts]
     ends = await asyncio.gather(*(client.generate(session, TOKENS) for session in sessions))
     for prompt, stream in zip(prompts, ends, strict=True):
         assert stream.token_ids == await alone(prompt=prompt)
         assert stream.done.speculation.faults == []
         assert stream.done.speculation.drafted_count > 0
-
-
-async def test_a_closed_session_leaves_no_link(client, proposer) -> None:
-    session = await paired(client)
-    await client.generate(session, 10)
-    before = proposer.metric("kakeya_links_active")
-    await client.close(session)
-    await calls.until(lambda: proposer.metric("kakeya_links_active") == before - 1)
 
 
 async def test_a_fork_keeps_the_vectors_of_its_prefix(client, proposer, alone) -> None:
@@ -349,34 +267,6 @@ async def test_a_fork_keeps_the_vectors_of_its_prefix(client, proposer, alone) -
     assert stream.token_ids == (await alone(90))[30:]
     assert stream.done.speculation.faults == []
     assert stream.done.speculation.drafted_count > 0
-
-
-REFUSED = {
-    "tokenizer_mismatch": {"tokenizer_digest": "e" * 64},
-    "wrong_target": {"target_weights_digest": "f" * 64},
-}
-
-
-@pytest.mark.parametrize("reason", REFUSED)
-async def test_a_drafter_of_another_model_is_refused_by_name(
-    neighbourhood, client, proposer, reason
-) -> None:
-    (offer,) = proposer.roles.offers()
-    strange = replace(offer, **REFUSED[reason])
-    await neighbourhood.directory.put("strange", proposer.address, (strange,))
-    request = runtime_pb2.CreateSessionRequest(
-        model_id="random",
-        speculation=runtime_pb2.Speculation(
-            mode=runtime_pb2.SPECULATION_MODE_FIXED,
-            proposer_model_id="drafter",
-            proposer_node_id="strange",
-        ),
-    )
-    refusal = await client.refusal("CreateSession", request)
-    assert refusal.reason == "NO_PLACEMENT"
-    assert reason in refusal.metadata["reasons"]
-    ((_, given),) = REFUSED[reason].items()
-    assert given[:12] in refusal.text
 
 
 @pytest.mark.parametrize("fields", [{"encoder_digest": "a" * 64}, {"model_id": "nobody"}])

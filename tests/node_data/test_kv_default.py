@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 import pytest_asyncio
 
@@ -134,19 +133,6 @@ async def test_an_archive_that_is_gone_by_then_costs_no_session_that_did_not_ask
     around.directory.set_liveness("gone", Liveness.DEAD)
     around.directory.set_liveness("archive", Liveness.ALIVE)
     await caller.close(session.session_id)
-
-
-async def test_a_restorer_wants_its_strategy_by_name(caller: Any) -> None:
-    refusal = await caller.refusal(
-        "CreateSession",
-        runtime_pb2.CreateSessionRequest(
-            model_id="random", restorer=placement_pb2.Restorer(node_id="archive")
-        ),
-    )
-    assert (refusal.code, refusal.metadata["field"]) == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "restorer",
-    )
 
 
 async def test_an_archive_that_is_lost_while_the_first_tokens_are_computed_leaves_no_session(

@@ -332,7 +332,7 @@ class LinkMachine(RuleBasedStateMachine):
         assert self.arrivals.early_bytes == self.arrivals.early_count == 0
 
 
-LinkMachine.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=60)
+LinkMachine.TestCase.settings = settings(deadline=None, max_examples=40, stateful_step_count=60)
 TestLink = LinkMachine.TestCase
 
 

@@ -19,7 +19,6 @@ from kakeya_fleet.node.links.protocol.promotion import (
 from kakeya_fleet.node.links.protocol.promotion_events import (
     Answer,
     Broke,
-    Build,
     Built,
     Changed,
     Cleared,
@@ -110,45 +109,22 @@ def test_a_road_is_wanted_once_large_tensors_travel() -> None:
     assert busy(state) == []
 
 
-@pytest.mark.parametrize(
-    ("mode", "kinds", "wanted"),
-    [
+def test_the_configuration_decides() -> None:
+    for mode, kinds, wanted in (
         (LinkMode.GRPC, (LOCAL, RING), []),
         (LinkMode.LOCAL, (LOCAL, RING), [Propose(1, LOCAL)]),
         (LinkMode.RING, (LOCAL, RING), [Propose(1, RING)]),
         (LinkMode.RING, (LOCAL,), []),
         (LinkMode.AUTO, (RING,), [Propose(1, RING)]),
         (LinkMode.AUTO, (), []),
-    ],
-)
-def test_the_configuration_decides(mode, kinds, wanted) -> None:
-    state = end(mode, kinds)
-    proposed = list(step(state, Tick(), 0.0))
-    if mode is LinkMode.AUTO:
-        assert proposed == []
-        proposed = busy(state)
-    assert proposed == wanted
-    assert busy(end(mode, kinds, is_caller=False)) == []
-
-
-def test_both_ends_build_and_use_it_when_both_are_ready() -> None:
-    caller, other = end(LinkMode.LOCAL), end(LinkMode.LOCAL, is_caller=False)
-    assert step(caller, Tick(), 0.0) == (Propose(1, LOCAL),)
-    (proposal,) = said(step(caller, Planned(1, TERMS, NONCE), 0.0))
-    assert step(other, Heard(proposal), 0.0) == (Answer(1, LOCAL, NONCE, TERMS),)
-    (answer,) = said(step(other, Planned(1, {"at": "there"}), 0.0))
-    assert step(caller, Heard(answer), 0.0) == (Build(1, {"at": "there"}),)
-    # A second answer says nothing new.
-    assert step(caller, Heard(answer), 0.0) == ()
-    (ready,) = said(step(other, Built(1), 0.0))
-    assert step(caller, Heard(ready), 0.0) == ()
-    effects = step(caller, Built(1), 0.0)
-    (also_ready,) = said(effects)
-    assert Use(1) in effects
-    assert Use(1) in step(other, Heard(also_ready), 0.0)
-    for state in (caller, other):
-        assert (state.standing.kind, state.standing.cause) == (LOCAL, ChangeCause.FORCED)
-        assert state.built == state.road.generation == 1
+    ):
+        state = end(mode, kinds)
+        proposed = list(step(state, Tick(), 0.0))
+        if mode is LinkMode.AUTO:
+            assert proposed == []
+            proposed = busy(state)
+        assert proposed == wanted, (mode, kinds)
+        assert busy(end(mode, kinds, is_caller=False)) == []
 
 
 def test_a_forced_road_carries_everything_and_stays() -> None:
@@ -320,30 +296,26 @@ def test_a_fault_at_the_other_end_is_answered_and_what_it_carried_goes_again() -
     assert heard(state, 1.0, 0, RoadStep.FAILED, through=7) == (ResendCorrupt(8),)
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
+def test_a_proposal_that_cannot_be_is_refused_with_a_reason() -> None:
+    good = {"kind": LOCAL, "nonce": NONCE, "terms": TERMS}
+    for fields, why in (
         ({"kind": None}, "takes no road unknown"),
         ({"kind": RING}, "takes no road ring"),
         ({"nonce": bytes(31)}, "nonce has 31"),
         ({"terms": {"k": "v" * (MOST_TERM_CHARACTERS + 1)}}, "too long"),
         ({"terms": {str(number): "" for number in range(33)}}, "too long"),
-    ],
-)
-def test_a_proposal_that_cannot_be_is_refused_with_a_reason(fields, why) -> None:
-    state = end(kinds=(LOCAL,), is_caller=False)
-    proposal = {"kind": LOCAL, "nonce": NONCE, "terms": TERMS, **fields}
-    (refusal,) = said(heard(state, 0.0, 3, RoadStep.PROPOSE, **proposal))
-    assert (refusal.generation, refusal.step) == (3, RoadStep.FAILED)
-    assert why in refusal.reason
-    assert state.standing.kind is GRPC
+    ):
+        state = end(kinds=(LOCAL,), is_caller=False)
+        (refusal,) = said(heard(state, 0.0, 3, RoadStep.PROPOSE, **{**good, **fields}))
+        assert (refusal.generation, refusal.step) == (3, RoadStep.FAILED)
+        assert why in refusal.reason
+        assert state.standing.kind is GRPC
     # One that the host has not is said, too; and a generation is proposed once.
-    proposal = {"kind": LOCAL, "nonce": NONCE, "terms": TERMS}
-    assert heard(state, 0.0, 4, RoadStep.PROPOSE, **proposal) == (Answer(4, LOCAL, NONCE, TERMS),)
+    assert heard(state, 0.0, 4, RoadStep.PROPOSE, **good) == (Answer(4, LOCAL, NONCE, TERMS),)
     (refusal,) = said(step(state, Unavailable(4, "no memory"), 0.0))
     assert "no memory" in refusal.reason
     with pytest.raises(TensorOutOfOrder, match="proposed before"):
-        heard(state, 0.0, 4, RoadStep.PROPOSE, **proposal)
+        heard(state, 0.0, 4, RoadStep.PROPOSE, **good)
 
 
 def test_a_caller_that_proposes_road_after_road_waits_for_their_ends() -> None:
@@ -360,16 +332,11 @@ def test_a_caller_that_proposes_road_after_road_waits_for_their_ends() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("is_caller", "wrong"),
-    [(True, RoadStep.PROPOSE), (False, RoadStep.ANSWER)],
-)
-def test_a_step_of_the_wrong_end_ends_the_link(is_caller, wrong) -> None:
-    with pytest.raises(TensorOutOfOrder, match="not one of the other end's"):
-        heard(end(is_caller=is_caller), 0.0, 1, wrong)
-
-
-def test_a_proposal_beside_a_road_that_stands_ends_the_link() -> None:
+def test_steps_out_of_place_end_the_link() -> None:
+    """Those of the wrong end, and a proposal beside a road that stands."""
+    for is_caller, wrong in ((True, RoadStep.PROPOSE), (False, RoadStep.ANSWER)):
+        with pytest.raises(TensorOutOfOrder, match="not one of the other end's"):
+            heard(end(is_caller=is_caller), 0.0, 1, wrong)
     state = end(kinds=(LOCAL,), is_caller=False)
     heard(state, 0.0, 1, RoadStep.PROPOSE, kind=LOCAL, nonce=NONCE)
     step(state, Built(1), 0.0)
@@ -378,7 +345,7 @@ def test_a_proposal_beside_a_road_that_stands_ends_the_link() -> None:
         heard(state, 0.0, 2, RoadStep.PROPOSE, kind=LOCAL, nonce=NONCE)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     chunks=st.floats(1e-4, 1.0),
     ratio=st.floats(0.05, 20.0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import grpc
@@ -23,10 +24,9 @@ from kakeya_fleet.engine.speculation.breaker import Breaker
 from kakeya_fleet.fleet.cards.card import ArchiveOffer
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from tests.support import calls
+from tests.support.neighbourhood import Node
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-PROMPT = [1, 2, 3, 4, 5, 6, 7, 8] * 6
 
 
 class SelfReport(capability_pb2_grpc.CapabilityServiceServicer):
@@ -210,31 +210,21 @@ async def test_a_silent_node_is_planned_without_its_measurements_in_time(
     assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_UNREACHABLE
 
 
-async def test_a_full_node_takes_no_session(verifier, proposer, faraway) -> None:
-    load = capability_pb2.NodeLoad(kv_bytes=1 << 30, kv_budget_bytes=1 << 30)
-    await faraway(SelfReport(capability_pb2.GetNodeResponse(load=load)))
-    stub = placement_pb2_grpc.PlacementServiceStub(proposer.channel)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.Plan(placement_pb2.PlanRequest(verifier_model="faraway"), timeout=20)
-    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-
-
-@pytest.mark.parametrize(
-    ("fields", "code", "reason"),
-    [
-        ({"verifier_model": ""}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST"),
-        ({"block_size": 16}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST"),
-        ({"kv_strategy": 17}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST"),
-        ({"verifier_model": "nobody"}, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
-        ({"verifier_node_id": "x"}, grpc.StatusCode.FAILED_PRECONDITION, "NO_PLACEMENT"),
-        ({"context_tokens": 2**32 - 1}, grpc.StatusCode.FAILED_PRECONDITION, "NO_PLACEMENT"),
-    ],
-)
-async def test_an_impossible_plan_is_refused(verifier, fields, code, reason) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await plan_of(verifier, **fields)
-    refusal = calls.refused(caught.value)
-    assert (refusal.code, refusal.reason) == (code, reason)
+async def test_an_impossible_plan_is_refused(verifier: Node) -> None:
+    malformed = (grpc.StatusCode.INVALID_ARGUMENT, "BAD_REQUEST")
+    nowhere = (grpc.StatusCode.FAILED_PRECONDITION, "NO_PLACEMENT")
+    for field, value, told in (
+        ("verifier_model", "", malformed),
+        ("block_size", 16, malformed),
+        ("kv_strategy", 17, malformed),
+        ("verifier_model", "nobody", (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")),
+        ("verifier_node_id", "x", nowhere),
+        ("context_tokens", 2**32 - 1, nowhere),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await plan_of(verifier, **{field: value})
+        refusal = calls.refused(caught.value)
+        assert (refusal.code, refusal.reason) == told, field
 
 
 async def test_a_node_without_the_model_says_who_serves_it(verifier, proposer) -> None:
@@ -266,67 +256,27 @@ async def test_an_open_breaker_is_in_the_plan(verifier, proposer) -> None:
     book.put(("proposer", "ngram"), Breaker())
 
 
-async def test_a_proposer_in_the_same_process_drafts_without_a_wire(
-    neighbourhood, checkpoint
-) -> None:
-    node = await neighbourhood.start("both", f"verifier={checkpoint}", "proposer=ngram")
-    caller = calls.Caller(node.channel)
-    streams = {}
-    for mode, fields in (
-        ("off", {}),
-        ("local", {"mode": calls.FIXED, "proposer": "ngram", "proposer_node": "both"}),
-        ("remote", {"mode": calls.FIXED, "proposer": "ngram", "proposer_node": "proposer"}),
-    ):
-        session = await caller.open(block_size=7 if fields else 0, **fields)
-        await caller.append(session, PROMPT)
-        plan = (await caller.info(session)).plan
-        streams[mode] = await caller.generate(session, 120)
-        if mode == "local":
-            assert plan.transport == placement_pb2.TRANSPORT_LOCAL
-        if mode == "remote":
-            assert plan.transport == placement_pb2.TRANSPORT_GRPC
-    assert streams["local"].token_ids == streams["remote"].token_ids == streams["off"].token_ids
-    local, remote = (streams[mode].done.speculation for mode in ("local", "remote"))
-    assert local.accepted_count > 0
-    assert remote.accepted_count > 0
-    assert remote.round_trip_seconds_p50 > 0
-    # What was measured is there for the next plan.
-    measured = dict(node.roles.verifier.acceptances())["random", "ngram"]
-    drafted_count = local.drafted_count + remote.drafted_count
-    # Less what was drafted where the text repeated itself.
-    assert 0.9 * drafted_count < measured.drafted_count <= drafted_count
-    assert measured.session_count == 2.0
-    assert (await plan_of(node, verifier_node_id="both")).acceptance_measured
-    await node.stop()
-    neighbourhood.directory.set_liveness("both", Liveness.DEAD)
-
-
-@pytest.mark.parametrize("figure", [float("nan"), float("inf"), -0.5])
 async def test_figures_that_are_none_are_not_planned_with(
-    verifier, proposer, faraway, figure
+    verifier: Node, proposer: Node, faraway: Callable[[SelfReport], Awaitable[None]]
 ) -> None:
-    report = SelfReport(
-        capability_pb2.GetNodeResponse(
-            links=[capability_pb2.PeerLink(node_id="proposer", round_trip_seconds=figure)],
-            acceptances=[
-                capability_pb2.MeasuredAcceptance(
-                    verifier_model_id="faraway",
-                    proposer_model_id="ngram",
-                    acceptance_rate=figure,
-                    acceptance_rate_high=1.0,
-                    drafted_count=1000,
-                    session_count=7.0,
-                )
-            ],
+    for figure in (float("nan"), float("inf"), -0.5):
+        link = capability_pb2.PeerLink(node_id="proposer", round_trip_seconds=figure)
+        measured = capability_pb2.MeasuredAcceptance(
+            verifier_model_id="faraway",
+            proposer_model_id="ngram",
+            acceptance_rate=figure,
+            acceptance_rate_high=1.0,
+            drafted_count=1000,
+            session_count=7.0,
         )
-    )
-    await faraway(report)
-    plan = await plan_of(proposer, verifier_model="faraway")
-    assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_UNREACHABLE
-    report.response.links[0].round_trip_seconds = 0.001
-    named = await plan_of(proposer, verifier_model="faraway", proposer_model="ngram")
-    assert not named.acceptance_measured
-    assert 0.0 < named.acceptance_rate < 1.0
+        report = SelfReport(capability_pb2.GetNodeResponse(links=[link], acceptances=[measured]))
+        await faraway(report)
+        plan = await plan_of(proposer, verifier_model="faraway")
+        assert reasons(plan)["proposer", "ngram"] == placement_pb2.REJECTION_REASON_UNREACHABLE
+        report.response.links[0].round_trip_seconds = 0.001
+        named = await plan_of(proposer, verifier_model="faraway", proposer_model="ngram")
+        assert not named.acceptance_measured
+        assert 0.0 < named.acceptance_rate < 1.0
 
 
 async def test_a_node_that_moves_while_it_is_asked_does_not_take_the_plan_with_it(

@@ -115,13 +115,13 @@ async def refusal(calls: ModuleType, awaitable: Any) -> Any:
 
 async def test_the_stream_is_that_of_the_map_whatever_the_chunks(caller: Any) -> None:
     streams = []
-    for step in (len(PROMPT), 1, 7):
+    for step in (len(PROMPT), 7):
         # Its verifier alone names the map: it is the only one that belongs to it.
-        session = await opened(caller, "drafter" if step == 1 else "")
+        session = await opened(caller, "drafter" if step == 7 else "")
         for start in range(0, len(PROMPT), step):
             await caller.append(session.session_id, PROMPT[start : start + step])
         streams.append((await caller.generate(session.session_id, MAX_TOKENS)).token_ids)
-    assert streams[0] == streams[1] == streams[2]
+    assert streams[0] == streams[1]
     request = runtime_pb2.GetSessionInfoRequest(session_id=session.session_id)
     info = (await caller.stub.GetSessionInfo(request)).session.restorer
     assert (info.restorer.kind, info.restorer.model_id) == (PROJECTION, "drafter")

@@ -59,15 +59,14 @@ async def child_of(building, road_pairs):
 
 
 @ring
-@pytest.mark.parametrize(("victim", "moment"), [(0, "sending"), (1, "both ways")])
-async def test_a_killed_child_ends_the_road_at_once(victim, moment) -> None:
+async def test_a_killed_child_ends_the_road_at_once() -> None:
     data = road_pairs.bytes_of(64 * MIB)
-    carry = road_pairs.carry
     async with road_pairs.leaves_nothing():
         near, far = await road_pairs.pair(RingRoads(HERE))
-        tasks = [asyncio.ensure_future(each) for each in _transfers(near, far, moment, data, carry)]
+        transfers = (road_pairs.carry(near, far, data, 30), road_pairs.carry(far, near, data, 30))
+        tasks = [asyncio.ensure_future(each) for each in transfers]
         await asyncio.wait(tasks, timeout=0.01)
-        os.kill(road_pairs.ring_children()[victim].pid, signal.SIGKILL)
+        os.kill(road_pairs.ring_children()[1].pid, signal.SIGKILL)
         started = time.monotonic()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         assert time.monotonic() - started < NOTICED_SECONDS
@@ -75,25 +74,6 @@ async def test_a_killed_child_ends_the_road_at_once(victim, moment) -> None:
         await both_fail((near, far))
         await near.close()
         await far.close()
-
-
-def _transfers(near, far, moment, data, carry):
-    if moment == "sending":
-        return [near.send(data, seconds=30)]
-    return [carry(near, far, data, seconds=30), carry(far, near, data, seconds=30)]
-
-
-@ring
-async def test_an_idle_road_hears_of_the_death_of_a_child() -> None:
-    async with road_pairs.leaves_nothing():
-        ends = await road_pairs.pair(RingRoads(HERE))
-        await road_pairs.carry(*ends, road_pairs.bytes_of(9))
-        os.kill(road_pairs.ring_children()[0].pid, signal.SIGKILL)
-        # The survivor ends by itself: what it would send now would be lost unsaid.
-        await road_pairs.until(lambda: not road_pairs.ring_children())
-        await both_fail(ends)
-        for end in ends:
-            await end.close()
 
 
 @ring
@@ -119,9 +99,11 @@ async def test_a_frozen_child_ends_the_road_at_the_deadline() -> None:
 
 @ring
 @pytest.mark.parametrize(("sent", "rank"), [(signal.SIGKILL, 0), (signal.SIGSTOP, 1)])
-async def test_a_child_that_dies_or_freezes_before_ready(sent, rank) -> None:
+async def test_a_child_that_dies_or_freezes_before_ready(sent: signal.Signals, rank: int) -> None:
+    # Rank 0 must have begun to listen by then, on a busy machine too.
+    ready_seconds = 1.5 if rank == 0 else 0.5
     async with road_pairs.leaves_nothing():
-        caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=1.5))
+        caller, other = await road_pairs.plans(RingRoads(HERE, ready_seconds=ready_seconds))
         # Alone, the child waits inside MLX: rank 0 to be called, rank 1 to be answered.
         plan, peer = (other, caller) if rank == 0 else (caller, other)
         building = asyncio.ensure_future(plan.build(peer.terms))
@@ -133,18 +115,9 @@ async def test_a_child_that_dies_or_freezes_before_ready(sent, rank) -> None:
         with pytest.raises(RoadFailed, match=r"signal 9|READY"):
             await building
         # At once when it died, at the deadline when it is frozen.
-        limit = NOTICED_SECONDS if sent is signal.SIGKILL else 1.5 + NOTICED_SECONDS
+        limit = NOTICED_SECONDS + (0.0 if sent is signal.SIGKILL else ready_seconds)
         assert time.monotonic() - started < limit
         await peer.abandon()
-
-
-@ring
-async def test_ends_with_different_nonces_refuse_each_other() -> None:
-    async with road_pairs.leaves_nothing():
-        plans = await road_pairs.plans(RingRoads(HERE), other_nonce=secrets.token_bytes(32))
-        ended = await road_pairs.outcomes(*plans)
-        assert all(isinstance(end, RoadFailed) for end in ended), ended
-        assert any("nonce" in str(end) for end in ended)
 
 
 @ring
@@ -194,10 +167,10 @@ async def _connected(address, building):
 
 
 @ring
-async def test_an_idle_ring_takes_no_time_of_a_core() -> None:
+async def test_an_idle_ring_takes_no_time_of_a_core_and_hears_of_the_death_of_a_child() -> None:
     """MLX spins while it waits for bytes, so nothing is awaited that was not announced."""
 
-    def used():
+    def used() -> float:
         return sum(sum(child.cpu_times()[:2]) for child in road_pairs.ring_children())
 
     async with road_pairs.leaves_nothing():
@@ -206,27 +179,12 @@ async def test_an_idle_ring_takes_no_time_of_a_core() -> None:
         before = used()
         await asyncio.sleep(0.5)
         assert used() - before < 0.1
+        os.kill(road_pairs.ring_children()[0].pid, signal.SIGKILL)
+        # The survivor ends by itself: what it would send now would be lost unsaid.
+        await road_pairs.until(lambda: not road_pairs.ring_children())
+        await both_fail(ends)
         for end in ends:
             await end.close()
-
-
-@ring
-async def test_every_generation_has_its_own_children_and_ports() -> None:
-    builder = RingRoads(HERE)
-    seen = set()
-    async with road_pairs.leaves_nothing():
-        for _ in range(2):
-            plans = await road_pairs.plans(builder)
-            names = {plan.terms["address"] for plan in plans}
-            ends = await road_pairs.outcomes(*plans)
-            names |= {child.pid for child in road_pairs.ring_children()}
-            assert len(names) == 4
-            assert not names & seen
-            seen |= names
-            data = road_pairs.bytes_of(MIB)
-            assert road_pairs.same(await road_pairs.carry(*ends, data), data)
-            for end in ends:
-                await end.close()
 
 
 @pytest.mark.parametrize(
@@ -332,16 +290,14 @@ async def test_a_segment_without_the_nonce_is_not_the_callers(holds, size, said)
         meeting.close()
 
 
-@pytest.mark.parametrize(
-    "terms", [{}, {"address": "h"}, {"address": "[::1]:1"}, {"address": "h:0"}]
-)
-async def test_terms_that_are_no_ring_address(terms) -> None:
+async def test_terms_that_are_no_ring_address() -> None:
     async with road_pairs.leaves_nothing():
-        with pytest.raises(RoadFailed, match="address"):
-            await RingRoads(HERE).answer(secrets.token_bytes(32), terms)
-        plan = await RingRoads(HERE).propose(secrets.token_bytes(32))
-        with pytest.raises(RoadFailed, match="address"):
-            await plan.build(terms)
+        for terms in ({}, {"address": "h"}, {"address": "[::1]:1"}, {"address": "h:0"}):
+            with pytest.raises(RoadFailed, match="address"):
+                await RingRoads(HERE).answer(secrets.token_bytes(32), terms)
+            plan = await RingRoads(HERE).propose(secrets.token_bytes(32))
+            with pytest.raises(RoadFailed, match="address"):
+                await plan.build(terms)
 
 
 async def test_a_killed_agents_socket_is_swept(tmp_path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kakeya.v1 import placement_pb2, runtime_pb2
 from tests.support import calls
+from tests.support.neighbourhood import Node
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -63,16 +64,6 @@ async def test_the_first_tokens_are_the_history_and_computed(client) -> None:
     await client.close(response.session_id)
 
 
-async def test_an_append_tells_what_computing_took(client) -> None:
-    session = await client.open()
-    response = await client.stub.AppendTokens(
-        runtime_pb2.AppendTokensRequest(session_id=session, token_ids=PROMPT), timeout=60
-    )
-    assert response.history_length == len(PROMPT)
-    assert response.prefill_seconds > 0
-    await client.close(session)
-
-
 async def test_the_same_request_id_appends_once(client) -> None:
     """Together, and again later, when the session has gone on."""
     many = await asyncio.gather(*(opened(client, PROMPT, request_id="first") for _ in range(5)))
@@ -90,15 +81,14 @@ async def test_the_same_request_id_appends_once(client) -> None:
     await client.close(session)
 
 
-@pytest.mark.parametrize(
-    ("token_ids", "reason"),
-    [([3, 96], "TOKEN_OUT_OF_VOCABULARY"), ([1] * 4097, "CONTEXT_EXCEEDED")],
-)
 async def test_tokens_that_cannot_be_appended_leave_no_session(
-    client, verifier, alone, token_ids, reason
+    client: calls.Caller, verifier: Node, alone: int
 ) -> None:
     sessions = verifier.roles.sessions
-    for request_id in ("", "refused"):
+    for token_ids, request_id, reason in (
+        ([3, 96], "", "TOKEN_OUT_OF_VOCABULARY"),
+        ([1] * 4097, "refused", "CONTEXT_EXCEEDED"),
+    ):
         refusal = await client.refusal("CreateSession", request(token_ids, request_id=request_id))
         assert refusal.reason == reason
         assert len(sessions) == alone
@@ -106,16 +96,6 @@ async def test_tokens_that_cannot_be_appended_leave_no_session(
     better = await opened(client, PROMPT, request_id="refused")
     assert better.history_length == len(PROMPT)
     await client.close(better.session_id)
-
-
-async def test_a_client_that_leaves_while_they_are_computed_leaves_no_session(
-    client, verifier, alone
-) -> None:
-    sessions = verifier.roles.sessions
-    call = client.stub.CreateSession(request(LONG), timeout=60)
-    await calls.until(lambda: len(sessions) == alone + 1)
-    call.cancel()
-    await calls.until(lambda: len(sessions) == alone)
 
 
 async def test_who_waits_with_the_same_id_while_the_first_one_leaves_gets_a_whole_session(

@@ -38,8 +38,9 @@ def shape(nodes: Any) -> EvictedShape:
     return nodes.shape
 
 
-@pytest.mark.parametrize("rooms", [(8,), (1, 8), (2, 8), (1, 1, 8), (1, 2, 8)], ids=str)
-@pytest.mark.parametrize("cut", [16, 1500])
+@pytest.mark.parametrize(
+    ("rooms", "cut"), [((8,), 1500), ((2, 8), 16), ((1, 1, 8), 1500), ((1, 2, 8), 16)], ids=str
+)
 def test_one_two_and_three_archives_have_the_same_bits(
     nodes: Any, shape: EvictedShape, rooms: tuple[int, ...], cut: int
 ) -> None:
@@ -117,7 +118,7 @@ def test_the_next_archive_is_asked_for_before_it_is_needed(nodes: Any, shape: Ev
     store.release()
 
 
-@pytest.mark.parametrize("length", [END, 2 * CHUNK, 2 * CHUNK - 5, CHUNK + 1, CHUNK, 40, 1])
+@pytest.mark.parametrize("length", [END, 2 * CHUNK - 5, CHUNK, 1])
 def test_a_fork_is_over_forks_of_the_parts(nodes: Any, shape: EvictedShape, length: int) -> None:
     for name, room in (("a", 3), ("b", 5), ("c", 9)):
         nodes.start(name, room)

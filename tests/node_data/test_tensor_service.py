@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import grpc
 import numpy as np
@@ -128,26 +129,21 @@ async def refusal(calls, awaitable):
     return refused.code, refused.reason
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
+async def test_links_that_cannot_be_are_refused_by_name(served: Served) -> None:
+    unsupported = (Code.UNIMPLEMENTED, "LINK_UNSUPPORTED")
+    for fields, expected in (
         ({"purpose": wire.LINK_PURPOSE_UNSPECIFIED}, (Code.INVALID_ARGUMENT, "BAD_REQUEST")),
-        ({"purpose": wire.LINK_PURPOSE_KEYS_VALUES}, (Code.UNIMPLEMENTED, "LINK_UNSUPPORTED")),
-        ({"purpose": 77}, (Code.UNIMPLEMENTED, "LINK_UNSUPPORTED")),
-        (
-            {"transports": [placement_pb2.TRANSPORT_RING]},
-            (Code.UNIMPLEMENTED, "LINK_UNSUPPORTED"),
-        ),
+        ({"purpose": wire.LINK_PURPOSE_KEYS_VALUES}, unsupported),
+        ({"purpose": 77}, unsupported),
+        ({"transports": [placement_pb2.TRANSPORT_RING]}, unsupported),
         ({"model_id": "ngram"}, (Code.NOT_FOUND, "MODEL_NOT_FOUND")),
         (
             {"verifier_weights_digest": "another"},
             (Code.FAILED_PRECONDITION, "TRAINED_FOR_ANOTHER"),
         ),
-    ],
-)
-async def test_links_that_cannot_be_are_refused_by_name(served, fields, expected) -> None:
-    assert await refusal(calls, served.open(**fields)) == expected
-    assert len(served.table) == 0
+    ):
+        assert await refusal(calls, served.open(**fields)) == expected, fields
+        assert len(served.table) == 0
 
 
 async def test_the_encoder_comes_back_as_it_is(served, weights) -> None:
@@ -172,20 +168,18 @@ async def test_an_encoder_is_fetched_once_whoever_asks(served, weights) -> None:
     await shelf.close()
 
 
-@pytest.mark.parametrize("fields", [{"encoder_digest": "0" * 64}, {"model_id": "nobody"}])
-async def test_another_encoder_than_the_cards_is_refused(served, weights, fields) -> None:
+async def test_another_encoder_than_the_cards_is_refused_and_a_closed_channel_is_none(
+    served: Served, weights: EncoderWeights
+) -> None:
     shelf = EncoderShelf()
-    for _ in range(2):
+    for fields in ({"encoder_digest": "0" * 64}, {"model_id": "nobody"}):
         with pytest.raises(EncoderUnavailable):
             await shelf.get(address(served, weights, **fields))
-
-
-async def test_a_closed_channel_is_no_encoder(served, weights) -> None:
     closed = grpc.aio.insecure_channel(f"127.0.0.1:{served.port}")
     await closed.close()
     offer = address(served, weights).offer
     with pytest.raises(EncoderUnavailable):
-        await EncoderShelf().get(ProposerAddress(closed, offer, "self", ""))
+        await shelf.get(ProposerAddress(closed, offer, "self", ""))
 
 
 def features(link_id, tensor_id, first, values):
@@ -224,29 +218,47 @@ async def test_deltas_arrive_and_bad_ones_are_asked_for_again_or_dropped(served)
     await calls.until(lambda: len(served.table) == 0)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "expected"),
-    [
-        (lambda request: request.ClearField("chunk"), "BAD_REQUEST"),
-        (lambda request: setattr(request.chunk, "tensor_id", 9), "TENSOR_REFUSED"),
-        (lambda request: setattr(request.chunk, "link_id", "other"), "TENSOR_REFUSED"),
-        (lambda request: setattr(request.chunk, "offset_bytes", 4), "TENSOR_REFUSED"),
-        (lambda request: request.chunk.shape.append(1 << 30), "TENSOR_REFUSED"),
-    ],
-    ids=["no chunk", "tensor id", "link id", "offset", "size"],
-)
-async def test_chunks_out_of_order_end_the_link_and_no_other(served, spoil, expected) -> None:
+ROAD = wire.RoadMessage
+ANNOUNCED = wire.TensorAnnouncement(tensor_id=1, name="n", dtype=1)
+STRANGE = [
+    {"taken": wire.TensorsTaken(through_tensor_id=1)},
+    {"road": ROAD()},
+    {"road": ROAD(step=99)},
+    {"road": ROAD(step=wire.ROAD_STEP_ANSWER)},
+    # Of a road that is not there, and of none.
+    {"announcement": wire.TensorAnnouncement(tensor_id=1, name="n", dtype=1, generation=1)},
+    {"announcement": ANNOUNCED},
+]
+
+
+async def test_what_no_link_takes_ends_it_and_no_other(served: Served) -> None:
+    """Chunks that do not fit, and steps out of their order."""
     other = (await served.open()).link_id
     staying = await served.stream(other)
-    link_id = (await served.open()).link_id
-    call = await served.stream(link_id)
-    (request,) = features(link_id, 1, 0, np.zeros((1, WIDTH)))
-    spoil(request)
-    await call.write(request)
-    assert (await refusal(calls, call.read()))[1] == expected
-    await calls.until(lambda: served.table.find(link_id) is None)
-    (request,) = features(other, 1, 0, np.zeros((1, WIDTH)))
-    await staying.write(request)
+
+    async def told(make: Callable[[str], wire.StreamTensorsRequest]) -> str:
+        link_id = (await served.open()).link_id
+        call = await served.stream(link_id)
+        await call.write(make(link_id))
+        reason = (await refusal(calls, call.read()))[1]
+        await calls.until(lambda: served.table.find(link_id) is None)
+        return str(reason)
+
+    def chunk(link_id: str) -> wire.StreamTensorsRequest:
+        return features(link_id, 1, 0, np.zeros((1, WIDTH)))[0]
+
+    def spoilt(opened: str, /, **fields: object) -> wire.StreamTensorsRequest:
+        request = chunk(opened)
+        for name, value in fields.items():
+            setattr(request.chunk, name, value)
+        return request
+
+    assert await told(lambda _: wire.StreamTensorsRequest()) == "BAD_REQUEST"
+    for fields in ({"tensor_id": 9}, {"link_id": "other"}, {"offset_bytes": 4}):
+        assert await told(lambda link_id: spoilt(link_id, **fields)) == "TENSOR_REFUSED", fields  # noqa: B023
+    for step in STRANGE:
+        assert await told(lambda _: wire.StreamTensorsRequest(**step)) == "TENSOR_REFUSED", step  # noqa: B023
+    await staying.write(chunk(other))
     inbox = served.features.inbox(other)
     await calls.until(lambda: inbox.end == 1)
 
@@ -263,26 +275,6 @@ async def test_a_tensor_that_comes_corrupt_three_times_ends_the_link(served) -> 
         assert (await call.read()).road.through_tensor_id == 0
     await call.write(request)
     assert (await refusal(calls, call.read()))[1] == "TENSOR_REFUSED"
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"taken": wire.TensorsTaken(through_tensor_id=1)},
-        {"road": wire.RoadMessage()},
-        {"road": wire.RoadMessage(step=99)},
-        {"road": wire.RoadMessage(step=wire.ROAD_STEP_ANSWER)},
-        {"announcement": wire.TensorAnnouncement(tensor_id=1, name="n", dtype=1, generation=1)},
-        {"announcement": wire.TensorAnnouncement(tensor_id=1, name="n", dtype=1)},
-    ],
-    ids=["taken", "no step", "strange step", "answer", "no road", "road 0"],
-)
-async def test_steps_that_no_link_takes_end_it(served, fields) -> None:
-    link_id = (await served.open()).link_id
-    call = await served.stream(link_id)
-    await call.write(wire.StreamTensorsRequest(**fields))
-    assert (await refusal(calls, call.read()))[1] == "TENSOR_REFUSED"
-    await calls.until(lambda: served.table.find(link_id) is None)
 
 
 async def test_a_proposal_that_cannot_be_is_refused_and_the_link_goes_on(served) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import pytest_asyncio
 
-from kakeya.v1 import placement_pb2, runtime_pb2
+from kakeya.v1 import runtime_pb2
 from kakeya_fleet.node.watch.event_log import EventKind, Severity
 from tests.support import calls
 
@@ -69,17 +69,3 @@ async def test_the_first_forgotten_position_is_told_once_and_all_are_counted(nod
     assert len(told(node, session)) == 1
     for each in (session, fork.session_id):
         await client.close(each)
-
-
-async def test_what_keeps_all_forgets_nothing(node, client) -> None:
-    before = counted(node)
-    request = runtime_pb2.CreateSessionRequest(
-        model_id="random",
-        kv_strategy=placement_pb2.KV_STRATEGY_FULL,
-        initial_token_ids=[*SEEN, *SEEN],
-    )
-    session = (await client.stub.CreateSession(request, timeout=30)).session_id
-    assert (await client.generate(session, 5)).done.forgotten_token_count == 0
-    assert counted(node) == before
-    assert not told(node, session)
-    await client.close(session)

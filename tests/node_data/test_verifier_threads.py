@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import structlog
@@ -53,14 +54,13 @@ async def test_steps_that_take_as_long_with_one_are_given_one(
     assert told["cores"] == 8
 
 
-async def test_what_a_person_set_stays(checkpoint, threads, monkeypatch) -> None:
+async def test_what_a_person_set_stays_and_a_back_end_without_a_say_is_left_alone(
+    checkpoint: Path, threads: FakeThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     assert await load(checkpoint) == []
     assert threads.count == 8
-
-
-async def test_a_back_end_without_a_say_is_left_alone(checkpoint, monkeypatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(verifier_loading, "threads_of", lambda _: None)
     assert await load(checkpoint) == []
 

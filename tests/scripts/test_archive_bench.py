@@ -22,8 +22,6 @@ from scripts.plot.looks import begin
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LATER = ("--in-turn", "--add")
-
 
 class KeptStore:
     """Remembers what is deposited, and answers zeros."""
@@ -158,11 +156,13 @@ def test_sides_are_named_by_where_the_archive_is() -> None:
 
 def test_a_short_run_is_measured_judged_and_drawn(tmp_path) -> None:
     target = tmp_path / "archive.json"
-    words = ["--quick", "--no-networks", "--contexts", "512", "--out", str(target)]
+    words = ["--quick", "--no-networks", "--contexts", "256", "512", "--out", str(target)]
     bench_archive.main([*words, "--checkpoints", str(tmp_path)])
     report = json.loads(target.read_text())
     assert report["networks_left_out"] == "not asked for"
-    (cell,) = report["contexts"]
+    assert [cell["context_tokens"] for cell in report["contexts"]] == [256, 512]
+    short, cell = report["contexts"]
+    assert "blocks" in short["sides"]["full"]
     full, here, loopback = (cell["sides"][side.name] for side in bench_archive.sides_of(()))
     # 512 positions of 256 bytes are more than the budget of the quick run.
     assert full["left_out"] == "budget"
@@ -177,11 +177,6 @@ def test_a_short_run_is_measured_judged_and_drawn(tmp_path) -> None:
     for size in ("1", "8"):
         assert loopback["blocks"][size]["payload_bytes_a_token"] == [asked]
         assert loopback["blocks"][size]["wire_bytes_a_token"] is None
-    bench_archive.main([*words, "--checkpoints", str(tmp_path), "--contexts", "256", *LATER])
-    report = json.loads(target.read_text())
-    assert [cell["context_tokens"] for cell in report["contexts"]] == [256, 512]
-    assert not report["contexts"][0]["at_once"]
-    assert "blocks" in report["contexts"][0]["sides"]["full"]
     assert report["verdict"]["slope_is_zero"]
     assert report["verdict"]["bytes_are_constant"]
     begin()

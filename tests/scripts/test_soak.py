@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench import soak_sessions
+from scripts.bench import soak_agent, soak_sessions
 from scripts.bench.soak_agent import KINDS, PLANS, differing
 from scripts.bench.soak_tally import Tally, totals
 
@@ -61,11 +61,14 @@ def test_a_probe_drifts_from_the_first_answer_or_with_the_drafter() -> None:
     assert differing(both, first) == ["restored auto", "restored off"]
 
 
-def test_a_sitting_is_added_to_a_report(tmp_path) -> None:
+def test_a_sitting_is_added_to_a_report(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(soak_agent, "PROBE_TOKENS", 8)
+    # A ring that is tried takes two processes.
+    monkeypatch.setenv("KAKEYA_LINKS", "grpc")
     path = tmp_path / "soak.json"
     before = {"buckets": [bucket(3)], "started_at": "before"}
     path.write_text(json.dumps({"what": "kept", "sittings": [before]}))
-    words = ["--hours", "0.0004", "--bucket-seconds", "0.7", "--applications", "3"]
+    words = ["--hours", "0.0002", "--bucket-seconds", "0.4", "--applications", "3"]
     soak_sessions.main([*words, "--pause-seconds", "0.05", "--continue", str(path)])
     report = json.loads(path.read_text())
     assert (report["what"], report["sittings"][0]) == ("kept", before)

@@ -37,8 +37,9 @@ SOURCE = python_corpus.standard_library() / "json"
 
 
 @pytest.fixture(autouse=True)
-def torch_settings() -> Iterator[None]:
-    """Undo what training sets for the whole process."""
+def torch_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undo what training sets for the whole process; ask little of what was trained."""
+    monkeypatch.setattr(train_verifier, "QUICK_LENGTHS", (128,))
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -72,45 +73,35 @@ def run(work: Path, *more: str) -> dict[str, torch.Tensor]:
     return torch.load(work / CHECKPOINT_NAME, weights_only=True)["model"]
 
 
-def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:
-    assert left.keys() == right.keys()
-    for name, tensor in left.items():
-        assert torch.equal(tensor, right[name]), name
-
-
-def test_the_same_seed_gives_the_same_weights_also_through_an_interruption(tmp_path: Path) -> None:
-    first = run(tmp_path / "first")
-    assert_same(first, run(tmp_path / "again"))
-    paused = run(tmp_path / "resumed", "--stop-at", "3")
-    resumed = run(tmp_path / "resumed")
+def test_an_interrupted_run_ends_with_the_weights_of_a_whole_one_and_says_so(
+    tmp_path: Path,
+) -> None:
+    whole = run(tmp_path / "whole", "--finish-at", "6")
+    paused = run(tmp_path / "parts", "--stop-at", "2")
+    exported = tmp_path / "model"
+    resumed = run(tmp_path / "parts", "--finish-at", "6")
+    run(tmp_path / "parts", "--finish-at", "6", "--export", str(exported))
     assert not torch.equal(paused["model.norm.weight"], resumed["model.norm.weight"])
-    assert_same(first, resumed)
-
-
-def test_an_early_finish_is_recorded_and_another_seed_is_refused(tmp_path: Path) -> None:
-    run(tmp_path / "work", "--stop-at", "2")
-    run(tmp_path / "work", "--finish-at", "6")
-    run(tmp_path / "work", "--finish-at", "6", "--export", str(tmp_path / "model"))
-    manifest = json.loads((tmp_path / "model" / "training.json").read_text())
+    assert whole.keys() == resumed.keys()
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, resumed[name]), name
+    manifest = json.loads((exported / "training.json").read_text())
     assert manifest["run"]["step"] == manifest["run"]["planned_steps"] == 6
     resume = {"step": 2, "planned_steps": 6, "workers": 1, "threads": 2}
     assert manifest["run"]["resumes"] == [resume]
-    weights = tmp_path / "model" / "model.safetensors"
-    assert manifest["model"]["weights_sha256"] == file_sha256(weights)
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    assert model.dtype == torch.bfloat16
+    assert manifest["model"]["weights_sha256"] == file_sha256(exported / "model.safetensors")
+    assert AutoModelForCausalLM.from_pretrained(exported).dtype == torch.bfloat16
     with pytest.raises(ValueError, match="seed"):
-        run(tmp_path / "work", "--seed", "2")
+        run(tmp_path / "parts", "--seed", "2")
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
-def test_rates_warm_up_hold_and_fall_to_zero(name: str) -> None:
-    preset = PRESETS[name]
-    rates = [preset.rate_factor(step) for step in range(preset.steps + 1)]
-    assert rates[preset.warmup_steps] == 1.0 == max(rates)
-    assert rates[-1] == 0.0
-    decaying = sum(stage.steps for stage in preset.stages if stage.decays)
-    assert rates.count(1.0) >= preset.steps - preset.warmup_steps - decaying
+def test_rates_warm_up_hold_and_fall_to_zero() -> None:
+    for name, preset in PRESETS.items():
+        rates = [preset.rate_factor(step) for step in range(preset.steps + 1)]
+        assert rates[preset.warmup_steps] == 1.0 == max(rates), name
+        assert rates[-1] == 0.0, name
+        decaying = sum(stage.steps for stage in preset.stages if stage.decays)
+        assert rates.count(1.0) >= preset.steps - preset.warmup_steps - decaying, name
 
 
 def test_a_shortened_preset_keeps_its_decay_whole() -> None:
@@ -163,7 +154,7 @@ def test_the_second_copy_of_a_stretch_is_marked_wherever_it_stands(
     assert len(distances) > 5
 
 
-@pytest.mark.parametrize(("context", "facts"), [(64, 1), (1000, 1), (1000, 4)])
+@pytest.mark.parametrize(("context", "facts"), [(64, 1), (1000, 4)])
 def test_a_case_is_a_function_of_its_generator_and_its_fact_lies_where_it_says(
     form: RecallFormat, code: np.ndarray, context: int, facts: int
 ) -> None:
@@ -266,6 +257,6 @@ def test_the_shipped_verifier_recalls_with_full_attention_and_not_with_sink_and_
         if python_corpus.is_held_out(f"asyncio/{file.name}")
     ]
     code = python_corpus.encode(AutoTokenizer.from_pretrained(SHIPPED), held_out)
-    cases = Rung(1000, 1).cases(form, code, seed=11, count=12)
-    assert greedy_hits(model, cases).sum() >= 9
-    assert greedy_hits(model, cases, Budget(sink=4, window=64)).sum() <= 4
+    cases = Rung(1000, 1).cases(form, code, seed=11, count=8)
+    assert greedy_hits(model, cases).sum() >= 6
+    assert greedy_hits(model, cases, Budget(sink=4, window=64)).sum() <= 2

@@ -20,6 +20,7 @@ from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import FINE_SEGMENT
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost
+from kakeya_fleet.node.roles.archive.opening import Opening
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 SINK, WINDOW = 3, 13
@@ -206,3 +207,27 @@ class NaiveEvictedStore:
                 total[head, row] = weights.sum()
                 output[head, row] = weights @ values[own, :seen]
         return PartialAttention(output, total, maximum)
+
+
+class NaiveStores:
+    """A node's stores, each of which is naive, under one budget of bytes."""
+
+    arithmetic = "naive"
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._stores: list[NaiveEvictedStore] = []
+        self.budget_bytes = budget_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(store.stored_bytes for store in self._stores)
+
+    def check(self, opening: Opening) -> None:
+        return
+
+    def make(self, opening: Opening) -> NaiveEvictedStore:
+        store = NaiveEvictedStore(
+            opening.shape, limit_bytes=self.budget_bytes, origin=opening.first_position
+        )
+        self._stores.append(store)
+        return store

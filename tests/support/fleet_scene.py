@@ -34,7 +34,7 @@ from kakeya import (
     TransferState,
     Transport,
 )
-from kakeya_fleet.node.cli.top.fleet_activity import FleetDoings
+from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet
 
 GIB = 1024**3
 NOW = 1_790_000_000.0
@@ -206,13 +206,13 @@ def transfer(state=TransferState.RUNNING, error=""):
 
 def busy_fleet():
     """Two nodes alive, one dead; two sessions; a download."""
-    doings = FleetDoings()
+    fleet = WatchedFleet()
     nodes = (
         status("mini-1", TOY),
         status("mini-2", NGRAM),
         status("mini-3", liveness=Liveness.DEAD),
     )
-    doings.take_fleet(FleetSnapshot("home", nodes), 0.0)
+    fleet.take_fleet(FleetSnapshot("home", nodes), 0.0)
     samples = tuple(sample(NOW + at, 40 + 30 * math.sin(at / 4)) for at in range(60))
     events = (
         event(1, "mini-2 joined"),
@@ -224,15 +224,15 @@ def busy_fleet():
         ),
     )
     history = NodeHistory(node("mini-1", TOY, links=(link(),)), 1.0, samples, events, (transfer(),))
-    doings.take_node("mini-1" * 4, history)
+    fleet.take_node("mini-1" * 4, history)
     drafts = replace(sample(NOW, 0.0), drafts_per_second=12.5)
     quiet = NodeHistory(node("mini-2", NGRAM), 1.0, (drafts,), (), ())
-    doings.take_node("mini-2" * 4, quiet)
+    fleet.take_node("mini-2" * 4, quiet)
     blocks = [block(10 * at, 4, at % 5) for at in range(12)]
     sessions = (
         session("a", label="agent", blocks=blocks),
         session("b", label="", speed=0.0, history=12, age=5.0),
     )
-    doings.take_sessions("mini-1" * 4, SessionsSnapshot(sessions))
-    doings.take_sessions("mini-2" * 4, SessionsSnapshot(()))
-    return doings
+    fleet.take_sessions("mini-1" * 4, SessionsSnapshot(sessions))
+    fleet.take_sessions("mini-2" * 4, SessionsSnapshot(()))
+    return fleet

@@ -28,11 +28,14 @@ class Finished:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def run_here(words: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> Finished:
+def run_here(
+    words: Sequence[str], environment: Mapping[str, str], stdin: str | bytes = ""
+) -> Finished:
     """Runs `fleet` with nothing but this environment, its streams no terminals."""
     out, err = (TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    given = stdin.encode() if isinstance(stdin, str) else stdin
     with patch.dict(os.environ, environment, clear=True), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "stdin", TextIOWrapper(BytesIO(stdin.encode()), "utf-8"))
+        patched.setattr(sys, "stdin", TextIOWrapper(BytesIO(given), "utf-8"))
         patched.setattr(sys, "stdout", out)
         patched.setattr(sys, "stderr", err)
         try:

@@ -144,11 +144,6 @@ def statusless() -> Liar:
     return Liar(lie)
 
 
-def late() -> Liar:
-    """Answers after any deadline."""
-    return Liar(lambda proposal, _text: block(proposal, [1]), delay_seconds=3.0)
-
-
 def hanging() -> Liar:
     """Never answers."""
     return Liar(lambda proposal, _text: block(proposal, [1]), delay_seconds=3600.0)

@@ -11,6 +11,8 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import psutil
 import pyte
@@ -20,21 +22,25 @@ _ON_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execvp(sys.argv[1], sys.argv[1:])"
 )
+_FRAME_BEGINS = b"\x1b[H"
 KEYS = {"up": "\x1b[A", "down": "\x1b[B", "enter": "\r", "tab": "\t", "ctrl-d": "\x04"}
 
 
-class Process:
-    """Runs a program on a pseudo-terminal; its screen is kept as a terminal would draw it."""
+class Started(Protocol):
+    """What is used of `subprocess.Popen`."""
 
-    def __init__(self, words, environment, *, columns=100, lines=30) -> None:
-        self.screen = pyte.Screen(columns, lines)
-        self._stream = pyte.ByteStream(self.screen)
-        self._changed = threading.Condition()
-        self.raw = b""
-        master, slave = pty.openpty()
-        self._master = master
-        self._size(columns, lines)
-        self._process = subprocess.Popen(
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int | None: ...
+
+
+def starting(words: Sequence[str], environment: Mapping[str, str]) -> Callable[[int], Started]:
+    """Starts any program on the terminal that it is given."""
+
+    def start(slave: int) -> Started:
+        return subprocess.Popen(
             [sys.executable, "-IS", "-c", _ON_TERMINAL, *words],
             stdin=slave,
             stdout=slave,
@@ -42,6 +48,27 @@ class Process:
             env=environment,
             start_new_session=True,
         )
+
+    return start
+
+
+class Process:
+    """A program on a pseudo-terminal; its screen is kept as a terminal would draw it.
+
+    `start` is given the terminal's descriptor, and makes it the program's own.
+    """
+
+    def __init__(
+        self, start: Callable[[int], Started], *, columns: int = 100, lines: int = 30
+    ) -> None:
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self.screen)
+        self._changed = threading.Condition()
+        self.raw = b""
+        master, slave = pty.openpty()
+        self._master = master
+        self._size(columns, lines)
+        self._process = start(slave)
         os.close(slave)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -72,6 +99,13 @@ class Process:
                 left = started + seconds - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     raise AssertionError(f"{pattern!r} did not come in {seconds} s:\n{text}")
+
+    def wait_for_whole(self, *, seconds: float = 15.0) -> None:
+        """Waits until the frame that is being drawn is whole: until the next one begins."""
+        with self._changed:
+            drawn = self.raw.count(_FRAME_BEGINS)
+            if not self._changed.wait_for(lambda: self.raw.count(_FRAME_BEGINS) > drawn, seconds):
+                raise AssertionError(f"no frame came in {seconds} s:\n{self.screen.display}")
 
     def type(self, text) -> None:
         os.write(self._master, text.encode())

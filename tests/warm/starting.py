@@ -1,8 +1,9 @@
-"""Starts agents as copies of a process that has imported the libraries already.
+"""Starts `fleet` as copies of a process that has imported the libraries already.
 
 They are processes like any other, with pids, signals and sockets of their own: a second
-instead of three to seven, of which a test suite has a hundred. An agent with other
-variables that libraries read while they are imported is started as people start it.
+instead of three to seven for an agent, of which a test suite has a hundred, and as much less
+for a command. One with other variables that libraries read while they are imported is started
+as people start it.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ READ_AT_IMPORT = (
     *("LD_", "MALLOC_", "MLX_"),
 )
 INTERPRETERS = "PYTHON"
-# What `fleet join` sets itself before it imports anything.
-AGENTS_OWN = {"OMP_WAIT_POLICY": "PASSIVE"}
+# What torch sets itself when this process comes to import it.
+SET_AT_IMPORT = {"TORCHINDUCTOR_CACHE_DIR"}
+# What `fleet join` sets itself before it imports anything; and no test asks the models' hub.
+COPIES_OWN = {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
 FLEET = [sys.executable, "-m", "kakeya_fleet.node.cli"]
 
 
 class WarmProcess:
     """A running copy, with what is used of `subprocess.Popen`."""
 
-    def __init__(self, pid: int, stdout: IO[str]) -> None:
+    def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.stdout = stdout
+        self.stdout: IO[str] | None = None
         self.returncode: int | None = None
         self._ended = threading.Event()
 
@@ -91,39 +94,62 @@ class WarmStarts:
         self, command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes]
     ) -> WarmProcess | subprocess.Popen[str]:
         """`fleet ...` with its standard output in a pipe, and `errors` as its standard error."""
-        with self._lock:
-            self._begin()
-            if list(command[: len(FLEET)]) != FLEET or _at_import(environment) != _at_import(
-                self._environment
-            ):
-                return start_process(command, environment, errors)
-            assert self._channel is not None
-            reading, writing = os.pipe()
-            request = {
-                "arguments": list(command[len(FLEET) :]),
-                "environment": dict(environment),
-                "folder": os.getcwd(),
-            }
+        if list(command[: len(FLEET)]) != FLEET or not self.can_copy(environment):
+            return start_process(command, environment, errors)
+        reading, writing = os.pipe()
+        with open(os.devnull, "rb") as nothing:
+            descriptors = (nothing.fileno(), writing, errors.fileno())
             try:
-                words = json.dumps(request).encode()
-                socket.send_fds(self._channel, [words], [writing, errors.fileno()])
+                process = self.copy(command[len(FLEET) :], environment, descriptors)
             finally:
                 os.close(writing)
-            pid = self._next_pid()
-            stdout = open(reading, encoding="utf-8")  # noqa: SIM115 whoever waits closes it
-            process = WarmProcess(pid, stdout)
-            with self._changed:
-                if pid in self._early:
-                    process.end(self._early.pop(pid))
-                else:
-                    self._running[pid] = process
-            return process
+        process.stdout = open(reading, encoding="utf-8")  # noqa: SIM115 whoever waits closes it
+        return process
+
+    def can_copy(self, environment: Mapping[str, str]) -> bool:
+        """Whether a copy with that environment is what a new process would be."""
+        with self._lock:
+            self._begin()
+        return _at_import(environment) == _at_import(self._environment)
+
+    def copy(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        descriptors: Sequence[int],
+        *,
+        on_terminal: bool = False,
+    ) -> WarmProcess:
+        """`fleet ARGUMENTS` with these three streams.
+
+        `on_terminal` makes standard input its controlling terminal. Raises ValueError where
+        `can_copy` says no.
+        """
+        if not self.can_copy(environment):
+            differing = _at_import(environment).items() ^ _at_import(self._environment).items()
+            raise ValueError(f"a copy imported its libraries with other variables: {differing}")
+        request = {
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "folder": os.getcwd(),
+            "on_terminal": on_terminal,
+        }
+        with self._lock:
+            assert self._channel is not None
+            socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
+            process = WarmProcess(self._next_pid())
+        with self._changed:
+            if process.pid in self._early:
+                process.end(self._early.pop(process.pid))
+            else:
+                self._running[process.pid] = process
+        return process
 
     def _begin(self) -> None:
         if self._template is not None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._environment = {**AGENTS_OWN, **os.environ, "OMP_NUM_THREADS": "1"}
+        self._environment = {**COPIES_OWN, **os.environ, "OMP_NUM_THREADS": "1"}
         with theirs:
             self._template = subprocess.Popen(
                 [
@@ -174,6 +200,6 @@ def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
     """What of an environment an import depends on."""
     return {
         name: value
-        for name, value in {**AGENTS_OWN, **environment}.items()
-        if name.startswith(READ_AT_IMPORT) or name.startswith(INTERPRETERS)
+        for name, value in {**COPIES_OWN, **environment}.items()
+        if name.startswith((*READ_AT_IMPORT, INTERPRETERS)) and name not in SET_AT_IMPORT
     }

@@ -1,36 +1,52 @@
-"""The process that agents of tests are copies of: the libraries are imported, nothing has run.
+"""The process that tests' agents and commands are copies of: the libraries are imported,
+nothing has run.
 
-Reads JSON {"arguments", "environment", "folder"}, a packet each, from the socket at the
-descriptor that it is given, with the agent's standard output and error, and forks: the
-child is `fleet ARGUMENTS`. Answers {"pid"}, and {"ended", "status"} for each child that
-did. Ends with the socket.
+Reads JSON (the fields of `Request`), a packet each, from the socket at the descriptor that it
+is given, with three streams' descriptors, and forks: the child is `fleet ARGUMENTS`. Answers
+{"pid"}, and {"ended", "status"} for each child that did. Ends with the socket.
 """
 
 from __future__ import annotations
 
+import atexit
+import fcntl
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import selectors
 import signal
 import socket
 import sys
+import termios
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Never
 
 REQUEST_BYTES = 1 << 20
+# What commands load when they run.
+LATE_IN_COMMANDS = ("kakeya.text", "kakeya.chat_template", "rich.live")
+STREAM_COUNT = 3
 
 
-@dataclass
-class Copy:
-    """What a child is to be."""
+@dataclass(frozen=True)
+class Request:
+    """What a child is to be; `on_terminal`: its standard input is its controlling terminal."""
 
     arguments: list[str]
     environment: dict[str, str]
     folder: str
-    output: int
-    errors: int
+    on_terminal: bool
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A child's request, and its standard streams' descriptors."""
+
+    request: Request
+    descriptors: list[int]
 
     def become(self) -> None:
         """Makes this process the one that was asked for."""
@@ -39,22 +55,23 @@ class Copy:
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for target, source in enumerate((nothing, self.output, self.errors)):
+        for target, source in enumerate(self.descriptors):
             os.dup2(source, target)
             os.close(source)
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 lives as long
-        sys.stderr = open(  # noqa: SIM115 lives as long
-            2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
+        sys.stdin, sys.stdout, sys.stderr = (
+            open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 lives as long
+            for number, mode in enumerate("rww")
         )
-        os.chdir(self.folder)
+        if self.request.on_terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        os.chdir(self.request.folder)
         os.environ.clear()
-        os.environ.update(self.environment)
-        sys.argv[1:] = self.arguments
+        os.environ.update(self.request.environment)
+        sys.argv[1:] = self.request.arguments
 
 
 def preload(settled: Path) -> None:
-    """Imports what an agent and a small verifier need, and starts no thread by that."""
+    """Imports what commands, an agent and a small verifier need; starts no thread by that."""
     import transformers.models.qwen3.modeling_qwen3  # noqa: F401, PLC0415
 
     from kakeya_fleet.engine.backends import (  # noqa: PLC0415
@@ -62,12 +79,16 @@ def preload(settled: Path) -> None:
         import_backend,
         import_dflash,
     )
+    from kakeya_fleet.node import cli  # noqa: PLC0415
     from kakeya_fleet.node.app import agent  # noqa: F401, PLC0415
-    from kakeya_fleet.node.cli.join import agent_view, command  # noqa: F401, PLC0415
-    from kakeya_fleet.node.cli.shell import dispatch  # noqa: F401, PLC0415
     from kakeya_fleet.node.roles.verifier import verifier_loading  # noqa: PLC0415
     from tests.warm.settled import SettledOnce  # noqa: PLC0415
 
+    for module in pkgutil.walk_packages(cli.__path__, f"{cli.__name__}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in LATE_IN_COMMANDS:
+        importlib.import_module(name)
     import_backend("torch")
     import_dflash("torch")
     import_archives()
@@ -97,10 +118,10 @@ def serve(channel: socket.socket) -> Copy | None:
                 _tell_ended(channel)
             if channel not in ready:
                 continue
-            request, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 2)
-            if not request:
+            words, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, STREAM_COUNT)
+            if not words:
                 return None
-            copy = Copy(**json.loads(request), output=descriptors[0], errors=descriptors[1])
+            copy = Copy(Request(**json.loads(words)), descriptors)
             child = os.fork()
             if child == 0:
                 for end in (channel, woken, wake):
@@ -126,6 +147,18 @@ def _tell(channel: socket.socket, words: dict[str, int]) -> None:
     channel.send(json.dumps(words).encode())
 
 
+def end(status: object) -> Never:
+    """Ends as an interpreter does, except that it does not take apart all that was imported.
+
+    That is a third of a second of the processor's, more than most commands take.
+    """
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status if isinstance(status, int) else 0)
+
+
 def run(descriptor: int, settled: Path) -> None:
     """Serves on the socket; the copies run `fleet`."""
     preload(settled)
@@ -137,7 +170,10 @@ def run(descriptor: int, settled: Path) -> None:
     copy.become()
     from kakeya_fleet.node.cli.main import main  # noqa: PLC0415
 
-    main()
+    try:
+        main()
+    except SystemExit as ended:
+        end(ended.code)
 
 
 if __name__ == "__main__":

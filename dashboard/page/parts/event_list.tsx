@@ -5,7 +5,7 @@ import type { EventView } from "../../shared/messages";
 import { node } from "../state/fleet";
 import { tellersOf, type EventLine } from "./event_lines";
 import { clockTime, dateTime, plural } from "./format";
-import { useHeld } from "./held";
+import { usePausedList } from "./paused_list";
 import { Icon, type IconName } from "./icon";
 import { Mend } from "./problem";
 import { href } from "./route";
@@ -26,7 +26,7 @@ export function EventList({
   withNode?: boolean;
 }) {
   const list = useRef<HTMLOListElement>(null);
-  const held = useHeld(events, useSlideIn(list));
+  const held = usePausedList(events, useSlideIn(list));
   return (
     <div class="events-window" {...held.reading}>
       <ol class="events" ref={list}>

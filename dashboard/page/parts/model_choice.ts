@@ -3,7 +3,7 @@
 import { computed } from "@preact/signals";
 
 import { nodes } from "../state/fleet";
-import { nodesByOffer } from "./glance";
+import { nodesByOffer } from "./slow_nodes";
 import { isDown } from "./states";
 
 function ids(role: "verifier" | "proposer"): string[] {

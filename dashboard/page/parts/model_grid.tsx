@@ -7,7 +7,7 @@ import { transfers } from "../state/fleet";
 import { kindName } from "./badges";
 import { Empty } from "./empty";
 import { bytes, duration, modelName, percent } from "./format";
-import { nodesByOffer } from "./glance";
+import { nodesByOffer } from "./slow_nodes";
 import { href } from "./route";
 import { isDown } from "./states";
 

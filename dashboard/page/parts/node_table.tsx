@@ -5,7 +5,7 @@ import type { NodeView } from "../../shared/messages";
 import { node, nodeIds, nodes, sessions } from "../state/fleet";
 import { State } from "./badges";
 import { listSecond, second } from "./clock";
-import { doingsOf, draftAcceptances, measureOf, rolesOf } from "./doings";
+import { activitiesOf, draftAcceptances, measureOf, rolesOf } from "./activity";
 import { ago, bytes, bytesOf, modelName, percent } from "./format";
 import { memoryTone, Meter } from "./meter";
 import { href } from "./route";
@@ -103,7 +103,7 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
           {[...new Set(view.models.map((model) => modelName(model.modelId)))].join(", ") || "none"}
         </span>
       </td>
-      <td class="num cell-rate">{down ? "—" : <Doings view={view} />}</td>
+      <td class="num cell-rate">{down ? "—" : <Activities view={view} />}</td>
       <td class="mid cell-spark">
         <Sparkline
           values={view.samples.slice(-SPAN).map(measureOf(role))}
@@ -136,12 +136,12 @@ const NodeRow = memo(function NodeRow({ nodeId }: { nodeId: string }) {
 });
 
 /** A figure for each of the node's roles. */
-function Doings({ view }: { view: NodeView }) {
-  const doings = doingsOf(view);
-  if (doings.length === 0) return <>—</>;
+function Activities({ view }: { view: NodeView }) {
+  const activities = activitiesOf(view);
+  if (activities.length === 0) return <>—</>;
   return (
     <>
-      {doings.map(({ role, value, unit }) => (
+      {activities.map(({ role, value, unit }) => (
         <span key={role} class="doing">
           {value} <span class="quiet">{unit}</span>
         </span>

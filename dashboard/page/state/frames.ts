@@ -8,7 +8,7 @@ const FRAMES = 5;
 /** So few go together. */
 const FEW = 8;
 /** Milliseconds after which what waits is handed over without a frame: a hidden page has none. */
-const PATIENCE_MS = 500;
+const NO_FRAME_MS = 500;
 
 /**
  * A function that takes items one by one; `apply` gets them in their order, a share a
@@ -36,7 +36,7 @@ export function inFrames<Item>(
       share = Math.max(share, FEW, Math.ceil(waiting.length / FRAMES));
       handOver(share);
     });
-    timer = setTimeout(() => handOver(waiting.length), PATIENCE_MS);
+    timer = setTimeout(() => handOver(waiting.length), NO_FRAME_MS);
   };
   return (item) => {
     waiting.push(item);

@@ -5,7 +5,7 @@ import { Empty } from "../parts/empty";
 import { eventLines } from "../parts/event_lines";
 import { EventList } from "../parts/event_list";
 import { plural } from "../parts/format";
-import { nodesByOffer } from "../parts/glance";
+import { nodesByOffer } from "../parts/slow_nodes";
 import { PageHead } from "../parts/page_head";
 import { Panel } from "../parts/panel";
 import { Segmented } from "../parts/segmented";

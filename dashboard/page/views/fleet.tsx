@@ -10,7 +10,7 @@ import { Empty } from "../parts/empty";
 import { eventLines } from "../parts/event_lines";
 import { EventList } from "../parts/event_list";
 import { bytesOf, plural, tokenRate } from "../parts/format";
-import { nodesEachSecond } from "../parts/glance";
+import { nodesEachSecond } from "../parts/slow_nodes";
 import { hostMemory } from "../parts/hosts";
 import { ModelGrid } from "../parts/model_grid";
 import { NodeTable } from "../parts/node_table";

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 
 import type { NodeView, Sample } from "../../shared/messages";
 import { Chart, type Line } from "../parts/chart";
-import { measureOf, rolesOf } from "../parts/doings";
+import { measureOf, rolesOf } from "../parts/activity";
 import { bytes, tokenRate } from "../parts/format";
 import { Panel } from "../parts/panel";
 

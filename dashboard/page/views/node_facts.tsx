@@ -5,7 +5,7 @@ import { computed } from "@preact/signals";
 import type { NodeView } from "../../shared/messages";
 import { second } from "../parts/clock";
 import { CopyButton } from "../parts/copy";
-import { doingsOf, draftAcceptances } from "../parts/doings";
+import { activitiesOf, draftAcceptances } from "../parts/activity";
 import { NodeLink } from "../parts/event_list";
 import { bytes, bytesOf, duration, percent, span } from "../parts/format";
 import { neighbours } from "../parts/hosts";
@@ -144,7 +144,7 @@ function RoleFigures({ view }: { view: NodeView }) {
   const accepted = draftAcceptances(sessions.value).get(view.nodeId);
   return (
     <>
-      {doingsOf(view).map(({ role, value, unit }) => (
+      {activitiesOf(view).map(({ role, value, unit }) => (
         <Figure
           key={role}
           label={ROLE_FIGURE[role]}

@@ -27,7 +27,7 @@ export const STRATEGIES: readonly { value: Strategy; label: string }[] = [
 /** The least context that is asked about, and the most where no model tells its own. */
 const CONTEXT = { low: 64, high: 131_072 };
 /** Milliseconds without a change before the fleet is asked. */
-const PATIENCE_MS = 180;
+const DEBOUNCE_MS = 180;
 
 /** Tokens that are asked about first, where the model was made for so many. */
 const FIRST_CONTEXT = 4096;
@@ -51,7 +51,7 @@ export function PlanPage() {
     const left = new AbortController();
     const timer = setTimeout(() => {
       void ask(completed(question.peek(), model), left.signal);
-    }, PATIENCE_MS);
+    }, DEBOUNCE_MS);
     return () => {
       clearTimeout(timer);
       left.abort();

@@ -15,7 +15,7 @@ import {
 import { Empty } from "../parts/empty";
 import { NodeLink } from "../parts/event_list";
 import { count, duration, percent, plural, tokenRate } from "../parts/format";
-import { nodesByOffer } from "../parts/glance";
+import { nodesByOffer } from "../parts/slow_nodes";
 import { Icon } from "../parts/icon";
 import { verifierModels } from "../parts/model_choice";
 import { PageHead } from "../parts/page_head";

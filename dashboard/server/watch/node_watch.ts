@@ -2,7 +2,7 @@ import { Client, KakeyaError } from "@kakeya/runtime";
 
 import type { FleetState } from "../state/fleet_state";
 import { Backoff } from "./backoff";
-import { Patience } from "./patience";
+import { IdleTimeout } from "./idle_timeout";
 
 /** Seconds of samples that a page begins with. */
 const HISTORY_SECONDS = 900;
@@ -14,7 +14,7 @@ const SILENCE_MS = 5000;
 const ENDED = "It ended its stream.";
 const RETRY_MS = { first: 250, most: 5000 };
 
-/** Follows one node's doings and its sessions' until it is ended. */
+/** Follows one node's activity and its sessions' until it is ended. */
 export class NodeWatch {
   readonly #nodeId: string;
   readonly #state: FleetState;
@@ -69,25 +69,25 @@ export class NodeWatch {
   /** Follows both streams at `address` until one breaks; answers why. */
   async #follow(address: string, answered: () => void): Promise<string> {
     const client = new Client(address, { timeouts: { connect: 2 } });
-    const patience = new Patience(SILENCE_MS);
+    const silence = new IdleTimeout(SILENCE_MS);
     const broken = new AbortController();
-    const signal = AbortSignal.any([this.#ended.signal, patience.signal, broken.signal]);
+    const signal = AbortSignal.any([this.#ended.signal, silence.signal, broken.signal]);
     try {
       await Promise.all(
         [
-          this.#followNode(client, signal, () => patience.heard(), answered),
+          this.#followNode(client, signal, () => silence.heard(), answered),
           this.#followSessions(client, signal),
         ].map((stream) => stream.finally(() => broken.abort(ENDED))),
       );
       return ENDED;
     } catch (error) {
       if (error === ENDED) return ENDED;
-      if (patience.signal.aborted) return `${address} is silent for ${SILENCE_MS / 1000} s.`;
+      if (silence.signal.aborted) return `${address} is silent for ${SILENCE_MS / 1000} s.`;
       if (error instanceof WrongNode || error instanceof KakeyaError) return error.message;
       if (this.#ended.signal.aborted) return "";
       throw error;
     } finally {
-      patience.end();
+      silence.end();
       await client.close();
     }
   }

@@ -78,10 +78,10 @@ def command(
 
     async def run(client: AsyncClient) -> int:
         model = await verifier_model(client, verifier)
-        words = await tokenizer_of(client, model, verifier or model, tokenizer)
+        text_tokenizer = await tokenizer_of(client, model, verifier or model, tokenizer)
         choice = None if proposer is None else await find_proposer(client, proposer)
         asked = _Asked(model, rounds, max_tokens, kv)
-        by_prompt = await _measure(client, asked, words, choice)
+        by_prompt = await _measure(client, asked, text_tokenizer, choice)
         _print(by_prompt, asked, as_json=as_json)
         same = all(result.identical for results in by_prompt.values() for result in results)
         return ExitCode.OK if same else ExitCode.NEGATIVE
@@ -102,7 +102,7 @@ class _Asked:
 async def _measure(
     client: AsyncClient,
     asked: _Asked,
-    words: TextTokenizer,
+    text_tokenizer: TextTokenizer,
     choice: SpeculationChoice | None,
 ) -> dict[str, list[Comparison]]:
     from kakeya_fleet.node.cli.answers.answer import Question
@@ -123,7 +123,9 @@ async def _measure(
             picked = choice or await choose_proposer(client, question)
             if number == 0:
                 note(f"round {turn} of {asked.rounds}" if turn else "warming up")
-            result = await compare(client, question, words, picked, alone_first=turn % 2 == 1)
+            result = await compare(
+                client, question, text_tokenizer, picked, alone_first=turn % 2 == 1
+            )
             if turn:
                 results[prompt].append(result)
     return results

@@ -123,9 +123,9 @@ def command(  # noqa: PLR0913 - one parameter an option
             stop_at_eos=stop_at_eos,
             top_log_probabilities=top_log_probabilities,
         )
-        words = await tokenizer_of(client, model, verifier or model, tokenizer)
+        text_tokenizer = await tokenizer_of(client, model, verifier or model, tokenizer)
         choice = await _choice(client, speculation, block_size)
-        return await _show(client, question, words, choice, view)
+        return await _show(client, question, text_tokenizer, choice, view)
 
     return ask(node, run)
 
@@ -172,7 +172,7 @@ class Printer:
 async def _show(
     client: AsyncClient,
     question: Question,
-    words: TextTokenizer,
+    text_tokenizer: TextTokenizer,
     choice: SpeculationChoice,
     view: View,
 ) -> int:
@@ -181,7 +181,7 @@ async def _show(
     from kakeya_fleet.node.cli.fleet.plan_text import pair_text
     from kakeya_fleet.node.cli.terminal.output import fields_of, note, write_json
 
-    printer = Printer(words.stream(), view.as_json)
+    printer = Printer(text_tokenizer.stream(), view.as_json)
 
     def announce(plan: Plan) -> None:
         if view.as_json:
@@ -192,7 +192,7 @@ async def _show(
     result = await answer(
         client,
         question,
-        words,
+        text_tokenizer,
         choice,
         on_plan=announce,
         on_tokens=printer.take,
@@ -202,7 +202,7 @@ async def _show(
         write_json(
             {
                 "event": "done",
-                "text": words.decode(result.token_ids),
+                "text": text_tokenizer.decode(result.token_ids),
                 "sha256": result.digest,
                 **fields_of(result.done),
             }
@@ -210,7 +210,7 @@ async def _show(
         return ExitCode.OK
     printer.write(printer.stream.flush())
     _end_line(printer)
-    _note_statistics(result, words, view)
+    _note_statistics(result, text_tokenizer, view)
     return ExitCode.OK
 
 
@@ -220,7 +220,7 @@ def _end_line(printer: Printer) -> None:
         sys.stderr.write("\n")
 
 
-def _note_statistics(result: Answer, words: TextTokenizer, view: View) -> None:
+def _note_statistics(result: Answer, text_tokenizer: TextTokenizer, view: View) -> None:
     from kakeya_fleet.node.cli.answers.log_probability_text import (
         log_probability_table,
         perplexity_line,
@@ -231,7 +231,7 @@ def _note_statistics(result: Answer, words: TextTokenizer, view: View) -> None:
 
     if result.log_probabilities:
         columns, rows = log_probability_table(
-            result.token_ids, result.log_probabilities, result.alternatives, words.decode
+            result.token_ids, result.log_probabilities, result.alternatives, text_tokenizer.decode
         )
         print_table(columns, rows, stream=sys.stderr)
         note(perplexity_line(result.log_probabilities))

@@ -87,7 +87,7 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     async def run(client: AsyncClient) -> int:
         model = await verifier_model(client, verifier)
-        words = await tokenizer_of(client, model, verifier or model, tokenizer)
+        text_tokenizer = await tokenizer_of(client, model, verifier or model, tokenizer)
         results: list[Comparison] = []
         for number, prompt in enumerate(prompts, 1):
             question = Question(
@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913 - one parameter an option
                 choice = await choose_proposer(client, question)
             else:
                 choice = await find_proposer(client, proposer)
-            results.append(await compare(client, question, words, choice))
+            results.append(await compare(client, question, text_tokenizer, choice))
             _print_one(results[-1], number, len(prompts), as_json=as_json)
         return _print_verdict(results, as_json=as_json)
 

@@ -26,7 +26,7 @@ class Message:
     content: str
 
 
-class Words(Protocol):
+class Codec(Protocol):
     """Text to ids and back, special tokens as text included."""
 
     def encode(self, text: str) -> list[int]:
@@ -70,8 +70,8 @@ class Conversation:
     committed since; one follows the other.
     """
 
-    def __init__(self, words: Words, render: Render, *, system: str = "") -> None:
-        self._words = words
+    def __init__(self, codec: Codec, render: Render, *, system: str = "") -> None:
+        self._codec = codec
         self._render = render
         self._system = system
         # Never changed in place: a copy of this object is a conversation of its own.
@@ -99,16 +99,16 @@ class Conversation:
         self._system = text
 
     def ask(self, text: str, history: Sequence[int]) -> Turn:
-        """The person's next words: what the session, which holds `history`, keeps and appends."""
+        """The person's next message: what the session, which holds `history`, keeps and appends."""
         self._messages += (Message(USER, text),)
         return self._continue(history)
 
     def answered(self, token_ids: Sequence[int]) -> str:
         """What the verifier committed after the latest turn, as text; may have been stopped."""
-        text = self._words.decode(token_ids, skip_special_tokens=True)
+        text = self._codec.decode(token_ids, skip_special_tokens=True)
         self._messages += (Message(ASSISTANT, text),)
         self._ids += tuple(token_ids)
-        whole = self._words.decode(token_ids, skip_special_tokens=False)
+        whole = self._codec.decode(token_ids, skip_special_tokens=False)
         self._marks += (Mark(len(self._ids), self._marks[-1].text + whole),)
         return text
 
@@ -135,10 +135,10 @@ class Conversation:
             mark for mark in self._marks if mark.length <= shared and text.startswith(mark.text)
         ]
         mark = held[-1]
-        turn = Turn(mark.length, tuple(self._words.encode(text[len(mark.text) :])))
+        turn = Turn(mark.length, tuple(self._codec.encode(text[len(mark.text) :])))
         if mark.length < len(history):
             # The text as a whole may have longer a prefix in ids than the marks know.
-            whole = self._words.encode(text)
+            whole = self._codec.encode(text)
             keep = shared_length(whole, history)
             if keep > mark.length:
                 held = [each for each in held if each.length <= keep]

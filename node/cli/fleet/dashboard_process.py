@@ -154,8 +154,9 @@ class DashboardProcess:
 
     def _read(self) -> None:
         assert self._child.stdout is not None
-        for line in self._child.stdout:
-            self._lines.put(line)
+        with self._child.stdout as words:
+            for line in words:
+                self._lines.put(line)
         self._lines.put("")
 
     def _end_told(self, _number: int, _frame: FrameType | None) -> None:

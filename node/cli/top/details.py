@@ -15,7 +15,6 @@ from kakeya_fleet.node.cli.terminal.quantities import (
     speed_text,
 )
 from kakeya_fleet.node.cli.terminal.timeline import draw_timeline
-from kakeya_fleet.node.cli.top.fleet_activity import FleetDoings, NodeDoings, SessionDoings
 from kakeya_fleet.node.cli.top.looks import (
     DRAFT,
     VERIFY,
@@ -28,6 +27,7 @@ from kakeya_fleet.node.cli.top.looks import (
 )
 from kakeya_fleet.node.cli.top.rows import event_text, split_of, transfer_line
 from kakeya_fleet.node.cli.top.view import memory_of
+from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet, WatchedNode, WatchedSession
 from kakeya_fleet.node.cli.top.work import measure_of, most_text, work_facts
 
 _HEAD = "bold cyan"
@@ -35,7 +35,7 @@ _TITLE_WIDTH = 12
 _TIMELINE_ROWS = 10
 
 
-def node_details(doings: FleetDoings, node: NodeDoings, width: int) -> list[Text]:
+def node_details(fleet: WatchedFleet, node: WatchedNode, width: int) -> list[Text]:
     """A node: what it is and serves, its latest minutes, links, transfers and events."""
     status, own, latest = node.status, node.node, node.latest
     used, total = memory_of(node)
@@ -56,7 +56,7 @@ def node_details(doings: FleetDoings, node: NodeDoings, width: int) -> list[Text
     facts += [("cannot join", fault_line(fault)) for fault in (own.seed_faults if own else ())]
     facts.append(("memory", share_of_bytes_text(used, total) if total else "-"))
     facts += work_facts(node)
-    drafted, accepted = doings.drafted_by(status.node_id)
+    drafted, accepted = fleet.drafted_by(status.node_id)
     if drafted:
         facts.append(("accepted", f"{share_text(accepted, drafted)} of {drafted:,} drafted here"))
     if latest is not None:
@@ -73,22 +73,22 @@ def node_details(doings: FleetDoings, node: NodeDoings, width: int) -> list[Text
         picture = Text("seconds".ljust(_TITLE_WIDTH), "bright_black")
         picture.append_text(sparkline(shown, room, max(shown))).append(f" {most_text(node, shown)}")
         lines.append(fitted(picture, width))
-    lines += _links(doings, node, width)
+    lines += _links(fleet, node, width)
     for transfer in list(node.transfers.values())[-3:]:
         lines.append(transfer_line(transfer, status.name, width))
     lines.append(fitted(Text("EVENTS", _HEAD), width))
     for event in reversed(node.events):
-        lines += event_text(EventLine(event, [status.node_id]), doings, width)
+        lines += event_text(EventLine(event, [status.node_id]), fleet, width)
     return lines
 
 
-def _links(doings: FleetDoings, node: NodeDoings, width: int) -> list[Text]:
+def _links(fleet: WatchedFleet, node: WatchedNode, width: int) -> list[Text]:
     own = node.node
     if own is None:
         return []
     lines = [fitted(Text("LINKS", _HEAD), width)]
     for link in own.tensor_links:
-        text = Text(f"{doings.name_of(link.peer_node_id)} ", "bold")
+        text = Text(f"{fleet.name_of(link.peer_node_id)} ", "bold")
         text.append(f"{link.purpose.value.replace('_', ' ')} over {link.transport.value} ")
         text.append(f"{rate_text(link.bytes_per_second)}, {bytes_text(link.byte_count)}; ")
         text.append(link.reason, "yellow" if link.demotion_count else "bright_black")
@@ -96,19 +96,19 @@ def _links(doings: FleetDoings, node: NodeDoings, width: int) -> list[Text]:
     for peer in own.links:
         state = ", not called: it failed too often" if peer.breaker_open else ""
         trip = seconds_text(peer.round_trip_seconds)
-        text = Text(f"{doings.name_of(peer.node_id)} ", "bold")
+        text = Text(f"{fleet.name_of(peer.node_id)} ", "bold")
         lines.append(fitted(text.append(f"round trip {trip}{state}"), width))
     return lines if len(lines) > 1 else []
 
 
-def session_details(doings: FleetDoings, session: SessionDoings, width: int) -> list[Text]:
+def session_details(fleet: WatchedFleet, session: WatchedSession, width: int) -> list[Text]:
     """A session: where it runs, what it did, its latest blocks in time."""
     activity = session.activity
     info = activity.session
     proposer = info.plan.proposer
     facts = [
         ("session", f"{info.session_id[:16]}  {info.client_label}"),
-        ("model", f"{info.model_id} on {doings.name_of(session.node_id)}"),
+        ("model", f"{info.model_id} on {fleet.name_of(session.node_id)}"),
         ("drafts", f"{proposer.model_id} on {proposer.node_name}" if proposer else "nobody"),
         (
             "history",
@@ -159,13 +159,13 @@ def session_details(doings: FleetDoings, session: SessionDoings, width: int) -> 
     lines.append(Text(" " * width))
     lines += _timeline(session, width)
     for change in activity.link_changes[-4:]:
-        peer = doings.name_of(change.peer_node_id)
+        peer = fleet.name_of(change.peer_node_id)
         text = f"{change.purpose.value.replace('_', ' ')} with {peer}: {change.transport.value}"
         lines.append(_fact("link", f"{text}: {change.reason}", width))
     return lines
 
 
-def _timeline(session: SessionDoings, width: int) -> list[Text]:
+def _timeline(session: WatchedSession, width: int) -> list[Text]:
     """The blocks of the latest generation, in time."""
     if not session.blocks:
         return []
@@ -181,7 +181,7 @@ def _timeline(session: SessionDoings, width: int) -> list[Text]:
     return lines
 
 
-def _split_line(session: SessionDoings, width: int) -> Text:
+def _split_line(session: WatchedSession, width: int) -> Text:
     parts = split_of(session)
     whole = sum(part for part, _ in parts)
     names = {DRAFT: "draft", WIRE: "wire", VERIFY: "verify", WAIT: "wait"}

@@ -9,12 +9,6 @@ from rich.text import Text
 from kakeya_fleet.node.cli.fleet.event_lines import event_lines
 from kakeya_fleet.node.cli.terminal.quantities import bytes_text, speed_text
 from kakeya_fleet.node.cli.top.details import node_details, session_details
-from kakeya_fleet.node.cli.top.fleet_activity import (
-    FleetDoings,
-    NodeDoings,
-    SessionDoings,
-    total_speed,
-)
 from kakeya_fleet.node.cli.top.looks import fitted
 from kakeya_fleet.node.cli.top.rows import (
     NODE_COLUMNS,
@@ -29,6 +23,12 @@ from kakeya_fleet.node.cli.top.rows import (
     widths,
 )
 from kakeya_fleet.node.cli.top.view import TopView, nodes_in_order, sessions_in_order
+from kakeya_fleet.node.cli.top.watched_fleet import (
+    WatchedFleet,
+    WatchedNode,
+    WatchedSession,
+    total_speed,
+)
 from kakeya_fleet.node.cli.top.work import tops_of
 
 _HEAD = "bold cyan"
@@ -36,14 +36,14 @@ _MOST_TRANSFERS = 4
 _WIDE = 100
 
 
-def draw(doings: FleetDoings, view: TopView, width: int, height: int) -> list[Text]:
+def draw(fleet: WatchedFleet, view: TopView, width: int, height: int) -> list[Text]:
     """The screen: exactly `height` lines of `width` cells."""
-    lines = [_title(doings, view, width)]
+    lines = [_title(fleet, view, width)]
     room = height - 2
     if view.is_detailed:
-        lines += _details(doings, view, width)[:room]
+        lines += _details(fleet, view, width)[:room]
     else:
-        lines += _overview(doings, view, width, room)
+        lines += _overview(fleet, view, width, room)
     lines += [Text(" " * width)] * (height - 1 - len(lines))
     return [*lines[: height - 1], _footer(view, width)]
 
@@ -61,8 +61,8 @@ def shared_rows(wanted: Sequence[int], room: int) -> list[int]:
     return given
 
 
-def _title(doings: FleetDoings, view: TopView, width: int) -> Text:
-    nodes, sessions = doings.nodes, doings.sessions
+def _title(fleet: WatchedFleet, view: TopView, width: int) -> Text:
+    nodes, sessions = fleet.nodes, fleet.sessions
     alive = [node for node in nodes if node.is_alive]
     kv_bytes = sum(node.latest.kv_bytes for node in alive if node.latest)
     forwards = sum(each.activity.verify_forward_count for each in sessions)
@@ -75,7 +75,7 @@ def _title(doings: FleetDoings, view: TopView, width: int) -> Text:
     ]
     if forwards:
         facts.append(f"{'acceptance' if width >= _WIDE else 'acc'} {tokens / forwards:.2f}")
-    text = Text(f'fleet "{doings.fleet_name}"  ', "bold").append("  ".join(facts))
+    text = Text(f'fleet "{fleet.fleet_name}"  ', "bold").append("  ".join(facts))
     if view.is_paused:
         text.append("  PAUSED", "bold yellow")
     return fitted(text, width)
@@ -90,18 +90,18 @@ def _footer(view: TopView, width: int) -> Text:
     return fitted(Text(keys, "bright_black"), width)
 
 
-def _overview(doings: FleetDoings, view: TopView, width: int, room: int) -> list[Text]:
-    nodes = nodes_in_order(doings, view.node_order)
-    sessions = sessions_in_order(doings, view.session_order)
-    transfers = doings.transfers[:_MOST_TRANSFERS]
-    told = [(node.status.node_id, event) for node, event in reversed(doings.events)]
+def _overview(fleet: WatchedFleet, view: TopView, width: int, room: int) -> list[Text]:
+    nodes = nodes_in_order(fleet, view.node_order)
+    sessions = sessions_in_order(fleet, view.session_order)
+    transfers = fleet.transfers[:_MOST_TRANSFERS]
+    told = [(node.status.node_id, event) for node, event in reversed(fleet.events)]
     events = list(reversed(event_lines(told)))
     heads = 4 if transfers else 3
     rows = shared_rows(
         [len(nodes), max(1, len(sessions)), len(transfers), max(1, len(events))], room - heads
     )
-    lines = _node_lines(doings, nodes, view, width, rows[0])
-    lines += _session_lines(doings, sessions, view, width, rows[1])
+    lines = _node_lines(fleet, nodes, view, width, rows[0])
+    lines += _session_lines(fleet, sessions, view, width, rows[1])
     if transfers:
         lines.append(_section("TRANSFERS", width))
         lines += [
@@ -109,7 +109,7 @@ def _overview(doings: FleetDoings, view: TopView, width: int, room: int) -> list
             for node, transfer in transfers[: rows[2]]
         ]
     lines.append(_section("EVENTS", width))
-    written = [row for each in events for row in event_text(each, doings, width)]
+    written = [row for each in events for row in event_text(each, fleet, width)]
     lines += written[: max(rows[3], room - len(lines))]
     if not events:
         lines.append(fitted(Text("  none yet", "bright_black"), width))
@@ -117,7 +117,7 @@ def _overview(doings: FleetDoings, view: TopView, width: int, room: int) -> list
 
 
 def _node_lines(
-    doings: FleetDoings, nodes: Sequence[NodeDoings], view: TopView, width: int, room: int
+    fleet: WatchedFleet, nodes: Sequence[WatchedNode], view: TopView, width: int, room: int
 ) -> list[Text]:
     sizes = widths(NODE_COLUMNS, width)
     tops = tops_of(nodes, sizes[NODE_SPARKLINE])
@@ -127,13 +127,13 @@ def _node_lines(
     lines = [_head(NODE_COLUMNS, sizes, is_chosen=is_active, hidden=len(nodes) - room)]
     for node in nodes[first : first + room]:
         is_chosen = node.status.node_id == chosen
-        cells = node_row(doings, node, sizes, tops, is_chosen=is_chosen)
+        cells = node_row(fleet, node, sizes, tops, is_chosen=is_chosen)
         lines.append(_marked(line(NODE_COLUMNS, sizes, cells), is_chosen=is_chosen))
     return lines
 
 
 def _session_lines(
-    doings: FleetDoings, sessions: Sequence[SessionDoings], view: TopView, width: int, room: int
+    fleet: WatchedFleet, sessions: Sequence[WatchedSession], view: TopView, width: int, room: int
 ) -> list[Text]:
     sizes = widths(SESSION_COLUMNS, width)
     is_active = view.pane == "sessions"
@@ -142,22 +142,22 @@ def _session_lines(
     lines = [_head(SESSION_COLUMNS, sizes, is_chosen=is_active, hidden=len(sessions) - room)]
     for session in sessions[first : first + room]:
         is_chosen = session.key == chosen
-        cells = session_row(session, doings.name_of(session.node_id), sizes, is_chosen=is_chosen)
+        cells = session_row(session, fleet.name_of(session.node_id), sizes, is_chosen=is_chosen)
         lines.append(_marked(line(SESSION_COLUMNS, sizes, cells), is_chosen=is_chosen))
     if not sessions:
         lines.append(fitted(Text("  no session is open", "bright_black"), width))
     return lines
 
 
-def _details(doings: FleetDoings, view: TopView, width: int) -> list[Text]:
+def _details(fleet: WatchedFleet, view: TopView, width: int) -> list[Text]:
     if view.pane == "nodes":
-        node = doings.node(view.node_id)
+        node = fleet.node(view.node_id)
         if node is not None:
-            return node_details(doings, node, width)
+            return node_details(fleet, node, width)
     else:
-        session = doings.session(view.session_id) if view.session_id else None
+        session = fleet.session(view.session_id) if view.session_id else None
         if session is not None:
-            return session_details(doings, session, width)
+            return session_details(fleet, session, width)
     gone = "the session has ended" if view.pane == "sessions" else "the node is forgotten"
     return [fitted(Text(f"{gone}: esc goes back", "bright_black"), width)]
 

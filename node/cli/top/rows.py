@@ -19,7 +19,6 @@ from kakeya import (
 from kakeya_fleet.node.cli.fleet.event_lines import EventLine
 from kakeya_fleet.node.cli.terminal.quantities import bytes_text, count_text, short_speed
 from kakeya_fleet.node.cli.terminal.transfer_text import progress_text
-from kakeya_fleet.node.cli.top.fleet_activity import FleetDoings, NodeDoings, SessionDoings
 from kakeya_fleet.node.cli.top.looks import (
     DRAFT,
     VERIFY,
@@ -33,6 +32,7 @@ from kakeya_fleet.node.cli.top.looks import (
     split_bar,
 )
 from kakeya_fleet.node.cli.top.view import memory_of
+from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet, WatchedNode, WatchedSession
 from kakeya_fleet.node.cli.top.work import measure_of, roles_of, top_for, work_text
 
 
@@ -136,8 +136,8 @@ def line(columns: Sequence[TopColumn], sizes: Sequence[int], row: Row) -> Text:
 
 
 def node_row(
-    doings: FleetDoings,
-    node: NodeDoings,
+    fleet: WatchedFleet,
+    node: WatchedNode,
     sizes: Sequence[int],
     tops: dict[Role, float],
     *,
@@ -157,13 +157,13 @@ def node_row(
         _memory(node, sizes[_NODE_MEMORY]),
         Text(bytes_text(latest.kv_bytes) if latest else "-", style),
         Text(_session_count(node), style),
-        Text(_accepted(doings, node), style),
+        Text(_accepted(fleet, node), style),
         Text(node.trouble, "red") if node.trouble else Text(_links(node), style),
     ]
 
 
 def session_row(
-    session: SessionDoings, node_name: str, sizes: Sequence[int], *, is_chosen: bool
+    session: WatchedSession, node_name: str, sizes: Sequence[int], *, is_chosen: bool
 ) -> Row:
     """A session's cells."""
     activity = session.activity
@@ -189,7 +189,7 @@ def session_row(
     ]
 
 
-def split_of(session: SessionDoings) -> list[tuple[float, str]]:
+def split_of(session: WatchedSession) -> list[tuple[float, str]]:
     """Where a session's seconds went: waiting for draft and wire, and verifying.
 
     The wait is shared as the drafts' own time and their way were.
@@ -224,12 +224,12 @@ def transfer_line(transfer: Transfer, node_name: str, width: int) -> Text:
     return fitted(text.append(facts), width)
 
 
-def event_text(line: EventLine, doings: FleetDoings, width: int) -> list[Text]:
+def event_text(line: EventLine, fleet: WatchedFleet, width: int) -> list[Text]:
     """`12:04:31  mini-1  what happened`, and the mend below it where there is one."""
     event = line.event
     at = time.strftime("%H:%M:%S", time.localtime(event.at_unix))
     teller, *others = line.teller_ids
-    who = f"{1 + len(others)} nodes" if others else doings.name_of(teller)
+    who = f"{1 + len(others)} nodes" if others else fleet.name_of(teller)
     text = Text(f"{at}  ", "bright_black").append(f"{who}  ", "bold")
     indent = text.cell_len
     text.append(event.message, _SEVERITY.get(event.severity, "default"))
@@ -239,17 +239,17 @@ def event_text(line: EventLine, doings: FleetDoings, width: int) -> list[Text]:
     return lines
 
 
-def _accepted(doings: FleetDoings, node: NodeDoings) -> str:
+def _accepted(fleet: WatchedFleet, node: WatchedNode) -> str:
     """A verifier's acceptance length; of a node that only drafts, the share of it accepted."""
     if not node.is_alive:
         return "-"
     if Role.VERIFIER in roles_of(node):
         return f"{node.acceptance_length:.2f}" if node.acceptance_length else "-"
-    drafted, accepted = doings.drafted_by(node.status.node_id)
+    drafted, accepted = fleet.drafted_by(node.status.node_id)
     return f"{100 * accepted / drafted:.0f}%" if drafted else "-"
 
 
-def _memory(node: NodeDoings, width: int) -> Text:
+def _memory(node: WatchedNode, width: int) -> Text:
     used, total = memory_of(node)
     if not total:
         return Text("-")
@@ -261,7 +261,7 @@ def _memory(node: NodeDoings, width: int) -> Text:
     return bar(used, total, max(3, width - len(text)), style).append(text)
 
 
-def _session_count(node: NodeDoings) -> str:
+def _session_count(node: WatchedNode) -> str:
     latest = node.latest
     if latest is None:
         return "-"
@@ -269,7 +269,7 @@ def _session_count(node: NodeDoings) -> str:
     return f"{latest.session_count}{running}"
 
 
-def _links(node: NodeDoings) -> str:
+def _links(node: WatchedNode) -> str:
     """`2 ring, 1 grpc`; the number of measured peers where no tensors travel."""
     if node.node is None or not node.is_alive:
         return "-"

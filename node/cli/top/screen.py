@@ -22,11 +22,11 @@ from kakeya_fleet.node.cli.terminal.output import (
     write_json,
 )
 from kakeya_fleet.node.cli.terminal.timeline import ASCII
-from kakeya_fleet.node.cli.top.fleet_activity import FleetDoings
 from kakeya_fleet.node.cli.top.looks import ascii_only
 from kakeya_fleet.node.cli.top.picture import draw
 from kakeya_fleet.node.cli.top.view import TopView, press
 from kakeya_fleet.node.cli.top.watch import FleetWatcher
+from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -42,13 +42,13 @@ class TopScreen:
     """The live screen."""
 
     def __init__(self, client: AsyncClient, console: Console, session_id: str) -> None:
-        self._doings = FleetDoings()
-        self._frozen: FleetDoings | None = None
+        self._fleet = WatchedFleet()
+        self._frozen: WatchedFleet | None = None
         self._console = console
         self._is_ascii = brush_for(sys.stdout) is ASCII
         self._view = view_of(session_id)
         self._screen = LiveScreen(console, self._draw, self._press)
-        self._watcher = FleetWatcher(client, self._doings, self._screen.changed)
+        self._watcher = FleetWatcher(client, self._fleet, self._screen.changed)
 
     async def run(self) -> None:
         """Until `q`. Raises `KakeyaError` when the asked node is lost."""
@@ -68,9 +68,9 @@ class TopScreen:
 
     def _press(self, key: str) -> None:
         was_paused = self._view.is_paused
-        self._view = press(self._view, key, self._frozen or self._doings)
+        self._view = press(self._view, key, self._frozen or self._fleet)
         if self._view.is_paused and not was_paused:
-            self._frozen = deepcopy(self._doings)
+            self._frozen = deepcopy(self._fleet)
         elif not self._view.is_paused:
             self._frozen = None
         if self._view.has_ended:
@@ -78,7 +78,7 @@ class TopScreen:
 
     def _draw(self) -> RenderableType:
         width, height = self._console.size
-        lines = draw(self._frozen or self._doings, self._view, width, height)
+        lines = draw(self._frozen or self._fleet, self._view, width, height)
         return joined(lines, is_ascii=self._is_ascii)
 
 
@@ -101,9 +101,9 @@ async def print_frames(client: AsyncClient, session_id: str, *, as_json: bool, o
 
     Raises `CommandFailed` for a session that is not there, `KakeyaError`.
     """
-    doings = FleetDoings()
+    fleet = WatchedFleet()
     heard = asyncio.Event()
-    watcher = FleetWatcher(client, doings, lambda: heard.set() if watcher.has_heard_all() else None)
+    watcher = FleetWatcher(client, fleet, lambda: heard.set() if watcher.has_heard_all() else None)
     watching = asyncio.ensure_future(watcher.run())
     try:
         waiting = asyncio.ensure_future(heard.wait())
@@ -112,14 +112,14 @@ async def print_frames(client: AsyncClient, session_id: str, *, as_json: bool, o
         )
         if watching in done:
             watching.result()
-        if session_id and doings.session(session_id) is None:
+        if session_id and fleet.session(session_id) is None:
             raise CommandFailed(
                 "SESSION_NOT_FOUND",
                 f"no session {session_id} is open: see the open ones with `fleet top`.",
                 metadata={"session_id": session_id},
             )
         while True:
-            print_frame(doings, view_of(session_id), as_json=as_json)
+            print_frame(fleet, view_of(session_id), as_json=as_json)
             if once:
                 return
             done, _ = await asyncio.wait({watching}, timeout=FRAME_SECONDS)
@@ -131,13 +131,13 @@ async def print_frames(client: AsyncClient, session_id: str, *, as_json: bool, o
             await watching
 
 
-def print_frame(doings: FleetDoings, view: TopView, *, as_json: bool) -> None:
+def print_frame(fleet: WatchedFleet, view: TopView, *, as_json: bool) -> None:
     """One frame on stdout: coloured on a terminal, plain elsewhere, or one JSON object."""
     if as_json:
-        write_json(facts_of(doings))
+        write_json(facts_of(fleet))
         return
     width, height = screen_size(sys.stdout)
-    lines = draw(doings, view, width, height - 1)
+    lines = draw(fleet, view, width, height - 1)
     picture = joined(lines, is_ascii=brush_for(sys.stdout) is ASCII)
     console = terminal(sys.stdout)
     if console is None:
@@ -148,10 +148,10 @@ def print_frame(doings: FleetDoings, view: TopView, *, as_json: bool) -> None:
         console.print(picture, width=width, crop=True)
 
 
-def facts_of(doings: FleetDoings) -> dict[str, object]:
+def facts_of(fleet: WatchedFleet) -> dict[str, object]:
     """The whole fleet for programs; samples, the last of each node alone."""
     return {
-        "fleet_name": doings.fleet_name,
+        "fleet_name": fleet.fleet_name,
         "nodes": [
             {
                 "node_id": node.status.node_id,
@@ -165,22 +165,22 @@ def facts_of(doings: FleetDoings) -> dict[str, object]:
                 else [],
                 "trouble": node.trouble,
             }
-            for node in doings.nodes
+            for node in fleet.nodes
         ],
         "sessions": [
             {
                 "node_id": session.node_id,
-                "node_name": doings.name_of(session.node_id),
+                "node_name": fleet.name_of(session.node_id),
                 "acceptance_length": session.acceptance_length,
                 **fields_of(dataclasses.replace(session.activity, blocks=tuple(session.blocks))),
             }
-            for session in doings.sessions
+            for session in fleet.sessions
         ],
         "transfers": [
             {"node_name": node.status.name, **fields_of(transfer)}
-            for node, transfer in doings.transfers
+            for node, transfer in fleet.transfers
         ],
         "events": [
-            {"node_name": node.status.name, **fields_of(event)} for node, event in doings.events
+            {"node_name": node.status.name, **fields_of(event)} for node, event in fleet.events
         ],
     }

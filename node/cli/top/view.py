@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kakeya_fleet.node.cli.top.fleet_activity import FleetDoings, NodeDoings, SessionDoings
+from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet, WatchedNode, WatchedSession
 
 Pane = Literal["nodes", "sessions"]
 
@@ -37,9 +37,9 @@ class TopView:
         return self.node_order if self.pane == "nodes" else self.session_order
 
 
-def nodes_in_order(doings: FleetDoings, order: str) -> list[NodeDoings]:
+def nodes_in_order(fleet: WatchedFleet, order: str) -> list[WatchedNode]:
     """The nodes as they are listed."""
-    nodes = doings.nodes
+    nodes = fleet.nodes
     if order == "speed":
         nodes.sort(key=lambda node: -(node.latest.tokens_per_second if node.latest else -1))
     elif order == "memory":
@@ -47,9 +47,9 @@ def nodes_in_order(doings: FleetDoings, order: str) -> list[NodeDoings]:
     return nodes
 
 
-def sessions_in_order(doings: FleetDoings, order: str) -> list[SessionDoings]:
+def sessions_in_order(fleet: WatchedFleet, order: str) -> list[WatchedSession]:
     """The sessions as they are listed."""
-    sessions = doings.sessions
+    sessions = fleet.sessions
     if order == "speed":
         sessions.sort(key=lambda each: -each.activity.tokens_per_second)
     elif order == "history":
@@ -59,13 +59,13 @@ def sessions_in_order(doings: FleetDoings, order: str) -> list[SessionDoings]:
     return sessions
 
 
-def memory_share(node: NodeDoings) -> float:
+def memory_share(node: WatchedNode) -> float:
     """The share of the node's memory that is in use; 0 while unknown."""
     used, total = memory_of(node)
     return used / total if total else 0.0
 
 
-def memory_of(node: NodeDoings) -> tuple[int, int]:
+def memory_of(node: WatchedNode) -> tuple[int, int]:
     """Bytes of memory in use and in all; zeros while unknown."""
     card = node.node.card if node.node else node.status.card
     if card is None or not card.memory_total_bytes:
@@ -74,7 +74,7 @@ def memory_of(node: NodeDoings) -> tuple[int, int]:
     return max(0, card.memory_total_bytes - free), card.memory_total_bytes
 
 
-def press(view: TopView, key: str, doings: FleetDoings) -> TopView:
+def press(view: TopView, key: str, fleet: WatchedFleet) -> TopView:
     """The view after a key."""
     match key:
         case "q":
@@ -84,20 +84,20 @@ def press(view: TopView, key: str, doings: FleetDoings) -> TopView:
         case "escape" | "left":
             return replace(view, is_detailed=False)
         case "enter" | "right":
-            return _moved(replace(view, is_detailed=True), doings, 0)
+            return _moved(replace(view, is_detailed=True), fleet, 0)
         case "tab" | "backtab":
             other: Pane = "sessions" if view.pane == "nodes" else "nodes"
-            return _moved(replace(view, pane=other, is_detailed=False), doings, 0)
+            return _moved(replace(view, pane=other, is_detailed=False), fleet, 0)
         case "s":
             return _sorted(view)
         case "up" | "k":
-            return _moved(view, doings, -1)
+            return _moved(view, fleet, -1)
         case "down" | "j":
-            return _moved(view, doings, 1)
+            return _moved(view, fleet, 1)
         case "page up":
-            return _moved(view, doings, -10)
+            return _moved(view, fleet, -10)
         case "page down":
-            return _moved(view, doings, 10)
+            return _moved(view, fleet, 10)
         case _:
             return view
 
@@ -112,12 +112,12 @@ def _following(orders: Sequence[str], order: str) -> str:
     return orders[(orders.index(order) + 1) % len(orders)]
 
 
-def _moved(view: TopView, doings: FleetDoings, step: int) -> TopView:
+def _moved(view: TopView, fleet: WatchedFleet, step: int) -> TopView:
     """The row `step` rows on; the first where none was chosen, or the chosen one is gone."""
     if view.pane == "nodes":
-        ids = [node.status.node_id for node in nodes_in_order(doings, view.node_order)]
+        ids = [node.status.node_id for node in nodes_in_order(fleet, view.node_order)]
         return replace(view, node_id=_neighbour(ids, view.node_id, step))
-    ids = [session.key for session in sessions_in_order(doings, view.session_order)]
+    ids = [session.key for session in sessions_in_order(fleet, view.session_order)]
     return replace(view, session_id=_neighbour(ids, view.session_id, step))
 
 

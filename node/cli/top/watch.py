@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from kakeya import AsyncClient, FleetSnapshot, KakeyaError, NodeChanged, Timeouts
-from kakeya_fleet.node.cli.top.fleet_activity import FleetDoings
+from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet
 
 # Two minutes of samples make a full sparkline on a wide screen.
 HISTORY_SECONDS = 180.0
@@ -20,16 +20,16 @@ ANSWER_SECONDS = 5.0
 
 
 class FleetWatcher:
-    """Keeps `doings` as the fleet is; `changed` is called after each change.
+    """Keeps `fleet` as the fleet is; `changed` is called after each change.
 
     The node that is asked tells which nodes there are; each live one is asked itself.
     """
 
     def __init__(
-        self, client: AsyncClient, doings: FleetDoings, changed: Callable[[], None]
+        self, client: AsyncClient, fleet: WatchedFleet, changed: Callable[[], None]
     ) -> None:
         self._client = client
-        self._doings = doings
+        self._fleet = fleet
         self._changed = changed
         self._tasks: dict[str, tuple[str, asyncio.Task[None]]] = {}
 
@@ -38,7 +38,7 @@ class FleetWatcher:
         try:
             async with self._client.fleet.watch() as events:
                 async for event in events:
-                    self._doings.take_fleet(event, time.monotonic())
+                    self._fleet.take_fleet(event, time.monotonic())
                     if isinstance(event, FleetSnapshot | NodeChanged):
                         self._follow_living()
                     self._changed()
@@ -55,15 +55,15 @@ class FleetWatcher:
 
     def has_heard_all(self) -> bool:
         """Whether each live node told of itself and its sessions, or cannot be asked."""
-        living = [node for node in self._doings.nodes if node.is_alive]
-        return bool(self._doings.nodes) and all(
+        living = [node for node in self._fleet.nodes if node.is_alive]
+        return bool(self._fleet.nodes) and all(
             (node.has_told_itself and node.has_told_sessions) or node.trouble for node in living
         )
 
     def _follow_living(self) -> None:
         living = {
             node.status.node_id: node.status.address
-            for node in self._doings.nodes
+            for node in self._fleet.nodes
             if node.is_alive and node.status.address
         }
         for node_id, (address, task) in list(self._tasks.items()):
@@ -85,7 +85,7 @@ class FleetWatcher:
                     lambda: self._follow_node(client, node_id),
                     lambda: self._follow_sessions(client, node_id),
                 )
-                self._doings.trouble(node_id, reason)
+                self._fleet.trouble(node_id, reason)
                 self._changed()
                 await asyncio.sleep(AGAIN_SECONDS)
 
@@ -107,11 +107,11 @@ class FleetWatcher:
     async def _follow_node(self, client: AsyncClient, node_id: str) -> None:
         async with client.fleet.watch_node(history_seconds=HISTORY_SECONDS) as activities:
             async for activity in activities:
-                self._doings.take_node(node_id, activity)
+                self._fleet.take_node(node_id, activity)
                 self._changed()
 
     async def _follow_sessions(self, client: AsyncClient, node_id: str) -> None:
         async with client.watch_sessions(block_count=BLOCK_COUNT) as events:
             async for event in events:
-                self._doings.take_sessions(node_id, event)
+                self._fleet.take_sessions(node_id, event)
                 self._changed()

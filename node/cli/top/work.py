@@ -11,7 +11,7 @@ from kakeya_fleet.node.cli.terminal.quantities import (
     short_speed,
     speed_text,
 )
-from kakeya_fleet.node.cli.top.fleet_activity import NodeDoings
+from kakeya_fleet.node.cli.top.watched_fleet import WatchedNode
 
 _ROLES = (Role.VERIFIER, Role.PROPOSER, Role.ARCHIVE)
 
@@ -22,7 +22,7 @@ _MEASURES: dict[Role, Callable[[NodeSample], float]] = {
 }
 
 
-def roles_of(node: NodeDoings) -> list[Role]:
+def roles_of(node: WatchedNode) -> list[Role]:
     """The roles that a node serves, the one that it is known by first."""
     served = {model.role for model in node.status.models}
     if node.status.archive is not None:
@@ -30,7 +30,7 @@ def roles_of(node: NodeDoings) -> list[Role]:
     return [role for role in _ROLES if role in served]
 
 
-def work_text(node: NodeDoings, width: int) -> str:
+def work_text(node: WatchedNode, width: int) -> str:
     """`64.5 t/s, 12.3 d/s, 1.20 GiB`: as many of its roles as fit; `-` while unknown.
 
     Tokens a second, drafts a second for others, and bytes kept for others.
@@ -44,7 +44,7 @@ def work_text(node: NodeDoings, width: int) -> str:
     return ", ".join(words) or "-"
 
 
-def work_facts(node: NodeDoings) -> list[tuple[str, str]]:
+def work_facts(node: WatchedNode) -> list[tuple[str, str]]:
     """What a node does in each of its roles, a titled sentence each; none while unknown."""
     latest = node.latest
     if latest is None:
@@ -63,17 +63,17 @@ def work_facts(node: NodeDoings) -> list[tuple[str, str]]:
     return facts
 
 
-def measure_of(node: NodeDoings) -> Callable[[NodeSample], float]:
+def measure_of(node: WatchedNode) -> Callable[[NodeSample], float]:
     """What a node's sparkline tells: its work in the role that it is known by."""
     return _MEASURES[_first_role(node)]
 
 
-def most_text(node: NodeDoings, amounts: Sequence[float]) -> str:
+def most_text(node: WatchedNode, amounts: Sequence[float]) -> str:
     """The largest of such amounts, as `work_text` has it."""
     return _amount_text(_first_role(node), max(amounts))
 
 
-def tops_of(nodes: Iterable[NodeDoings], seconds: int) -> dict[Role, float]:
+def tops_of(nodes: Iterable[WatchedNode], seconds: int) -> dict[Role, float]:
     """The largest work of the latest `seconds` by role: the height of a full sparkline."""
     tops: dict[Role, float] = {}
     for node in nodes:
@@ -84,12 +84,12 @@ def tops_of(nodes: Iterable[NodeDoings], seconds: int) -> dict[Role, float]:
     return tops
 
 
-def top_for(node: NodeDoings, tops: dict[Role, float]) -> float:
+def top_for(node: WatchedNode, tops: dict[Role, float]) -> float:
     """The height of a full sparkline of this node."""
     return tops.get(_first_role(node), 0.0)
 
 
-def _first_role(node: NodeDoings) -> Role:
+def _first_role(node: WatchedNode) -> Role:
     """A node without a role is drawn as one that verifies nothing."""
     return next(iter(roles_of(node)), Role.VERIFIER)
 

@@ -65,8 +65,8 @@ class Archive:
 
     def is_idle(self, now: float) -> bool:
         """Whether nobody used it for as long as its lease, or came for it at all."""
-        patience = self.lease_seconds if self.attached else min(self.lease_seconds, ATTACH_SECONDS)
-        return now - self.used_at >= patience
+        most = self.lease_seconds if self.attached else min(self.lease_seconds, ATTACH_SECONDS)
+        return now - self.used_at >= most
 
 
 class Archives:

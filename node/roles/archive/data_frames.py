@@ -129,7 +129,7 @@ class FrameReader:
     def __init__(self, connection: socket.socket, *, awake: float = 0.0) -> None:
         """`awake` is the longest wait without sleep, in seconds; see `AdaptiveSpin`."""
         self._connection = connection
-        self._vigil = AdaptiveSpin(awake)
+        self._spin = AdaptiveSpin(awake)
         self._ahead = memoryview(bytearray(READ_BYTES))
         self._first = 0
         self._end = 0
@@ -167,9 +167,9 @@ class FrameReader:
             self._first, self._end = 0, left
         into = self._ahead[left:]
         count = 0
-        if self._vigil.begin():
-            count = _polled(self._connection, into, self._vigil.seconds)
-            self._vigil.end(came=bool(count))
+        if self._spin.begin():
+            count = _polled(self._connection, into, self._spin.seconds)
+            self._spin.end(came=bool(count))
         self._end += count or _received(self._connection, into, deadline)
 
 

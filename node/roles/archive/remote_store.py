@@ -81,7 +81,7 @@ class RemoteEvictedStore:
         self._under_way: EvictedQueries | None = None
         """At most one: so neither end ever sends to one that waits to send itself."""
         self._unwanted = False
-        self._patience = AdaptiveTimeout(way.deadline_seconds)
+        self._timeout = AdaptiveTimeout(way.deadline_seconds)
         self._sent_at = 0.0
         self._answers: deque[PartialAttention] = deque()
         self._connection: DataConnection | None = None
@@ -260,10 +260,10 @@ class RemoteEvictedStore:
 
     def _receive(self) -> None:
         """Takes the answer to what is under way, and sends what comes next."""
-        frame = self._answer(Kind.PARTIAL, within=self._patience.seconds)
+        frame = self._answer(Kind.PARTIAL, within=self._timeout.seconds)
         if not self._unwanted:
             # One that nobody waited for lay there for as long as the session paused.
-            self._patience.observe(time.perf_counter() - self._sent_at)
+            self._timeout.observe(time.perf_counter() - self._sent_at)
         asked, self._under_way = self._under_way, None
         self._stored_bytes = frame.position
         if asked is not None and not self._unwanted:

@@ -33,7 +33,7 @@ from kakeya_fleet.node.roles.settings import RestorerSettings
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, NoArchive, RestorerMismatch
 
 __all__ = [
-    "KeepingHere",
+    "LocalStores",
     "RestorerChoice",
     "RestorerSettings",
     "Restorers",
@@ -55,7 +55,7 @@ KEPT_HERE = (
 _log = structlog.get_logger(__name__)
 
 
-class KeepingHere(Protocol):
+class LocalStores(Protocol):
     """Keeps what a session evicts in the verifier's own process."""
 
     @property
@@ -131,7 +131,7 @@ class Restorers:
         return await self._opened(restorer, LEAST_POSITIONS)
 
     async def rebuild(
-        self, restorer: SessionRestorer, history_length: int, here: KeepingHere | None = None
+        self, restorer: SessionRestorer, history_length: int, here: LocalStores | None = None
     ) -> EvictedStore | None:
         """An empty store in place of a lost one, with room for a history.
 
@@ -260,7 +260,7 @@ class Restorers:
         self,
         restorer: SessionRestorer,
         history_length: int,
-        here: KeepingHere | None,
+        here: LocalStores | None,
         objections: str,
     ) -> EvictedStore | None:
         """A store in the verifier's own process; None when it cannot be, or was not asked for.

@@ -52,14 +52,14 @@ class Sharing:
 
     `ask(next_range)` has a store opened for the range that `next_range` begins; it is
     called from the verifier's thread, and returns at once. Nobody waits for one longer
-    than `patience_seconds`. `chunk` is that of all the stores.
+    than `arrival_seconds`. `chunk` is that of all the stores.
     """
 
     shape: EvictedShape
     spec: RestorerSpec
     encoder: FeatureEncoder | None
     ask: Callable[[NextRange], None]
-    patience_seconds: float
+    arrival_seconds: float
     chunk: int = CHUNK_KEYS
 
 
@@ -259,7 +259,7 @@ class SharedEvictedStore:
 
     def _came(self, wanted: NextRange) -> RangePart | None:
         """What was opened for the range, once it is there; None when it cannot be had in time."""
-        part = wanted.wait(self._sharing.patience_seconds)
+        part = wanted.wait(self._sharing.arrival_seconds)
         if part is None:
             return None
         try:
@@ -271,7 +271,7 @@ class SharedEvictedStore:
             return part
         self._next = NextRange(wanted.first, wanted.end)
         self._sharing.ask(self._next)
-        return self._next.wait(self._sharing.patience_seconds)
+        return self._next.wait(self._sharing.arrival_seconds)
 
     def _reserve(self, start: int) -> bool:
         """Whether the last part has room for the rest of the chunk of `start`, kept from now on."""

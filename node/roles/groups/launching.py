@@ -26,7 +26,7 @@ class Launch:
     name: str
     command: Sequence[str]
     variables: Mapping[str, str]
-    words: bytes = b""
+    first_input: bytes = b""
 
 
 class Processes:
@@ -43,7 +43,7 @@ class Processes:
         process = subprocess.Popen(
             launch.command,
             env={**os.environ, **launch.variables},
-            stdin=subprocess.PIPE if launch.words else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if launch.first_input else subprocess.DEVNULL,
             # What an agent prints is read by programs.
             stdout=STANDARD_ERROR,
             # Ctrl-C is the agent's to handle: it decides when its ranks end.
@@ -51,7 +51,7 @@ class Processes:
         )
         self._running[launch.name] = process
         if process.stdin is not None:
-            process.stdin.write(launch.words)
+            process.stdin.write(launch.first_input)
             process.stdin.flush()
 
     def fault(self) -> str:

@@ -46,12 +46,12 @@ class ServedGroup:
         self._lost = asyncio.Event()
         self._running: RunningGroup | None = None
         self._served: ServedVerifier | None = None
-        self._keeping: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> str:
         """Starts the group, and again whenever it is lost; its model id. Raises as `start`."""
         model_id = await self.start()
-        self._keeping.add(asyncio.create_task(self.run(), name="group-keep"))
+        self._tasks.add(asyncio.create_task(self.run(), name="group-keep"))
         return model_id
 
     async def start(self) -> str:
@@ -111,10 +111,10 @@ class ServedGroup:
 
     async def close(self) -> None:
         """Ends the group and its verifier's thread."""
-        for keeping in self._keeping:
-            keeping.cancel()
-        if self._keeping:
-            await asyncio.wait(self._keeping)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await self._end()
 
     async def _give_up(self) -> None:

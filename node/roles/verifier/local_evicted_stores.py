@@ -13,7 +13,7 @@ from kakeya_fleet.node.roles.worker import ModelWorker
 
 
 class LocalEvictedStores:
-    """What `session_restorers.KeepingHere` asks for. Belongs to the event loop's thread."""
+    """What `session_restorers.LocalStores` asks for. Belongs to the event loop's thread."""
 
     def __init__(self, stores: EvictedStores, worker: ModelWorker) -> None:
         """`stores` count in the budget of the verifier whose steps `worker` runs."""

@@ -38,7 +38,7 @@ class MessageStream(Generic[RequestT, MessageT]):
     ) -> None:
         self._connection = connection
         self._open_call = open_call
-        self._patience = first_timeout
+        self._timeout = first_timeout
         self._idle_timeout = idle_timeout
         self._call: aio.UnaryStreamCall[RequestT, MessageT] | None = None
         self._loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ class MessageStream(Generic[RequestT, MessageT]):
         if self._ended:
             return None
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 if self._call is None:
                     await self._connection.connect()
                     self._call = await self._open_call()
@@ -71,7 +71,7 @@ class MessageStream(Generic[RequestT, MessageT]):
         except TimeoutError:
             self.leave()
             address = self._connection.address
-            raise DeadlineExceeded(f"{address} was silent for {self._patience:g} s") from None
+            raise DeadlineExceeded(f"{address} was silent for {self._timeout:g} s") from None
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if self._ended and not (task is not None and task.cancelling()):
@@ -84,7 +84,7 @@ class MessageStream(Generic[RequestT, MessageT]):
         if message is aio.EOF:
             self._ended = self._completed = True
             return None
-        self._patience = self._idle_timeout
+        self._timeout = self._idle_timeout
         return cast(MessageT, message)
 
     def leave(self) -> None:

@@ -25,7 +25,7 @@ export class MessageStream<MessageT> {
   readonly #cancel: LinkedAbort;
   #silence: ReturnType<typeof setTimeout> | undefined;
   #messages: AsyncIterator<MessageT> | undefined;
-  #patience: number;
+  #timeout: number;
   #reading = false;
   #wasSilent = false;
   #ended = false;
@@ -41,7 +41,7 @@ export class MessageStream<MessageT> {
     this.#connection = connection;
     this.#open = open;
     this.#terms = terms;
-    this.#patience = terms.firstTimeout;
+    this.#timeout = terms.firstTimeout;
     this.#cancel = new LinkedAbort(terms.signal);
   }
 
@@ -110,14 +110,14 @@ export class MessageStream<MessageT> {
     this.#cancel.abort();
     if (this.#wasSilent) {
       const { address } = this.#connection;
-      throw new DeadlineExceeded(`${address} was silent for ${this.#patience} s`, {
+      throw new DeadlineExceeded(`${address} was silent for ${this.#timeout} s`, {
         metadata: { address },
       });
     }
     throw this.#connection.failure(error, this.#terms.signal);
   }
 
-  /** Counts silence from here; one timer serves all reads of the same patience. */
+  /** Counts silence from here; one timer serves all reads of the same timeout. */
   #listen(): void {
     this.#reading = true;
     if (this.#silence !== undefined) {
@@ -130,12 +130,12 @@ export class MessageStream<MessageT> {
         this.#wasSilent = true;
         this.#cancel.abort();
       }
-    }, this.#patience * 1000);
+    }, this.#timeout * 1000);
   }
 
   #heard(): void {
-    if (this.#patience !== this.#terms.idleTimeout) {
-      this.#patience = this.#terms.idleTimeout;
+    if (this.#timeout !== this.#terms.idleTimeout) {
+      this.#timeout = this.#terms.idleTimeout;
       clearTimeout(this.#silence);
       this.#silence = undefined;
     }

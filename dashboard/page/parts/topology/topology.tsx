@@ -8,7 +8,7 @@ import type { NodeView } from "../../../shared/messages";
 import { node, nodeIds, nodes, sessions } from "../../state/fleet";
 import { second } from "../clock";
 import { CROWD } from "../crowd";
-import { doingsOf, rolesOf, type Doing } from "../doings";
+import { activitiesOf, rolesOf, type Activity } from "../activity";
 import { ago, bytes, plural } from "../format";
 import { href } from "../route";
 import { isDown, nodeState, usedBytes, usedShare } from "../states";
@@ -177,7 +177,7 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
   const view = node(nodeId).value;
   if (view === undefined) return null;
   const down = isDown(view);
-  const [known, ...others] = doingsOf(view);
+  const [known, ...others] = activitiesOf(view);
   const left = box.x - size.width / 2;
   const top = box.y - size.height / 2;
   const classes = ["machine"];
@@ -238,7 +238,7 @@ const Machine = memo(function Machine({ nodeId, box, size, dim, onChoose }: Mach
 });
 
 /** Its roles; those that the picture tells nothing of, with what it does in them. */
-function Roles({ view, others }: { view: NodeView; others: readonly Doing[] }) {
+function Roles({ view, others }: { view: NodeView; others: readonly Activity[] }) {
   return (
     <>
       {rolesOf(view).map((role) => {
@@ -268,7 +268,7 @@ function description(view: NodeView): string {
   const parts = [view.name, nodeState(view).word];
   parts.push(...rolesOf(view));
   if (!isDown(view)) {
-    parts.push(...doingsOf(view).map(({ words }) => words));
+    parts.push(...activitiesOf(view).map(({ words }) => words));
     parts.push(`${bytes(usedBytes(view))} of ${bytes(view.memoryTotalBytes)} memory in use`);
   }
   return parts.join(", ");

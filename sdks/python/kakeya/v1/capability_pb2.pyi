@@ -1112,7 +1112,7 @@ Global___LeaveResponse: _TypeAlias = LeaveResponse  # noqa: Y015
 
 @_typing.final
 class WatchNodeRequest(_message.Message):
-    """Asks for a node's doings."""
+    """Asks for a node's activity."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -1451,7 +1451,7 @@ Global___ForkSessionResponse: _TypeAlias = ForkSessionResponse  # noqa: Y015
 
 @_typing.final
 class WatchSessionsRequest(_message.Message):
-    """Asks for the doings of a node's sessions."""
+    """Asks for the activity of a node's sessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

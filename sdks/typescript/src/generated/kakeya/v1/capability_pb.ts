@@ -1220,7 +1220,7 @@ export const LeaveResponseSchema: GenMessage<LeaveResponse> = /*@__PURE__*/
   messageDesc(file_kakeya_v1_capability, 23);
 
 /**
- * Asks for a node's doings.
+ * Asks for a node's activity.
  *
  * @generated from message kakeya.v1.WatchNodeRequest
  */

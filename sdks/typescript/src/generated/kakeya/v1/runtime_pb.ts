@@ -1483,7 +1483,7 @@ export const ForkSessionResponseSchema: GenMessage<ForkSessionResponse> = /*@__P
   messageDesc(file_kakeya_v1_runtime, 26);
 
 /**
- * Asks for the doings of a node's sessions.
+ * Asks for the activity of a node's sessions.
  *
  * @generated from message kakeya.v1.WatchSessionsRequest
  */

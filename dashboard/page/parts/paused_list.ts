@@ -1,7 +1,7 @@
 import { useRef, useState } from "preact/hooks";
 
 /** Rows of a live list, and the handlers of the element about them. */
-export interface Held<Row> {
+export interface PausedList<Row> {
   /** What to show: as it was when holding began. */
   rows: readonly Row[];
   /** How many came while somebody reads. */
@@ -22,10 +22,10 @@ export interface Held<Row> {
  * where it is; and while its rows still move. Another selection of rows is
  * another list: give it another key.
  */
-export function useHeld<Row extends { key: string }>(
+export function usePausedList<Row extends { key: string }>(
   latest: readonly Row[],
   moving: boolean,
-): Held<Row> {
+): PausedList<Row> {
   const [pointed, setPointed] = useState(false);
   const [focused, setFocused] = useState(false);
   const [asked, setAsked] = useState(false);

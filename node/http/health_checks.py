@@ -78,7 +78,7 @@ class Finding:
         }
 
 
-class VitalSigns:
+class HealthChecks:
     """Belongs to the event loop's thread."""
 
     def __init__(

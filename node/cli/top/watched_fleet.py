@@ -34,7 +34,7 @@ KEPT_TRANSFERS = 64
 
 
 @dataclass(slots=True)
-class SessionDoings:
+class WatchedSession:
     """A session: its latest state, and its latest blocks."""
 
     node_id: str
@@ -54,7 +54,7 @@ class SessionDoings:
 
 
 @dataclass(slots=True)
-class NodeDoings:
+class WatchedNode:
     """A node: what the fleet says of it, what it says of itself, and why it says nothing.
 
     `told` is the monotonic time of `status`.
@@ -66,7 +66,7 @@ class NodeDoings:
     samples: deque[NodeSample] = field(default_factory=lambda: deque(maxlen=KEPT_SAMPLES))
     events: deque[NodeEvent] = field(default_factory=lambda: deque(maxlen=KEPT_EVENTS))
     transfers: dict[str, Transfer] = field(default_factory=dict)
-    sessions: dict[str, SessionDoings] = field(default_factory=dict)
+    sessions: dict[str, WatchedSession] = field(default_factory=dict)
     trouble: str = ""
     has_told_itself: bool = False
     has_told_sessions: bool = False
@@ -91,22 +91,22 @@ class NodeDoings:
         return tokens / forwards if forwards else 0.0
 
 
-class FleetDoings:
+class WatchedFleet:
     """All nodes, their sessions, transfers and events. Times are arguments."""
 
     def __init__(self) -> None:
         self.fleet_name = ""
-        self._nodes: dict[str, NodeDoings] = {}
+        self._nodes: dict[str, WatchedNode] = {}
 
     @property
-    def nodes(self) -> list[NodeDoings]:
+    def nodes(self) -> list[WatchedNode]:
         """The nodes, by name."""
         return sorted(
             self._nodes.values(), key=lambda node: (node.status.name, node.status.node_id)
         )
 
     @property
-    def sessions(self) -> list[SessionDoings]:
+    def sessions(self) -> list[WatchedSession]:
         """The sessions of all nodes that are alive, the longest open first."""
         found = [
             session
@@ -117,7 +117,7 @@ class FleetDoings:
         return sorted(found, key=lambda each: -each.activity.session.age_seconds)
 
     @property
-    def events(self) -> list[tuple[NodeDoings, NodeEvent]]:
+    def events(self) -> list[tuple[WatchedNode, NodeEvent]]:
         """Events of all nodes with the nodes that told them, the latest first."""
         told = [(node, event) for node in self._nodes.values() for event in node.events]
         return sorted(told, key=lambda pair: -pair[1].at_unix)
@@ -134,7 +134,7 @@ class FleetDoings:
         return drafted, sum(each.accepted_count for each in activities)
 
     @property
-    def transfers(self) -> list[tuple[NodeDoings, Transfer]]:
+    def transfers(self) -> list[tuple[WatchedNode, Transfer]]:
         """Transfers that run, then those that failed, each with its node, the latest first."""
         found = [
             (node, transfer)
@@ -152,11 +152,11 @@ class FleetDoings:
         node = self._nodes.get(node_id)
         return node.status.name if node else node_id[:12]
 
-    def node(self, node_id: str) -> NodeDoings | None:
+    def node(self, node_id: str) -> WatchedNode | None:
         """A node."""
         return self._nodes.get(node_id)
 
-    def session(self, session_id: str) -> SessionDoings | None:
+    def session(self, session_id: str) -> WatchedSession | None:
         """A session; `session_id` may be the start of its id."""
         found = [each for each in self.sessions if each.key.startswith(session_id)]
         return found[0] if found else None
@@ -229,13 +229,13 @@ class FleetDoings:
     def _take_status(self, status: NodeStatus, now: float) -> None:
         node = self._nodes.get(status.node_id)
         if node is None:
-            self._nodes[status.node_id] = NodeDoings(status, now)
+            self._nodes[status.node_id] = WatchedNode(status, now)
         else:
             node.status, node.told = status, now
 
 
-def _new_session(node_id: str, activity: SessionActivity) -> SessionDoings:
-    session = SessionDoings(node_id, activity)
+def _new_session(node_id: str, activity: SessionActivity) -> WatchedSession:
+    session = WatchedSession(node_id, activity)
     session.blocks.extend(activity.blocks)
     return session
 
@@ -247,6 +247,6 @@ def _forget_oldest(transfers: dict[str, Transfer]) -> None:
         del transfers[key]
 
 
-def total_speed(nodes: Iterable[NodeDoings]) -> float:
+def total_speed(nodes: Iterable[WatchedNode]) -> float:
     """Tokens a second of all nodes together."""
     return sum(node.latest.tokens_per_second for node in nodes if node.latest is not None)

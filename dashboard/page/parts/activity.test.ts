@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { ModelView, NodeView } from "../../shared/messages";
 import { nodeView, sampleView, sessionView } from "../../tests/views";
-import { doingsOf, draftAcceptances } from "./doings";
+import { activitiesOf, draftAcceptances } from "./activity";
 
 function serving(roles: readonly ModelView["role"][], archiveBudgetBytes = 0): NodeView {
   return {
@@ -15,7 +15,7 @@ function serving(roles: readonly ModelView["role"][], archiveBudgetBytes = 0): N
 }
 
 function figures(node: NodeView): string[] {
-  return doingsOf(node).map(({ value, unit }) => `${value} ${unit}`);
+  return activitiesOf(node).map(({ value, unit }) => `${value} ${unit}`);
 }
 
 test("each role has its own figure, and none that is not its own", () => {

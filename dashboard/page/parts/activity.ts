@@ -5,7 +5,7 @@ import { byteQuantity, bytes, tokenRate, tokenRateShort } from "./format";
 import { hasRole, isArchive, type RoleName } from "./states";
 
 /** A node's work in one role. */
-export interface Doing {
+export interface Activity {
   role: RoleName;
   value: string;
   unit: string;
@@ -17,9 +17,9 @@ export interface Doing {
 }
 
 /** The verifier's first, then the proposer's and the archive's; none for a node without a role. */
-export function doingsOf(node: NodeView): Doing[] {
+export function activitiesOf(node: NodeView): Activity[] {
   const latest = node.samples.at(-1);
-  return rolesOf(node).map((role) => doingIn(role, node, latest));
+  return rolesOf(node).map((role) => activityIn(role, node, latest));
 }
 
 /** The roles that the node serves, the one that it is known by first. */
@@ -31,7 +31,7 @@ export function rolesOf(node: NodeView): RoleName[] {
   ];
 }
 
-function doingIn(role: RoleName, node: NodeView, latest: Sample | undefined): Doing {
+function activityIn(role: RoleName, node: NodeView, latest: Sample | undefined): Activity {
   switch (role) {
     case "verifier": {
       const rate = latest?.tokensPerSecond ?? 0;
@@ -49,7 +49,7 @@ function doingIn(role: RoleName, node: NodeView, latest: Sample | undefined): Do
   }
 }
 
-function rateOf(rate: number, what: string): Omit<Doing, "role" | "words"> {
+function rateOf(rate: number, what: string): Omit<Activity, "role" | "words"> {
   const [value, short] = [tokenRate(rate), tokenRateShort(rate)];
   return { value, unit: `${what}/s`, short, shortUnit: "/s" };
 }

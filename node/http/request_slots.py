@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from kakeya_fleet.node.http.refusal import HttpRefusal
 
 
-class Places:
+class RequestSlots:
     """Refuses at once when all places are taken: a queue would only hide the load."""
 
     def __init__(self, most: int) -> None:

@@ -1,5 +1,5 @@
 /** Aborts what is silent for too long: a machine without power closes no connection. */
-export class Patience {
+export class IdleTimeout {
   readonly #controller = new AbortController();
   readonly #milliseconds: number;
   #timer: NodeJS.Timeout | undefined;

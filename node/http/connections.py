@@ -17,13 +17,13 @@ class OpenConnections:
     def __init__(self, make: Callable[[], asyncio.Protocol], limits: HttpLimits) -> None:
         self._make = make
         self.limits = limits
-        self._open: dict[asyncio.BaseTransport, PatientConnection] = {}
+        self._open: dict[asyncio.BaseTransport, LimitedConnection] = {}
 
     def __call__(self) -> asyncio.Protocol:
         """A protocol for one connection."""
-        return PatientConnection(self._make(), self)
+        return LimitedConnection(self._make(), self)
 
-    def opened(self, transport: asyncio.BaseTransport, connection: PatientConnection) -> bool:
+    def opened(self, transport: asyncio.BaseTransport, connection: LimitedConnection) -> bool:
         """Enters a connection; False when there are too many."""
         if len(self._open) >= self.limits.connections:
             return False
@@ -47,7 +47,7 @@ class OpenConnections:
             connection.idle()
 
 
-class PatientConnection(asyncio.Protocol):
+class LimitedConnection(asyncio.Protocol):
     """Passes everything on to a protocol, and closes what says nothing whole for too long.
 
     Headers must be complete `header_seconds` after their first byte, or after the

@@ -1,0 +1,149 @@
+"""`fleet join` and `fleet leave`: how agents begin and end, as people see it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Agents, Terminal
+from tests.warm.starting import FLEET
+
+LONE = ("join", "--json", "--name", "solo", "--no-mdns", "--serve", "proposer=ngram")
+
+
+def record_of(fleet: Terminal) -> Path:
+    """Where `LONE` says to others of its machine what it is."""
+    return Path(fleet.environment["XDG_STATE_HOME"]) / "kakeya" / "solo" / "agent.json"
+
+
+def test_an_agent_as_people_start_it_says_that_it_starts_then_ready_and_drains_at_ctrl_c(
+    fleet: Terminal,
+) -> None:
+    """A copy would have loaded before it begins what takes its time here, and tensors too."""
+    with subprocess.Popen(
+        [*FLEET, *LONE],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=fleet.environment,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            while not record_of(fleet).exists():
+                time.sleep(0.005)
+                assert process.poll() is None
+            # As long as anyone wants to look.
+            process.send_signal(signal.SIGSTOP)
+            error = fleet.run("status", "--json").json["error"]
+            assert error["reason"] == "NODE_STARTING"
+            assert error["metadata"] == {"node": "solo", "pid": str(process.pid)}
+            process.send_signal(signal.SIGCONT)
+            ready = json.loads(process.stdout.readline())
+            assert ready["event"] == "ready"
+            assert re.fullmatch(r"[0-9a-f]{64}", ready["node_id"])
+            assert re.fullmatch(r"127\.0\.0\.1:\d+", ready["address"])
+            assert fleet.run("status").code == 0
+            maps = Path(f"/proc/{process.pid}/maps")
+            if maps.exists():
+                assert "libtorch" not in maps.read_text()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    events = [json.loads(line)["event"] for line in out.splitlines()]
+    assert events[-2:] == ["draining", "left"]
+    assert "Traceback" not in err
+
+
+def test_a_node_that_joins_and_leaves_is_seen_by_a_watch(fleet: Terminal, agents: Agents) -> None:
+    watch = fleet.start("status", "--watch", "--json", "--node", agents[1].address)
+    assert watch.event()["event"] == "snapshot"
+    process = fleet.start(*LONE, "--fleet", "cli-tests", "--peer", agents[1].address)
+    ready = process.event()
+    seen: set[tuple[str, str]] = set()
+
+    def see(liveness: str) -> None:
+        while (ready["node_id"], liveness) not in seen:
+            node = watch.event()["node"]
+            seen.add((node["node_id"], node["liveness"]))
+
+    see("alive")
+    left = fleet.run("leave", "--node", ready["address"])
+    see("left")
+    assert left.code == 0
+    assert "solo left the fleet after" in left.out
+    assert process.wait() == 0
+    done, seconds = watch.interrupt()
+    assert (done.code, done.err.strip()) == (0, "")
+    assert seconds < 0.5
+
+
+def test_of_one_agent_here_no_word_is_needed_until_it_has_left(fleet: Terminal) -> None:
+    process = fleet.start(*LONE)
+    assert process.event()["event"] == "ready"
+    assert fleet.run("status").code == 0
+    done = fleet.run("leave", "--json")
+    assert done.code == 0
+    assert done.json["name"] == "solo"
+    assert process.wait(0.5) == 0
+    # What a killed agent leaves behind is not asked either.
+    record_of(fleet).write_text(
+        json.dumps({"name": "solo", "address": "127.0.0.1:1", "pid": process.pid})
+    )
+    gone = fleet.run("status", "--json")
+    assert (gone.code, gone.json["error"]["reason"]) == (3, "NO_LOCAL_NODE")
+
+
+def test_what_another_agent_has_is_said_with_its_mend(fleet: Terminal, agents: Agents) -> None:
+    address = agents[1].address
+    taken = fleet.start("join", "--bind", address, "--no-mdns").finish()
+    assert taken.code == 3
+    assert address.rpartition(":")[2] in taken.err
+    assert taken.err.count("\n") == 1
+    shared = fleet.run("join", "--state", str(agents[1].options.state), "--no-mdns")
+    assert shared.code == 3
+    assert "--state" in shared.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--serve verifier=no/such-model", "no/such-model"),
+        ("--serve verifier=nowhere", "'nowhere'"),
+        ("--serve poet=tiny", "poet"),
+        ("--serve ngram", "verifier=MODEL"),
+        ("--bind 0.0.0.0:0", "--insecure"),
+        ("--config /nope.toml", "--config"),
+        ("--name a/b", "name"),
+    ],
+)
+def test_an_agent_that_cannot_start_says_why_in_one_sentence(
+    fleet: Terminal, words: str, says: str
+) -> None:
+    done = fleet.start("join", "--no-mdns", *words.split()).finish()
+    assert done.code in (2, 3)
+    assert says in done.err
+    assert "Traceback" not in done.err
+    assert done.err.splitlines()[-1].startswith("fleet: ")
+
+
+def test_the_ready_block_gives_the_exact_next_command(fleet: Terminal) -> None:
+    process = fleet.start("join", "--name", "mini-1", "--no-mdns", "--serve", "proposer=ngram")
+    block = ""
+    while "Ctrl-C" not in block:
+        assert process.running
+        block += process.line()
+    address = re.search(r"address +(\S+)", block)
+    assert address is not None
+    assert f"fleet join --name mini-2 --serve verifier=tiny --peer {address[1]}" in block
+    process.send_signal(signal.SIGTERM)
+    done = process.finish()
+    assert "left the fleet" in done.out
+    assert (done.code, done.err) == (0, "")
