@@ -1,5 +1,3 @@
-import pytest
-
 from kakeya_fleet.node.cli.chat.lines import (
     COMMANDS,
     Command,
@@ -10,22 +8,20 @@ from kakeya_fleet.node.cli.chat.lines import (
     read,
 )
 
+TYPED = {
+    "hello": Said("hello"),
+    "  indented": Said("  indented"),
+    "//usr/bin": Said("/usr/bin"),
+    "/stats": Command("stats"),
+    "/fork 2": Command("fork", "2"),
+    "/system be brief ": Command("system", "be brief"),
+    "": None,
+    "   ": None,
+}
 
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("hello", Said("hello")),
-        ("  indented", Said("  indented")),
-        ("//usr/bin", Said("/usr/bin")),
-        ("/stats", Command("stats")),
-        ("/fork 2", Command("fork", "2")),
-        ("/system be brief ", Command("system", "be brief")),
-        ("", None),
-        ("   ", None),
-    ],
-)
-def test_what_was_typed(typed, meant) -> None:
-    assert read(typed) == meant
+
+def test_what_was_typed() -> None:
+    assert {typed: read(typed) for typed in TYPED} == TYPED
 
 
 def test_a_command_that_does_not_exist_gets_the_nearest_as_a_hint() -> None:

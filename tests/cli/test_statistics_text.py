@@ -115,15 +115,13 @@ def test_being_slow_is_not_called_a_fault() -> None:
     assert "fault" not in line
 
 
-@pytest.mark.parametrize("reason", list(DropReason))
-def test_every_reason_to_drop_has_words(reason) -> None:
-    (line,) = fault_lines(done(drop_reason=reason))
-    assert line.startswith("the proposer was dropped: ")
-
-
-@pytest.mark.parametrize("reason", list(StopReason))
-def test_every_reason_to_stop_has_words(reason) -> None:
-    assert "stopped: " in statistics_lines(dataclasses.replace(DONE, stop_reason=reason), PLAN)[0]
+def test_every_reason_to_drop_and_to_stop_has_words() -> None:
+    for dropped in DropReason:
+        (line,) = fault_lines(done(drop_reason=dropped))
+        assert line.startswith("the proposer was dropped: "), dropped
+    for stopped in StopReason:
+        told = statistics_lines(dataclasses.replace(DONE, stop_reason=stopped), PLAN)
+        assert "stopped: " in told[0], stopped
 
 
 def test_changes_of_links_are_told_with_their_time_peer_and_reason() -> None:

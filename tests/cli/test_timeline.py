@@ -99,7 +99,7 @@ TIMINGS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=60)
 @given(
     st.lists(TIMINGS, min_size=1, max_size=20),
     st.lists(st.builds(Changed, SECONDS), max_size=3),

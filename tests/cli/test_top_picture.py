@@ -1,6 +1,7 @@
 """The pictures of `fleet top`, drawn from what watches tell."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -42,7 +43,6 @@ def text(fleet, view=None, width=80, height=24):
     return "\n".join(line.plain for line in draw(fleet, view or TopView(), width, height))
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 30), (100, 24), (203, 61)])
 @pytest.mark.parametrize(
     "view",
     [
@@ -52,11 +52,12 @@ def text(fleet, view=None, width=80, height=24):
         TopView(pane="sessions", session_id="a" * 8, is_detailed=True),
     ],
 )
-def test_every_line_fills_the_screen_and_none_is_longer(width, height, view) -> None:
-    lines = draw(busy_fleet(), view, width, height)
-    assert len(lines) == height
-    assert {line.cell_len for line in lines} == {width}
-    assert not any("\n" in line.plain for line in lines)
+def test_every_line_fills_the_screen_and_none_is_longer(view: TopView) -> None:
+    for width, height in ((80, 24), (80, 30), (100, 24), (203, 61)):
+        lines = draw(busy_fleet(), view, width, height)
+        assert len(lines) == height
+        assert {line.cell_len for line in lines} == {width}
+        assert not any("\n" in line.plain for line in lines)
 
 
 def test_all_is_there_at_80_by_24() -> None:
@@ -237,12 +238,11 @@ def test_rows_are_shared_fairly() -> None:
     assert shared_rows([5, 5], 0) == [0, 0]
 
 
-@pytest.mark.parametrize("columns", [NODE_COLUMNS, SESSION_COLUMNS])
-@pytest.mark.parametrize("width", [80, 97, 120, 200])
-def test_columns_fill_the_width(columns, width) -> None:
-    sizes = widths(columns, width)
-    assert sum(sizes) + len(columns) - 1 == width
-    assert all(size >= column.least for size, column in zip(sizes, columns, strict=True))
+def test_columns_fill_the_width() -> None:
+    for columns, width in product((NODE_COLUMNS, SESSION_COLUMNS), (80, 97, 120, 200)):
+        sizes = widths(columns, width)
+        assert sum(sizes) + len(columns) - 1 == width
+        assert all(size >= column.least for size, column in zip(sizes, columns, strict=True)), width
 
 
 def test_cells_of_blocks_are_coloured_by_what_became_of_the_tokens() -> None:

@@ -86,19 +86,6 @@ def test_truncation_reaches_back_to_the_last_forward_only(
     assert cache.length == 16
 
 
-def test_a_clone_is_equal_and_independent(verifier: Verifier, spec: CacheSpec) -> None:
-    original = fill(verifier, spec, HISTORY[:50])
-    copy = original.fork(original.length)
-    assert (copy.length, copy.resident, copy.spec) == (50, original.resident, spec)
-    assert copy.memory_bytes == original.memory_bytes
-    expected = verifier.forward(original.fork(original.length), HISTORY[50:60], want_logits=True)
-    for _ in range(8):
-        verifier.forward(copy, [1] * 16, want_logits=False)
-    assert original.length == 50
-    got = verifier.forward(original, HISTORY[50:60], want_logits=True)
-    assert np.array_equal(got, expected)
-
-
 def test_a_full_contiguous_cache_refuses_and_stays_as_it_was(verifier: Verifier) -> None:
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=20)
     cache = fill(verifier, spec, HISTORY[:16])

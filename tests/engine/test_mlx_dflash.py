@@ -122,7 +122,7 @@ def test_the_shipped_pair_drafts_the_same_on_both(shipped) -> None:
     assert encoder.spec == shipped[1].encoder.spec
     random = np.random.default_rng(7)
     drafts = set()
-    for seed in range(8):
+    for seed in range(5):
         length = int(random.integers(2, 300))
         tokens = random.integers(1, 400, length).tolist()
         cache = verifier.allocate(CacheSpec(CacheKind.SINK_WINDOW, sink=4, window=64))
@@ -154,7 +154,7 @@ def test_drafters_of_other_shapes(shape, target, random_drafter) -> None:
     vectors = random.standard_normal((200, 32), dtype=np.float32)
     states = [proposer.open(tokens[:1]) for proposer in proposers]
     drafts = set()
-    for length in (1, 2, 13, 60, 61, 68, 190):
+    for length in (1, 2, 13, 61, 190):
         for state in states:
             state.commit(tokens[state.length : length])
             known = state.features_end
@@ -211,7 +211,7 @@ def drafted(state):
     return state.propose((), 63, 0).token_ids
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=8)
 @given(length=st.integers(1, 120), prefix=st.integers(0, 120), steps=STEPS)
 def test_only_tokens_and_vectors_count_not_how_they_came(small, length, prefix, steps) -> None:
     """Late, early, in pieces, twice, with drafts in between."""
@@ -272,7 +272,7 @@ def test_memory_does_not_grow_with_the_history(small, monkeypatch) -> None:
     assert drafted(state) == drafted(whole(small, state.length, first=state.length - 25))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     positions=st.integers(1, 40),
     steps=st.lists(

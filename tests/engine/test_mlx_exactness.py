@@ -35,10 +35,9 @@ attention = pytest.importorskip("kakeya_fleet.engine.backends.mlx_backend.attent
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=600)
-HISTORY = [(17 * index + index * index // 3) % 96 for index in range(320)]
+HISTORY = [(17 * index + index * index // 3) % 96 for index in range(300)]
 
 MODELS: dict[str, dict[str, object]] = {
-    "qwen3 float32": {},
     "llama bfloat16": {"architecture": "LlamaForCausalLM", "dtype": "bfloat16"},
     "gemma3 float32": {"architecture": "Gemma3ForCausalLM"},
     "gemma4 bfloat16": {"architecture": "Gemma4ForCausalLM", "dtype": "bfloat16"},
@@ -48,7 +47,7 @@ MODELS: dict[str, dict[str, object]] = {
     "odd": {"intermediate_size": 27, "num_attention_heads": 3, "num_key_value_heads": 3},
 }
 # Each dtype and each kind of layer meets both: a model alone need not.
-IN_FULL = {"llama bfloat16", "gemma3 float32", "qwen3.5 bfloat16", "odd"}
+IN_FULL = {"llama bfloat16", "gemma3 float32", "qwen3.5 bfloat16"}
 
 
 @pytest.fixture(scope="module", params=sorted(MODELS))
@@ -73,10 +72,10 @@ def verifier(model: str, random_checkpoint: Callable[..., Path]) -> Verifier:
 def straight(spec: CacheSpec, verifier: Verifier) -> tuple[KvCache, np.ndarray]:
     """A cache, and the logits of what follows in `HISTORY`, taken one token at a time.
 
-    The ring's is all of it, 20 times its sink and window; behind full attention
-    it is what lies around 256, where a second segment begins.
+    The ring's is seven times its sink and window; behind full attention it is what
+    lies around 256, where a second segment begins.
     """
-    start, end = (0, len(HISTORY)) if spec is RING else (232, 280)
+    start, end = (0, 112) if spec is RING else (236, 276)
     cache = filled(verifier, spec, start)
     single = cache.fork(start)
     rows = [verifier.forward(single, [token], want_logits=True) for token in HISTORY[start:end]]
@@ -84,7 +83,7 @@ def straight(spec: CacheSpec, verifier: Verifier) -> tuple[KvCache, np.ndarray]:
 
 
 # Five cuts and more: an example of few would spend its forwards on one or two shapes.
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=2)
 @given(cuts=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 15)), min_size=5, max_size=20))
 def test_logits_are_the_same_however_the_history_is_cut(
     verifier: Verifier,
@@ -113,21 +112,21 @@ def test_every_rung_of_rows_gives_the_same_bits(verifier: Verifier) -> None:
     counts = verifier.row_counts
     seen = []
     try:
-        for count in (16, 32, 64):
+        for count in (16, 64):
             verifier.use_row_counts([count])
             cache = verifier.allocate(FULL)
             seen.append(
                 np.concatenate(
                     [
                         verifier.forward(cache, HISTORY[first : first + 7], want_logits=True)
-                        for first in range(0, 63, 7)
+                        for first in range(0, 35, 7)
                     ]
                 )
             )
     finally:
         verifier.use_row_counts(counts)
     cache = verifier.allocate(FULL)
-    single = [verifier.forward(cache, [token], want_logits=True) for token in HISTORY[:63]]
+    single = [verifier.forward(cache, [token], want_logits=True) for token in HISTORY[:35]]
     for rows in seen:
         assert rows.tobytes() == np.concatenate(single).tobytes()
 
@@ -150,7 +149,7 @@ def test_a_fork_within_the_last_forward_is_as_if_it_had_ended_there(
 ) -> None:
     rng = random.Random(5)
     start = filled(verifier, spec, 48)
-    for kept in (0, 1, 9, 16):
+    for kept in (0, 1, 9):
         cache = start.fork(48)
         block = [rng.randrange(96) for _ in range(16)]
         verifier.forward(cache, block, want_logits=False)
@@ -228,7 +227,7 @@ def test_memory_is_what_the_allocator_gave(verifier: Verifier) -> None:
         assert cache.memory_bytes == verifier.bytes_needed(spec)
         # The allocator rounds each array up.
         assert cache.memory_bytes <= allocated <= 1.2 * cache.memory_bytes + 16_384
-        for tokens in blocks(HISTORY, 16):
+        for tokens in blocks(HISTORY[:96], 16):
             verifier.forward(cache, tokens, want_logits=True)
         after = mx.get_active_memory() - before
         assert after <= 1.05 * allocated + 16_384

@@ -21,8 +21,8 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.contracts.verifier import Feed, Verifier
-from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused, TrainedForAnother
-from kakeya_fleet.engine.kv.group_store import GroupStore, kv_pool
+from kakeya_fleet.engine.errors import OutOfKvMemory, TrainedForAnother
+from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.kv.slab_cache import SlabCache
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.restoration.segment_store import SegmentStore
@@ -30,8 +30,9 @@ from tests.support import restored_caches as caches
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=200)
-LENGTH = 130
-FAMILIES = ("LlamaForCausalLM", "Gemma3ForCausalLM", "Gemma4ForCausalLM", "Qwen3_5ForCausalLM")
+LENGTH = 96
+FAMILIES = ("Gemma3ForCausalLM", "Gemma4ForCausalLM", "Qwen3_5ForCausalLM")
+"""Layers that `tests/contract` does not run."""
 
 
 def loaded(path: Path, dtype: str = "float32") -> Verifier:
@@ -132,14 +133,13 @@ def failing(read: Callable[..., Any], after: int) -> Callable[..., Any]:
     return reading
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_any_course_of_events_gives_the_bits_of_the_history(verifier: Verifier, seed: int) -> None:
+def test_any_course_of_events_gives_the_bits_of_the_history(verifier: Verifier) -> None:
     tokens = caches.HISTORY[:LENGTH]
     expected = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [1])
     before = verifier.pool.used_bytes
     course = Course(verifier, caches, expected)
-    rng = random.Random(seed)
-    for _ in range(30):
+    rng = random.Random(0)
+    for _ in range(24):
         course.caches = [cache for cache in course.caches if not done(cache)]
         course.caches = course.caches or [verifier.allocate(course.spec)]
         step = rng.choice([course.draft, course.draft, course.fork, course.fail])
@@ -254,24 +254,3 @@ def test_a_store_that_is_full_refuses_and_leaves_the_cache_as_it_was(verifier: V
     kept = cache.length
     assert 200 <= kept < 332
     assert caches.run(verifier, cache, tokens[kept:], [16]).tobytes() == straight[kept:].tobytes()
-
-
-def test_numbers_that_are_not_finite_are_refused_and_survived(
-    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokens = caches.HISTORY[:LENGTH]
-    straight = caches.run(verifier, verifier.allocate(caches.restored()), tokens, [8])
-    cache = verifier.allocate(caches.restored())
-    caches.run(verifier, cache, tokens[:40], [8])
-    leaving = GroupStore.positions
-
-    def spoilt(self: GroupStore[Any], first: int, end: int) -> Any:
-        found = leaving(self, first, end)
-        found[0, 1, 0, 0, 0] = np.nan
-        return found
-
-    with monkeypatch.context() as patched, pytest.raises(RestorerRefused):
-        patched.setattr(GroupStore, "positions", spoilt)
-        caches.run(verifier, cache, tokens[40:80], [16])
-    kept = cache.length
-    assert caches.run(verifier, cache, tokens[kept:], [8]).tobytes() == straight[kept:].tobytes()

@@ -166,15 +166,13 @@ WIDE = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
 MODELS = {
     "llama": ("LlamaForCausalLM", UNTIED | {"attention_bias": True}),
     "qwen2": ("Qwen2ForCausalLM", {"tie_word_embeddings": True}),
-    "qwen3": ("Qwen3ForCausalLM", UNTIED),
-    "qwen3.5": ("Qwen3_5ForCausalLM", UNTIED),
-    "qwen3.5-tied": ("Qwen3_5ForCausalLM", {"tie_word_embeddings": True}),
+    "qwen3.5": ("Qwen3_5ForCausalLM", {"tie_word_embeddings": True}),
     "quantized": ("Qwen3ForCausalLM", UNTIED | WIDE),
     "bfloat16": ("Qwen3ForCausalLM", UNTIED | {"seed": 3}),
 }
 CASES = {
-    "full": (HISTORY, FULL, CHUNKS[0], 24),
-    "ring": (HISTORY, RING, CHUNKS[0], 24),
+    "full": (HISTORY, FULL, CHUNKS[0], 6),
+    "ring": (HISTORY, RING, CHUNKS[0], 6),
     "cut": (HISTORY, RING, CHUNKS[1], 0),
 }
 
@@ -242,13 +240,13 @@ def test_two_ranks_compute_what_one_computes(
             assert all(rank["tokens"].tolist() == alone["tokens"].tolist() for rank in ranks), case
         # Half of the heads, so half of the keys and values.
         assert all(2 * rank["kv"] == alone["kv"] for rank in ranks)
-        if not name.startswith("qwen3.5"):
+        if name != "qwen3.5":
             assert all(2 * rank["bytes"] == alone["bytes"] for rank in ranks)
 
 
 def test_the_ring_and_the_cut_matter(shared: Path) -> None:
     """Were the window ignored, or both ranks the whole model, the rest would prove nothing."""
-    found = {case: np.load(shared / f"qwen3-{case}-0.npz") for case in CASES}
+    found = {case: np.load(shared / f"llama-{case}-0.npz") for case in CASES}
     assert np.abs(found["full"]["logits"] - found["ring"]["logits"]).max() > 1e-2
     assert np.array_equal(found["ring"]["logits"], found["cut"]["logits"])
 

@@ -28,8 +28,8 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from tests.support import restored_caches as caches
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
-LENGTH = 140
-SINGLE = 90
+LENGTH = 110
+SINGLE = 80
 """Beyond the longest of `SHAPES`."""
 CONTEXT = 40_000
 SHAPES = ((3, 16), (0, 5), (4, 40), (70, 7))
@@ -196,7 +196,7 @@ def test_every_course_of_events_gives_the_bits_of_the_history(
     Courses.verifier, Courses.helpers, Courses.expected = verifier, caches, expected
     before = verifier.pool.used_bytes
     case = Courses.TestCase
-    case.settings = settings(deadline=None, max_examples=20, stateful_step_count=20)
+    case.settings = settings(deadline=None, max_examples=12, stateful_step_count=12)
     case().runTest()
     assert verifier.pool.used_bytes == before
 
@@ -225,8 +225,8 @@ def test_a_failed_forward_leaves_nothing_behind(
             cache.truncate(kept - 1)
     rows = expected[3, 16]
     for one, start in ((cache.fork(kept), kept), (cache, kept), (other, 30)):
-        got = caches.run(verifier, one, tokens[start : start + 40], [5])
-        assert got.tobytes() == rows[start : start + 40].tobytes()
+        got = caches.run(verifier, one, tokens[start : start + 10], [5])
+        assert got.tobytes() == rows[start : start + 10].tobytes()
 
 
 def test_a_deposit_is_final_before_the_forward_that_fails(

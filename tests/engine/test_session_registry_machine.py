@@ -287,5 +287,5 @@ class RegistryMachine(RuleBasedStateMachine):
 
 def test_every_life_of_sessions_is_as_the_model_says() -> None:
     run_state_machine_as_test(
-        RegistryMachine, settings=settings(deadline=None, max_examples=100, stateful_step_count=40)
+        RegistryMachine, settings=settings(deadline=None, max_examples=40, stateful_step_count=30)
     )

@@ -172,7 +172,7 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
+TestPool.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
 
 
 def test_a_promised_copy_survives_a_reader_that_leaves() -> None:

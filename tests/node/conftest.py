@@ -316,6 +316,14 @@ def _event(line: bytes) -> Event:
         return {"event": "plain", "text": line.decode()}
 
 
+def _start(environment: Mapping[str, str]) -> tuple[WarmProcess | subprocess.Popen[str], IO[str]]:
+    """An agent with this environment, a copy of a process that has imported all; its errors."""
+    reading, writing = os.pipe()
+    with open(writing, "wb") as its_errors:
+        process = agent_process.start_process([*FLEET, "join", "--json"], environment, its_errors)
+    return process, os.fdopen(reading)
+
+
 async def _read(stream: IO[str], into: Events) -> None:
     """Adds what the process says on `stream` until it ends."""
     lines = asyncio.StreamReader()
@@ -355,17 +363,12 @@ async def spawn_agent(
             "log_format": "json",
         } | flags
         variables = {f"KAKEYA_{key.upper()}": _text(value) for key, value in configuration.items()}
-        errors, errors_of_it = os.pipe()
-        with open(errors_of_it, "wb") as theirs:
-            # As `LocalFleet` starts its agents: copies of a process that has all imported.
-            process = agent_process.start_process(
-                [*FLEET, "join", "--json"], {**os.environ, **variables}, theirs
-            )
+        process, errors = _start({**os.environ, **variables})
         assert process.stdout is not None
         events, log = Events(), Events()
         reading = [
             asyncio.ensure_future(_read(process.stdout, events)),
-            asyncio.ensure_future(_read(open(errors), log)),
+            asyncio.ensure_future(_read(errors, log)),
         ]
         agent = AgentProcess(process, events, log, reading)
         spawned.append(agent)

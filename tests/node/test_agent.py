@@ -16,7 +16,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
-from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.node.errors import (
     CloneYields,
     IdentityCorrupt,
@@ -228,11 +227,6 @@ async def test_a_signal_while_a_model_is_loaded_ends_it_at_once(spawn_agent, tmp
     assert await agent.ended() == 128 + signal.SIGINT
     assert time.monotonic() - before < 2
     assert [event["event"] for event in agent.events.said] in ([], ["joined"])
-
-
-async def test_a_model_that_is_not_there_is_named(start_agent) -> None:
-    with pytest.raises(ModelNotFound, match="no-such-model"):
-        await start_agent(serve=["verifier=./no-such-model"])
 
 
 async def test_one_of_two_clones_yields(start_agent, tmp_path) -> None:

@@ -33,6 +33,14 @@ SOURCE = python_corpus.standard_library() / "json"
 LENGTH = 96
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_held_out_rows() -> Iterator[None]:
+    """How well toys draft is measured, and not what is tried here."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(train_pair, "HELD_OUT_ROWS", 8)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def torch_settings() -> Iterator[None]:
     threads = torch.get_num_threads()

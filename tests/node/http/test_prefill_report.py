@@ -1,0 +1,46 @@
+"""What an answer says of its prompt's prefill is what the node said of it, told at the opening."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kakeya import AsyncClient
+from kakeya.text import TextCodec
+from kakeya_fleet.node.http.answering import End, Work, answer
+from kakeya_fleet.node.http.completion_request import read_completion
+from kakeya_fleet.node.http.usage import fleet_report
+from tests.support.scripted_node import ScriptedNode
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+async def node():
+    """A scripted node, as the SDK's tests have them."""
+    made = ScriptedNode()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(node) -> None:
+    codec = TextCodec.from_folder(ROOT / "engine" / "shipped" / "tiny")
+    node.model.tokenizer_digest = codec.digest
+    node.opened.prefill_seconds = 4.0
+    node.done.timings.prefill_seconds = 0.5
+    options = read_completion({"model": "tiny", "prompt": [5, 6], "n": 2}).options
+    ends: list[End] = []
+
+    async def put(happening) -> None:
+        if isinstance(happening, End):
+            ends.append(happening)
+
+    async with AsyncClient(node.address) as client:
+        await answer(client, Work(options, ((5, 6),), 3, codec), put)
+    reported = [each["prefill_seconds"] for each in fleet_report(ends)["choices"]]
+    assert reported == [4.5, 4.5]
+    (opening,) = node.requests["CreateSession"]
+    assert list(opening.initial_token_ids) == [5, 6]
+    assert not node.requests["AppendTokens"]
