@@ -70,7 +70,7 @@ def merged(
     return [by_tokens[tokens] for tokens in sorted(by_tokens)]
 
 
-def over_full(cell: Mapping[str, Any], name: str, size: str) -> dict[str, object] | None:
+def over_full(cell: Mapping[str, Any], name: str, size: str) -> dict[str, Any] | None:
     """A side's speed over full attention's, turn by turn where they took turns; None where
     either is missing.
     """

@@ -22,6 +22,7 @@ import torch
 from kakeya_fleet.node.config.role_spec import archive_bytes
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
+from kakeya_fleet.node.roles.settings import ArchiveSettings
 
 HOST = "127.0.0.1"
 
@@ -81,7 +82,12 @@ class ArchiveProcess:
 async def serve(amount: str, drafters: Mapping[str, Path], host: str) -> None:
     """Serves until the standard input ends."""
     role = await ServedArchive.start(
-        archive_bytes(amount), drafters, NodeMetrics(), time.monotonic, host=host
+        archive_bytes(amount),
+        drafters,
+        NodeMetrics(),
+        time.monotonic,
+        host=host,
+        settings=ArchiveSettings(),
     )
     print(role.offer.port, flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -24,6 +24,7 @@ import torch
 from kakeya_fleet.node.config.role_spec import archive_bytes
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
+from kakeya_fleet.node.roles.settings import ArchiveSettings
 
 COUNT = struct.Struct("<Q")
 """Bytes that a connection asks for."""
@@ -62,7 +63,12 @@ class PlainBytes:
 async def serve(amount: str, host: str) -> None:
     """Serves until the standard input ends."""
     role = await ServedArchive.start(
-        archive_bytes(amount), {}, NodeMetrics(), time.monotonic, host=host
+        archive_bytes(amount),
+        {},
+        NodeMetrics(),
+        time.monotonic,
+        host=host,
+        settings=ArchiveSettings(),
     )
     print(json.dumps({"archive": role.offer.port, "plain": PlainBytes(host).port}), flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -103,7 +103,7 @@ def measured(address: str) -> dict[str, dict[str, object]]:
 
 def joined(local: LocalFleet) -> dict[str, dict[str, float]]:
     """Seconds of a node's start until it is ready, and until its process has ended again."""
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for role in SERVED:
         ready, left = [], []
         for round_number in range(JOINS):

@@ -69,8 +69,8 @@ class CountedStore:
         first = max(self._store.length, self._shape.sink)
         while first < end:
             count = min(BLOCK, end - first)
-            parts = tuple(np.ascontiguousarray(array[:, :, :, :count]) for array in block)
-            self._store.deposit(first, EvictedKeysValues(parts))
+            cut = (np.ascontiguousarray(array[:, :, :, :count]) for array in block)
+            self._store.deposit(first, EvictedKeysValues(tuple(cast(Raw, part) for part in cut)))
             first += count
 
     def deposit(self, first: int, evicted: Evicted) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 from kakeya_fleet.node.links.protocol.contract import LinkMode, RoadKind, TensorLink
 from kakeya_fleet.node.links.protocol.settings import LARGE_BYTES
 from scripts.bench.intervals import summary
-from scripts.bench.link_sides import OnLink, Peer, builders, link
+from scripts.bench.link_peer import builders
+from scripts.bench.link_sides import OnLink, Peer, link
 
 SMALLEST_BYTES, LARGEST_BYTES = LARGE_BYTES, 8 << 20
 CHOICE_SECONDS = 30.0

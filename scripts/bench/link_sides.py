@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import grpc.aio
 
@@ -90,11 +90,11 @@ class Peer:
         await self.close()
 
 
-async def _told(process: asyncio.subprocess.Process) -> dict[str, object]:
+async def _told(process: asyncio.subprocess.Process) -> dict[str, Any]:
     line = await process.stdout.readline() if process.stdout is not None else b""
     if not line:
         raise RuntimeError("the links' peer has ended; see what it wrote above")
-    told: dict[str, object] = json.loads(line)
+    told: dict[str, Any] = json.loads(line)
     return told
 
 

@@ -30,6 +30,7 @@ from kakeya_fleet.node.links.roads.contract import RoadFailed
 from scripts.bench import link_sides
 from scripts.bench.bare_ring import WHOLE, RingFailed
 from scripts.bench.intervals import summary
+from scripts.bench.link_peer import builders
 from scripts.bench.link_promotion import promotions
 from scripts.bench.link_sides import OnLink, Peer, Side
 from scripts.bench.machine import command, machine, percentile, write_report
@@ -44,6 +45,16 @@ METHOD = (
     "when the sender knows that the other end has all of the payload; gigabytes a second are the "
     "payload over that. Medians over all transfers of all rounds."
 )
+
+
+@asynccontextmanager
+async def linked(peer: Peer, mode: LinkMode) -> AsyncIterator[Side]:
+    """A link that stays on one road."""
+    roads = tuple(builders().values())
+    async with link_sides.link(peer, mode, roads) as end:
+        yield OnLink(end)
+
+
 WAYS: Mapping[str, Callable[[Peer], AbstractAsyncContextManager[Side]]] = {
     "raw TCP": lambda _peer: link_sides.raw_tcp(),
     "bare ring": lambda _peer: link_sides.bare_ring(WHOLE),
@@ -54,14 +65,6 @@ WAYS: Mapping[str, Callable[[Peer], AbstractAsyncContextManager[Side]]] = {
     "link over shared memory": lambda peer: linked(peer, LinkMode.LOCAL),
     "link over the ring": lambda peer: linked(peer, LinkMode.RING),
 }
-
-
-@asynccontextmanager
-async def linked(peer: Peer, mode: LinkMode) -> AsyncIterator[Side]:
-    """A link that stays on one road."""
-    roads = tuple(link_sides.builders().values())
-    async with link_sides.link(peer, mode, roads) as end:
-        yield OnLink(end)
 
 
 def repeats_of(payload_bytes: int) -> int:

@@ -108,7 +108,7 @@ def ping(address: str, count: int = PINGS) -> float:
 
 def internet_checksum(data: bytes) -> int:
     """Of an even number of bytes (RFC 1071)."""
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

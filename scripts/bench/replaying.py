@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
+from kakeya_fleet.engine.contracts.proposer_info import NGRAM, ProposerInfo
 
 
 def guesses(
@@ -81,6 +82,11 @@ class ReplayingProposer:
     def model_id(self) -> str:
         """The name that requests use."""
         return self._model_id
+
+    @property
+    def info(self) -> ProposerInfo:
+        """What it is: like prompt lookup, it has no weights."""
+        return ProposerInfo(self._model_id, NGRAM)
 
     @property
     def encoder(self) -> FeatureEncoder | None:

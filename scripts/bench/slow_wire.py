@@ -53,6 +53,8 @@ class Line:
 
 def ethernet_bytes(packet: bytes) -> int:
     """Bytes that a packet, with its header as above, takes of the line as Ethernet frames."""
+    header_bytes: int
+    segment_bytes: int
     _, large, header_bytes, segment_bytes, _, _ = _HEADER.unpack_from(packet)
     size = len(packet) - _HEADER.size
     if not large or not segment_bytes:

@@ -9,12 +9,14 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypedDict
 
 from kakeya import AsyncClient, AsyncSession, KakeyaError
 from scripts.bench.soak_tally import Tally
 
 KINDS = ("sink_window", "full", "restored")
-PLANS = ("auto", "off")
+Plan = Literal["auto", "off"]
+PLANS: tuple[Plan, ...] = ("auto", "off")
 """Of speculation."""
 SINK, WINDOW = 4, 64
 PROBE_TOKENS = 64
@@ -66,7 +68,7 @@ class Application:
                 self.tally.failures[error.reason] += 1
                 await self._think()
 
-    async def _session(self, kind: str, plan: str) -> None:
+    async def _session(self, kind: str, plan: Plan) -> None:
         session = await self._client.create_session(
             self._model, speculation=plan, client_label="soak", **options(kind)
         )
@@ -115,7 +117,15 @@ class Application:
         await asyncio.sleep(self._rng.expovariate(1.0 / self._habits.pause_seconds))
 
 
-def options(kind: str) -> dict[str, object]:
+class CacheOptions(TypedDict, total=False):
+    """Those arguments of `create_session` that say what a session keeps."""
+
+    kv_strategy: str
+    sink_tokens: int
+    window_tokens: int
+
+
+def options(kind: str) -> CacheOptions:
     """Arguments of `create_session` for a kind of cache."""
     if kind == "full":
         return {"kv_strategy": kind}

@@ -54,6 +54,12 @@ def commit() -> str | None:
     return said.stdout.strip() or None if said.returncode == 0 else None
 
 
+def cpu_seconds(process: psutil.Process) -> float:
+    """Processor seconds that a process took so far, of the user and of the system."""
+    times = process.cpu_times()
+    return times.user + times.system
+
+
 async def node_sample(client: AsyncClient) -> NodeSample:
     """What the node says of its next second. Raises `EOFError` when its stream ends first."""
     async with client.fleet.watch_node() as activity:
@@ -125,7 +131,7 @@ class Sitting:
             tally = Tally()
             for application in applications:
                 application.tally = tally
-            cpu = self._node.cpu_times()
+            cpu = cpu_seconds(self._node)
             await self._rest(min(self._arguments.bucket_seconds, end - now), living)
             bucket = tally.summary(time.monotonic() - now)
             bucket["whole"] = not self._stop.is_set()
@@ -147,11 +153,10 @@ class Sitting:
         for task in done - {stopped}:
             task.result()
 
-    def _held(self, before: psutil._common.pcputimes) -> dict[str, object]:
+    def _held(self, cpu_before: float) -> dict[str, object]:
         """What the processes hold now, by the system."""
-        cpu = self._node.cpu_times()
         return {
-            "node_cpu_seconds": cpu.user + cpu.system - before.user - before.system,
+            "node_cpu_seconds": cpu_seconds(self._node) - cpu_before,
             "node_resident_bytes": self._node.memory_info().rss,
             "node_open_files": self._node.num_fds(),
             "node_threads": self._node.num_threads(),

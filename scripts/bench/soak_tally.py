@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from scripts.bench.machine import percentile
 
@@ -58,13 +59,13 @@ class Tally:
         return told
 
 
-def totals(sittings: Sequence[Mapping[str, object]]) -> dict[str, object]:
+def totals(sittings: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     """Of all buckets of all sittings: how long, how much, and what failed."""
     lasted = [_sum(sitting, "seconds") for sitting in sittings]
     buckets = [bucket for sitting in sittings for bucket in _buckets(sitting)]
     failures: Counter[str] = Counter()
     for bucket in buckets:
-        failures.update(bucket["failures"])  # type: ignore[arg-type]
+        failures.update(bucket["failures"])
     counted = ("turns", "cancelled", "forked", "sessions_opened", "tokens_generated")
     return {
         "sittings": len(sittings),
@@ -72,16 +73,13 @@ def totals(sittings: Sequence[Mapping[str, object]]) -> dict[str, object]:
         "longest_sitting_hours": max(lasted) / 3600.0,
         **{name: sum(_sum(sitting, name) for sitting in sittings) for name in counted},
         "failures": dict(sorted(failures.items())),
-        "probes": sum(int(bucket["probe"]["answers"]) for bucket in buckets),  # type: ignore[index]
-        "probes_that_differed": sum(
-            len(bucket["probe"]["differed"])  # type: ignore[index]
-            for bucket in buckets
-        ),
+        "probes": sum(int(bucket["probe"]["answers"]) for bucket in buckets),
+        "probes_that_differed": sum(len(bucket["probe"]["differed"]) for bucket in buckets),
         "last_over_first_bucket": [_drift(_buckets(sitting)) for sitting in sittings],
     }
 
 
-def _drift(buckets: Sequence[Mapping[str, object]]) -> dict[str, float]:
+def _drift(buckets: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The last whole bucket of a sitting over its first one; 1 is flat.
 
     The last of all is cut by the end of the sitting, and left out when it is the shorter one.
@@ -90,15 +88,17 @@ def _drift(buckets: Sequence[Mapping[str, object]]) -> dict[str, float]:
     first, last = whole[0], whole[-1]
     names = ("turn_seconds_p50", "turn_seconds_p99", "node_resident_bytes", "node_open_files")
     return {
-        name: float(last[name]) / float(first[name])  # type: ignore[arg-type]
+        name: float(last[name]) / float(first[name])
         for name in names
         if first.get(name) and last.get(name)
     }
 
 
-def _buckets(sitting: Mapping[str, object]) -> list[dict[str, object]]:
-    return sitting["buckets"]  # type: ignore[return-value]
+def _buckets(sitting: Mapping[str, Any]) -> list[dict[str, Any]]:
+    buckets: list[dict[str, Any]] = sitting["buckets"]
+    return buckets
 
 
-def _sum(sitting: Mapping[str, object], name: str) -> float:
-    return sum(bucket[name] for bucket in _buckets(sitting))  # type: ignore[misc]
+def _sum(sitting: Mapping[str, Any], name: str) -> float:
+    total: float = sum(bucket[name] for bucket in _buckets(sitting))
+    return total

@@ -17,7 +17,7 @@ import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Barrier
@@ -57,7 +57,7 @@ async def follow(address: str, count: int, ready: Barrier) -> None:
             streams = client.fleet.watch_node(), client.watch_sessions()
             await asyncio.gather(*(drain(stream) for stream in streams))
 
-    async def drain(stream: AsyncIterator[object]) -> None:
+    async def drain(stream: AsyncIterable[object]) -> None:
         async for _ in stream:
             pass
 

@@ -114,7 +114,8 @@ def _single_token(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
     if len(ids) != 1:
         message = f"{text!r} takes {len(ids)} tokens, a recall task needs 1"
         raise ValueError(message)
-    return ids[0]
+    single: int = ids[0]
+    return single
 
 
 def training_row(

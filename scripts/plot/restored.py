@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -45,7 +46,7 @@ def draw(report: Report, target: Path) -> None:
     for axes, part in zip(axes_of[len(panels) :], parts, strict=True):
         speed_panel(axes, report[part]["cells"])
         axes.set_title(f"{report[part]['model']}, {report[part]['dtype']}", fontsize=8)
-    entries = {}
+    entries: dict[str, Artist] = {}
     for axes in axes_of:
         handles, labels = axes.get_legend_handles_labels()
         entries.update(zip(labels, handles, strict=True))

@@ -76,10 +76,12 @@ class _Attention(nn.Module):
         found = functional.scaled_dot_product_attention(
             queries, keys, values, attn_mask=seen, enable_gqa=True
         )
-        return self.o_proj(found.transpose(1, 2).flatten(2))
+        attended: torch.Tensor = self.o_proj(found.transpose(1, 2).flatten(2))
+        return attended
 
     def _split(self, flat: torch.Tensor) -> torch.Tensor:
-        return flat.unflatten(2, (-1, self._shape.head_dim)).transpose(1, 2)
+        heads: torch.Tensor = flat.unflatten(2, (-1, self._shape.head_dim))  # type: ignore[no-untyped-call]
+        return heads.transpose(1, 2)
 
 
 class _Mlp(nn.Module):
@@ -90,7 +92,9 @@ class _Mlp(nn.Module):
         self.down_proj = nn.Linear(shape.intermediate, shape.hidden, bias=False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.down_proj(functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+        gated = functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden)
+        projected: torch.Tensor = self.down_proj(gated)
+        return projected
 
 
 class _Layer(nn.Module):
@@ -103,7 +107,8 @@ class _Layer(nn.Module):
 
     def forward(self, block: torch.Tensor, *where: torch.Tensor) -> torch.Tensor:
         block = block + self.self_attn(self.input_layernorm(block), *where)
-        return block + self.mlp(self.post_attention_layernorm(block))
+        changed: torch.Tensor = self.mlp(self.post_attention_layernorm(block))
+        return block + changed
 
 
 class Drafter(nn.Module):
@@ -128,7 +133,8 @@ class Drafter(nn.Module):
 
     def encode(self, taps: torch.Tensor) -> torch.Tensor:
         """Context vectors [rows, n, hidden] of tapped hidden states [rows, n, taps * hidden]."""
-        return self.hidden_norm(self.fc(taps))
+        vectors: torch.Tensor = self.hidden_norm(self.fc(taps))
+        return vectors
 
     def forward(
         self,
@@ -165,7 +171,8 @@ class Drafter(nn.Module):
         block = embedded.flatten(1, 2)
         for layer in self.layers:
             block = layer(block, *where)
-        return self.norm(block).view(rows, blocks, size, hidden)
+        normed: torch.Tensor = self.norm(block)
+        return normed.view(rows, blocks, size, hidden)
 
     def rotation(self, positions: torch.Tensor) -> torch.Tensor:
         """Cosines and sines [rows, 1, n, 2, head_dim] of positions [rows, n]."""

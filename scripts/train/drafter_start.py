@@ -7,8 +7,9 @@ to give back keys and values has a closed form: reduced-rank regression (Izenman
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection
@@ -37,7 +38,7 @@ def start_from(drafter: Drafter, target: PreTrainedModel) -> None:
         _copy_neurons(layer.mlp, source.mlp)
 
 
-def _copy_neurons(mlp: nn.Module, source: nn.Module) -> None:
+def _copy_neurons(mlp: Any, source: Any) -> None:
     """The neurons with the largest product of the norms of their weights."""
     gate, up, down = source.gate_proj.weight, source.up_proj.weight, source.down_proj.weight
     weight = gate.norm(dim=1) * up.norm(dim=1) * down.norm(dim=0)
@@ -91,7 +92,8 @@ def _regression(inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
     """The matrix [inputs, outputs] with the least squared error, by the normal equations."""
     normal = inputs.T @ inputs
     normal += RIDGE * normal.diagonal().mean() * torch.eye(len(normal), dtype=normal.dtype)
-    return torch.linalg.solve(normal, inputs.T @ outputs)
+    solution: torch.Tensor = torch.linalg.solve(normal, inputs.T @ outputs)
+    return solution
 
 
 def _keys_values(target: PreTrainedModel, seen: Seen) -> torch.Tensor:

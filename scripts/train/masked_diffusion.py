@@ -171,7 +171,7 @@ def _train_step(
     """One forward, backward and update; the loss."""
     texts, masked = make_batch(settings, step)
     loss = masked_loss(model, texts, masked, settings)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     for group in optimizer.param_groups:
         group["lr"] = rate_at(settings, step)
     optimizer.step()

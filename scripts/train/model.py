@@ -79,7 +79,8 @@ def build_optimizers(model: nn.Module, preset: Preset) -> list[torch.optim.Optim
 
     Each parameter group keeps its peak learning rate under `peak_rate`.
     """
-    matrices, vectors = [], []
+    matrices: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         is_matrix = parameter.ndim == 2 and "embed_tokens" not in name
         (matrices if is_matrix else vectors).append(parameter)
@@ -154,7 +155,7 @@ def train_step(
     text = each[(targets == TEXT) | (targets == REPEATED)]
     loss = text.sum() / batch.targets.numel()
     loss = loss + batch.answer_weight * answers.sum() / max(1, answer_count)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             team.sum_gradients(group["params"])

@@ -291,7 +291,7 @@ def train_step(run: Run, options: argparse.Namespace, steps: int) -> dict[str, f
                 size=size,
                 late_weight=late,
             )
-            draft.loss.backward()
+            draft.loss.backward()  # type: ignore[no-untyped-call]
             figures |= {
                 "draft_loss": draft.loss.item(),
                 "accepted": draft.accepted,

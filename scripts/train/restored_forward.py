@@ -8,6 +8,7 @@ Qwen3's and Llama's form: normed input, rotary attention, gated feed-forward.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.func import functional_call
@@ -55,7 +56,7 @@ def restore(
         projection, drafter_part(projection, drafter), (vectors.flatten(0, 1), positions)
     )
     return [
-        tuple(part.unflatten(1, (rows, count)).transpose(0, 1) for part in layer)  # type: ignore[misc]
+        tuple(part.unflatten(1, (rows, count)).transpose(0, 1) for part in layer)
         for layer in layers
     ]
 
@@ -64,7 +65,7 @@ def drafter_part(projection: Projection, drafter: Drafter) -> dict[str, torch.Te
     """What a map from the drafter's context keys and values holds of the drafter, by name."""
     if projection.config.source is not Source.KEYS_VALUES:
         return {}
-    attentions = [layer.self_attn for layer in drafter.layers]
+    attentions: list[Any] = [layer.self_attn for layer in drafter.layers]
     weights = [
         part.weight for attention in attentions for part in (attention.k_proj, attention.v_proj)
     ]
@@ -107,7 +108,7 @@ def run_verifier(
         values = attention.v_proj(normed).view(split).transpose(1, 2)
         kept.append((keys, values))
         plain.append(own_keys.transpose(1, 2))
-        if evicted is None:
+        if eviction is None or evicted is None:
             found = functional.scaled_dot_product_attention(
                 queries, keys, values, is_causal=True, enable_gqa=True
             )

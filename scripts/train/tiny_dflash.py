@@ -64,7 +64,9 @@ def dflash_shapes(entries: dict[str, object]) -> Shapes:
     keys = _number(entries, "num_key_value_heads") * head_dim
     nested = entries.get("dflash_config")
     conditioning = nested if isinstance(nested, dict) else entries
-    taps = len(conditioning["target_layer_ids"])
+    tapped = conditioning["target_layer_ids"]
+    assert isinstance(tapped, list)
+    taps = len(tapped)
     shapes: Shapes = {
         "fc.weight": (hidden, taps * hidden),
         "hidden_norm.weight": (hidden,),

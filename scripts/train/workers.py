@@ -51,7 +51,9 @@ def run_team(
         return
     meeting = (work / "rendezvous").resolve()
     meeting.unlink(missing_ok=True)
-    multiprocessing.spawn(_join, args=(size, meeting, task, arguments), nprocs=size)
+    multiprocessing.spawn(  # type: ignore[attr-defined, no-untyped-call]
+        _join, args=(size, meeting, task, arguments), nprocs=size
+    )
 
 
 def _join(

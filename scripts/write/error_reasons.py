@@ -141,7 +141,9 @@ class _Options:
     def of(self, value: EnumValueDescriptorProto) -> message.Message:
         """The options of a value; those that it has not are empty."""
         options = self._kind.FromString(value.options.SerializeToString())
-        return options.Extensions[self._extension]
+        # The stubs know extensions of generated modules only.
+        found: message.Message = options.Extensions[self._extension]  # type: ignore[index]
+        return found
 
 
 def _chapters(file: Commented, options: _Options) -> Iterator[Chapter]:
