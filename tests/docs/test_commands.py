@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 import click
 import pytest
@@ -43,7 +44,7 @@ def wrong(group: click.Group, words: list[str]) -> list[str]:
     return [word for word in words[1:] if word.startswith("-") and word not in {"-", *known}]
 
 
-def test_commands_and_options_exist(docs, group) -> None:
+def test_commands_and_options_exist(docs: Path, group: click.Group) -> None:
     commands = [
         (page.name, words)
         for page in sorted(docs.glob("*.md"))
@@ -54,12 +55,12 @@ def test_commands_and_options_exist(docs, group) -> None:
     assert [(page, words) for page, words in commands if wrong(group, words)] == []
 
 
-def test_a_command_that_is_not_there_would_be_found(group) -> None:
+def test_a_command_that_is_not_there_would_be_found(group: click.Group) -> None:
     assert wrong(group, ["join", "--serve", "x", "--metrics-bind", "off"]) == ["--metrics-bind"]
     assert wrong(group, ["telemetry"]) == ["telemetry"]
 
 
-def test_blocks_of_python_are_python(docs) -> None:
+def test_blocks_of_python_are_python(docs: Path) -> None:
     for page in docs.glob("*.md"):
         for language, block in FENCE.findall(page.read_text("utf-8")):
             if language == "python":

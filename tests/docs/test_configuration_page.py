@@ -35,18 +35,18 @@ OWN = {
 
 
 @pytest.fixture(autouse=True)
-def no_file_of_this_machine(tmp_path, monkeypatch) -> None:
+def no_file_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
 
 
-def test_the_page_is_what_the_code_says(docs) -> None:
+def test_the_page_is_what_the_code_says(docs: Path) -> None:
     page = (docs / "configuration.md").read_text("utf-8")
     assert page == configuration_reference.page(), (
         "run python -m scripts.write.configuration_reference"
     )
 
 
-def test_every_key_is_there_with_its_meaning(docs) -> None:
+def test_every_key_is_there_with_its_meaning(docs: Path) -> None:
     page = (docs / "configuration.md").read_text("utf-8")
     assert set(configuration_reference.meanings()) == set(KEYS)
     rows = re.findall(r"^\| `(\w+)` \|.*\| `(KAKEYA_\w+)` \| (.+) \|$", page, re.MULTILINE)
@@ -62,13 +62,13 @@ def test_every_option_but_two_is_a_key() -> None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_every_key_is_read_from_the_environment(key) -> None:
+def test_every_key_is_read_from_the_environment(key: str) -> None:
     text = OWN.get(key) or WRITTEN[str(Config.__annotations__[key])]
     before, config = Config(), build({}, {f"KAKEYA_{key.upper()}": text})
     assert [each for each in KEYS if getattr(config, each) != getattr(before, each)] == [key]
 
 
-def test_every_row_of_the_docs_example_is_a_key(docs, tmp_path) -> None:
+def test_every_row_of_the_docs_example_is_a_key(docs: Path, tmp_path: Path) -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", (docs / "configuration.md").read_text(), re.S)
     file = tmp_path / "config.toml"
     file.write_text(example)
@@ -79,7 +79,7 @@ def test_every_row_of_the_docs_example_is_a_key(docs, tmp_path) -> None:
     ("variable", "nearest"),
     [("PEER", "PEERS"), ("FLEET", "FLEET_NAME"), ("HTTP", "HTTP_BIND"), ("NO_MDNS", "MDNS")],
 )
-def test_a_flags_name_leads_to_its_key(variable, nearest) -> None:
+def test_a_flags_name_leads_to_its_key(variable: str, nearest: str) -> None:
     with pytest.raises(BadConfig) as caught:
         build({}, {f"KAKEYA_{variable}": "x"})
     assert caught.value.metadata["nearest"] == f"KAKEYA_{nearest}"

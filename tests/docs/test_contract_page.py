@@ -1,21 +1,23 @@
 import re
+from pathlib import Path
 
 import pytest
 
 from scripts.write import contract_reference as contract_script
+from scripts.write.descriptors import Commented
 
 
 @pytest.fixture(scope="module")
-def files():
+def files() -> list[Commented]:
     return contract_script.read()
 
 
-def test_the_page_is_what_the_protos_say(files, docs) -> None:
+def test_the_page_is_what_the_protos_say(files: list[Commented], docs: Path) -> None:
     page = (docs / "contract.md").read_text("utf-8")
     assert page == contract_script.page(files), "run python -m scripts.write.contract_reference"
 
 
-def test_every_element_is_there_with_its_comment(files) -> None:
+def test_every_element_is_there_with_its_comment(files: list[Commented]) -> None:
     page = contract_script.page(files)
     for commented in files:
         for service in commented.file.service:
@@ -29,7 +31,7 @@ def test_every_element_is_there_with_its_comment(files) -> None:
     assert not re.findall(r"^\|.*\| *\|$", page.replace("|  |\n", ""), flags=re.MULTILINE)
 
 
-def test_reasons_lead_to_their_mends(files) -> None:
+def test_reasons_lead_to_their_mends(files: list[Commented]) -> None:
     page = contract_script.page(files)
     assert "[SESSION_NOT_FOUND](troubleshooting.md#session_not_found)" in page
     assert "[DRAINING](troubleshooting.md#draining)" in page

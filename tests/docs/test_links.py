@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
@@ -16,7 +17,7 @@ def anchors(page: str) -> set[str]:
     }
 
 
-def test_links_lead_somewhere(docs) -> None:
+def test_links_lead_somewhere(docs: Path) -> None:
     pages = sorted(docs.glob("*.md"))
     assert len(pages) >= 9
     broken = []
@@ -35,7 +36,7 @@ def test_links_lead_somewhere(docs) -> None:
     assert not broken
 
 
-def test_the_index_has_every_page(docs) -> None:
+def test_the_index_has_every_page(docs: Path) -> None:
     index = (docs / "README.md").read_text("utf-8")
     for page in docs.glob("*.md"):
         if page.name != "README.md":

@@ -33,7 +33,7 @@ def phony() -> set[str]:
     }
 
 
-def test_help_names_every_target_and_nothing_else(said) -> None:
+def test_help_names_every_target_and_nothing_else(said: dict[str, str]) -> None:
     assert said.keys() == phony()
     assert all(len(sentence.split()) >= 2 for sentence in said.values())
 
@@ -53,7 +53,7 @@ def test_pages_name_targets_that_are_there() -> None:
     assert named <= phony()
 
 
-def test_the_demonstration_is_told_alike(said) -> None:
+def test_the_demonstration_is_told_alike(said: dict[str, str]) -> None:
     """Each counts the nodes that the demonstration starts."""
     program = (ROOT / "scripts" / "demo.py").read_text("utf-8")
     nodes = set(re.findall(r"\.start\(\s*\"(mini-\d)\"", program))

@@ -14,6 +14,7 @@ from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.cards.rules import CardRule
 from kakeya_fleet.fleet.cards.signed_message import left_message
 from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
+from kakeya_fleet.fleet.membership.events import ReceivedCard
 from kakeya_fleet.fleet.membership.registry import Registry, RumourRule
 from scripts.support.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
 
@@ -117,7 +118,7 @@ def test_registers_only_rise(told: list[SignedCard | Rumour]) -> None:
 def test_bad_cards_are_counted_by_rule_and_the_rest_is_merged(observer: Registry) -> None:
     good = [signed(simulated_card(index)) for index in range(3)]
     oversize = replace(good[2], card_bytes=b"x" * 65537)
-    batch = [
+    batch: list[ReceivedCard] = [
         signed(replace(simulated_card(10), announced_at_unix=math.nan)),
         good[0],
         signed(replace(simulated_card(11), announced_at_unix=math.inf)),

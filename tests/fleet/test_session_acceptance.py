@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kakeya_fleet.fleet.cards.card import ModelKind
 from kakeya_fleet.fleet.placement.acceptance_prior import ASSUMED_ACCEPTANCE, acceptance_of
 from kakeya_fleet.fleet.placement.session_acceptance import SessionAcceptance, over_sessions
+from kakeya_fleet.fleet.views.node_view import MeasuredAcceptance
 
 TRIED = st.floats(0.0, 500.0)
 SESSIONS = st.lists(
@@ -19,7 +20,7 @@ SESSIONS = st.lists(
 )
 
 
-def of_rates(*rates, tried=100.0):
+def of_rates(*rates: float, tried: float = 100.0) -> MeasuredAcceptance:
     return over_sessions([SessionAcceptance(100, tried, rate * tried) for rate in rates])
 
 
@@ -36,7 +37,9 @@ def test_a_session_with_few_compared_tokens_counts_as_a_part() -> None:
 
 
 @given(SESSIONS)
-def test_the_rate_is_always_in_its_range_and_the_range_in_0_to_1(sessions) -> None:
+def test_the_rate_is_always_in_its_range_and_the_range_in_0_to_1(
+    sessions: list[SessionAcceptance],
+) -> None:
     measured = over_sessions(sessions)
     assert 0.0 <= measured.low <= measured.acceptance_rate <= measured.high <= 1.0 + 1e-9
     assert 0.0 <= measured.session_count <= len(sessions)

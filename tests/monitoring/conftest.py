@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -47,6 +47,11 @@ class Expression:
         return cls(text, frozenset(name for name, _ in found), frozenset(labels))
 
 
+ParseExpression = Callable[[str], Expression]
+FindFamily = Callable[[str], Family | None]
+FindMistakes = Callable[[Expression], list[str]]
+
+
 def _families(metrics: NodeMetrics) -> Iterator[Family]:
     for wrapper in vars(metrics).values():
         if not isinstance(wrapper, MetricWrapperBase | TalliedHistogram):
@@ -67,20 +72,20 @@ def families() -> list[Family]:
 
 
 @pytest.fixture(scope="session")
-def family_of(families):
+def family_of(families: list[Family]) -> FindFamily:
     """The family of a sample's name; None for a name that no node has."""
     by_sample = {sample: family for family in families for sample in family.samples}
     return by_sample.get
 
 
 @pytest.fixture(scope="session")
-def expression():
+def expression() -> ParseExpression:
     """Parses what a PromQL expression names."""
     return Expression.of
 
 
 @pytest.fixture(scope="session")
-def mistakes(family_of):
+def mistakes(family_of: FindFamily) -> FindMistakes:
     """What an expression names that no node has: metrics, or labels of its metrics."""
 
     def find(found: Expression) -> list[str]:

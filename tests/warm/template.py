@@ -92,7 +92,7 @@ def preload(settled: Path) -> None:
     import_backend("torch")
     import_dflash("torch")
     import_archives()
-    verifier_loading.settle = SettledOnce(settled)
+    verifier_loading.settle = SettledOnce(settled)  # type: ignore[attr-defined]
     threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ["one"]
     if len(threads) != 1 or threading.active_count() != 1:
         raise RuntimeError(f"a process of {len(threads)} threads cannot be copied")
@@ -152,7 +152,7 @@ def end(status: object) -> Never:
 
     That is a third of a second of the processor's, more than most commands take.
     """
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

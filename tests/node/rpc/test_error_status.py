@@ -16,16 +16,18 @@ from kakeya_fleet.engine.errors import (
 from kakeya_fleet.fleet.errors import FleetError
 from kakeya_fleet.node.errors import BadConfig
 from kakeya_fleet.node.rpc.error_reasons import REASONS
-from kakeya_fleet.node.rpc.error_status import error_status, status_code
+from kakeya_fleet.node.rpc.error_status import DomainError, error_status, status_code
 from kakeya_fleet.node.rpc.refusals import Draining, ForkBeyondHistory, Refusal
 
 
-def descendants(kind):
+def descendants(kind: type[DomainError]) -> set[type[DomainError]]:
     return {kind, *(leaf for child in kind.__subclasses__() for leaf in descendants(child))}
 
 
 @pytest.mark.parametrize("base", [EngineError, FleetError, Refusal])
-def test_every_class_of_the_trees_ends_a_call_with_a_status_of_its_own(base) -> None:
+def test_every_class_of_the_trees_ends_a_call_with_a_status_of_its_own(
+    base: type[DomainError],
+) -> None:
     ours = {kind for kind in descendants(base) if kind.__module__.split(".")[0] != "kakeya"}
     statuses = {kind: REASONS[kind.reason].status for kind in ours}
     assert None not in statuses.values()
@@ -63,7 +65,7 @@ def test_what_passes_with_time_says_when_to_retry() -> None:
     assert len(error_status(ModelUnusable("")).details) == 1
 
 
-def info_of(error):
+def info_of(error: DomainError) -> error_details_pb2.ErrorInfo:
     info = error_details_pb2.ErrorInfo()
     assert any(detail.Unpack(info) for detail in error_status(error).details)
     return info
