@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -28,8 +27,6 @@ from kakeya_fleet.engine.errors import TrainedForAnother
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from scripts.train.masked_diffusion import CHECKPOINT, Settings, build_model, export, sha256, train
 from scripts.train.tiny_masked import save_masked_checkpoint, write_config
-
-ROOT = Path(__file__).resolve().parents[2]
 
 PERIOD = 6
 QUICK = Settings(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from kakeya_fleet.engine.backends.torch_backend.dflash.rotary import Rotary  # n
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec  # noqa: E402
 from kakeya_fleet.engine.contracts.verifier import Feed  # noqa: E402
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve  # noqa: E402
+from tests.support.packed_checkpoint import quantize  # noqa: E402
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 SCALED = {
@@ -326,29 +326,9 @@ print(load_encoder(resolve("tiny-dflash").path).spec == proposer.encoder.spec)
     assert run.stdout.split() == ["15", "None", "True"]
 
 
-def quantized(folder, source, bits, group):
-    """`source` as an MLX checkpoint with all of its matrices packed."""
-    folder.mkdir()
-    weights = mx.load(str(source / "model.safetensors"))
-    packed = {}
-    for name, array in weights.items():
-        if array.ndim == 2 and array.shape[1] % group == 0:
-            stem = name.removesuffix("weight")
-            parts = mx.quantize(array, group_size=group, bits=bits)
-            packed |= dict(zip([name, stem + "scales", stem + "biases"], parts, strict=True))
-        else:
-            packed[name] = array
-    mx.save_safetensors(str(folder / "model.safetensors"), packed, {"format": "mlx"})
-    config = json.loads((source / "config.json").read_bytes())
-    config["quantization"] = {"bits": bits, "group_size": group}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
-    return ModelFolder(folder, folder.name)
-
-
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_quantized_target_lends_its_packed_ends(bits, target, random_drafter, tmp_path) -> None:
-    packed = quantized(tmp_path / "packed", target.path, bits, 32)
+    packed = ModelFolder(quantize(target.path, tmp_path / "packed", bits, 32), "packed")
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
     small = load_dflash(folder, packed, backend="mlx")
     ends = small.model._target

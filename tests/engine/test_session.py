@@ -74,14 +74,6 @@ def test_history_counts_not_how_it_arrived(data) -> None:
     assert session.history[:] == text
 
 
-def test_token_by_token_is_at_once() -> None:
-    session = new_session(hashing)
-    for token in PROMPT:
-        session.append([token])
-        prefilled(session)
-    assert alone(session, 12) == hashing.expected_stream(PROMPT, WINDOWED, 12, GREEDY)
-
-
 @pytest.mark.parametrize(
     ("spec", "token_ids", "expected_length", "error"),
     [

@@ -20,7 +20,7 @@ from kakeya_fleet.engine.backends.mlx_ring.protocol import proof
 from kakeya_fleet.node.links.roads.contract import RoadFailed
 from kakeya_fleet.node.links.roads.meeting import Meeting, host_digest
 from kakeya_fleet.node.links.roads.ring_road import RingRoads
-from kakeya_fleet.node.links.roads.segment import anonymous_file
+from kakeya_fleet.node.links.roads.segment import anonymous_file, seal
 from kakeya_fleet.node.links.roads.shared_memory_road import SharedMemoryRoads
 from tests.support import road_pairs
 
@@ -278,6 +278,7 @@ async def test_a_segment_without_the_nonce_is_not_the_callers(holds, size, said)
         )
         memory = anonymous_file(None)
         os.ftruncate(memory, 4096 * 3 + size)
+        seal(memory)
         os.pwrite(memory, nonce if holds else b"", 0)
         socket.send_fds(comer, [b"\0"], [memory])
         os.close(memory)

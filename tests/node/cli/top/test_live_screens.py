@@ -11,8 +11,7 @@ import pytest
 
 from kakeya import Client, Session, Speculation
 from scripts.support.agent_process import LocalFleet
-from tests.cli.conftest import NODE
-from tests.support.commands import Agents, Screen, Terminal
+from tests.support.commands import NODE, Agents, Screen, Terminal
 
 
 @pytest.fixture

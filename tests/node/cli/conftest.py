@@ -18,13 +18,10 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from scripts.support.agent_process import LocalFleet
-from tests.support.commands import Agents, Ask, Screen, Terminal
+from tests.support.commands import NODE, Agents, Ask, Screen, Terminal
 from tests.support.in_process import Finished
 from tests.support.pty_screen import Process, Started
 from tests.warm.starting import WarmStarts
-
-NODE = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc"}
-"""Of agents: no ring is tried, which would take two processes of each."""
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import pytest
 
 from kakeya import Client, SessionInfo
 from scripts.support.agent_process import LocalFleet
-from tests.cli.conftest import NODE
-from tests.support.commands import Agents, Ask, Screen, Terminal
+from tests.support.commands import NODE, Agents, Ask, Screen, Terminal
 from tests.support.in_process import Finished
 from tests.support.pty_screen import Process
 

@@ -14,7 +14,7 @@ import pytest
 
 from kakeya_fleet.node.cli.fleet.dashboard_process import BUILT_FILES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 built = pytest.mark.skipif(
     not (BUILT_FILES[-1] / "page").is_dir(), reason="the dashboard is not built: make dashboard"
 )

@@ -110,7 +110,7 @@ def start(shell: str, screen: Screen, fleet: Terminal, bin_folder: Path, tmp_pat
         pytest.skip(f"{shell} is not installed")
     script = tmp_path / f"completion.{shell}"
     script.write_text(SCRIPTS[shell])
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[4]
     words = {
         "bash": [program, "--norc", "--noprofile", "-i"],
         "zsh": [program, "-f", "-i"],
