@@ -30,7 +30,7 @@ MUTANTS = (
         "engine/sessions/acceptance.py",
         "if offset < len(draft) and draft[offset] != token:",
         "if offset < len(draft) and abs(draft[offset] - token) > 1:",
-        ("tests/engine/test_acceptance.py",),
+        ("tests/engine/sessions/test_acceptance.py",),
     ),
     Mutant(
         "a seed not used",
@@ -65,7 +65,7 @@ MUTANTS = (
         "node/roles/proposer/draft_stream.py",
         "if not self._waiting or self._waiting[0].block_id != response.block_id:",
         "if not self._waiting:",
-        ("tests/node_data/test_draft_stream.py",),
+        ("tests/node/roles/proposer/test_lying_proposers.py",),
     ),
     Mutant(
         "a drafted id outside the vocabulary taken",
@@ -87,21 +87,30 @@ MUTANTS = (
         "engine/kv/slot_views.py",
         "(held > query - window)",
         "(held >= query - window)",
-        ("tests/engine/test_positions.py", "tests/engine/test_family_reference.py"),
+        (
+            "tests/engine/test_positions.py",
+            "tests/engine/backends/torch_backend/test_family_reference.py",
+        ),
     ),
     Mutant(
         "a query that sees a later key",
         "engine/kv/slot_views.py",
         "seen &= held <= query",
         "seen &= held <= query + 1",
-        ("tests/engine/test_positions.py", "tests/engine/test_family_reference.py"),
+        (
+            "tests/engine/test_positions.py",
+            "tests/engine/backends/torch_backend/test_family_reference.py",
+        ),
     ),
     Mutant(
         "a sink position evicted",
         "engine/kv/slot_views.py",
         "seen[:, :sink] = True",
         "seen[:, 1:sink] = True",
-        ("tests/engine/test_positions.py", "tests/engine/test_family_reference.py"),
+        (
+            "tests/engine/test_positions.py",
+            "tests/engine/backends/torch_backend/test_family_reference.py",
+        ),
     ),
     Mutant(
         "a ring one slot too short",
@@ -129,7 +138,7 @@ MUTANTS = (
         "engine/verifiers/exactness.py",
         "same = same and _every_row_agrees(verifier, case, count)",
         "same = same and _every_row_agrees(verifier, case, count - 1)",
-        ("tests/engine/test_exactness.py",),
+        ("tests/engine/verifiers/test_exactness.py",),
     ),
     Mutant(
         "a prefill that leaves out a token",
@@ -167,7 +176,7 @@ MUTANTS = (
         "            archive.attached",
         "if archive is None:\n                raise _not_found(archive_id)\n"
         "            archive.attached",
-        ("tests/node_data/test_archives.py",),
+        ("tests/node/roles/archive/test_archives.py",),
     ),
     # ---- Memory is measured
     Mutant(
@@ -218,49 +227,49 @@ MUTANTS = (
         "node/links/protocol/delivery.py",
         "ready.append(following)",
         "ready = [following]",
-        ("tests/node_data/test_link_delivery.py",),
+        ("tests/node/links/test_link_delivery.py",),
     ),
     Mutant(
         "a tensor forgotten before it arrived",
         "node/links/protocol/delivery.py",
         "for each in range(self._taken + 1, through + 1)]",
         "for each in range(self._taken + 1, through + 2) if each in self._kept]",
-        ("tests/node_data/test_link_delivery.py",),
+        ("tests/node/links/test_link_delivery.py",),
     ),
     Mutant(
         "a tensor handed on twice",
         "node/links/protocol/delivery.py",
         "if self.has(tensor_id):\n            return []",
         "if self.has(tensor_id):\n            return [tensor]",
-        ("tests/node_data/test_link_delivery.py",),
+        ("tests/node/links/test_link_delivery.py",),
     ),
     Mutant(
         "a road that broke kept",
         "node/links/protocol/promotion.py",
         "state.agreement = state.road = None",
         "state.agreement = None",
-        ("tests/node_data/test_link_delivery.py",),
+        ("tests/node/links/test_link_promotion.py",),
     ),
     Mutant(
         "a road used that only one end has",
         "node/links/protocol/promotion.py",
         "agreement.phase is not Phase.BUILT or not agreement.other_is_ready",
         "agreement.phase is not Phase.BUILT",
-        ("tests/node_data/test_link_delivery.py",),
+        ("tests/node/links/test_link_promotion.py",),
     ),
     Mutant(
         "a road kept that is not faster",
         "node/links/protocol/trial.py",
         "is_faster = self.road_pace <= WORTH * self.chunk_pace",
         "is_faster = True",
-        ("tests/node_data/test_link_promotion.py",),
+        ("tests/node/links/test_link_promotion.py",),
     ),
     Mutant(
         "a checksum not compared",
         "node/links/protocol/chunks.py",
         "self._is_corrupt |= crc32c(piece.data) != piece.crc32c",
         "self._is_corrupt |= not piece.crc32c",
-        ("tests/node_data/test_tensor_chunks.py",),
+        ("tests/node/links/test_tensor_chunks.py",),
     ),
     # ---- No silent substitution
     Mutant(
@@ -311,14 +320,14 @@ MUTANTS = (
         "engine/backends/torch_backend/segment_products.py",
         "highest = torch.maximum(maximum, more_maximum)",
         "highest = maximum.clone()",
-        ("tests/contract/test_evicted_store_contract.py",),
+        ("tests/contract/test_kernels_contract.py",),
     ),
     Mutant(
         "an evicted position seen twice",
         "engine/restoration/evicted_slots.py",
         "(slots <= queries[:, None] - window)",
         "(slots <= queries[:, None] - window + 1)",
-        ("tests/engine/test_evicted_slots.py",),
+        ("tests/engine/restoration/test_evicted_slots.py",),
     ),
     Mutant(
         "a position that leaves the window undeposited",
@@ -383,6 +392,6 @@ MUTANTS = (
         "node/links/protocol/chunks.py",
         "if total > most_bytes:",
         "if most_bytes < 0:",
-        ("tests/node_data/test_tensor_chunks.py",),
+        ("tests/node/links/test_tensor_chunks.py",),
     ),
 )

@@ -28,11 +28,11 @@ class Announcements:
         self._tell_health()
 
     async def follow(self) -> None:
-        """Announces a new card whenever the roles offer something else, until cancelled."""
+        """Announces a new card now and whenever the roles offer something else."""
         while True:
+            self.tell()
             await self._roles.changed.wait()
             self._roles.changed.clear()
-            self.tell()
 
     def tell(self) -> None:
         """Brings card and health to what is served now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
@@ -34,6 +34,7 @@ from kakeya_fleet.node.membership.network import addresses_of
 from kakeya_fleet.node.membership.peer_memory import PeerMemory
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventLog
 
 
@@ -41,11 +42,11 @@ from kakeya_fleet.node.watch.event_log import EventLog
 class ControlPlane:
     """`addresses` are host:port of `hosts`, at which this node answers, the best first.
 
-    `tasks` owns all that runs as long as the node does, and the gossip's calls.
+    `tasks` are all that runs as long as the node does, and the gossip's calls.
     """
 
     ground: Ground
-    tasks: asyncio.TaskGroup
+    tasks: BackgroundTasks
     hosts: tuple[str, ...]
     addresses: tuple[str, ...]
     card_maker: CardMaker
@@ -57,12 +58,12 @@ class ControlPlane:
     memory: PeerMemory
     gossip: Gossip
 
-    def works(self) -> Iterator[Coroutine[None, None, None]]:
-        """What runs as long as the node does."""
-        yield self.gossip.run()
-        yield self.discovery.run(self.gossip.found)
-        period = self.ground.config.period_seconds
-        yield self.memory.run(self.membership.registry, 2 * period)
+    def begin(self) -> Iterator[asyncio.Task[None]]:
+        """Begins what runs as long as the node does."""
+        period, registry = self.ground.config.period_seconds, self.membership.registry
+        yield self.tasks.keep("gossip", self.gossip.run)
+        yield self.tasks.keep("discovery", lambda: self.discovery.run(self.gossip.found))
+        yield self.tasks.keep("peer memory", lambda: self.memory.run(registry, 2 * period))
 
     def look_for_fleet(self) -> None:
         """Calls those whom the configuration names, and those who were in the fleet before."""
@@ -111,7 +112,8 @@ async def open_control_plane(
         rng=Random(),
     )
     # Ended before what its tasks use is closed.
-    tasks = await stack.enter_async_context(asyncio.TaskGroup())
+    owner = await stack.enter_async_context(asyncio.TaskGroup())
+    tasks = BackgroundTasks(owner, events, ground.metrics)
     return ControlPlane(
         ground=ground,
         tasks=tasks,

@@ -24,6 +24,7 @@ from kakeya_fleet.node.config.state_directory import RUNNING
 from kakeya_fleet.node.http.server import ServingNode
 from kakeya_fleet.node.links.roads.host_roads import RingProbe
 from kakeya_fleet.node.membership.fleet_changes import EventSink
+from kakeya_fleet.node.rpc.connection_guard import ConnectionGuard
 from kakeya_fleet.node.rpc.grpc_settings import LEAVE_SECONDS, STOP_SECONDS
 from kakeya_fleet.node.rpc.health import Health
 from kakeya_fleet.node.watch.activity import NodeActivity
@@ -102,7 +103,7 @@ class Node:
         await self.ground.server.start()
         self._open_http()
         self._announce()
-        works = [control.tasks.create_task(work) for work in self._works()]
+        works = list(self._begin())
         if self.roles.expected.takes_time:
             self.on_event(self.events.joined(config.serve))
         control.look_for_fleet()
@@ -117,14 +118,17 @@ class Node:
             raise failure
         self.on_event({"event": "left", "node_id": self.events.node_id})
 
-    def _works(self) -> Iterator[Coroutine[None, None, None]]:
-        """What runs as long as the node does."""
-        yield from self.control.works()
-        yield self.roles.run()
-        yield self.announcements.follow()
-        yield self.watch.run()
-        yield self._after_loading(self.announcements.offer_ring(self.ring_probe))
-        yield self._after_loading(self._advise())
+    def _begin(self) -> Iterator[asyncio.Task[None]]:
+        """Begins what runs as long as the node does."""
+        yield from self.control.begin()
+        tasks = self.control.tasks
+        yield tasks.keep("sweep of roles", self.roles.run)
+        yield tasks.keep("announcements", self.announcements.follow)
+        yield tasks.keep("samples", self.watch.run)
+        yield tasks.keep("connection guard", ConnectionGuard(self.ground.metrics).run)
+        ring = self.announcements.offer_ring(self.ring_probe)
+        yield tasks.once("trial of a ring", self._after_loading(ring))
+        yield tasks.once("advice", self._after_loading(self._advise()))
 
     async def _after_loading(self, work: Coroutine[None, None, None]) -> None:
         try:

@@ -45,6 +45,7 @@ from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.watch.background import BackgroundTasks
 
 # Peers that hear at once of what a node serves from now on.
 SPREAD_PEERS = 3
@@ -83,7 +84,7 @@ class Gossip:
     the membership.
     """
 
-    def __init__(self, parts: GossipParts, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, parts: GossipParts, tasks: BackgroundTasks) -> None:
         self._parts = parts
         self._tasks = tasks
         self._running: set[asyncio.Task[None]] = set()
@@ -238,7 +239,7 @@ class Gossip:
             parts.changes.changed(node_id)
 
     def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
-        task = self._tasks.create_task(coroutine)
+        task = self._tasks.once("gossip call", coroutine)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 

@@ -16,6 +16,18 @@ class RpcFamilies:
             ["reason"],
             registry=registry,
         )
+        self.background_faults = Counter(
+            "kakeya_background_faults_total",
+            "Faults of what the node does besides calls, by the task and the error's type. It "
+            "begins again by itself.",
+            ["task", "error"],
+            registry=registry,
+        )
+        self.connections_ended = Counter(
+            "kakeya_connections_ended_total",
+            "Connections of others that were ended to keep descriptors free for the node.",
+            registry=registry,
+        )
         self.resident_bytes = Gauge(
             "kakeya_process_resident_bytes",
             "Memory of the node's process that is in use.",

@@ -20,6 +20,56 @@ class RestorerSettings:
     rebuild: float = 15.0
     lease: float = 3600.0
 
+    map_loading: float = 10.0
+    """For opening an archive where a learned map may have to be loaded first."""
+
+    retry: float = 0.25
+    """Between two looks for another archive while a session waits for one."""
+
+    full_grace: float = 1.0
+    """Behind a loss: what the session had in other archives is free again within it."""
+
+    next_retry: float = 0.5
+    """An archive for the next range is asked for again after this times 2^(n - 1)."""
+
+    longest_next_retry: float = 5.0
+    """... but no later than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSettings:
+    """Limits of an archive that this node serves."""
+
+    most_archives: int = 256
+    """Of sessions, open at once."""
+
+    default_lease_seconds: float = 3600.0
+    """What an archive lies unused where its session names no lease."""
+
+    longest_lease_seconds: float = 86_400.0
+    """... and where it names a longer one."""
+
+    attach_seconds: float = 30.0
+    """A fork, or an archive just opened, waits so long for the connection that uses it."""
+
+    retry_seconds: float = 5.0
+    """After which one who found it full is told to come back."""
+
+    most_waiting: int = 32
+    """Connections that have not attached yet; more are closed at once."""
+
+    greeting_seconds: float = 2.0
+    """From a connection to its ATTACH."""
+
+    answer_seconds: float = 30.0
+    """A session that takes no byte of an answer for so long has lost its archive."""
+
+    accept_again_seconds: float = 0.1
+    """After a connection could not be accepted: no file descriptor may be free."""
+
+    farewell_seconds: float = 0.5
+    """After an error: bytes under way would reset the connection, and the error with it."""
+
 
 @dataclass(frozen=True, slots=True)
 class RoleSettings:
@@ -47,3 +97,5 @@ class RoleSettings:
     """The hostfile of the ranks that serve the verifier; None for this process."""
     restorers: RestorerSettings = field(default_factory=RestorerSettings)
     """Limits of what restores the sessions' evicted positions."""
+    archive: ArchiveSettings = field(default_factory=ArchiveSettings)
+    """Limits of the archive that is served."""

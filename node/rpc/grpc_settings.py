@@ -45,6 +45,8 @@ def client_options() -> Options:
 def server_options() -> Options:
     """Options of the node's server."""
     return (
+        # A connection that never says that it is HTTP/2; gRPC's own is 120 s.
+        ("grpc.server_handshake_timeout_ms", 10_000),
         # Two servers would silently share a port.
         ("grpc.so_reuseport", 0),
         ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),

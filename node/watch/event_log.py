@@ -48,6 +48,7 @@ class EventKind(StrEnum):
     MODEL_LOADED = "MODEL_LOADED"
     LOAD_FAILED = "LOAD_FAILED"
     DRAINING = "DRAINING"
+    BACKGROUND_FAULT = "BACKGROUND_FAULT"
 
 
 _INFO, _WARNING, _ERROR = Severity.INFO, Severity.WARNING, Severity.ERROR
@@ -113,6 +114,11 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
     EventKind.MODEL_LOADED: (_INFO, ""),
     EventKind.LOAD_FAILED: (_ERROR, "Mend what the sentence names, then join again."),
     EventKind.DRAINING: (_INFO, ""),
+    EventKind.BACKGROUND_FAULT: (
+        _WARNING,
+        "The node goes on. If it is told again, see what the cause names, such as the limit of"
+        " open files; report it with this node's log.",
+    ),
 }
 
 

@@ -43,6 +43,7 @@ from kakeya_fleet.engine.restoration.learned_map import read_map
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
 from kakeya_fleet.node.roles.archive.opening import Opening
+from kakeya_fleet.node.roles.settings import RestorerSettings
 from scripts.bench.attend_host import COUNT, PIECE_BYTES
 from scripts.bench.counted_store import random_numbers
 
@@ -151,7 +152,9 @@ class Session:
             found = read_map(DRAFTER, SHIPPED[DRAFTER])
             spec, digest, encoder = found.spec, found.verifier_digest, load_encoder(found.folder)
         evicted = shape.evicted(shape.layers, spec.width)
-        ways = self._on_loop(lambda: ArchiveWays(NodeMetrics(), deadline_seconds=DEADLINE_SECONDS))
+        ways = self._on_loop(
+            lambda: ArchiveWays(NodeMetrics(), RestorerSettings(deadline=DEADLINE_SECONDS))
+        )
         opening = Opening(spec, evicted, digest, expected_positions=shape.context)
         address = f"{ports.host}:{ports.archive}"
         opened = asyncio.run_coroutine_threadsafe(ways.open(address, opening, encoder), self._loop)

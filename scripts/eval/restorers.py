@@ -24,6 +24,7 @@ from kakeya_fleet.engine.restoration.learned_map import LearnedMap, find_map
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_ways import ArchiveWays
 from kakeya_fleet.node.roles.archive.opening import Opening
+from kakeya_fleet.node.roles.settings import RestorerSettings
 from scripts.bench.archive_process import ArchiveProcess
 from scripts.bench.kv_strategies import KeysValues, Numbers, Restorer
 
@@ -61,7 +62,7 @@ class Restoring:
         if archive != LOCAL and not self._address:
             self._process = ArchiveProcess(archive, drafters, threads)
             self._address = self._process.address
-        self._ways = ArchiveWays(NodeMetrics(), deadline_seconds=DEADLINE_SECONDS)
+        self._ways = ArchiveWays(NodeMetrics(), RestorerSettings(deadline=DEADLINE_SECONDS))
         identity = RestorerSpec(RestorerKind.IDENTITY)
         self.restorers: dict[RestorerKind, Restorer] = {
             RestorerKind.IDENTITY: Restorer(

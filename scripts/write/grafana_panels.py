@@ -459,6 +459,19 @@ ERRORS = Row(
             stacked=True,
         ),
         Panel(
+            "Faults in the background",
+            "Of what nodes do besides calls; they begin again. The node's log has the cause.",
+            "ops",
+            (rate("kakeya_background_faults_total", "task"),),
+            stacked=True,
+        ),
+        Panel(
+            "Connections ended",
+            "By nodes that were short of descriptors. Somebody holds many, or the limit is low.",
+            "ops",
+            (rate("kakeya_connections_ended_total"),),
+        ),
+        Panel(
             "Invariant violations",
             "Broken promises that ended a session. Any is a bug: please report it.",
             "short",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -26,9 +26,9 @@ UPPER = re.compile(r"[A-Z][A-Z]*(_[A-Z]+)*$")
 ON_A_PAGE = re.compile(r'\b(?:problem|[rR]efused)\(\s*(?:\d+,\s*)?"([A-Z_]+)"|reason: "([A-Z_]+)"')
 
 
-def told(tree: ast.AST) -> Iterator[str]:
+def told(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """The reasons that a module's classes and calls name."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in RAISED:
             yield from (text for each in node.args if (text := constant(each)))
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
@@ -43,11 +43,11 @@ def constant(node: ast.AST) -> str:
 
 
 @cache
-def modules() -> dict[str, ast.AST]:
-    """Every module that people write, by its path."""
+def modules() -> dict[str, tuple[ast.AST, ...]]:
+    """The nodes of every module that people write, by its path."""
     files = (file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
     return {
-        str(file.relative_to(ROOT)): ast.parse(file.read_text("utf-8"))
+        str(file.relative_to(ROOT)): tuple(ast.walk(ast.parse(file.read_text("utf-8"))))
         for file in files
         if file not in MADE and "_pb2" not in file.name
     }
@@ -64,8 +64,8 @@ def pages() -> Iterator[tuple[str, str]]:
 def reasons() -> dict[str, set[str]]:
     """Every reason that the code tells by its name, with the files that do."""
     found: dict[str, set[str]] = {}
-    for path, tree in modules().items():
-        for reason in told(tree):
+    for path, nodes in modules().items():
+        for reason in told(nodes):
             found.setdefault(reason, set()).add(path)
     for path, text in pages():
         for groups in ON_A_PAGE.findall(text) if ".test." not in path else ():
@@ -83,9 +83,9 @@ def raised() -> set[str]:
     }
     names = {
         getattr(node, "attr", getattr(node, "id", ""))
-        for path, tree in modules().items()
+        for path, nodes in modules().items()
         if path.startswith(("node", CLIENT))
-        for node in ast.walk(tree)
+        for node in nodes
     }
     return {reason for name, reason in kinds.items() if name in names}
 

@@ -53,8 +53,7 @@ def _kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("_kernel")
-@pytest.mark.parametrize("scale", [1e-6, 0.1, 1e6])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("scale", "bias"), [(1e-6, True), (0.1, False), (1e6, True)])
 def test_the_product_is_that_of_the_weights(scale: float, bias: bool) -> None:
     linear = layer(96, 160, bias=bias, scale=scale)
     before = linear.weight.clone()
@@ -74,7 +73,7 @@ def test_a_row_depends_neither_on_what_others_hold_nor_on_threads() -> None:
     values, others = torch.randn(2, 1, 64, 640)
     threads = torch.get_num_threads()
     try:
-        for rows in (1, 2, 3, 4, 7, 8, 16, 31, 64):
+        for rows in (1, 4, 7, 31, 64):
             torch.set_num_threads(1)
             expected = small(values[:, :rows])
             for count, kept in itertools.product((1, 2, 3), range(rows)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -29,8 +28,6 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 from scripts.train.masked_diffusion import CHECKPOINT, Settings, build_model, export, sha256, train
 from scripts.train.tiny_masked import save_masked_checkpoint, write_config
 
-ROOT = Path(__file__).resolve().parents[2]
-
 PERIOD = 6
 QUICK = Settings(
     steps=260,
@@ -50,15 +47,15 @@ def one_period(monkeypatch) -> None:
     monkeypatch.setattr(shift_probe, "PERIODS", (PERIOD,) * len(PERIODS))
 
 
-@pytest.fixture(scope="module", params=[0, 1])
-def trained(request, tmp_path_factory):
-    """A folder with a model that learned to copy at the shift, and the shift."""
-    settings = dataclasses.replace(QUICK, shift=request.param)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with a model that learned to copy at shift 1, which Qwen 3's layers do not imply."""
+    settings = dataclasses.replace(QUICK, shift=1)
     model, losses = train(settings)
     assert sum(losses[-10:]) < 10 * 1.5
     folder = tmp_path_factory.mktemp("trained")
     export(folder, model, settings)
-    return folder, request.param
+    return folder
 
 
 def redeclare(folder, copy, **entries):
@@ -70,57 +67,46 @@ def redeclare(folder, copy, **entries):
     return copy
 
 
-def test_the_declared_shift_is_borne_out(trained, one_period) -> None:
-    folder, shift = trained
-    info = load_masked_diffusion(ModelFolder(folder, "copies")).info
-    assert (info.prediction_shift, info.shift_checked) == (shift, True)
-
-
-def test_the_other_shift_is_refused_with_both_and_the_mend(trained, one_period, tmp_path) -> None:
-    folder, shift = trained
-    copy = redeclare(folder, tmp_path, prediction_shift=1 - shift)
-    with pytest.raises(TrainedForAnother, match=f'set "prediction_shift": {shift}') as caught:
-        load_masked_diffusion(ModelFolder(copy, "copies"))
-    assert caught.value.metadata["declared_shift"] == str(1 - shift)
-    assert caught.value.metadata["found_shift"] == str(shift)
-
-
-def test_what_the_family_implies_is_checked_too(trained, one_period, tmp_path) -> None:
-    """Without a declaration Qwen 3's layers mean shift 0."""
-    folder, shift = trained
-    copy = ModelFolder(redeclare(folder, tmp_path, prediction_shift=None), "copies")
-    if shift == 0:
-        assert load_masked_diffusion(copy).info.shift_checked
-    else:
-        with pytest.raises(TrainedForAnother, match='set "prediction_shift": 1'):
-            load_masked_diffusion(copy)
-
-
-def test_evidence_does_not_hang_on_the_seed(trained, one_period) -> None:
-    folder, shift = trained
-    proposer = load_masked_diffusion(ModelFolder(folder, "copies"))
-    for seed in range(8):
+def test_the_declared_shift_is_borne_out_whatever_the_seed(trained, one_period) -> None:
+    proposer = load_masked_diffusion(ModelFolder(trained, "copies"))
+    assert (proposer.info.prediction_shift, proposer.info.shift_checked) == (1, True)
+    for seed in range(3):
         found = probe_shift(proposer._model, 64, 512, seed=seed)
-        assert found.shift == shift
-        assert (found.margin > 0) == (shift == 0)
+        assert found.shift == 1
+        assert found.margin < 0
         assert found.probe_count == 2 * PROBES
 
 
-@pytest.mark.parametrize("shift", [0, 1])
-@pytest.mark.parametrize("width", [0.02, 1.0])
-@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "Qwen3ForCausalLM"])
+@pytest.mark.parametrize("declared", [0, None], ids=["declared", "implied by the family"])
+def test_the_other_shift_is_refused_with_both_and_the_mend(
+    trained, one_period, tmp_path, declared
+) -> None:
+    copy = redeclare(trained, tmp_path, prediction_shift=declared)
+    with pytest.raises(TrainedForAnother, match='set "prediction_shift": 1') as caught:
+        load_masked_diffusion(ModelFolder(copy, "copies"))
+    assert caught.value.metadata["declared_shift"] == "0"
+    assert caught.value.metadata["found_shift"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "width", "shift"),
+    [
+        ("BertForMaskedLM", 0.02, 0),
+        ("BertForMaskedLM", 1.0, 1),
+        ("Qwen3ForCausalLM", 0.02, 1),
+        ("Qwen3ForCausalLM", 1.0, 0),
+    ],
+)
 def test_without_training_any_shift_loads_unchecked(tmp_path, architecture, width, shift) -> None:
-    for seed in range(2):
-        folder = save_masked_checkpoint(
-            tmp_path / str(seed),
-            architecture,
-            seed=seed,
-            initializer_range=width,
-            tie_word_embeddings=True,
-            prediction_shift=shift,
-        )
-        info = load_masked_diffusion(ModelFolder(folder, "random")).info
-        assert (info.prediction_shift, info.shift_checked) == (shift, False)
+    folder = save_masked_checkpoint(
+        tmp_path,
+        architecture,
+        initializer_range=width,
+        tie_word_embeddings=True,
+        prediction_shift=shift,
+    )
+    info = load_masked_diffusion(ModelFolder(folder, "random")).info
+    assert (info.prediction_shift, info.shift_checked) == (shift, False)
 
 
 class Table:

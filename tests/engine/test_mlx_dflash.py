@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from kakeya_fleet.engine.backends.torch_backend.dflash.rotary import Rotary  # n
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec  # noqa: E402
 from kakeya_fleet.engine.contracts.verifier import Feed  # noqa: E402
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve  # noqa: E402
+from tests.support.packed_checkpoint import quantize  # noqa: E402
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 SCALED = {
@@ -122,7 +122,7 @@ def test_the_shipped_pair_drafts_the_same_on_both(shipped) -> None:
     assert encoder.spec == shipped[1].encoder.spec
     random = np.random.default_rng(7)
     drafts = set()
-    for seed in range(8):
+    for seed in range(5):
         length = int(random.integers(2, 300))
         tokens = random.integers(1, 400, length).tolist()
         cache = verifier.allocate(CacheSpec(CacheKind.SINK_WINDOW, sink=4, window=64))
@@ -154,7 +154,7 @@ def test_drafters_of_other_shapes(shape, target, random_drafter) -> None:
     vectors = random.standard_normal((200, 32), dtype=np.float32)
     states = [proposer.open(tokens[:1]) for proposer in proposers]
     drafts = set()
-    for length in (1, 2, 13, 60, 61, 68, 190):
+    for length in (1, 2, 13, 61, 190):
         for state in states:
             state.commit(tokens[state.length : length])
             known = state.features_end
@@ -211,7 +211,7 @@ def drafted(state):
     return state.propose((), 63, 0).token_ids
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=8)
 @given(length=st.integers(1, 120), prefix=st.integers(0, 120), steps=STEPS)
 def test_only_tokens_and_vectors_count_not_how_they_came(small, length, prefix, steps) -> None:
     """Late, early, in pieces, twice, with drafts in between."""
@@ -272,7 +272,7 @@ def test_memory_does_not_grow_with_the_history(small, monkeypatch) -> None:
     assert drafted(state) == drafted(whole(small, state.length, first=state.length - 25))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     positions=st.integers(1, 40),
     steps=st.lists(
@@ -326,29 +326,9 @@ print(load_encoder(resolve("tiny-dflash").path).spec == proposer.encoder.spec)
     assert run.stdout.split() == ["15", "None", "True"]
 
 
-def quantized(folder, source, bits, group):
-    """`source` as an MLX checkpoint with all of its matrices packed."""
-    folder.mkdir()
-    weights = mx.load(str(source / "model.safetensors"))
-    packed = {}
-    for name, array in weights.items():
-        if array.ndim == 2 and array.shape[1] % group == 0:
-            stem = name.removesuffix("weight")
-            parts = mx.quantize(array, group_size=group, bits=bits)
-            packed |= dict(zip([name, stem + "scales", stem + "biases"], parts, strict=True))
-        else:
-            packed[name] = array
-    mx.save_safetensors(str(folder / "model.safetensors"), packed, {"format": "mlx"})
-    config = json.loads((source / "config.json").read_bytes())
-    config["quantization"] = {"bits": bits, "group_size": group}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
-    return ModelFolder(folder, folder.name)
-
-
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_quantized_target_lends_its_packed_ends(bits, target, random_drafter, tmp_path) -> None:
-    packed = quantized(tmp_path / "packed", target.path, bits, 32)
+    packed = ModelFolder(quantize(target.path, tmp_path / "packed", bits, 32), "packed")
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
     small = load_dflash(folder, packed, backend="mlx")
     ends = small.model._target

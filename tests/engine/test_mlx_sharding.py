@@ -23,6 +23,7 @@ from kakeya_fleet.engine.backends import load_verifier  # noqa: E402
 from kakeya_fleet.engine.backends.mlx_backend import sharding  # noqa: E402
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable, WeightsMismatch  # noqa: E402
 from kakeya_fleet.engine.models.model_folder import ModelFolder  # noqa: E402
+from tests.support.packed_checkpoint import quantize  # noqa: E402
 
 DEADLINE_SECONDS = 60.0
 HISTORY = [(13 * index + index * index // 3) % 96 for index in range(60)]
@@ -140,25 +141,6 @@ class Group:
 
     def logs(self) -> str:
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("rank-*.log")))
-
-
-def quantize(source: Path, target: Path, bits: int, group: int) -> Path:
-    """`source` as an MLX checkpoint with all matrices packed that can be."""
-    shutil.copytree(source, target)
-    weights = mx.load(str(source / "model.safetensors"))
-    packed = {}
-    for name, array in weights.items():
-        if array.ndim == 2 and array.shape[1] % group == 0:
-            stem = name.removesuffix("weight")
-            parts = mx.quantize(array, group_size=group, bits=bits)
-            packed |= dict(zip([name, stem + "scales", stem + "biases"], parts, strict=True))
-        else:
-            packed[name] = array
-    mx.save_safetensors(str(target / "model.safetensors"), packed, {"format": "mlx"})
-    config = json.loads((target / "config.json").read_bytes())
-    config["quantization"] = {"bits": bits, "group_size": group}
-    (target / "config.json").write_text(json.dumps(config))
-    return target
 
 
 UNTIED = {"tie_word_embeddings": False}

@@ -9,6 +9,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -37,22 +38,26 @@ RESOLVE = """
 import json, sys
 from kakeya_fleet.engine.errors import ModelNotFound
 from kakeya_fleet.engine.models.model_folder import resolve, resolve_tokenizer
-heard = []
-call = resolve_tokenizer if sys.argv[2:] else resolve
-try:
-    folder = call(sys.argv[1], progress=lambda done, total: heard.append((done, total)))
-except ModelNotFound as error:
-    print(json.dumps({"error": str(error)}))
-else:
-    files = sorted(path.name for path in folder.path.iterdir())
-    print(json.dumps({"model_id": folder.model_id, "files": files, "heard": heard}))
+calls = {"model": resolve, "tokenizer": resolve_tokenizer}
+for what, spec in json.loads(sys.argv[1]):
+    heard = []
+    try:
+        folder = calls[what](spec, progress=lambda done, total: heard.append((done, total)))
+    except ModelNotFound as error:
+        print(json.dumps({"error": str(error)}))
+    else:
+        files = sorted(path.name for path in folder.path.iterdir())
+        print(json.dumps({"model_id": folder.model_id, "files": files, "heard": heard}))
 """
 
 
-def resolve_in_child(spec: str, *flags: str, **environment: str) -> dict[str, object]:
-    """Resolves in a process of its own: the hub's client reads its settings on import."""
+def resolve_in_child(*asked: tuple[str, str], **environment: str) -> list[dict[str, Any]]:
+    """What is found of each (what, spec), in order.
+
+    In a process of its own: the hub's client reads its settings on import.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", RESOLVE, spec, *flags],
+        [sys.executable, "-c", RESOLVE, json.dumps(asked)],
         env={**os.environ, "HF_HUB_DISABLE_XET": "1", **environment},
         capture_output=True,
         text=True,
@@ -60,8 +65,7 @@ def resolve_in_child(spec: str, *flags: str, **environment: str) -> dict[str, ob
         check=True,
     )
     assert "%" not in done.stderr  # no progress bar but the caller's
-    answer: dict[str, object] = json.loads(done.stdout)
-    return answer
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def cached(home: Path) -> None:
@@ -152,47 +156,49 @@ def test_the_shipped_model_is_packaged_with_the_engine() -> None:
     assert SHIPPED["tiny"].is_relative_to(Path(engine.__path__[0]))
 
 
-def test_offline_and_not_cached(tmp_path: Path) -> None:
-    answer = resolve_in_child(REPOSITORY, HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
-    assert "HF_HUB_OFFLINE is set" in str(answer["error"])
-    assert str(tmp_path) in str(answer["error"])
-
-
-def test_offline_and_cached(tmp_path: Path) -> None:
+def test_offline_what_is_cached_is_found_and_else_the_setting_is_named(tmp_path: Path) -> None:
     cached(tmp_path)
-    answer = resolve_in_child(REPOSITORY, HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
-    assert answer["model_id"] == REPOSITORY
-    assert "model.safetensors" in answer["files"]
+    found, missing = resolve_in_child(
+        ("model", REPOSITORY),
+        ("model", "some-org/other"),
+        HF_HOME=str(tmp_path),
+        HF_HUB_OFFLINE="1",
+    )
+    assert found["model_id"] == REPOSITORY
+    assert "model.safetensors" in found["files"]
+    assert "HF_HUB_OFFLINE is set" in missing["error"]
+    assert str(tmp_path) in missing["error"]
 
 
 def test_no_network(tmp_path: Path) -> None:
-    answer = resolve_in_child(REPOSITORY, HF_HOME=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:9")
-    assert "cannot be reached" in str(answer["error"])
+    (answer,) = resolve_in_child(
+        ("model", REPOSITORY), HF_HOME=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:9"
+    )
+    assert "cannot be reached" in answer["error"]
 
 
-def test_no_such_repository(tmp_path: Path, hub: str) -> None:
-    answer = resolve_in_child("nobody/nothing", HF_HOME=str(tmp_path), HF_ENDPOINT=hub)
-    assert "no such repository" in str(answer["error"])
-
-
-def test_a_gated_repository(tmp_path: Path, hub: str) -> None:
-    answer = resolve_in_child("gated-org/model", HF_HOME=str(tmp_path), HF_ENDPOINT=hub)
-    assert "accept its terms" in str(answer["error"])
-    assert "HF_TOKEN" in str(answer["error"])
-
-
-def test_a_download_is_heard_to_its_last_byte(tmp_path: Path, hub: str) -> None:
-    answer = resolve_in_child(REPOSITORY, HF_HOME=str(tmp_path), HF_ENDPOINT=hub)
-    assert answer["files"] == ["config.json", "model.safetensors", "tokenizer.json"]
-    wanted = sum(len(FILES[name]) for name in answer["files"])
-    heard = answer["heard"]
+def test_what_the_hub_has_is_downloaded_and_what_it_refuses_is_explained(
+    tmp_path: Path, hub: str
+) -> None:
+    tokenizer, model, unknown, gated = resolve_in_child(
+        ("tokenizer", f"{REPOSITORY}-of-words"),
+        ("model", REPOSITORY),
+        ("model", "nobody/nothing"),
+        ("model", "gated-org/model"),
+        HF_HOME=str(tmp_path),
+        HF_ENDPOINT=hub,
+    )
+    # The tokenizer alone brings no weights.
+    assert tokenizer["files"] == ["config.json", "tokenizer.json"]
+    assert model["files"] == ["config.json", "model.safetensors", "tokenizer.json"]
+    # A download is heard to its last byte.
+    wanted = sum(len(FILES[name]) for name in model["files"])
+    heard = model["heard"]
     assert heard[-1] == [wanted, wanted]
     assert [done for done, _ in heard] == sorted(done for done, _ in heard)
-
-
-def test_the_tokenizer_alone_brings_no_weights(tmp_path: Path, hub: str) -> None:
-    answer = resolve_in_child(REPOSITORY, "tokenizer", HF_HOME=str(tmp_path), HF_ENDPOINT=hub)
-    assert answer["files"] == ["config.json", "tokenizer.json"]
+    assert "no such repository" in unknown["error"]
+    assert "accept its terms" in gated["error"]
+    assert "HF_TOKEN" in gated["error"]
 
 
 def test_digests_cover_names_order_and_bytes(tmp_path: Path) -> None:

@@ -77,12 +77,12 @@ def test_old_ngrams_are_forgotten_and_the_recent_ones_are_not(text, limit) -> No
 def test_memory_is_bounded_by_the_index_not_by_the_text() -> None:
     rng = random.Random(1)
     tracemalloc.start()
-    state = NgramProposer(indexed_tokens=2048).open([])
+    state = NgramProposer(indexed_tokens=1024).open([])
     for _ in range(8):
-        state.commit([rng.randrange(50_000) for _ in range(2_000)])
+        state.commit([rng.randrange(50_000) for _ in range(1_000)])
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert held < 2048 * LONGEST_GRAM * 140
+    assert held < 1024 * LONGEST_GRAM * 140
 
 
 def test_time_is_measured_by_the_clock_given() -> None:

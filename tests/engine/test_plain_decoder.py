@@ -77,8 +77,10 @@ def in_bfloat16(source: Path, target: Path) -> Path:
     return target
 
 
-@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [(name, ("float32", "bfloat16")[index % 2]) for index, name in enumerate(sorted(MODELS))],
+)
 def test_hidden_states_and_logits_are_the_librarys(
     random_checkpoint: Callable[..., Path], tmp_path: Path, name: str, stored: str
 ) -> None:
@@ -214,7 +216,7 @@ def test_angles_are_the_librarys() -> None:
     assert torch.equal(rotary.angles(positions).rotate_(heads).transpose(1, 2), expected)
 
 
-@pytest.mark.parametrize("size", [50, 640, 6_000, PIECE_ELEMENTS + 50])
+@pytest.mark.parametrize("size", [50, PIECE_ELEMENTS + 50])
 def test_a_gates_rows_do_not_depend_on_their_number(size: int) -> None:
     threads = torch.get_num_threads()
     torch.manual_seed(0)

@@ -25,7 +25,7 @@ SPECS = {
     "full": CacheSpec(CacheKind.CONTIGUOUS, capacity=128),
     "window": CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13),
 }
-HISTORY = [(11 * index + index * index // 7) % 96 for index in range(100)]
+HISTORY = [(11 * index + index * index // 7) % 96 for index in range(60)]
 SCALE = 0.12
 """Of the weights: logits of a few units, whose float32 numbers are apart by less than 1e-6."""
 FAMILIES = {

@@ -107,14 +107,6 @@ def test_the_seconds_are_those_of_the_forward_and_the_choice() -> None:
     assert turn().seconds == 1.0
 
 
-def test_nothing_pending_is_no_forward() -> None:
-    session = opened(hashing.HashVerifier(), 0)
-    prefilled(session)
-    forwards = session.verifier.forward_count
-    assert PrefillTurn(session)() is False
-    assert session.verifier.forward_count == forwards
-
-
 def broken(session) -> None:
     """The next forward of this session finds a broken promise."""
     session._memory._allocated_bytes += 1

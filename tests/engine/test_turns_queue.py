@@ -137,7 +137,7 @@ ARRIVALS = st.lists(
     batches=st.lists(ARRIVALS, min_size=1, max_size=25),
     row_counts=st.sampled_from([(2, 4, 8, 16, 32, 64), (64,), (16,), (16, 32), (20,)]),
 )
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 def test_nobody_waits_longer_than_the_bound(batches, row_counts) -> None:
     """Whatever comes, also without end; see the bound in `engine.sessions.turn_queue`."""
     queue, waiting = TurnQueue(), {}

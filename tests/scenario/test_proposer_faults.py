@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
 import pytest
@@ -10,16 +10,16 @@ import pytest
 from kakeya import AsyncClient, Completion, DropReason, NoPlacement, Speculation
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
-MAX_TOKENS = 300
-"""Behind a prompt of 120, fifteen times sink and window together."""
+MAX_TOKENS = 120
+"""Behind a prompt of 120, six times sink and window together."""
 MIDDLE = MAX_TOKENS // 3
 
 
 async def proposer_for(
-    fleet: LocalFleet, verifier: AgentProcess, client: AsyncClient, name: str
+    fleet: LocalFleet, verifier: AgentProcess, client: AsyncClient, name: str, model: str = "ngram"
 ) -> AgentProcess:
     """A new proposer, once the verifier's node knows it."""
-    proposer = fleet.start(name, serve=("proposer=ngram",), peers=(verifier.address,))
+    proposer = fleet.start(name, serve=(f"proposer={model}",), peers=(verifier.address,))
     node_id = proposer.node_id
     async with client.fleet.watch() as events:
         async for _ in events:
@@ -69,7 +69,7 @@ async def when_it_can_be_had(work: Callable[[], Awaitable[Completion]]) -> Compl
 
 
 @pytest.fixture
-async def client(verifier: AgentProcess):
+async def client(verifier: AgentProcess) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(verifier.address) as client:
         yield client
 
@@ -107,24 +107,26 @@ async def test_remote_drafts_never_change_the_stream(
     alone: Callable[..., Awaitable[Completion]],
 ) -> None:
     proposer = await proposer_for(shared_fleet, verifier, client, "drafter")
-    for seed in (None, 7):
+    for seed, block_size in ((None, 1), (7, 4), (None, 15)):
         undrafted = await alone(seed)
-        for block_size in (1, 4, 15):
-            speculation = Speculation("ngram", node_id=proposer.node_id, block_size=block_size)
-            drafted = await when_it_can_be_had(
-                partial(generate, client, prompt, MAX_TOKENS, seed=seed, speculation=speculation)
-            )
-            assert drafted.token_ids == undrafted.token_ids
-            assert drafted.done.speculation.drafted_count > 0
-            assert drafted.done.speculation.proposer_node_id == proposer.node_id
+        speculation = Speculation("ngram", node_id=proposer.node_id, block_size=block_size)
+        drafted = await when_it_can_be_had(
+            partial(generate, client, prompt, MAX_TOKENS, seed=seed, speculation=speculation)
+        )
+        assert drafted.token_ids == undrafted.token_ids
+        assert drafted.done.speculation.drafted_count > 0
+        assert drafted.done.speculation.proposer_node_id == proposer.node_id
     proposer.stop()
 
 
-@pytest.mark.parametrize("moment", [0, 1, MIDDLE])
 @pytest.mark.parametrize(
-    ("number", "reason"),
-    [(signal.SIGKILL, None), (signal.SIGSTOP, DropReason.DEADLINE)],
-    ids=["killed", "frozen"],
+    ("number", "reason", "moment"),
+    [
+        (signal.SIGKILL, None, 0),
+        (signal.SIGKILL, None, MIDDLE),
+        (signal.SIGSTOP, DropReason.DEADLINE, 1),
+        (signal.SIGSTOP, DropReason.DEADLINE, MIDDLE),
+    ],
 )
 async def test_a_lost_proposer_costs_no_token(
     shared_fleet: LocalFleet,
@@ -139,7 +141,7 @@ async def test_a_lost_proposer_costs_no_token(
     name = f"lost-{number}-{moment}"
     proposer = await proposer_for(shared_fleet, verifier, client, name)
     # The node is ahead of what is read here: much is left to draft when the fault strikes.
-    length = 3 * MAX_TOKENS if moment == MIDDLE else MAX_TOKENS
+    length = 4 * MAX_TOKENS if moment == MIDDLE else MAX_TOKENS
     undrafted = await alone(None, length)
     # Of a fixed size, so that every block asks for a draft: a busy machine's pace may ask for none.
     speculation = Speculation("ngram", node_id=proposer.node_id, block_size=4)
@@ -157,17 +159,18 @@ async def test_a_lost_proposer_costs_no_token(
     proposer.stop()
 
 
-async def test_a_restarted_proposer_drafts_again(
+async def test_a_restarted_proposer_drafts_again_where_the_history_stands(
     shared_fleet: LocalFleet,
     verifier: AgentProcess,
     client: AsyncClient,
     prompt: tuple[int, ...],
     generate: Callable[..., Awaitable[Completion]],
 ) -> None:
-    first = await proposer_for(shared_fleet, verifier, client, "restarted")
+    """One that is conditioned on the verifier, and so needs what came before it was there."""
+    first = await proposer_for(shared_fleet, verifier, client, "restarted", "tiny-dflash")
     session = await client.create_session(
         "tiny",
-        speculation=Speculation("ngram", node_id=first.node_id),
+        speculation=Speculation("tiny-dflash", node_id=first.node_id),
         sink_tokens=4,
         window_tokens=16,
     )
@@ -179,13 +182,14 @@ async def test_a_restarted_proposer_drafts_again(
         without = await session.generate(60).collect()
         assert without.done.speculation.drop_reason is not None
         # The same name is the same identity, with a higher incarnation.
-        second = await proposer_for(shared_fleet, verifier, client, "restarted")
+        second = await proposer_for(shared_fleet, verifier, client, "restarted", "tiny-dflash")
         assert second.node_id == first.node_id
-        drafted_again = 0
-        while not drafted_again and session.history_length < 1900:
-            after = await session.generate(50).collect()
-            drafted_again = after.done.speculation.drafted_count
-        assert drafted_again
+        drafts_soundly = False
+        # The first attempts may still meet the connection that broke.
+        while not drafts_soundly and session.history_length < 1900:
+            after = (await session.generate(50).collect()).done.speculation
+            drafts_soundly = after.drafted_count > 0 and not after.faults
+        assert drafts_soundly
         generated = session.history[len(prompt) :]
     alone = await generate(client, prompt, len(generated))
     assert generated == alone.token_ids

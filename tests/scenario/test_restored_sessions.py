@@ -12,8 +12,7 @@ from kakeya import AsyncClient, AsyncSession, Completion, Liveness, NoArchive, R
 from scripts.support.agent_process import AgentProcess, LocalFleet
 
 WINDOW_TOKENS = 64
-MAX_TOKENS = 80
-WAIT_SECONDS = 2.0
+MAX_TOKENS = 50
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,11 @@ def restored_verifier(restoring: LocalFleet) -> AgentProcess:
     agent = restoring.start(
         "verifier",
         serve=("verifier=tiny",),
-        environment={"KAKEYA_RESTORER_WAIT_SECONDS": str(WAIT_SECONDS)},
+        environment={
+            "KAKEYA_RESTORER_WAIT_SECONDS": "0.5",
+            # For the frozen ones, whose silence is waited for twice.
+            "KAKEYA_ARCHIVE_DEADLINE_SECONDS": "1",
+        },
     )
     assert agent.ready["address"]
     return agent

@@ -16,12 +16,12 @@ async def test_eight_interleaved_sessions_give_what_each_gives_alone(
     proposer = shared_fleet.start("many", serve=("proposer=ngram",), peers=(verifier.address,))
     node_id = proposer.node_id
     verifier.wait_for("peer_joined", lambda event: event["node_id"] == node_id)
-    # 20 x (sink + window) = 400 tokens of history, past the window all along.
+    # 8 x (sink + window) = 160 tokens of history, past the window all along.
     rng = random.Random(20261120)
-    histories = [tuple(rng.choices(range(4000), k=80)) * 5 for _ in range(8)]
+    histories = [tuple(rng.choices(range(4000), k=40)) * 4 for _ in range(8)]
     async with AsyncClient(verifier.address) as client:
         alone = [
-            await generate(client, history, 120, seed=index)
+            await generate(client, history, 40, seed=index)
             for index, history in enumerate(histories)
         ]
         together = await asyncio.gather(
@@ -29,7 +29,7 @@ async def test_eight_interleaved_sessions_give_what_each_gives_alone(
                 generate(
                     client,
                     history,
-                    120,
+                    40,
                     seed=index,
                     speculation=Speculation("ngram", node_id=node_id) if index % 2 else "off",
                 )

@@ -16,7 +16,7 @@ from scripts.support.agent_process import AgentProcess, LocalFleet
 from tests.support import checkpoint as random_model
 
 WINDOW_TOKENS = 512
-MAX_TOKENS = 60
+MAX_TOKENS = 40
 POSITION_BYTES = 256
 ONE_CHUNK = f"archive={CHUNK_KEYS * POSITION_BYTES >> 20}MiB"
 HISTORY = tuple(
@@ -102,16 +102,18 @@ async def test_a_shared_session_outlives_its_archives_and_then_all_of_them(
     }
     async with AsyncClient(verifier.address) as client:
         await known(client, list(archives.values()))
-        full = await restored(client, "full")
-        await full.append(HISTORY)
-        expected = (await full.generate(MAX_TOKENS, **SAMPLED).collect()).token_ids
-        await full.close()
+        async with await restored(client, "full") as full:
+            await full.append(HISTORY)
+            expected = [
+                (await full.generate(MAX_TOKENS, **SAMPLED).collect()).token_ids for _ in range(3)
+            ]
+        session = await restored(client)
+        await session.append(HISTORY)
+        before = (await session.info()).kv_bytes
 
         # Frozen while its answer is waited for, or a carry sent to it: another session of
         # the same verifier, on none of the two, goes on soon.
-        session = await restored(client)
-        await session.append(HISTORY)
-        first, second = await names(session)
+        _, second = await names(session)
         aside = await client.create_session(
             "long", speculation="off", kv_strategy="sink_window", window_tokens=16
         )
@@ -126,37 +128,33 @@ async def test_a_shared_session_outlives_its_archives_and_then_all_of_them(
                 stalls.append(time.monotonic() - began)
 
         beside = asyncio.create_task(aside_goes_on())
+        # By then the archive was quick often enough for the verifier to rely on it.
         found = await with_fault(session, 20, partial(freeze, archives[second]))
         going = False
         await beside
-        assert found == expected
+        await aside.close()
+        assert found == expected[0]
         assert max(stalls) < 7.0
         assert second not in await names(session)
-        assert (await session.info()).restorer.rebuild_count >= 1
+        restorer = (await session.info()).restorer
+        assert restorer is not None
+        assert restorer.rebuild_count >= 1
         archives.pop(second).kill()
-        await session.close()
-        await aside.close()
 
         # Killed, the first of two, in the middle of a generation.
-        session = await restored(client)
-        await session.append(HISTORY)
         first, _ = await names(session)
-        assert await with_fault(session, 20, archives.pop(first).kill) == expected
+        assert await with_fault(session, 10, archives.pop(first).kill) == expected[1]
         assert len(await names(session)) == 2
-        await session.close()
 
         # All of them killed: it goes on in the verifier's own memory.
-        session = await restored(client)
-        await session.append(HISTORY)
-        before = (await session.info()).kv_bytes
-
         def kill_all() -> None:
             for archive in archives.values():
                 archive.kill()
 
-        assert await with_fault(session, 7, kill_all) == expected
+        assert await with_fault(session, 7, kill_all) == expected[2]
         info = await session.info()
         assert await names(session) == [""]
         assert info.kv_bytes >= before + (len(HISTORY) - WINDOW_TOKENS) * POSITION_BYTES
+        assert info.plan is not None
         assert any("kept here" in reason for reason in info.plan.reasons)
         await session.close()

@@ -1,4 +1,7 @@
-"""A verifier over several processes: a rank that dies costs a replay, and the node lives on."""
+"""A verifier over several processes: a rank that dies costs a replay, and the node lives on.
+
+That the group is started again is held by tests of a served group, whose ranks start at once.
+"""
 
 import asyncio
 import ipaddress
@@ -13,9 +16,9 @@ import pytest
 from kakeya import AsyncClient, Completion, FleetSnapshot, GroupLost, NodeChanged, Role
 from scripts.support.agent_process import LocalFleet
 
-MAX_TOKENS = 120
+MAX_TOKENS = 90
 SILENCE_SECONDS = "4"
-BACK_SECONDS = 90.0
+TOLD_SECONDS = 30.0
 
 
 def ranks_of(pid: int) -> list[psutil.Process]:
@@ -39,7 +42,7 @@ def listening(process: psutil.Process) -> set[str]:
 
 async def serving(client: AsyncClient, node_id: str, wanted: bool) -> int:
     """Waits until the node's card has a verifier, or has none; the card's sequence."""
-    async with asyncio.timeout(BACK_SECONDS), client.fleet.watch() as events:
+    async with asyncio.timeout(TOLD_SECONDS), client.fleet.watch() as events:
         async for event in events:
             nodes = ()
             if isinstance(event, FleetSnapshot):
@@ -56,9 +59,8 @@ async def serving(client: AsyncClient, node_id: str, wanted: bool) -> int:
     raise AssertionError("the watch ended")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
-async def test_sessions_of_a_lost_group_resume_elsewhere_and_the_group_comes_back(
+async def test_sessions_of_a_lost_group_resume_elsewhere_and_the_node_lives_on(
     fleet: LocalFleet,
     tmp_path: Path,
     prompt: tuple[int, ...],
@@ -101,13 +103,10 @@ async def test_sessions_of_a_lost_group_resume_elsewhere_and_the_group_comes_bac
         rest = await generate(other, session.history, MAX_TOKENS - len(received))
         assert received + rest.token_ids == whole.token_ids
         gone = await serving(other, grouped.node_id, wanted=False)
+        assert before < gone
         assert grouped.running
-        assert not any(rank.is_running() for rank in ranks)
-        back = await serving(other, grouped.node_id, wanted=True)
-        assert before < gone < back
-        again = await generate(client, prompt, MAX_TOKENS)
-        assert again.token_ids == whole.token_ids
-    ranks = ranks_of(grouped.pid)
+    # Whatever ranks it starts anew by then end with it.
+    ranks += ranks_of(grouped.pid)
     grouped.kill()
-    psutil.wait_procs(ranks, timeout=5)
-    assert not any(rank.is_running() for rank in ranks)
+    _, left = psutil.wait_procs(ranks, timeout=5)
+    assert not left

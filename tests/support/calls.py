@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -49,6 +49,15 @@ def refused(error: grpc.aio.AioRpcError) -> Refused:
         dict(info.metadata),
         retry_seconds,
     )
+
+
+async def refused_by(failing: Awaitable[object]) -> Refused:
+    """The error of a call that must fail."""
+    try:
+        await failing
+    except grpc.aio.AioRpcError as error:
+        return refused(error)
+    raise AssertionError("the call succeeded")
 
 
 async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:

@@ -20,6 +20,9 @@ from tests.warm.starting import FLEET, WarmProcess, WarmStarts
 
 PATIENCE_SECONDS = 60.0
 
+NODE = {"OMP_NUM_THREADS": "1", "KAKEYA_LINKS": "grpc"}
+"""Of agents: no ring is tried, which would take two processes of each."""
+
 Agents = tuple[AgentProcess, AgentProcess]
 Ask = Callable[..., Finished]
 Screen = Callable[..., Process]

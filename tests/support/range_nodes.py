@@ -34,6 +34,7 @@ from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
+from kakeya_fleet.node.roles.settings import ArchiveSettings
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 CHUNK = 1024
@@ -93,10 +94,12 @@ class Nodes:
     wanted: list[NextRange] = field(default_factory=list)
     connections: OpenConnections = field(default_factory=OpenConnections)
 
-    def start(self, name: str, chunks: float) -> Node:
+    def start(self, name: str, chunks: float, settings: ArchiveSettings | None = None) -> Node:
         stores = Stores(int(chunks * CHUNK * self.shape.bytes_per_position))
         numbers = map(str, itertools.count())
-        archives = Archives(stores, clock=time.monotonic, ids=lambda: f"{name}{next(numbers)}")
+        archives = Archives(
+            stores, settings, clock=time.monotonic, ids=lambda: f"{name}{next(numbers)}"
+        )
         server = ArchiveServer(archives, NodeMetrics(), "127.0.0.1")
         channel = grpc.insecure_channel(f"127.0.0.1:{server.port}")
         self.channels.append(channel)

@@ -10,6 +10,7 @@ import { beginEvents, eventText, keepAlive } from "./event_stream";
 import type { Files } from "./files";
 import { refuse, SAFE_HEADERS } from "./guard";
 import type { Pages } from "./pages";
+import { pathOf } from "./request_target";
 
 /** What the routes do; each may throw what `problemOf` knows. */
 export interface Routes {
@@ -57,12 +58,13 @@ export class HttpServer {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    if (refuse(request, response, this.#port)) return;
-    const { pathname } = new URL(request.url ?? "/", "http://dashboard");
     const left = new AbortController();
     response.once("close", () => left.abort());
+    // All of it: what escapes from here ends the process.
     try {
-      await this.#route(`${request.method} ${pathname}`, pathname, request, response, left.signal);
+      if (refuse(request, response, this.#port)) return;
+      const path = pathOf(request.url ?? "");
+      await this.#route(`${request.method} ${path}`, path, request, response, left.signal);
     } catch (error) {
       if (left.signal.aborted) return;
       fail(response, error);
@@ -71,7 +73,7 @@ export class HttpServer {
 
   async #route(
     route: string,
-    pathname: string,
+    path: string,
     request: IncomingMessage,
     response: ServerResponse,
     signal: AbortSignal,
@@ -90,10 +92,10 @@ export class HttpServer {
       default:
         if (request.method === "POST") {
           response.writeHead(404, { ...SAFE_HEADERS, "content-type": "application/json" });
-          response.end(JSON.stringify(problem("NO_SUCH_PATH", `${pathname} is not served.`)));
+          response.end(JSON.stringify(problem("NO_SUCH_PATH", `${path} is not served.`)));
           return;
         }
-        return files.serve(pathname, response);
+        return files.serve(path, response);
     }
   }
 }

@@ -21,6 +21,19 @@ afterAll(async () => {
   await fleet.child.end();
 });
 
+/** The status of the answer to a request whose target no client would write. */
+async function statusOf(target: string): Promise<number> {
+  const { hostname, port } = new URL(board.url);
+  const asked = request({
+    ...{ hostname, port, path: target },
+    headers: { "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate" },
+  });
+  asked.end();
+  const [answer] = (await once(asked, "response")) as [IncomingMessage];
+  answer.resume();
+  return answer.statusCode ?? 0;
+}
+
 async function page(): Promise<Follower> {
   const follower = new Follower();
   await follower.open(board.url);
@@ -40,6 +53,22 @@ test("a page that begins late has fifteen minutes of history of every node", asy
   for (const row of whole.nodes) expect(row.samples.length).toBeGreaterThan(890);
   expect(whole.fleetName).toBe("synthetic");
   late.close();
+});
+
+test("no target of a request ends it", async () => {
+  const targets = [
+    "//",
+    "//[",
+    "//evil.example:99999/",
+    "http://[::1",
+    "*",
+    "?",
+    "/%zz",
+    "/\\..\\",
+  ];
+  const statuses = await Promise.all(targets.map(statusOf));
+  expect(statuses).toEqual([400, 400, 400, 400, 400, 400, 200, 404]);
+  expect(await statusOf("/")).toBe(200);
 });
 
 test("an event of a node is at the page within half a second", async () => {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import secrets
 import socket
 import sys
@@ -21,6 +22,7 @@ import psutil
 from kakeya_fleet.node.links.roads.contract import RoadFailed
 
 _PREFIX = "kakeya-road"
+_MEETING = re.compile(rf"{_PREFIX}-([0-9a-f]{{32}}|\d+-\d+-[0-9a-f]{{8}})")
 
 
 def host_digest() -> str:
@@ -68,7 +70,12 @@ class Meeting:
 
 
 async def connected(address: str) -> socket.socket:
-    """A socket to the meeting at `address`. Raises `RoadFailed`."""
+    """A socket to the meeting at `address`. Raises `RoadFailed`.
+
+    Others name the address: a socket of any other program gets nothing from this one.
+    """
+    if not _MEETING.fullmatch(Path(address.removeprefix("@")).name):
+        raise RoadFailed(f"{address!r} is no address of a meeting")
     own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     own.setblocking(False)  # noqa: FBT003 - the socket's own signature
     try:

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from kakeya_fleet.node.links.roads.contract import RoadFailed
 
 _ZEROS = bytes(1 << 20)
+if sys.platform == "linux":
+    _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class SegmentBudget:
@@ -106,6 +108,34 @@ async def make_segment(byte_count: int, budget: SegmentBudget, directory: Path |
         raise
 
 
+def handed_over(descriptor: int, byte_count: int, directory: Path | None) -> Segment:
+    """Maps what another process made by the same rules as `make_segment`.
+
+    Raises `RoadFailed` where it could still be cut short, which Linux alone can tell and files
+    in a `directory` always can; the descriptor is closed then.
+    """
+    if directory is None and not _is_sealed(descriptor):
+        os.close(descriptor)
+        raise RoadFailed("the segment is not sealed: who made it could cut it short")
+    return Segment(descriptor, byte_count)
+
+
+def seal(descriptor: int) -> None:
+    """Keeps the size of a memfd: who cuts it short kills all who touch it. Raises `OSError`."""
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+
+
+def _is_sealed(descriptor: int) -> bool:
+    """Whether its size is kept; taken for granted where a system has no seals."""
+    if sys.platform != "linux":
+        return True
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+    except OSError:
+        # Files of a disk have no seals.
+        return False
+
+
 def anonymous_file(directory: Path | None) -> int:
     """The descriptor of a file in memory, or in `directory`, that has no name. Raises `OSError`."""
     if sys.platform == "linux" and directory is None:
@@ -120,9 +150,7 @@ def _reserved(byte_count: int, directory: Path | None) -> int:
         if sys.platform == "linux":
             os.posix_fallocate(descriptor, 0, byte_count)
             if directory is None:
-                # Who is handed it and cuts it short would kill this process at its next access.
-                seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-                fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+                seal(descriptor)
         else:
             # macOS maps holes of a file and kills who touches them on a full disk.
             for begin in range(0, byte_count, len(_ZEROS)):

@@ -39,7 +39,7 @@ from kakeya_fleet.node.links.roads.meeting import (
 from kakeya_fleet.node.links.roads.piece_directions import PieceReceiver, PieceSender, Surface
 from kakeya_fleet.node.links.roads.piece_road import PieceRoad, copy_threads
 from kakeya_fleet.node.links.roads.road_fault import RoadFault
-from kakeya_fleet.node.links.roads.segment import Segment, SegmentBudget, make_segment
+from kakeya_fleet.node.links.roads.segment import Segment, SegmentBudget, handed_over, make_segment
 
 SECRET_BYTES = 32
 
@@ -104,7 +104,7 @@ class SharedMemoryRoads:
         """Raises `RoadFailed` when the terms come from another host."""
         check_nonce(nonce)
         _check_host(proposed)
-        return AnsweredRoad(nonce, self.ready_seconds)
+        return AnsweredRoad(nonce, self)
 
 
 class ProposedRoad:
@@ -185,9 +185,9 @@ class ProposedRoad:
 class AnsweredRoad:
     """The other end's part; nothing is reserved before it is built."""
 
-    def __init__(self, nonce: bytes, ready_seconds: float) -> None:
+    def __init__(self, nonce: bytes, settings: SharedMemoryRoads) -> None:
         self._nonce = nonce
-        self._ready_seconds = ready_seconds
+        self._settings = settings
 
     @property
     def terms(self) -> Terms:
@@ -198,7 +198,7 @@ class AnsweredRoad:
         """Goes to the caller's socket. Raises `RoadFailed`; then nothing is left."""
         pieces = _pieces(other)
         try:
-            async with asyncio.timeout(self._ready_seconds):
+            async with asyncio.timeout(self._settings.ready_seconds):
                 own = await connected(other.get("socket", ""))
                 try:
                     segment = await self._taken(own, pieces)
@@ -208,7 +208,7 @@ class AnsweredRoad:
                 return await _road(own, segment, pieces, outgoing=1)
         except TimeoutError:
             raise RoadFailed(
-                f"the caller handed over no segment within {self._ready_seconds:g} s"
+                f"the caller handed over no segment within {self._settings.ready_seconds:g} s"
             ) from None
 
     async def abandon(self) -> None:
@@ -217,7 +217,8 @@ class AnsweredRoad:
     async def _taken(self, own: socket.socket, pieces: Pieces) -> Segment:
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(own, proof(self._nonce, _ANSWERING))
-        segment = Segment(await read_descriptor(own), pieces.segment_bytes)
+        descriptor = await read_descriptor(own)
+        segment = handed_over(descriptor, pieces.segment_bytes, self._settings.directory)
         try:
             if segment.view[: len(self._nonce)].tobytes() != self._nonce:
                 raise RoadFailed("the segment does not hold this road's nonce")

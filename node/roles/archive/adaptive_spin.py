@@ -10,6 +10,8 @@ from __future__ import annotations
 import resource
 import sys
 
+AWAKE_SECONDS = 0.0006
+"""Behind an answer, the next layer's queries may come as soon."""
 MOST_TRUST = 16
 PREEMPTION_COST = 8
 """A few are nothing; where others need the core one comes every few waits."""

@@ -55,6 +55,7 @@ class ArchiveRole:
             context.metrics,
             context.clock,
             host=context.settings.host,
+            settings=context.settings.archive,
         )
         self._served.append(archive)
         return ""

@@ -15,7 +15,7 @@ from kakeya_fleet.node.config.config import join_address
 from kakeya_fleet.node.errors import PortInUse
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_service import ArchiveServicer
-from kakeya_fleet.node.roles.archive.archives import MAX_ARCHIVES, Archives
+from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.data_server import DataServer
 from kakeya_fleet.node.rpc.grpc_settings import STOP_SECONDS, server_options
 
@@ -34,7 +34,9 @@ class ArchiveServer:
         self._data = DataServer(archives, metrics, host)
         self._executor = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="archive")
         self._server = grpc.server(
-            self._executor, options=server_options(), maximum_concurrent_rpcs=MAX_ARCHIVES
+            self._executor,
+            options=server_options(),
+            maximum_concurrent_rpcs=archives.settings.most_archives,
         )
         servicer = ArchiveServicer(archives, metrics, self._data.port)
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(servicer, self._server)

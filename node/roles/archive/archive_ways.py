@@ -20,10 +20,8 @@ from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, error_info
+from kakeya_fleet.node.roles.settings import RestorerSettings
 from kakeya_fleet.node.rpc.grpc_settings import client_options
-
-# Seconds for opening an archive: a projection's map may have to be loaded there.
-OPEN_SECONDS = 10.0
 
 
 class ArchiveRefused(Exception):
@@ -45,10 +43,9 @@ class OpenedArchive:
 class ArchiveWays:
     """Opens archives on other nodes. Belongs to the event loop's thread."""
 
-    def __init__(self, metrics: NodeMetrics, *, deadline_seconds: float) -> None:
-        """`deadline_seconds` is the longest wait for one answer."""
+    def __init__(self, metrics: NodeMetrics, settings: RestorerSettings) -> None:
         self._metrics = metrics
-        self._deadline_seconds = deadline_seconds
+        self._settings = settings
         self._connections = OpenConnections()
         self._channels: dict[str, grpc.Channel] = {}
         self.waits = AnswerWaits()
@@ -66,12 +63,15 @@ class ArchiveWays:
         way = partial(
             ArchiveWay,
             host,
-            deadline_seconds=self._deadline_seconds,
+            deadline_seconds=self._settings.deadline,
             connections=self._connections,
             on_fault=self._count,
             on_round_trip=partial(self._waited, address),
         )
-        work = partial(_open, self._stub(address), way, opening, encoder, self._deadline_seconds)
+        # A map that is loaded there takes its time; a node that is frozen is not waited for.
+        has_map = bool(opening.restorer.width)
+        seconds = self._settings.map_loading if has_map else self._settings.deadline
+        work = partial(_open, self._stub(address), way, opening, encoder, seconds)
         opening_it = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return await asyncio.shield(opening_it)
@@ -113,11 +113,9 @@ def _open(
     way: Callable[[int], ArchiveWay],
     opening: Opening,
     encoder: FeatureEncoder | None,
-    deadline_seconds: float,
+    seconds: float,
 ) -> OpenedArchive:
-    """In a thread of its own."""
-    # A map that is loaded there takes its time; a node that is frozen is not waited for.
-    seconds = OPEN_SECONDS if opening.restorer.width else deadline_seconds
+    """In a thread of its own; it may take so many seconds."""
     try:
         opened: wire.OpenArchiveResponse = stub.OpenArchive(
             opening_to_wire(opening), timeout=seconds

@@ -13,14 +13,8 @@ from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.restoration.ranges import RangeStore
 from kakeya_fleet.fleet.placement.archive_choice import LEAST_POSITIONS
 from kakeya_fleet.node.roles.archive.opening import Opening
+from kakeya_fleet.node.roles.settings import ArchiveSettings
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
-
-MAX_ARCHIVES = 256
-DEFAULT_LEASE_SECONDS = 3600.0
-MAX_LEASE_SECONDS = 86_400.0
-# A fork, or an archive just opened, waits so long for the stream that uses it.
-ATTACH_SECONDS = 30.0
-RETRY_SECONDS = 5.0
 
 
 class StoreMaker(Protocol):
@@ -52,12 +46,16 @@ class StoreMaker(Protocol):
 
 @dataclass(slots=True)
 class Archive:
-    """One session's archive. `store` belongs to the thread of its stream once attached."""
+    """One session's archive. `store` belongs to the thread of its stream once attached.
+
+    `lease_seconds` without use end it, `attach_seconds` if nobody has come for it.
+    """
 
     archive_id: str
     opening: Opening
     store: RangeStore
     lease_seconds: float
+    attach_seconds: float
     used_at: float
     attached: bool = False
     expired: bool = False
@@ -65,7 +63,7 @@ class Archive:
 
     def is_idle(self, now: float) -> bool:
         """Whether nobody used it for as long as its lease, or came for it at all."""
-        most = self.lease_seconds if self.attached else min(self.lease_seconds, ATTACH_SECONDS)
+        most = self.lease_seconds if self.attached else self.attach_seconds
         return now - self.used_at >= most
 
 
@@ -77,10 +75,16 @@ class Archives:
     """
 
     def __init__(
-        self, maker: StoreMaker, *, clock: Callable[[], float], ids: Callable[[], str]
+        self,
+        maker: StoreMaker,
+        settings: ArchiveSettings | None = None,
+        *,
+        clock: Callable[[], float],
+        ids: Callable[[], str],
     ) -> None:
         """`clock` gives monotonic seconds, `ids` names that nobody guesses."""
         self._maker = maker
+        self.settings = settings if settings is not None else ArchiveSettings()
         self._clock = clock
         self._ids = ids
         self._lock = threading.Lock()
@@ -219,12 +223,15 @@ class Archives:
             raise Draining("this archive's node is leaving the fleet; take another archive")
 
     def _entered(self, opening: Opening, store: RangeStore) -> Archive:
-        asked = opening.lease_seconds or DEFAULT_LEASE_SECONDS
+        settings = self.settings
+        asked = opening.lease_seconds or settings.default_lease_seconds
+        lease = min(asked, settings.longest_lease_seconds)
         archive = Archive(
             archive_id=self._ids(),
             opening=opening,
             store=store,
-            lease_seconds=min(asked, MAX_LEASE_SECONDS),
+            lease_seconds=lease,
+            attach_seconds=min(lease, settings.attach_seconds),
             used_at=self._clock(),
         )
         with self._lock:
@@ -238,10 +245,11 @@ class Archives:
             raise self._full(needed)
 
     def _check_count(self) -> None:
-        if len(self._archives) >= MAX_ARCHIVES:
+        most = self.settings.most_archives
+        if len(self._archives) >= most:
             raise ArchiveFull(
-                f"{MAX_ARCHIVES} archives are open here, as many as there may be",
-                retry_after_seconds=str(RETRY_SECONDS),
+                f"{most} archives are open here, as many as there may be",
+                retry_after_seconds=str(self.settings.retry_seconds),
             )
 
     def _full(self, needed: int) -> ArchiveFull:
@@ -255,7 +263,7 @@ class Archives:
             )
         return ArchiveFull(
             f"an archive needs {needed} bytes and {free} are free here",
-            retry_after_seconds=str(RETRY_SECONDS),
+            retry_after_seconds=str(self.settings.retry_seconds),
             **figures,
         )
 

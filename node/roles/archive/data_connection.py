@@ -23,7 +23,6 @@ from kakeya_fleet.node.roles.archive.data_frames import (
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, fault_of
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
 
-AWAKE_SECONDS = 0.0006
 CLOSE_ENOUGH = 0.75
 
 
@@ -51,7 +50,7 @@ class DataConnection:
         except OSError as error:
             raise self._failed(error) from error
         prepare(self._socket, deadline_seconds)
-        self._reader = FrameReader(self._socket, awake=AWAKE_SECONDS)
+        self._reader = FrameReader(self._socket)
 
     def send(self, *parts: bytes | memoryview) -> None:
         """Sends a header and its body's parts.

@@ -50,7 +50,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.node.roles.archive.adaptive_spin import AdaptiveSpin
+from kakeya_fleet.node.roles.archive.adaptive_spin import AWAKE_SECONDS, AdaptiveSpin
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
 
 VERSION = 1
@@ -126,10 +126,9 @@ def send_parts(connection: socket.socket, *parts: bytes | memoryview) -> None:
 class FrameReader:
     """Reads the frames of one connection; most come whole with one system call."""
 
-    def __init__(self, connection: socket.socket, *, awake: float = 0.0) -> None:
-        """`awake` is the longest wait without sleep, in seconds; see `AdaptiveSpin`."""
+    def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._spin = AdaptiveSpin(awake)
+        self._spin = AdaptiveSpin(AWAKE_SECONDS)
         self._ahead = memoryview(bytearray(READ_BYTES))
         self._first = 0
         self._end = 0

@@ -41,17 +41,6 @@ from kakeya_fleet.node.rpc.error_status import (
 )
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, MalformedMessage
 
-MOST_WAITING = 32
-"""Connections that have not attached yet; more are closed at once."""
-ATTACH_SECONDS = 2.0
-ANSWER_SECONDS = 30.0
-"""A session that takes no byte of an answer for so long has lost its archive."""
-AWAKE_SECONDS = 0.0006
-"""Behind an answer, the next layer's queries may come as soon."""
-ACCEPT_AGAIN_SECONDS = 0.1
-FAREWELL_SECONDS = 0.5
-"""After an error: bytes that are under way would reset the connection, and the error with it."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -61,10 +50,11 @@ class DataServer:
     def __init__(self, archives: Archives, metrics: NodeMetrics, host: str) -> None:
         """Binds a free port of `host` and serves. Raises `PortInUse`."""
         self._archives = archives
+        self._settings = archives.settings
         self._metrics = metrics
-        self._listener = _listener(host)
+        self._listener = _listener(host, self._settings.most_waiting)
         self.port: int = self._listener.getsockname()[1]
-        self._waiting = threading.BoundedSemaphore(MOST_WAITING)
+        self._waiting = threading.BoundedSemaphore(self._settings.most_waiting)
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._wake, self._woken = socket.socketpair()
@@ -77,7 +67,7 @@ class DataServer:
         self._thread.join()
         self._listener.close()
         self._woken.close()
-        deadline = time.monotonic() + 2 * FAREWELL_SECONDS
+        deadline = time.monotonic() + 2 * self._settings.farewell_seconds
         with self._lock:
             connections = dict(self._connections)
         for connection, thread in connections.items():
@@ -96,7 +86,7 @@ class DataServer:
                 except OSError as error:
                     # It left again, or no file descriptor is free: then it stays readable.
                     _log.warning("archive_connection_failed", error=str(error))
-                    time.sleep(ACCEPT_AGAIN_SECONDS)
+                    time.sleep(self._settings.accept_again_seconds)
                     continue
                 self._admit(connection)
 
@@ -125,17 +115,17 @@ class DataServer:
             self._session(connection)
         except DOMAIN_ERRORS as error:
             self._metrics.rpc_errors.labels(reason=error.reason).inc()
-            _tell(connection, error_status(error))
+            _tell(connection, error_status(error), self._settings.farewell_seconds)
         except (Closed, OSError):
             # The session, or its node, has gone; what it kept has been released.
             return
         except Exception as error:  # noqa: BLE001 - the last resort of a thread
             self._metrics.rpc_errors.labels(reason=INTERNAL_REASON).inc()
             _log.error("archive_failed", exc_info=error)
-            _tell(connection, internal_status())
+            _tell(connection, internal_status(), self._settings.farewell_seconds)
 
     def _session(self, connection: socket.socket) -> None:
-        reader = FrameReader(connection, awake=AWAKE_SECONDS)
+        reader = FrameReader(connection)
         use = self._attached(connection, reader)
         try:
             send_parts(connection, header(Kind.ATTACHED, position=use.length))
@@ -150,8 +140,8 @@ class DataServer:
 
     def _attached(self, connection: socket.socket, reader: FrameReader) -> ArchiveUse:
         try:
-            prepare(connection, ATTACH_SECONDS)
-            frame = reader.receive(MOST_ID_BYTES, within=ATTACH_SECONDS)
+            prepare(connection, self._settings.greeting_seconds)
+            frame = reader.receive(MOST_ID_BYTES, within=self._settings.greeting_seconds)
         finally:
             self._waiting.release()
         if frame.kind != Kind.ATTACH:
@@ -159,7 +149,7 @@ class DataServer:
         archive_id = frame.body.tobytes().decode("ascii", "replace")
         archive = self._archives.attach(archive_id)
         archive.on_expiry.append(lambda: _shut(connection, socket.SHUT_RD))
-        limit_waits(connection, reading=0.0, writing=ANSWER_SECONDS)
+        limit_waits(connection, reading=0.0, writing=self._settings.answer_seconds)
         return ArchiveUse(self._archives, archive, self._metrics)
 
 
@@ -249,11 +239,11 @@ def _refuse(connection: socket.socket, kind: Kind, full: ArchiveFull) -> None:
     send_parts(connection, header(kind, len(body)), body)
 
 
-def _tell(connection: socket.socket, status: status_pb2.Status) -> None:
+def _tell(connection: socket.socket, status: status_pb2.Status, seconds: float) -> None:
     """Sends an error, then reads what was under way until the other end has closed."""
-    deadline = time.monotonic() + FAREWELL_SECONDS
+    deadline = time.monotonic() + seconds
     try:
-        limit_waits(connection, reading=FAREWELL_SECONDS, writing=FAREWELL_SECONDS)
+        limit_waits(connection, reading=seconds, writing=seconds)
         body = status.SerializeToString()
         send_parts(connection, header(Kind.ERROR, len(body)), body)
         connection.shutdown(socket.SHUT_WR)
@@ -272,12 +262,12 @@ def _shut(connection: socket.socket, how: int) -> None:
         return
 
 
-def _listener(host: str) -> socket.socket:
+def _listener(host: str, most_waiting: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        return socket.create_server(address, family=family, backlog=MOST_WAITING)
+        return socket.create_server(address, family=family, backlog=most_waiting)
     except OSError as error:
         raise PortInUse(
             f"no port of {host} can be bound for the archive",

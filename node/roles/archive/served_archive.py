@@ -14,6 +14,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.node_stores import NodeStores
+from kakeya_fleet.node.roles.settings import ArchiveSettings
 
 ARCHIVE_ID_BYTES = 16
 
@@ -34,6 +35,7 @@ class ServedArchive:
         clock: Callable[[], float],
         *,
         host: str,
+        settings: ArchiveSettings,
     ) -> ServedArchive:
         """Serves so much memory at a free port of `host`.
 
@@ -43,6 +45,7 @@ class ServedArchive:
         stores = await asyncio.to_thread(archive_stores, budget_bytes)
         archives = Archives(
             NodeStores(stores, drafters),
+            settings,
             clock=clock,
             ids=partial(secrets.token_hex, ARCHIVE_ID_BYTES),
         )

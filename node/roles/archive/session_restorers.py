@@ -40,12 +40,6 @@ __all__ = [
     "SessionRestorer",
 ]
 
-RETRY_SECONDS = 0.25
-NEXT_RETRY_SECONDS = 0.5
-MOST_NEXT_RETRY_SECONDS = 5.0
-"""Between two rounds for a range that will be needed, twice as long each time up to this."""
-FULL_GRACE_SECONDS = 1.0
-"""What a lost session had in other archives is free again within it."""
 KEPT_HERE = (
     "No archive is left that can take the session: what it evicts is kept here, in the verifier's"
     f" own memory, which grows. From the next multiple of {CHUNK_KEYS:,} positions on it goes to an"
@@ -150,19 +144,19 @@ class Restorers:
                 else:
                     store = await self._opened(restorer, max(LEAST_POSITIONS, history_length))
             except (NoArchive, ArchiveFull, RestorerMismatch) as error:
-                grace = FULL_GRACE_SECONDS if isinstance(error, ArchiveFull) else 0.0
+                grace = self.settings.full_grace if isinstance(error, ArchiveFull) else 0.0
                 if self.clock() >= began + min(grace, self.settings.rebuild):
                     kept = await self._kept_here(restorer, history_length, here, str(error))
                     if kept is not None:
                         return self._rebuilt(restorer, history_length, kept)
-                if self.clock() + RETRY_SECONDS >= deadline:
+                if self.clock() + self.settings.retry >= deadline:
                     self.metrics.restorer_rebuilds.labels(outcome="lost").inc()
                     raise RestorerLost(
                         f"what the session has evicted was lost, and no archive was found within"
                         f" {self.settings.rebuild:g} s to make it anew: {error}",
                         why=error.reason,
                     ) from error
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(self.settings.retry)
                 continue
             return self._rebuilt(restorer, history_length, store)
 
@@ -244,14 +238,14 @@ class Restorers:
         request = RangeRequest(
             wanted.end - wanted.first, wanted.first, ask_last=used | restorer.failed
         )
-        pause = NEXT_RETRY_SECONDS
+        pause = self.settings.next_retry
         while wanted.is_wanted:
             try:
                 found = await self._archives.open(restorer, request)
             except (NoArchive, ArchiveFull, RestorerMismatch) as error:
                 wanted.refuse(str(error))
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, MOST_NEXT_RETRY_SECONDS)
+                pause = min(2 * pause, self.settings.longest_next_retry)
                 continue
             _log.info("archive_range_opened", node=found.where.node_name, first=wanted.first)
             wanted.offer(RangePart(found.store, found.where))

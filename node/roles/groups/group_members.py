@@ -15,6 +15,7 @@ from kakeya_fleet.engine.group.fields import Header, MalformedMessage, integers,
 from kakeya_fleet.engine.group.messages import Message
 from kakeya_fleet.engine.group.values import error_from_header
 from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
+from kakeya_fleet.node.roles.groups.group_settings import GroupLimits
 from kakeya_fleet.node.roles.groups.rank_proof import (
     CHALLENGE_BYTES,
     NotProven,
@@ -23,15 +24,8 @@ from kakeya_fleet.node.roles.groups.rank_proof import (
 )
 from kakeya_fleet.node.roles.groups.rank_socket import RankSocket
 
-PROOF_SECONDS = 2.0
-"""What a stranger may hold up the others."""
-MESSAGE_SECONDS = 5.0
-"""From the first byte of a small message to its last."""
 PULSE_BYTES = 4096
 MOST_PORT = 65_535
-LOOK_SECONDS = 0.1
-END_SECONDS = 0.5
-"""From the end of a process's connections to that of the process."""
 
 
 @dataclass(slots=True)
@@ -61,21 +55,21 @@ class Gathering:
         rank_count: int,
         nonce: bytes,
         fault: Callable[[], str],
+        limits: GroupLimits,
         *,
         until: float,
-        silence_seconds: float,
     ) -> None:
-        """Gives up at `until` monotonic seconds, and on a rank that is silent for so long."""
+        """Gives up at `until` monotonic seconds, and on a rank that is silent for too long."""
         self._rank_count = rank_count
         self._nonce = nonce
         self._fault = fault
         self._until = until
-        self._silence_seconds = silence_seconds
+        self._limits = limits
         self._found: dict[tuple[Purpose, int], RankSocket] = {}
 
     def members(self, listener: socket.socket) -> list[Member]:
         """All ranks, in their order. Raises `GroupNotStarted`; then `close` ends what came."""
-        listener.settimeout(LOOK_SECONDS)
+        listener.settimeout(self._limits.look_seconds)
         while len(self._found) < self._rank_count * len(Purpose):
             self._check("connected")
             try:
@@ -100,7 +94,7 @@ class Gathering:
     def tell(self, rank: int, member: Member, message: Message) -> None:
         """Sends a rank what it waits for. Raises `GroupNotStarted`."""
         try:
-            member.commands.connection.settimeout(MESSAGE_SECONDS)
+            member.commands.connection.settimeout(self._limits.message_seconds)
             member.commands.send(message)
         except OSError as error:
             raise self._ended(rank, error) from error
@@ -141,7 +135,7 @@ class Gathering:
                 self._check(what)
                 # All that lay ready then is read below, also when this process was frozen since.
                 looked = time.monotonic()
-                for key, _ in selector.select(LOOK_SECONDS):
+                for key, _ in selector.select(self._limits.look_seconds):
                     purpose, rank = key.data
                     if purpose is Purpose.COMMANDS:
                         selector.unregister(key.fileobj)
@@ -153,18 +147,19 @@ class Gathering:
                 self._check_heard(heard, looked)
 
     def _check_heard(self, heard: dict[int, float], looked: float) -> None:
+        most = self._limits.loading_seconds
         for rank, last in heard.items():
-            if looked - last > self._silence_seconds:
+            if looked - last > most:
                 raise GroupNotStarted(
-                    f"rank {rank} was silent for {self._silence_seconds:g} s",
+                    f"rank {rank} was silent for {most:g} s",
                     "see whether its host still runs",
                     rank=str(rank),
                 )
 
     def _take(self, connection: socket.socket) -> None:
         """Keeps a connection that is proven; one of a stranger is closed."""
-        connection.settimeout(PROOF_SECONDS)
-        until = time.monotonic() + PROOF_SECONDS
+        connection.settimeout(self._limits.proof_seconds)
+        until = time.monotonic() + self._limits.proof_seconds
         found = RankSocket(connection)
         try:
             claim = prove_to_rank(
@@ -184,7 +179,7 @@ class Gathering:
 
     def _next(self, rank: int, commands: RankSocket) -> Header:
         """The message that has begun to come."""
-        until = time.monotonic() + MESSAGE_SECONDS
+        until = time.monotonic() + self._limits.message_seconds
         try:
             message: Message = commands.receive(most_array_bytes=0, until=until)
         except (OSError, EOFError) as error:
@@ -195,9 +190,9 @@ class Gathering:
 
     def _ended(self, rank: int, error: OSError | EOFError) -> GroupNotStarted:
         """A rank's connection ended: how its process did, if it is one of this host."""
-        until = time.monotonic() + END_SECONDS
+        until = time.monotonic() + self._limits.end_seconds
         while not (fault := self._fault()) and time.monotonic() < until:
-            time.sleep(LOOK_SECONDS / 10)
+            time.sleep(self._limits.look_seconds / 10)
         return GroupNotStarted(
             f"rank {rank} ended before it was ready ({fault or error})",
             "its own words are above, in the log of this node",

@@ -24,21 +24,60 @@ PULSE_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """How long a group's leader waits for what."""
+
+    start_seconds: float = 600.0
+    """From the start of the processes until every rank is ready."""
+
+    silence_seconds: float = 10.0
+    """A rank whose pulse is silent for so long is lost."""
+
+    loading_silence_seconds: float = 60.0
+    """The same of a rank that loads, if longer: it may keep its interpreter to itself."""
+
+    answer_seconds: float = 120.0
+    """A rank that takes so long over a command is lost."""
+
+    proof_seconds: float = 2.0
+    """What a stranger may hold up the others."""
+
+    message_seconds: float = 5.0
+    """From the first byte of a small message to its last."""
+
+    look_seconds: float = 0.1
+    """How often it is looked for processes that ended."""
+
+    end_seconds: float = 0.5
+    """From the end of a process's connections to that of the process."""
+
+    first_pause_seconds: float = 1.0
+    """A group that was lost n times in a row is started after this times 2^(n - 1)."""
+
+    longest_pause_seconds: float = 60.0
+    """... but no later than this."""
+
+    steady_seconds: float = 60.0
+    """A group that lived for so long is started again after the first pause."""
+
+    @property
+    def loading_seconds(self) -> float:
+        """The longest silence of a rank that is not ready yet."""
+        return max(self.silence_seconds, self.loading_silence_seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupSettings:
     """A group that serves `model`, as `engine.models.model_folder` names it on every host.
 
-    `host` is the address at which this node is reached. A rank that is silent for
-    `silence_seconds` is lost, and one that takes `answer_seconds` over a command;
-    all must be ready `start_seconds` after their start.
+    `host` is the address at which this node is reached.
     """
 
     hostfile: Hostfile
     model: str
     dtype: str = "float32"
     host: str = "127.0.0.1"
-    silence_seconds: float = 10.0
-    answer_seconds: float = 120.0
-    start_seconds: float = 600.0
+    limits: GroupLimits = field(default_factory=GroupLimits)
 
     @property
     def backend(self) -> str:
@@ -72,15 +111,6 @@ class GroupSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLimits:
-    """The seconds of `GroupSettings`, as a node is configured."""
-
-    silence_seconds: float = 10.0
-    answer_seconds: float = 120.0
-    start_seconds: float = 600.0
-
-
-@dataclass(frozen=True, slots=True)
 class GroupSource:
     """A hostfile on this node, and how groups of it are run."""
 
@@ -98,9 +128,7 @@ class GroupSource:
             model=model,
             dtype=dtype,
             host=self.host,
-            silence_seconds=self.limits.silence_seconds,
-            answer_seconds=self.limits.answer_seconds,
-            start_seconds=self.limits.start_seconds,
+            limits=self.limits,
         )
         if backend not in ("auto", settings.backend):
             raise BadGroup(

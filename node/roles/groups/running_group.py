@@ -22,15 +22,12 @@ import structlog
 from kakeya_fleet.engine.group.group_verifier import GroupVerifier
 from kakeya_fleet.engine.group.messages import Message
 from kakeya_fleet.node.roles.groups.group_errors import GroupNotStarted
-from kakeya_fleet.node.roles.groups.group_members import LOOK_SECONDS, Gathering, Member, has_pulse
+from kakeya_fleet.node.roles.groups.group_members import Gathering, Member, has_pulse
 from kakeya_fleet.node.roles.groups.group_settings import GroupSettings
 from kakeya_fleet.node.roles.groups.launching import Processes
 from kakeya_fleet.node.roles.groups.rank_proof import NONCE_BYTES
 from kakeya_fleet.node.roles.groups.rank_socket import SocketChannel
 from kakeya_fleet.node.roles.groups.rank_starting import joining, launches
-
-LOADING_SILENCE_SECONDS = 60.0
-"""A rank that loads may keep its interpreter to itself; one that is silent for longer is lost."""
 
 _log = structlog.get_logger(__name__)
 
@@ -97,8 +94,8 @@ class RunningGroup:
             settings.hostfile.rank_count,
             nonce,
             self._fault,
-            until=time.monotonic() + settings.start_seconds,
-            silence_seconds=max(settings.silence_seconds, LOADING_SILENCE_SECONDS),
+            settings.limits,
+            until=time.monotonic() + settings.limits.start_seconds,
         )
         held.callback(gathering.close)
         with _listener(settings) as listener:
@@ -115,20 +112,20 @@ class RunningGroup:
 
     def _joined(self, gathering: Gathering, members: list[Member]) -> GroupVerifier:
         """The verifier of ranks that have loaded their parts."""
-        settings = self._settings
+        settings, limits = self._settings, self._settings.limits
         ports = [member.ports for member in members]
         for rank, member in enumerate(members):
             gathering.tell(rank, member, Message(joining(settings, ports, rank)))
         gathering.wait_ready(members)
         channels = [
-            SocketChannel(rank, member.commands, send_seconds=settings.answer_seconds)
+            SocketChannel(rank, member.commands, send_seconds=limits.answer_seconds)
             for rank, member in enumerate(members)
         ]
         # Nobody watches the pulses before this has its answers.
         return GroupVerifier.of_ranks(
             channels,
-            answer_seconds=settings.answer_seconds,
-            first_answer_seconds=settings.silence_seconds,
+            answer_seconds=limits.answer_seconds,
+            first_answer_seconds=limits.silence_seconds,
         )
 
     def _fault(self) -> str:
@@ -147,7 +144,7 @@ class RunningGroup:
             while True:
                 # All that lay ready then is read below, also when this process was frozen since.
                 looked = time.monotonic()
-                for key, _ in selector.select(LOOK_SECONDS):
+                for key, _ in selector.select(self._settings.limits.look_seconds):
                     if key.data is None:
                         return ""
                     if not has_pulse(members[key.data]):
@@ -158,9 +155,10 @@ class RunningGroup:
                     return fault
 
     def _silence(self, heard: dict[int, float], looked: float) -> str:
+        most = self._settings.limits.silence_seconds
         for rank, last in heard.items():
-            if looked - last > self._settings.silence_seconds:
-                return f"rank {rank} was silent for {self._settings.silence_seconds:g} s"
+            if looked - last > most:
+                return f"rank {rank} was silent for {most:g} s"
         return ""
 
 

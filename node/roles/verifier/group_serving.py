@@ -17,11 +17,6 @@ from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
 from kakeya_fleet.node.roles.verifier.verifier_loading import Admission, serve_verifier
 from kakeya_fleet.node.roles.worker import ModelWorker
 
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 60.0
-STEADY_SECONDS = 60.0
-"""A group that lived for so long is started again after the first pause."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -91,15 +86,16 @@ class ServedGroup:
 
     async def run(self) -> None:
         """Starts the group again whenever it is lost, until cancelled."""
-        pause = FIRST_PAUSE_SECONDS
+        limits = self._settings.limits
+        pause = limits.first_pause_seconds
         while True:
             began = time.monotonic()
             await self._lost.wait()
             await self._give_up()
-            if time.monotonic() - began > STEADY_SECONDS:
-                pause = FIRST_PAUSE_SECONDS
+            if time.monotonic() - began > limits.steady_seconds:
+                pause = limits.first_pause_seconds
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            pause = min(2 * pause, limits.longest_pause_seconds)
             try:
                 await self.start()
             except Exception as error:  # noqa: BLE001 a group costs its sessions, never the node

@@ -95,8 +95,7 @@ class VerifierRole:
         self._ledger = AcceptanceLedger()
         self._breakers = BreakerBook(clock, context.fleet.boot_id, events.breaker_changed)
         self._encoders = EncoderShelf(context.links)
-        deadline = settings.restorers.deadline
-        self._ways = ArchiveWays(metrics, deadline_seconds=deadline)
+        self._ways = ArchiveWays(metrics, settings.restorers)
         self._restorers = Restorers(
             fleet=context.fleet,
             ways=self._ways,

@@ -1,0 +1,167 @@
+"""Keeps descriptors free for the node itself, however many connections others hold open.
+
+A process that has no descriptor left can neither gossip, load a model nor write its state.
+gRPC takes every connection before anything of it is read and has no bound of its own, so
+the connections that were taken are looked at: when fewer than the reserve are left, those
+of whoever holds the most are ended, the longest silent first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+import stat
+import struct
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import structlog
+
+from kakeya_fleet.node.metrics import NodeMetrics
+
+LOOK_SECONDS = 0.1
+NEVER_SPOKE = 1 << 32
+"""Milliseconds of silence of who has sent nothing yet."""
+# struct tcp_info of linux/tcp.h: eight bytes, 24 words of 32 bits, three of 64 and then
+# tcpi_bytes_received (Linux 4.1).
+LAST_SENT, LAST_RECEIVED = 9, 11
+TCP_INFO_BYTES = 8 + 4 * 24 + 8 * 4
+MAPPED = "::ffff:"
+"""Before an IPv4 address at a socket of both families (RFC 4291, section 2.5.5.2)."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A connection that somebody opened to this process, and how long it has been silent."""
+
+    descriptor: int
+    peer: str
+    silent_ms: int
+
+
+def reserve_of(limit: int) -> int:
+    """Descriptors that others' connections leave free: an eighth, 64 at least, half at most."""
+    return min(max(64, limit // 8), limit // 2)
+
+
+def to_end(connections: Collection[Connection], count: int) -> list[Connection]:
+    """`count` of them, or all: always one of the peer that holds the most then.
+
+    So a peer with fewer connections than any other loses none before those have as few. Of
+    a peer's the longest silent goes first.
+    """
+    held = Counter(each.peer for each in connections)
+    by_peer: dict[str, list[Connection]] = {}
+    for each in sorted(connections, key=lambda each: each.silent_ms):
+        by_peer.setdefault(each.peer, []).append(each)
+    ended = []
+    for _ in range(min(count, len(connections))):
+        peer = max(held, key=lambda name: (held[name], name))
+        held[peer] -= 1
+        ended.append(by_peer[peer].pop())
+    return ended
+
+
+class ConnectionGuard:
+    """Ends connections of others while the process is short of descriptors."""
+
+    def __init__(self, metrics: NodeMetrics) -> None:
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        """Looks ten times a second, until cancelled."""
+        spare = os.open(os.devnull, os.O_RDONLY)
+        try:
+            while True:
+                self.look(spare)
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            os.close(spare)
+
+    def look(self, spare: int) -> Sequence[Connection]:
+        """Ends what must be ended, and answers what that was.
+
+        It opens nothing, but copies `spare`, any open descriptor, for a moment.
+        """
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        used = _lowest_free(spare, limit)
+        excess = used - (limit - reserve_of(limit))
+        if excess <= 0:
+            return ()
+        ended = to_end(list(_connections(used)), excess)
+        for each in ended:
+            # It may have ended by itself.
+            with suppress(OSError), _borrowed(each.descriptor) as connection:
+                # Its owner, gRPC or asyncio, sees that it ended, and closes it.
+                connection.shutdown(socket.SHUT_RDWR)
+        if ended:
+            self._metrics.connections_ended.inc(len(ended))
+            peers = dict(Counter(each.peer for each in ended).most_common(3))
+            _log.warning("connections_ended", count=len(ended), peers=peers, file_limit=limit)
+        return ended
+
+
+def _lowest_free(spare: int, limit: int) -> int:
+    """As many descriptors as this, at least, are in use."""
+    try:
+        lowest = os.dup(spare)
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        return limit
+    os.close(lowest)
+    return lowest
+
+
+def _connections(end: int) -> Iterator[Connection]:
+    """The connections below descriptor `end` that came in at a port of this process."""
+    ports, found = set(), []
+    for descriptor in range(end):
+        if not _is_socket(descriptor):
+            continue
+        # It may be closed meanwhile, or not be connected.
+        with suppress(OSError), _borrowed(descriptor) as each:
+            if each.family not in (socket.AF_INET, socket.AF_INET6):
+                continue
+            port = each.getsockname()[1]
+            if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                ports.add(port)
+                continue
+            peer = each.getpeername()[0].removeprefix(MAPPED)
+            found.append((port, Connection(descriptor, peer, _silent_ms(each))))
+    return (connection for port, connection in found if port in ports)
+
+
+def _is_socket(descriptor: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
+@contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """The socket of another owner, which stays open."""
+    borrowed = socket.socket(fileno=descriptor)
+    try:
+        yield borrowed
+    finally:
+        borrowed.detach()
+
+
+def _silent_ms(connection: socket.socket) -> int:
+    """Milliseconds since something passed, either way; 0 where the system does not say."""
+    if sys.platform != "linux":
+        return 0
+    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+    words = struct.unpack_from("24I", told, 8)
+    (bytes_received,) = struct.unpack_from("Q", told, TCP_INFO_BYTES - 8)
+    return min(words[LAST_SENT], words[LAST_RECEIVED]) if bytes_received else NEVER_SPOKE

@@ -1,0 +1,96 @@
+"""The node's works besides its calls: a fault ends none of them for good, and never the node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+import structlog
+
+from kakeya_fleet.node.errors import NodeError
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.watch.event_log import EventKind, EventLog
+
+_log = structlog.get_logger(__name__)
+
+Work = Coroutine[object, object, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Seconds before a work that failed begins again.
+
+    The n-th fault in a row waits first * 2^(n-1), `last` at most; a work that ran for longer
+    than `last` has ended the row.
+    """
+
+    first_seconds: float = 1.0
+    last_seconds: float = 60.0
+
+
+class BackgroundTasks:
+    """Tasks of one owner, which none of them cancels but by a `NodeError`: that stops a node.
+
+    Every other fault is counted by its task and its type, is in the log with its traceback, and
+    the first of a row of a task's faults among the node's events. Belongs to the event
+    loop's thread.
+    """
+
+    def __init__(
+        self,
+        owner: asyncio.TaskGroup,
+        events: EventLog,
+        metrics: NodeMetrics,
+        pauses: Pauses | None = None,
+    ) -> None:
+        self._owner = owner
+        self._events = events
+        self._metrics = metrics
+        self._pauses = pauses or Pauses()
+
+    def once(self, name: str, work: Work) -> asyncio.Task[None]:
+        """Runs the work to its end; a fault is its end too."""
+        return self._owner.create_task(self._once(name, work), name=name)
+
+    def keep(self, name: str, begin: Callable[[], Work]) -> asyncio.Task[None]:
+        """Runs what `begin` makes until it ends or is cancelled; after a fault it begins again."""
+        return self._owner.create_task(self._keep(name, begin), name=name)
+
+    async def _once(self, name: str, work: Work) -> None:
+        try:
+            await work
+        except NodeError:
+            raise
+        except Exception as error:  # noqa: BLE001 whatever it is must not end the node
+            self._tell(name, error, "It is not tried again.")
+
+    async def _keep(self, name: str, begin: Callable[[], Work]) -> None:
+        clock = asyncio.get_running_loop().time
+        first, last = self._pauses.first_seconds, self._pauses.last_seconds
+        pause = first
+        while True:
+            began = clock()
+            try:
+                return await begin()
+            except NodeError:
+                raise
+            except Exception as error:  # noqa: BLE001 whatever it is must not end the node
+                if clock() - began > last:
+                    pause = first
+                then = f"It begins again in {pause:g} s."
+                self._tell(name, error, then, is_event=pause == first)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, last)
+
+    def _tell(self, name: str, error: Exception, then: str, *, is_event: bool = True) -> None:
+        self._metrics.background_faults.labels(name, type(error).__name__).inc()
+        _log.error("background_fault", task=name, then=then, exc_info=error)
+        if is_event:
+            self._events.add(EventKind.BACKGROUND_FAULT, f"{name} failed: {_named(error)}. {then}")
+
+
+def _named(error: Exception) -> str:
+    """Its type and its words, in one line."""
+    words = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -1,0 +1,374 @@
+"""Every way in which a DFlash checkpoint can be wrong, and what is said of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from kakeya_fleet.engine.backends import BACKENDS
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.errors import (
+    ArchitectureUnsupported,
+    BadParameters,
+    ModelNotFound,
+    ModelUnusable,
+    OutOfMemory,
+    TrainedForAnother,
+    WeightsMismatch,
+)
+from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+from kakeya_fleet.engine.proposers.loading import load_proposer
+
+UNTIED = {"tie_word_embeddings": False}
+
+
+@pytest.fixture(scope="module")
+def target(random_checkpoint):
+    return random_checkpoint("Qwen3ForCausalLM", **UNTIED)
+
+
+@pytest.fixture
+def folder(target, random_drafter, tmp_path):
+    """A whole drafter, to be spoiled."""
+    return shutil.copytree(random_drafter(target), tmp_path / "drafter")
+
+
+@pytest.fixture
+def entries(folder):
+    """Changes the config: `entries(block_size=1)`, None removes; a dict merges."""
+
+    def change(**changes) -> None:
+        path = folder / "config.json"
+        config = json.loads(path.read_bytes())
+        for name, value in changes.items():
+            if value is None:
+                config.pop(name, None)
+            elif isinstance(value, dict) and isinstance(config.get(name), dict):
+                merged = config[name] | value
+                config[name] = {k: v for k, v in merged.items() if v is not None}
+            else:
+                config[name] = value
+        path.write_text(json.dumps(config))
+
+    return change
+
+
+@pytest.fixture
+def tensors(folder):
+    """Changes the tensors: `tensors(lambda weights: ...)`."""
+
+    def change(edit) -> None:
+        weights = load_file(folder / "model.safetensors")
+        edit(weights)
+        save_file(weights, folder / "model.safetensors")
+
+    return change
+
+
+@pytest.fixture(params=["torch", "mlx"])
+def load(request):
+    """Loads the drafter for a target on one of the back ends: `load(folder, target)`."""
+    if request.param == "mlx":
+        pytest.importorskip("mlx.core", reason="MLX is not installed")
+    load_dflash = BACKENDS[request.param].drafters()
+
+    def run(folder, target, **options):
+        folders = ModelFolder(folder, "drafter"), ModelFolder(target, "target")
+        return load_dflash(*folders, **options)
+
+    return run
+
+
+def test_what_a_whole_one_is(folder, target, load) -> None:
+    proposer = load(folder, target)
+    info = proposer.info
+    assert (info.model_id, info.kind) == ("drafter", "dflash")
+    assert info.architecture == "DFlashDraftModel v1"
+    assert info.weights_digest == weights_digest(folder)
+    assert info.target_weights_digest == weights_digest(target)
+    assert info.tokenizer_digest == tokenizer_digest(target)
+    assert (info.vocabulary_size, info.context_length, info.block_size) == (96, 1024, 15)
+    spec = proposer.encoder.spec
+    assert (spec.taps, spec.hidden_size, spec.width) == ((0, 1), 32, 32)
+
+
+def test_the_encoder_of_tensors_that_came_over_the_wire_is_the_same(folder, target, load) -> None:
+    proposer = load(folder, target)
+    weights = load_file(folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_bytes())
+    arrived = EncoderWeights(
+        fc=weights["fc.weight"].numpy(),
+        norm=weights["hidden_norm.weight"].numpy(),
+        eps=config["rms_norm_eps"],
+        taps=tuple(config["dflash_config"]["target_layer_ids"]),
+    )
+    encoder = ContextEncoder(arrived)
+    assert encoder.spec == proposer.encoder.spec
+    features = np.random.default_rng(0).standard_normal((5, 2, 32), dtype=np.float32)
+    vectors = encoder.encode(features)
+    made = torch.nn.functional.linear(torch.from_numpy(features).flatten(1), weights["fc.weight"])
+    made = torch.nn.functional.rms_norm(made, (32,), weights["hidden_norm.weight"], 1e-6)
+    np.testing.assert_allclose(vectors, made.numpy(), atol=1e-5)
+
+
+# One reader of configs stands above the back ends.
+@pytest.mark.parametrize("load", ["torch"], indirect=True)
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"architectures": ["DFlash2DraftModel"]}, "version 2"),
+        ({"dflash_config": {"selector_rank": 256}}, "version 2"),
+        ({"conv_kernel_size": 2}, "version 2"),
+        ({"dflash_config": {"shift_label": True}}, "shift_label"),
+        ({"architectures": ["Qwen3ForCausalLM"]}, "Qwen3ForCausalLM is not a drafter"),
+        ({"architectures": None}, "no architecture"),
+        ({"model_type": "llama"}, "model_type 'llama'"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"layer_types": ["full_attention", "chunked_attention"]}, "chunked_attention"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "RoPE of type dynamic"),
+    ],
+    ids=str,
+)
+def test_another_architecture_is_refused_by_name(
+    changes, named, folder, target, entries, load
+) -> None:
+    entries(**changes)
+    with pytest.raises(ArchitectureUnsupported, match=named):
+        load(folder, target)
+
+
+@pytest.mark.parametrize("load", ["torch"], indirect=True)
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"dflash_config": {"target_layer_ids": None}}, "target_layer_ids"),
+        ({"dflash_config": {"target_layer_ids": []}}, "target_layer_ids"),
+        ({"dflash_config": {"target_layer_ids": [0, 2]}}, "target_layer_ids has 2"),
+        ({"dflash_config": {"target_layer_ids": [1, 1]}}, "twice"),
+        ({"dflash_config": {"mask_token_id": None}}, "mask_token_id"),
+        ({"dflash_config": {"mask_token_id": 96}}, "mask_token_id has 96"),
+        ({"mask_token_id": 3}, "mask_token_id is 3 and"),
+        ({"dflash_config": {"is_causal": 1}}, "is_causal"),
+        ({"dflash_config": {"output_multiplier": -1.0}}, "output_multiplier"),
+        ({"dflash_config": []}, "not an object"),
+        ({"block_size": None}, "block_size"),
+        ({"block_size": 1}, "no draft"),
+        ({"num_target_layers": None}, "num_target_layers"),
+        ({"num_key_value_heads": 3}, "4 heads share 3"),
+        ({"head_dim": None}, "no head_dim"),
+        ({"head_dim": 15}, "head_dim"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+        ({"rms_norm_eps": 0.0}, "rms_norm_eps"),
+        ({"rope_theta": None}, "rope_theta"),
+        ({"layer_types": ["full_attention"]}, "layer"),
+        ({"layer_types": ["sliding_attention"] * 2, "use_sliding_window": None}, "sliding_window"),
+        ({"layer_types": ["sliding_attention"] * 2, "sliding_window": 4}, "use_sliding_window"),
+    ],
+    ids=str,
+)
+def test_a_config_that_cannot_be_is_refused(changes, named, folder, target, entries, load) -> None:
+    entries(**changes)
+    with pytest.raises(ModelUnusable, match=named):
+        load(folder, target)
+
+
+@pytest.mark.parametrize("load", ["torch"], indirect=True)
+@pytest.mark.parametrize("text", ["", "[1]", '{"archi'])
+def test_a_config_that_is_none(text, folder, target, load) -> None:
+    (folder / "config.json").write_text(text)
+    with pytest.raises(ModelUnusable, match=r"config\.json"):
+        load(folder, target)
+
+
+def remove(name):
+    return lambda weights: weights.pop(name)
+
+
+def put(name, tensor):
+    return lambda weights: weights.update({name: tensor})
+
+
+@pytest.mark.parametrize(
+    ("edit", "metadata"),
+    [
+        (remove("fc.weight"), ("missing", "fc.weight")),
+        (remove("layers.1.self_attn.k_norm.weight"), ("missing", "layers.1.self_attn.k_norm")),
+        # A checkpoint that brings an embedding of its own is no v1.
+        (put("embed_tokens.weight", torch.zeros(96, 32)), ("unexpected", "embed_tokens")),
+        (put("lm_head.weight", torch.zeros(96, 32)), ("unexpected", "lm_head")),
+        (put("layers.2.mlp.up_proj.weight", torch.zeros(64, 32)), ("unexpected", "layers.2")),
+        (put("layers.0.self_attn.q_proj.bias", torch.zeros(64)), ("unexpected", "bias")),
+        (put("hidden_norm.weight", torch.ones(31)), ("wrong_shape", "hidden_norm")),
+        (put("fc.weight", torch.zeros(32, 96)), ("wrong_shape", "fc.weight")),
+        (put("norm.weight", torch.ones(32, dtype=torch.int32)), ("not_floating_point", "norm")),
+    ],
+)
+def test_each_tensor_is_accounted_for(edit, metadata, folder, target, tensors, load) -> None:
+    tensors(edit)
+    with pytest.raises(WeightsMismatch) as caught:
+        load(folder, target)
+    assert metadata[1] in caught.value.metadata[metadata[0]]
+
+
+def test_numbers_that_are_not_finite_are_refused(folder, target, tensors, load) -> None:
+    tensors(lambda weights: weights["layers.0.mlp.up_proj.weight"][3].fill_(float("nan")))
+    with pytest.raises(WeightsMismatch, match=r"not finite: layers\.0\.mlp\.up_proj"):
+        load(folder, target)
+
+
+def test_a_file_that_breaks_off_is_refused(folder, target, load) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(WeightsMismatch, match="truncated"):
+        load(folder, target)
+    path.unlink()
+    with pytest.raises(WeightsMismatch, match=r"no model\.safetensors"):
+        load(folder, target)
+
+
+def test_too_little_memory_is_said_before_weights_are_read(folder, target, load) -> None:
+    with pytest.raises(OutOfMemory):
+        load(folder, target, available_bytes=100_000)
+    with pytest.raises(BadParameters, match="float8"):
+        load(folder, target, dtype="float8")
+
+
+@pytest.mark.parametrize(
+    ("config", "entry"),
+    [
+        ({"num_hidden_layers": 3}, "num_target_layers"),
+        ({"hidden_size": 48}, "hidden_size"),
+        ({"vocab_size": 112}, "vocab_size"),
+    ],
+    ids=str,
+)
+def test_a_target_of_another_shape_is_refused(
+    config, entry, folder, random_checkpoint, load
+) -> None:
+    with pytest.raises(TrainedForAnother, match=entry) as caught:
+        load(folder, random_checkpoint("Qwen3ForCausalLM", **UNTIED, **config))
+    assert caught.value.metadata["entry"] == entry
+
+
+def drafted(proposer):
+    state = proposer.open([5, 6])
+    features = np.ones((1, 2, 32), np.float32)
+    state.take_features(0, proposer.encoder.encode(features))
+    return state.propose((), 15, 0).token_ids
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options"),
+    [
+        ("Qwen3ForCausalLM", {"tie_word_embeddings": True}),
+        ("Qwen3ForCausalLM", UNTIED | {"shards": True}),
+        ("Gemma3ForConditionalGeneration", UNTIED),
+        ("Qwen3_5ForConditionalGeneration", UNTIED),
+    ],
+    ids=str,
+)
+def test_the_target_may_be_tied_sharded_or_of_several_modalities(
+    architecture, options, random_checkpoint, random_drafter, load
+) -> None:
+    target = random_checkpoint(architecture, **options)
+    taps = {"mask_token_id": 95, "target_layer_ids": [0, 1]}
+    folder = random_drafter(target, dflash_config=taps)
+    ends = {}
+    for path in target.glob("*.safetensors"):
+        for name, tensor in load_file(path).items():
+            if name.endswith(("embed_tokens.weight", "lm_head.weight")):
+                ends[name.rsplit(".", 2)[-2]] = tensor
+    proposer = load(folder, target)
+    model = proposer.model
+    for token in (0, 17, 95):
+        found = np.asarray(model._embedded(token))
+        assert np.array_equal(found, ends["embed_tokens"][token].numpy())
+    hidden = np.random.default_rng(0).standard_normal((4, 32), np.float32)
+    head = ends.get("lm_head", ends["embed_tokens"]).numpy()
+    if proposer.info.backend == "mlx":
+        made = np.asarray(model.logits(importlib.import_module("mlx.core").array(hidden)))
+    else:
+        made = model.logits(torch.from_numpy(hidden)).numpy()
+    np.testing.assert_allclose(made, hidden @ head.T, atol=1e-4, rtol=1e-4)
+
+
+def test_only_the_ends_of_the_target_are_needed(folder, target, tmp_path, load) -> None:
+    """Its other tensors are not read, and so may be missing."""
+    bare = shutil.copytree(target, tmp_path / "bare")
+    weights = load_file(bare / "model.safetensors")
+    names = ("model.embed_tokens.weight", "lm_head.weight")
+    save_file({name: weights[name] for name in names}, bare / "model.safetensors")
+    assert drafted(load(folder, bare)) == drafted(load(folder, target))
+    save_file({names[0]: weights[names[0]]}, bare / "model.safetensors")
+    with pytest.raises(WeightsMismatch, match=r"missing: lm_head\.weight"):
+        load(folder, bare)
+
+
+def test_a_name_with_its_target_and_a_manifest(folder, target) -> None:
+    by_manifest = load_proposer(str(folder))
+    (folder / "training.json").unlink()
+    named = load_proposer(f"{folder}@{target}")
+    assert by_manifest.info == named.info
+    assert named.model_id == "drafter"
+    assert drafted(by_manifest) == drafted(named)
+
+
+def test_without_a_target_it_is_refused_with_the_mend(folder) -> None:
+    (folder / "training.json").unlink()
+    with pytest.raises(ModelUnusable, match=r"proposer=drafter@TARGET.*training\.json"):
+        load_proposer(str(folder))
+    (folder / "training.json").write_text('{"run": {"seed": 1}}')
+    with pytest.raises(ModelUnusable, match="@TARGET"):
+        load_proposer(str(folder))
+
+
+def test_a_drafter_trained_for_another_is_named_as_such(folder, target, random_checkpoint) -> None:
+    other = random_checkpoint("Qwen3ForCausalLM", seed=9, **UNTIED)
+    with pytest.raises(TrainedForAnother) as caught:
+        load_proposer(f"{folder}@{other}")
+    said = caught.value.metadata
+    assert said["trained_digest"] == weights_digest(target)
+    assert said["target_digest"] == weights_digest(other)
+    assert weights_digest(target)[:16] in str(caught.value)
+    assert weights_digest(other)[:16] in str(caught.value)
+
+    manifest = folder / "training.json"
+    trained = json.loads(manifest.read_bytes())["target"]
+    manifest.write_text(json.dumps({"target": trained | {"tokenizer_digest": "0" * 64}}))
+    with pytest.raises(TrainedForAnother, match="tokenizer_digest"):
+        load_proposer(str(folder))
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"target": 3}', '{"target": {"model_id": 7}}', '{"targ'], ids=str
+)
+def test_a_broken_manifest_is_refused(text, folder) -> None:
+    (folder / "training.json").write_text(text)
+    with pytest.raises(ModelUnusable, match=r"training\.json"):
+        load_proposer(str(folder))
+
+
+def test_a_drafter_in_disguise_is_never_loaded_as_a_language_model(folder, target, entries) -> None:
+    entries(architectures=["Qwen3ForCausalLM"])
+    with pytest.raises(ArchitectureUnsupported, match="not a drafter"):
+        load_proposer(f"{folder}@{target}")
+
+
+def test_a_lookup_takes_no_target() -> None:
+    with pytest.raises(ModelUnusable, match=r"ngram is no DFlash drafter.*leave out @tiny"):
+        load_proposer("ngram@tiny")
+
+
+def test_a_name_that_nobody_has() -> None:
+    with pytest.raises(ModelNotFound, match="there is: ngram") as caught:
+        load_proposer("tiny-dflahs@tiny")
+    assert caught.value.metadata["model_id"] == "tiny-dflahs"

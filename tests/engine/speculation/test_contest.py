@@ -1,0 +1,175 @@
+"""Who drafts, found out on the session's own stream: right in the end, and at a bounded cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kakeya_fleet.engine.errors import DraftFaultKind
+from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
+from kakeya_fleet.engine.proposers.ngram import NgramProposer
+from kakeya_fleet.engine.speculation.contest import TRIAL_TOKENS
+from kakeya_fleet.engine.speculation.pace import BlockMeasurement
+from kakeya_fleet.engine.speculation.roster import Rival, Roster
+from kakeya_fleet.engine.speculation.state import SpeculationState
+
+ALONE_SECONDS = 0.01
+BLOCK_SECONDS = 0.015
+
+
+@dataclass
+class Stream:
+    """A text of which each proposer guesses so many tokens a block; a clock of made-up blocks."""
+
+    roster: Roster
+    accepted: list[int]
+    broken: frozenset[int] = frozenset()
+    tokens: int = 0
+    seconds: float = 0.0
+    drafted_by: list[int | None] = field(default_factory=list)
+
+    def block(self) -> None:
+        """What `Drafting` does around a block, without its tasks."""
+        roster = self.roster
+        if roster.warming is not None:
+            roster.warmed(drafted=roster.warming not in self.broken)
+        index = roster.current
+        state = roster.rivals[index].state if index is not None else None
+        if index is None or state is None or state.pace.dropped or index in self.broken:
+            self.tokens += 1
+            self.seconds += ALONE_SECONDS
+            self.drafted_by.append(None)
+            roster.after_block(ALONE_SECONDS, 0.0, came=False)
+            return
+        accepted = self.accepted[index]
+        state.pace = state.pace.after_block(
+            BlockMeasurement(15, accepted, accepted + 1, 0.012, 0.003, 0.003, 0.002)
+        )
+        self.tokens += accepted + 1
+        self.seconds += BLOCK_SECONDS
+        self.drafted_by.append(index)
+        roster.after_block(0.012, 0.0, came=True)
+
+    def blocks(self, count: int) -> list[int | None]:
+        """Who drafted each of the next `count`."""
+        for _ in range(count):
+            self.block()
+        return self.drafted_by[-count:]
+
+
+def stream(*accepted: int, hopes: tuple[float, ...] | None = None, leads=True, broken=()) -> Stream:
+    rivals = [
+        Rival(("n", str(index)), LocalDraftSource(NgramProposer()), SpeculationState(), hope)
+        for index, hope in enumerate(hopes or (8.0,) * len(accepted))
+    ]
+    return Stream(Roster(rivals, leads=leads), list(accepted), frozenset(broken))
+
+
+def test_a_faster_proposer_takes_over_and_stays() -> None:
+    text = stream(2, 6)
+    text.blocks(40)
+    assert text.blocks(100).count(1) >= 95
+
+
+def test_a_slower_one_is_tried_and_the_leader_comes_back() -> None:
+    text = stream(6, 2)
+    drafted = text.blocks(400)
+    assert 0 < drafted.count(1) < 20
+    assert drafted[-1] == 0
+
+
+def test_a_verifier_that_begins_alone_tries_what_could_be_faster() -> None:
+    text = stream(3, leads=False)
+    drafted = text.blocks(60)
+    assert drafted[:4] == [None] * 4
+    assert drafted[-30:] == [0] * 30
+
+
+def test_what_cannot_win_at_best_is_never_tried() -> None:
+    assert 1 not in stream(2, 6, hopes=(4.0, 1.1)).blocks(300)
+    assert set(stream(6, hopes=(0.9,), leads=False).blocks(300)) == {None}
+
+
+def test_the_leader_changes_when_the_text_does() -> None:
+    text = stream(2, 6)
+    assert text.blocks(60)[-20:].count(1) >= 15
+    text.accepted = [4, 0]
+    # The former leader is still the measured second best: back to it at once.
+    assert text.blocks(24)[-12:] == [0] * 12
+    text.accepted = [0, 9]
+    assert text.blocks(200)[-20:].count(1) >= 15
+
+
+def test_a_text_that_nobody_guesses_is_decoded_alone() -> None:
+    text = stream(0, 0)
+    text.blocks(1000)
+    # Half a token is lost a block.
+    assert text.drafted_by.count(None) > 900
+    assert text.roster.drop_reason is not None
+
+
+def test_a_broken_one_takes_no_block_and_is_asked_ever_more_rarely() -> None:
+    text = stream(2, 6, broken=[1])
+    asked = []
+    for number in range(4000):
+        if text.roster.warming == 1:
+            asked.append(number)
+        text.block()
+    assert 1 not in text.drafted_by
+    rests = [after - before for before, after in pairwise(asked)]
+    assert rests == sorted(rests)
+    assert len(asked) < 12
+
+
+def test_a_leader_that_cannot_draft_gives_way() -> None:
+    text = stream(2, 6, leads=True)
+    text.blocks(60)
+    text.broken = frozenset({1})
+    text.roster.rivals[1].state.breaker = text.roster.rivals[1].state.breaker.after_fault(
+        DraftFaultKind.UNREACHABLE, 0.0
+    )
+    assert text.blocks(20)[-12:] == [0] * 12
+
+
+SPEEDS = st.lists(st.integers(0, 12), min_size=2, max_size=4)
+
+
+@settings(deadline=None, max_examples=25)
+@given(SPEEDS, st.booleans(), st.integers(50, 600))
+@example([12, 0, 0, 0], True, 1200)
+@example([3, 2, 2], True, 400)
+def test_what_is_lost_to_the_best_is_bounded(accepted, leads, count) -> None:
+    """The formula of `contest`, with what any leader pays: its own trials, and finding the best.
+
+    A difference below the pace's tolerance of 2 % is none.
+    """
+    text = stream(*accepted, leads=leads)
+    text.blocks(count)
+    alone = 1.0 / ALONE_SECONDS
+    speeds = [(each + 1) / BLOCK_SECONDS for each in accepted]
+    best = max([alone, *speeds])
+    lost = 0.97 * best * text.seconds - text.tokens
+    block = best * BLOCK_SECONDS
+    rounds = 2 + math.log2(1 + count / 16) + count / 1024
+    # Until the best one leads, the others are tried and found better one after the other.
+    search = len(accepted) * 16 * block
+    assert lost <= len(accepted) * (TRIAL_TOKENS + block) * rounds + search
+
+
+@settings(deadline=None, max_examples=10)
+@given(SPEEDS, st.booleans())
+def test_the_same_measurements_make_the_same_choices(accepted, leads) -> None:
+    one, other = (stream(*accepted, leads=leads) for _ in range(2))
+    assert one.blocks(200) == other.blocks(200)
+
+
+@pytest.mark.parametrize("best", [0, 1, 2, 3])
+def test_the_best_of_several_is_found(best) -> None:
+    text = stream(*[9 if index == best else 2 for index in range(4)])
+    text.blocks(200)
+    assert text.blocks(20).count(best) >= 19

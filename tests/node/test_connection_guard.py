@@ -1,0 +1,101 @@
+"""Connections that others hold open without a word never cost a node its descriptors."""
+
+import asyncio
+import resource
+import signal
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+
+import grpc.aio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.connection_guard import Connection, ConnectionGuard, reserve_of, to_end
+from tests.node.conftest import AgentProcess
+
+peers = st.lists(st.sampled_from("abcd"), max_size=30)
+
+
+@pytest.mark.parametrize(("limit", "reserve"), [(100, 50), (256, 64), (1024, 128), (65536, 8192)])
+def test_an_eighth_is_kept_for_the_node(limit: int, reserve: int) -> None:
+    assert reserve_of(limit) == reserve
+
+
+@given(peers, st.integers(0, 40))
+def test_who_holds_the_most_loses_first(names: list[str], count: int) -> None:
+    held = [Connection(number, name, number) for number, name in enumerate(names)]
+    ended = to_end(held, count)
+    assert len(ended) == len(set(ended)) == min(count, len(held))
+    before, lost = Counter(names), Counter(each.peer for each in ended)
+    most = max((before[name] - lost[name] for name in before), default=0)
+    assert all(before[name] - lost[name] >= most - 1 for name in lost)
+    for name in before:
+        silences = sorted((each.silent_ms for each in held if each.peer == name), reverse=True)
+        assert [each.silent_ms for each in ended if each.peer == name] == silences[: lost[name]]
+
+
+async def test_only_connections_of_others_are_ended(
+    metrics: NodeMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = "kakeya_fleet.node.rpc.connection_guard"
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        own, taken = [], []
+        for _ in range(8):
+            own.append(stack.enter_context(socket.create_connection(server.getsockname())))
+            taken.append(stack.enter_context(server.accept()[0]))
+        pair = [stack.enter_context(each) for each in socket.socketpair()]
+        used = max(each.fileno() for each in [*own, *taken, *pair]) + 1
+        monkeypatch.setattr(resource, "getrlimit", lambda _which: (used + 7, 0))
+        monkeypatch.setattr(f"{guard}.reserve_of", lambda _limit: 10)
+        monkeypatch.setattr(f"{guard}._lowest_free", lambda *_: used)
+        ended = ConnectionGuard(metrics).look(server.fileno())
+        assert {each.descriptor for each in ended} < {each.fileno() for each in taken}
+        assert len(ended) == 3
+        assert sum(map(_is_ended, own)) == 3
+        assert not any(map(_is_ended, pair))
+
+
+def _is_ended(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
+async def test_idle_connections_cost_a_node_nothing(
+    spawn_agent: Callable[..., Awaitable[AgentProcess]],
+) -> None:
+    """As many of them as it may have files open, on either port, while it answers others."""
+    agent = await spawn_agent("flooded")
+    pid, limit = agent.process.pid, 200
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, limit))
+    async with asyncio.timeout(60), grpc.aio.insecure_channel(agent.address) as channel:
+        node = capability_pb2_grpc.CapabilityServiceStub(channel)
+        watch = node.WatchNode(capability_pb2.WatchNodeRequest())
+        await watch.read()
+        with ExitStack() as idle:
+            for address in [agent.address, str(agent.ready["http_address"])]:
+                host, port = address.rsplit(":", 1)
+                for _ in range(limit):
+                    idle.enter_context(socket.create_connection((host, int(port))))
+            # It takes samples: a file is open for each.
+            for _ in range(3):
+                while not (await watch.read()).HasField("sample"):
+                    pass
+            async with grpc.aio.insecure_channel(agent.address) as another:
+                stub = capability_pb2_grpc.CapabilityServiceStub(another)
+                answered = await stub.GetNode(capability_pb2.GetNodeRequest(), wait_for_ready=True)
+                assert answered.card.name == "flooded"
+        watch.cancel()
+    agent.signal(signal.SIGTERM)
+    assert await agent.ended() == 0
+    assert "connections_ended" in [event["event"] for event in agent.log.said]
+    # gRPC itself has a line for a connection that it could not take.
+    assert not [event for event in agent.log.said if "Traceback" in str(event)]
