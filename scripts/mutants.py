@@ -37,28 +37,28 @@ MUTANTS = (
         "engine/sampling/choice.py",
         "uniform(parameters.seed, position)",
         "uniform(0, position)",
-        ("tests/engine/test_sampling.py",),
+        ("tests/engine/sampling/test_sampling.py",),
     ),
     Mutant(
         "a position not used",
         "engine/sampling/choice.py",
         "uniform(parameters.seed, position)",
         "uniform(parameters.seed, 0)",
-        ("tests/engine/test_sampling.py",),
+        ("tests/engine/sampling/test_sampling.py",),
     ),
     Mutant(
         "rejected tokens that count as seen",
         "engine/sessions/acceptance.py",
         "seen = history.seen(logits.shape[1]).copy()",
         "seen = history.seen(logits.shape[1])\n        seen.flags.writeable = True",
-        ("tests/engine/test_sampling_blocks.py",),
+        ("tests/engine/sessions/test_sampling_blocks.py",),
     ),
     Mutant(
         "a draft made ahead that does not fit",
         "engine/speculation/ahead.py",
         "if len(predicted) <= count or list(predicted[:count]) != list(committed_since):",
         "if len(predicted) <= count:",
-        ("tests/engine/test_speculation_rules.py",),
+        ("tests/engine/speculation/test_speculation_rules.py",),
     ),
     Mutant(
         "a stale block taken",
@@ -72,14 +72,14 @@ MUTANTS = (
         "engine/speculation/checks.py",
         "not 0 <= token_id < vocabulary_size",
         "not 0 <= token_id <= vocabulary_size",
-        ("tests/engine/test_speculation_rules.py",),
+        ("tests/engine/speculation/test_speculation_rules.py",),
     ),
     Mutant(
         "a token behind a stop id",
         "engine/sessions/step.py",
         "return tuple(choices[: index + 1]), True",
         "return tuple(choices[: index + 2]), True",
-        ("tests/engine/test_session.py",),
+        ("tests/engine/sessions/test_session.py",),
     ),
     # ---- The history alone decides the bits
     Mutant(
@@ -88,7 +88,7 @@ MUTANTS = (
         "(held > query - window)",
         "(held >= query - window)",
         (
-            "tests/engine/test_positions.py",
+            "tests/engine/contracts/test_positions.py",
             "tests/engine/backends/torch_backend/test_family_reference.py",
         ),
     ),
@@ -98,7 +98,7 @@ MUTANTS = (
         "seen &= held <= query",
         "seen &= held <= query + 1",
         (
-            "tests/engine/test_positions.py",
+            "tests/engine/contracts/test_positions.py",
             "tests/engine/backends/torch_backend/test_family_reference.py",
         ),
     ),
@@ -108,7 +108,7 @@ MUTANTS = (
         "seen[:, :sink] = True",
         "seen[:, 1:sink] = True",
         (
-            "tests/engine/test_positions.py",
+            "tests/engine/contracts/test_positions.py",
             "tests/engine/backends/torch_backend/test_family_reference.py",
         ),
     ),
@@ -117,21 +117,21 @@ MUTANTS = (
         "engine/contracts/positions.py",
         "kept_sink + kept_window + width - 1, multiple",
         "kept_sink + kept_window + width - 2, multiple",
-        ("tests/engine/test_positions.py",),
+        ("tests/engine/contracts/test_positions.py",),
     ),
     Mutant(
         "a ring that writes over its sink",
         "engine/contracts/positions.py",
         "return self.sink + (position - self.sink) % self.ring",
         "return position % self.slots",
-        ("tests/engine/test_positions.py",),
+        ("tests/engine/contracts/test_positions.py",),
     ),
     Mutant(
         "a roll-back that keeps a rejected token",
         "engine/sessions/session.py",
         "forward.cache.truncate(self._computed)\n        self._check",
         "self._check",
-        ("tests/engine/test_session.py",),
+        ("tests/engine/sessions/test_session.py",),
     ),
     Mutant(
         "an exactness check that passes over the last rows",
@@ -145,7 +145,7 @@ MUTANTS = (
         "engine/sessions/session.py",
         "self._history[self._computed : self._computed + count], want_logits=False",
         "self._history[self._computed + 1 : self._computed + count + 1], want_logits=False",
-        ("tests/engine/test_session.py",),
+        ("tests/engine/sessions/test_session.py",),
     ),
     # ---- Sessions are isolated
     Mutant(
@@ -153,21 +153,21 @@ MUTANTS = (
         "engine/memory/slab_pool.py",
         "self._clean(spare.payload)",
         "pass",
-        ("tests/engine/test_slab_pool.py",),
+        ("tests/engine/memory/test_slab_pool.py",),
     ),
     Mutant(
         "a fork that writes into its source",
         "engine/memory/slab_pool.py",
         "if slab.holders == 1:\n                return slab",
         "if slab.holders >= 1:\n                return slab",
-        ("tests/engine/test_slab_pool.py",),
+        ("tests/engine/memory/test_slab_pool.py",),
     ),
     Mutant(
         "a session twice in one forward",
         "engine/sessions/turn_queue.py",
         "and id(turn.session) not in served",
         "",
-        ("tests/engine/test_turns_queue.py",),
+        ("tests/engine/sessions/test_turns_queue.py",),
     ),
     Mutant(
         "an archive for whoever asks",
@@ -184,21 +184,21 @@ MUTANTS = (
         "engine/sessions/session_registry.py",
         "if missing <= 0:\n            return True",
         "if missing <= needed:\n            return True",
-        ("tests/engine/test_session_registry.py",),
+        ("tests/engine/sessions/test_session_registry.py",),
     ),
     Mutant(
         "a session evicted in the middle of an operation",
         "engine/sessions/session_registry.py",
         "elif not record.held and record.idle_seconds(now) >= record.ttl_seconds:",
         "elif now - record.last_used_at >= record.ttl_seconds:",
-        ("tests/engine/test_session_registry.py",),
+        ("tests/engine/sessions/test_session_registry.py",),
     ),
     Mutant(
         "shared memory that counts as free",
         "engine/memory/slab_pool.py",
         "self._reserve(slab, slab.copies_reserved + 1)",
         "self._reserve(slab, slab.copies_reserved)",
-        ("tests/engine/test_slab_pool.py",),
+        ("tests/engine/memory/test_slab_pool.py",),
     ),
     # ---- Nothing is lost
     Mutant(
@@ -206,14 +206,14 @@ MUTANTS = (
         "engine/sessions/history_checks.py",
         "expected_length != history_length:",
         "expected_length > history_length:",
-        ("tests/engine/test_session.py",),
+        ("tests/engine/sessions/test_session.py",),
     ),
     Mutant(
         "a creation that is sent again and opens a second session",
         "engine/sessions/session_registry.py",
         "if earlier is not None:\n                    return earlier",
         "",
-        ("tests/engine/test_session_registry.py",),
+        ("tests/engine/sessions/test_session_registry.py",),
     ),
     Mutant(
         "a digest not compared when a session goes on elsewhere",
@@ -277,21 +277,21 @@ MUTANTS = (
         "engine/sessions/history_checks.py",
         "if history_length + len(token_ids) > history_limit:",
         "if len(token_ids) > history_limit:",
-        ("tests/engine/test_session.py",),
+        ("tests/engine/sessions/test_session.py",),
     ),
     Mutant(
         "a token outside the vocabulary taken",
         "engine/sessions/history_checks.py",
         "max(token_ids) < size",
         "max(token_ids) <= size",
-        ("tests/engine/test_session.py",),
+        ("tests/engine/sessions/test_session.py",),
     ),
     Mutant(
         "logits that are no numbers sampled from",
         "engine/sampling/choice.py",
         "if not math.isfinite(row[best]):",
         "if math.isinf(row[best]):",
-        ("tests/engine/test_sampling.py",),
+        ("tests/engine/sampling/test_sampling.py",),
     ),
     Mutant(
         "a proposer of another tokenizer paired",
@@ -312,7 +312,7 @@ MUTANTS = (
         "engine/models/digests.py",
         'digest.update(path.name.encode() + b"\\0" + path.stat().st_size.to_bytes(8, "big"))',
         'digest.update(path.stat().st_size.to_bytes(8, "big"))',
-        ("tests/engine/test_model_folder.py",),
+        ("tests/engine/models/test_model_folder.py",),
     ),
     # ---- What is evicted is restored
     Mutant(
@@ -334,7 +334,7 @@ MUTANTS = (
         "engine/kv/handover.py",
         "end = length + count - self._spec.window",
         "end = length + count - self._spec.window - 1",
-        ("tests/engine/test_restored_cache.py",),
+        ("tests/engine/restoration/test_restored_cache.py",),
     ),
     # ---- Who is in the fleet
     Mutant(

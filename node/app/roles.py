@@ -38,9 +38,6 @@ from kakeya_fleet.node.rpc.refusals import Draining
 from kakeya_fleet.node.watch.activity import NodeActivity
 from kakeya_fleet.node.watch.node_sample import Totals
 
-# Idle sessions are looked for this often, or ten times in their time to live.
-SWEEP_SECONDS = 5.0
-
 _log = structlog.get_logger(__name__)
 
 
@@ -109,7 +106,7 @@ class Roles:
         self._tensors = TensorServicer(
             table, metrics, self.links, {LinkPurpose.FEATURES: self.proposer.features}
         )
-        self._sweep_seconds = min(SWEEP_SECONDS, settings.session_ttl_seconds / 10)
+        self._sweep_seconds = min(settings.sweep_seconds, settings.session_ttl_seconds / 10)
         self._served: dict[tuple[Role, str], RoleSpec] = {}
         self._one_at_a_time = asyncio.Lock()
         self._opening: set[asyncio.Task[None]] = set()

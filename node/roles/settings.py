@@ -72,6 +72,24 @@ class ArchiveSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionWatchSettings:
+    """How often those who watch a node's sessions are told of them."""
+
+    least_seconds: float = 0.1
+    """Between two messages about one session."""
+
+    messages_per_second: float = 60.0
+    """To all watchers together, of what goes on by itself: each takes some 0.3 ms of a core.
+
+    With n sessions and m watchers each session is told of every n m / this seconds, if that
+    is longer; what people wait for is told within `least_seconds` all the same.
+    """
+
+    quiet_seconds: float = 30.0
+    """A proposer that is dropped again for the same reason is one event in that time."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoleSettings:
     """Limits of the roles."""
 
@@ -79,8 +97,17 @@ class RoleSettings:
     """K/V bytes of all sessions; divided evenly among the node's verifiers."""
     session_ttl_seconds: float = 1800.0
     """Idle seconds after which a session is evicted."""
+    sweep_seconds: float = 5.0
+    """Idle sessions and archives are looked for so often, or ten times in a session's time."""
+    rest_seconds: float = 60.0
+    """Idle seconds after which a session gives up its draft stream.
+
+    A proposer serves a limited number, and opening one again costs one prefix.
+    """
     draft_stream_limit: int = 256
     """Draft streams served at once."""
+    draft_opening_seconds: float = 10.0
+    """A stream that says nothing for so long holds one of the places no more."""
     draft_deadline_seconds: float = 0.25
     """Longest wait of a verifier for one draft."""
     dtype: str = "float32"
@@ -97,5 +124,7 @@ class RoleSettings:
     """The hostfile of the ranks that serve the verifier; None for this process."""
     restorers: RestorerSettings = field(default_factory=RestorerSettings)
     """Limits of what restores the sessions' evicted positions."""
+    watch: SessionWatchSettings = field(default_factory=SessionWatchSettings)
+    """How often watchers of the sessions are told of them."""
     archive: ArchiveSettings = field(default_factory=ArchiveSettings)
     """Limits of the archive that is served."""

@@ -85,7 +85,7 @@ async def serve(spec: Mapping[str, list[object]]) -> None:
         served[proposer.model_id] = ServedProposer(proposer, offer, run, run_in_thread)
     server = make_server(ErrorInterceptor(metrics))
     proposer_pb2_grpc.add_ProposerServiceServicer_to_server(
-        ProposerServicer(served, metrics, STREAMS), server
+        ProposerServicer(served, metrics, STREAMS, opening_seconds=10.0), server
     )
     port = listen(server, "127.0.0.1", 0, 0)
     await server.start()

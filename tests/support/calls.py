@@ -74,7 +74,7 @@ class Stream:
     token_ids: list[int] = field(default_factory=list)
     drafted_count: int = 0
     message_count: int = 0
-    done: runtime_pb2.GenerateDone | None = None
+    done: runtime_pb2.GenerateDone = field(default_factory=runtime_pb2.GenerateDone)
 
 
 class Caller:
@@ -137,15 +137,17 @@ class Caller:
             ),
             timeout=60,
         )
+        is_done = False
         async for message in call:
             stream.message_count += 1
-            assert stream.done is None, "done is the last message"
-            if message.WhichOneof("kind") == "done":
+            assert not is_done, "done is the last message"
+            is_done = message.WhichOneof("kind") == "done"
+            if is_done:
                 stream.done = message.done
             else:
                 stream.token_ids += message.tokens.token_ids
                 stream.drafted_count += message.tokens.drafted_count
-        assert stream.done is not None
+        assert is_done
         assert stream.done.generated_token_count == len(stream.token_ids)
         return stream
 

@@ -45,6 +45,7 @@ class ProposerRole:
             context.metrics,
             context.settings.draft_stream_limit,
             self.features.inbox,
+            opening_seconds=context.settings.draft_opening_seconds,
         )
 
     @property

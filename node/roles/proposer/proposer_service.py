@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     ]
     StreamContext: TypeAlias = grpc.aio.ServicerContext[wire.DraftRequest, wire.DraftResponse]
 
-# A stream that says nothing must not hold one of the places for ever.
-OPENING_SECONDS = 10.0
-
 # Ids that a proposer without a vocabulary of its own takes; 31 bits, so that
 # an id fits every index type below.
 _ANY_VOCABULARY = 1 << 31
@@ -50,8 +47,11 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
         metrics: NodeMetrics,
         stream_limit: int,
         find_inbox: FindInbox = no_inbox,
+        *,
+        opening_seconds: float,
     ) -> None:
-        """`find_inbox` knows the open feature links."""
+        """`find_inbox` knows the open feature links; a stream opens within `opening_seconds`."""
+        self._opening_seconds = opening_seconds
         self._find_inbox = find_inbox
         self._proposers = proposers
         self._metrics = metrics
@@ -135,7 +135,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     async def _serve(
         self, requests: AsyncIterator[wire.DraftRequest], context: StreamContext
     ) -> None:
-        opening = await _opening(requests)
+        opening = await _opening(requests, self._opening_seconds)
         served = self._served(opening.model_id)
         session = DraftSession(served, opening, self._find_inbox)
         self._sessions[session] = served
@@ -167,17 +167,15 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
             raise _leaving()
 
 
-async def _opening(requests: AsyncIterator[wire.DraftRequest]) -> wire.DraftOpen:
+async def _opening(requests: AsyncIterator[wire.DraftRequest], seconds: float) -> wire.DraftOpen:
     """The first message. Raises `BadParameters` when it is none or does not come."""
     try:
-        async with asyncio.timeout(OPENING_SECONDS):
+        async with asyncio.timeout(seconds):
             first = await anext(requests, None)
     except TimeoutError:
         first = None
     if first is None or first.WhichOneof("kind") != "open":
-        raise BadParameters(
-            f"a draft stream begins with open, within {OPENING_SECONDS:g} s", field="kind"
-        )
+        raise BadParameters(f"a draft stream begins with open, within {seconds:g} s", field="kind")
     return first.open
 
 

@@ -31,10 +31,6 @@ from kakeya_fleet.node.rpc.refusals import Draining, ForkBeyondHistory
 
 SESSION_ID_BYTES = 16
 
-# Idle seconds after which a session gives up its draft stream: a proposer serves
-# a limited number, and opening one again costs one prefix.
-REST_SECONDS = 60.0
-
 
 def new_session_id() -> str:
     """A session id that nobody guesses."""
@@ -55,8 +51,14 @@ class SessionLifecycle:
         restorers: Restorers,
         announcer: SessionAnnouncer,
         clock: Callable[[], float],
+        *,
+        rest_seconds: float,
     ) -> None:
-        """`announcer` hears of the registry's ends; `clock` gives monotonic seconds."""
+        """`announcer` hears of the registry's ends; `clock` gives monotonic seconds.
+
+        A session that is idle for `rest_seconds` gives up its draft stream.
+        """
+        self._rest_seconds = rest_seconds
         self.registry = registry
         self.verifiers = verifiers
         self.announcer = announcer
@@ -199,7 +201,7 @@ class SessionLifecycle:
         self.registry.sweep(now)
         sessions, _ = self.registry.page()
         for session in sessions:
-            if session.record.idle_seconds(now) >= REST_SECONDS:
+            if session.record.idle_seconds(now) >= self._rest_seconds:
                 session.pairing.rest()
 
     async def close(self) -> None:

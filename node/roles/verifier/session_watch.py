@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kakeya.v1 import runtime_pb2 as wire
 from kakeya_fleet.engine.speculation.generation_report import DropReason
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.roles.settings import SessionWatchSettings
 from kakeya_fleet.node.roles.verifier.observer import Finished, Outcome, SessionObserver
 from kakeya_fleet.node.roles.verifier.open_session import OpenSession, planned
 from kakeya_fleet.node.roles.verifier.report_wire import (
@@ -28,18 +29,8 @@ if TYPE_CHECKING:
     from kakeya_fleet.node.roles.verifier.session_events import SessionEvents
 
 SESSION_QUEUE = 1024
-LEAST_SECONDS = 0.1
-"""Between two messages about one session."""
-MESSAGES_PER_SECOND = 60.0
-"""To all watchers together, of what goes on by itself: each takes some 0.3 ms of a core.
-
-With more sessions and watchers each session is told of less often; what people wait for is
-told within `LEAST_SECONDS` all the same.
-"""
 SNAPSHOT_BLOCKS = 8192
 """Of all sessions together: the snapshot is one message."""
-QUIET_SECONDS = 30.0
-"""A proposer that is dropped again and again for the same reason is one event in that time."""
 
 
 def session_info(session: OpenSession, now: float, *, rejections: bool = True) -> wire.SessionInfo:
@@ -67,6 +58,7 @@ class SessionWatch(SessionObserver):
         events: SessionEvents,
         metrics: NodeMetrics,
         clock: Callable[[], float],
+        settings: SessionWatchSettings,
         on_change: Callable[[], None] = _ignore,
     ) -> None:
         """`clock` gives monotonic seconds, those of the event loop.
@@ -74,6 +66,7 @@ class SessionWatch(SessionObserver):
         `on_change` hears of sessions that come and go, and of generations that begin and end.
         """
         self._events = events
+        self._settings = settings
         self._clock = clock
         self._activities: dict[str, SessionActivity] = {}
         self._dropped_at: dict[str, tuple[DropReason, float]] = {}
@@ -140,7 +133,7 @@ class SessionWatch(SessionObserver):
         activity = self._activities.get(session.session_id)
         # Its end may have been told while its turn was not over.
         if activity is not None and not activity.told_idle:
-            self._mark(session.session_id, LEAST_SECONDS)
+            self._mark(session.session_id, self._settings.least_seconds)
 
     def ended(self, session: OpenSession, outcome: Outcome) -> None:
         """See `SessionObserver.ended`."""
@@ -195,7 +188,7 @@ class SessionWatch(SessionObserver):
         if reason is None:
             if before is not DropReason.SLOWER_THAN_ALONE:
                 self._events.proposer_back(activity.session)
-        elif said is None or said[0] is not reason or now - said[1] >= QUIET_SECONDS:
+        elif said is None or said[0] is not reason or now - said[1] >= self._settings.quiet_seconds:
             self._dropped_at[session_id] = (reason, now)
             self._events.proposer_dropped(activity.session, reason)
         self._tell(session_id)
@@ -203,15 +196,16 @@ class SessionWatch(SessionObserver):
     def _tell(self, session_id: str) -> None:
         """Something happened that people wait for."""
         self._on_change()
-        self._mark(session_id, LEAST_SECONDS)
+        self._mark(session_id, self._settings.least_seconds)
 
     def _mark(self, session_id: str, interval: float | None = None) -> None:
         watcher_count = len(self._watchers)
         if not watcher_count:
             return
         if interval is None:
-            share = len(self._activities) * watcher_count / MESSAGES_PER_SECOND
-            interval = max(LEAST_SECONDS, share)
+            told = len(self._activities) * watcher_count
+            share = told / self._settings.messages_per_second
+            interval = max(self._settings.least_seconds, share)
         self._pacer.mark(session_id, self._clock(), interval)
         self._set_timer()
 

@@ -78,7 +78,9 @@ class VerifierRole:
         self._archive = archive
         self._events = events
         self.totals = SessionTotals()
-        self.session_watch = SessionWatch(events, metrics, clock, context.activity.changed)
+        self.session_watch = SessionWatch(
+            events, metrics, clock, settings.watch, context.activity.changed
+        )
         told = (self.totals, self.session_watch, SessionMetrics(metrics, clock))
         observer = AllObservers((*told, TruncationWatch(events, metrics), *observers))
         announcer = SessionAnnouncer(observer, events, metrics)
@@ -112,6 +114,7 @@ class VerifierRole:
             self._restorers,
             announcer,
             clock,
+            rest_seconds=settings.rest_seconds,
         )
         self._generations = Generations(
             self._lifecycle,

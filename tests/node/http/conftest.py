@@ -88,7 +88,6 @@ def fleet(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpF
         "XDG_CACHE_HOME": str(home / "cache"),
         "XDG_CONFIG_HOME": str(home / "config"),
         "KAKEYA_LINKS": "grpc",
-        "KAKEYA_PERIOD_SECONDS": "0.3",
     }
     with LocalFleet(f"http-{uuid.uuid4().hex}") as local:
         serve = ["verifier=tiny", "proposer=ngram", f"verifier={toy}"]

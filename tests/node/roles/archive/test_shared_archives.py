@@ -18,11 +18,13 @@ import pytest_asyncio
 
 from kakeya.v1 import placement_pb2, runtime_pb2
 from kakeya_fleet.engine.backends.torch_backend import archive_stores
+from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.placement import archive_reasons, archive_shares
 from kakeya_fleet.node.config import role_spec
 from kakeya_fleet.node.roles.archive import session_restorers
-from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
+from kakeya_fleet.node.roles.archive.shared_store import Sharing
+from kakeya_fleet.node.roles.settings import RestorerSettings, RoleSettings
 from tests.support import calls
 from tests.support import neighbourhood as nodes
 
@@ -43,10 +45,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest.fixture(scope="module", autouse=True)
 def _short_chunks() -> Iterator[None]:
     """Stores add up in chunks of `CHUNK`, the planner counts with them, and ranges begin there."""
-    store, sharing = archive_stores.TorchEvictedStore, session_restorers.Sharing
+    store, sharing = partial(TorchEvictedStore, chunk_keys=CHUNK), partial(Sharing, chunk=CHUNK)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(archive_stores, "TorchEvictedStore", partial(store, chunk_keys=CHUNK))
-        patched.setattr(session_restorers, "Sharing", partial(sharing, chunk=CHUNK))
+        patched.setattr(archive_stores, "TorchEvictedStore", store)
+        patched.setattr(session_restorers, "Sharing", sharing)
         patched.setattr(session_restorers, "CHUNK_KEYS", CHUNK)
         patched.setattr(role_spec, "LEAST_ARCHIVE_BYTES", CHUNK_BYTES)
         for module in (archive_shares, archive_reasons):
@@ -62,7 +64,7 @@ async def around() -> AsyncIterator[Any]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def verifier_node(around: Any, checkpoint: Path) -> Any:
-    settings = nodes.RoleSettings(
+    settings = RoleSettings(
         kv_budget_bytes=32 << 20,
         restorers=RestorerSettings(deadline=15.0, rebuild=0.5),
     )
@@ -105,7 +107,7 @@ def tokens(count: int) -> list[int]:
     return PROMPT[:count]
 
 
-async def opened(caller: Any, kv_strategy: int = RESTORED, node_id: str = "") -> str:
+async def opened(caller: Any, kv_strategy: Any = RESTORED, node_id: str = "") -> str:
     restorer = placement_pb2.Restorer(node_id=node_id) if node_id else None
     session = await caller.stub.CreateSession(
         runtime_pb2.CreateSessionRequest(

@@ -147,7 +147,10 @@ class Server:
             TensorServicer(self.table, metrics, OpenLinks(metrics=metrics), handlers), self.server
         )
         proposer_pb2_grpc.add_ProposerServiceServicer_to_server(
-            ProposerServicer({"recalling": served}, metrics, 8, features.inbox), self.server
+            ProposerServicer(
+                {"recalling": served}, metrics, 8, features.inbox, opening_seconds=10.0
+            ),
+            self.server,
         )
         self.port = self.server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self.server.start()

@@ -220,7 +220,7 @@ async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind(
 
     proposer = NgramProposer()
     lookup = served(proposer)
-    servicer = ProposerServicer({"m": lookup}, NodeMetrics(), stream_limit=2)
+    servicer = ProposerServicer({"m": lookup}, NodeMetrics(), stream_limit=2, opening_seconds=10.0)
     with pytest.raises(asyncio.CancelledError):
         await servicer.Draft(requests(), Gone())
     assert servicer.stream_count == 0

@@ -328,8 +328,10 @@ async def test_a_long_prefix_does_not_stop_the_node_from_answering(proposer, stu
     stream.call.cancel()
 
 
-async def test_a_stream_that_never_opens_is_ended(stub, proposer, monkeypatch) -> None:
-    monkeypatch.setattr("kakeya_fleet.node.roles.proposer.proposer_service.OPENING_SECONDS", 0.2)
+async def test_a_stream_that_never_opens_is_ended(neighbourhood) -> None:
+    settings = nodes.RoleSettings(draft_opening_seconds=0.2)
+    proposer = await neighbourhood.start("waits-briefly", "proposer=ngram", settings=settings)
+    stub = proposer_pb2_grpc.ProposerServiceStub(proposer.channel)
     call = stub.Draft(timeout=10)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call.read()

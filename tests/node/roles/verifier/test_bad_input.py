@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -75,7 +77,7 @@ async def test_a_bad_append_appends_nothing(client: calls.Caller, unchanged: Unc
 
 
 NAN, INFINITE = float("nan"), float("inf")
-GENERATIONS = (
+GENERATIONS: tuple[dict[str, Any], ...] = (
     {"max_tokens": 0},
     {"max_tokens": (1 << 20) + 1},
     {"temperature": NAN},
@@ -116,7 +118,7 @@ async def test_a_bad_generation_names_the_field_and_generates_nothing(
 
 MALFORMED = (Code.INVALID_ARGUMENT, "BAD_REQUEST")
 SPECULATION = runtime_pb2.Speculation
-CREATIONS = (
+CREATIONS: tuple[tuple[dict[str, Any], tuple[Code, str]], ...] = (
     ({"model_id": ""}, MALFORMED),
     ({"model_id": "nobody"}, (Code.NOT_FOUND, "MODEL_NOT_FOUND")),
     ({"window_tokens": 0}, MALFORMED),
@@ -129,7 +131,7 @@ CREATIONS = (
     ({"request_id": "x" * 129}, MALFORMED),
     ({"stop_token_ids": [96]}, MALFORMED),
     ({"speculation": SPECULATION(block_size=16)}, MALFORMED),
-    ({"speculation": SPECULATION(mode=7)}, MALFORMED),
+    ({"speculation": SPECULATION(mode=cast("Any", 7))}, MALFORMED),
     ({"speculation": SPECULATION(mode=calls.FIXED)}, MALFORMED),
     (
         {"speculation": SPECULATION(mode=calls.FIXED, proposer_model_id="nobody")},
@@ -148,7 +150,7 @@ async def test_a_bad_creation_opens_no_session(client: calls.Caller, verifier: N
 
 
 async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(
-    neighbourhood, checkpoint
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
 ) -> None:
     settings = replace(nodes.SETTINGS, kv_budget_bytes=100_000)
     small = await neighbourhood.start("small", f"verifier={checkpoint}", settings=settings)
@@ -172,14 +174,14 @@ async def test_a_session_beyond_the_byte_budget_is_told_when_to_retry(
 
 
 async def test_a_full_session_takes_memory_as_it_grows_and_is_refused_more_by_name(
-    neighbourhood, checkpoint
+    neighbourhood: nodes.Neighbourhood, checkpoint: Path
 ) -> None:
     # Keys and values of 256 positions: one layer with two heads of sixteen values of four bytes.
     segment = 256 * 2 * 2 * 16 * 4
     settings = replace(nodes.SETTINGS, kv_budget_bytes=2 * segment)
     small = await neighbourhood.start("growing", f"verifier={checkpoint}", settings=settings)
     client = calls.Caller(small.channel)
-    full = {"model_id": "random", "kv_strategy": placement_pb2.KV_STRATEGY_FULL}
+    full: dict[str, Any] = {"model_id": "random", "kv_strategy": placement_pb2.KV_STRATEGY_FULL}
     bounded = runtime_pb2.CreateSessionRequest(**full, max_history_tokens=1000)
     refusal = await client.refusal("CreateSession", bounded)
     assert (refusal.code, refusal.reason) == (Code.RESOURCE_EXHAUSTED, "OUT_OF_KV_MEMORY")
@@ -197,7 +199,7 @@ async def test_a_full_session_takes_memory_as_it_grows_and_is_refused_more_by_na
     await small.stop()
 
 
-async def test_a_request_id_for_another_kind_of_session_is_refused(client) -> None:
+async def test_a_request_id_for_another_kind_of_session_is_refused(client: calls.Caller) -> None:
     await client.open(request_id="kind", window=32)
     request = runtime_pb2.CreateSessionRequest(
         model_id="random", request_id="kind", window_tokens=64
@@ -220,7 +222,9 @@ async def test_an_unknown_session_is_not_found(client: calls.Caller) -> None:
             assert (refusal.code, refusal.reason) == (Code.NOT_FOUND, "SESSION_NOT_FOUND"), method
 
 
-async def test_a_second_close_is_not_found_and_says_that_it_was_closed(client) -> None:
+async def test_a_second_close_is_not_found_and_says_that_it_was_closed(
+    client: calls.Caller,
+) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     assert await client.close(session) == len(PROMPT)
@@ -231,7 +235,9 @@ async def test_a_second_close_is_not_found_and_says_that_it_was_closed(client) -
     assert "closed" in refusal.text
 
 
-async def test_a_fork_beyond_the_history_is_out_of_range(client, unchanged) -> None:
+async def test_a_fork_beyond_the_history_is_out_of_range(
+    client: calls.Caller, unchanged: Unchanged
+) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     for length in (len(PROMPT) + 1, 2**64 - 1):
@@ -250,7 +256,9 @@ async def test_pages_that_cannot_be_are_refused(client: calls.Caller) -> None:
     assert (refusal.code, refusal.reason) == MALFORMED
 
 
-async def test_a_message_of_ten_megabytes_is_refused_and_harms_nobody(client, unchanged) -> None:
+async def test_a_message_of_ten_megabytes_is_refused_and_harms_nobody(
+    client: calls.Caller, unchanged: Unchanged
+) -> None:
     session = await client.open()
     await client.append(session, PROMPT)
     request = runtime_pb2.AppendTokensRequest(session_id=session, token_ids=[1] * 10_000_000)
@@ -298,7 +306,7 @@ async def test_random_bytes_never_reach_the_unknown(verifier: Node, path: str) -
             assert "Traceback" not in refusal.text
 
 
-async def test_bytes_that_do_not_parse_are_a_bad_request(verifier) -> None:
+async def test_bytes_that_do_not_parse_are_a_bad_request(verifier: Node) -> None:
     for path in ("RuntimeService/CreateSession", "PlacementService/Plan"):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await verifier.channel.unary_unary(f"/kakeya.v1.{path}")(b"\xff\xff\xff", timeout=10)
@@ -309,7 +317,9 @@ async def test_bytes_that_do_not_parse_are_a_bad_request(verifier) -> None:
 LONG = "\N{GRINNING FACE}" * 5000
 
 
-async def test_a_long_name_of_no_ascii_is_refused_by_its_reason(client, verifier) -> None:
+async def test_a_long_name_of_no_ascii_is_refused_by_its_reason(
+    client: calls.Caller, verifier: Node
+) -> None:
     """Percent-encoded and in base64 it would not fit a trailer, and gRPC would drop the error."""
     plan = placement_pb2.PlanRequest(verifier_model=LONG)
     propose = proposer_pb2.ProposeBlockRequest(committed_token_ids=[1], block_size=1, model_id=LONG)

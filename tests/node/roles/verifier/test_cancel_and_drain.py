@@ -193,10 +193,11 @@ async def test_idle_sessions_are_really_evicted(neighbourhood, checkpoint) -> No
 
 
 async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
-    neighbourhood, checkpoint, monkeypatch
+    neighbourhood, checkpoint
 ) -> None:
     # Nodes of its own: streams and breakers of other tests' sessions are not counted.
-    verifier = await neighbourhood.start("restful", f"verifier={checkpoint}")
+    settings = replace(nodes.SETTINGS, rest_seconds=0.0)
+    verifier = await neighbourhood.start("restful", f"verifier={checkpoint}", settings=settings)
     proposer = await neighbourhood.start("drafter", "proposer=ngram")
     client = calls.Caller(verifier.channel)
     session = await client.open(
@@ -205,7 +206,6 @@ async def test_an_idle_session_gives_up_its_draft_stream_and_takes_it_again(
     await client.append(session, PROMPT * 3)
     tokens = (await client.generate(session, 40)).token_ids
     await calls.until(lambda: proposer.roles.load_numbers().draft_stream_count == 1)
-    monkeypatch.setattr("kakeya_fleet.node.roles.verifier.session_lifecycle.REST_SECONDS", 0.0)
     verifier.roles.verifier._lifecycle.sweep()
     await calls.until(lambda: not proposer.roles.load_numbers().draft_stream_count)
     again = await client.generate(session, 40)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import grpc
 import pytest
 
 from kakeya.v1 import runtime_pb2 as wire
+from kakeya_fleet.node.roles.settings import SessionWatchSettings
 from kakeya_fleet.node.roles.verifier.session_watch import SESSION_QUEUE
 from tests.support import calls
+from tests.support import neighbourhood as nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,9 +99,11 @@ async def test_a_generation_is_told_block_by_block(client, proposer) -> None:
 
 
 async def test_what_is_over_is_told_idle_although_its_end_was_told_within_its_turn(
-    client, monkeypatch
+    neighbourhood, checkpoint
 ) -> None:
-    monkeypatch.setattr("kakeya_fleet.node.roles.verifier.session_watch.LEAST_SECONDS", 0.0)
+    settings = replace(nodes.SETTINGS, watch=SessionWatchSettings(least_seconds=0.0))
+    node = await neighbourhood.start("at-once", f"verifier={checkpoint}", settings=settings)
+    client = calls.Caller(node.channel)
 
     def rests_at(length):
         return lambda body: (

@@ -174,9 +174,10 @@ async def test_a_node_is_seen_while_it_loads_and_refuses_its_model_until_then(
     await fleet.read()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with monkeypatch.context() as agents:
-            for variable in ("HF_HUB_OFFLINE", "no_proxy", "NO_PROXY"):
+            for variable in ("no_proxy", "NO_PROXY"):
                 agents.delenv(variable, raising=False)
-            # The way to the hub: whoever downloads waits.
+            # No copy, since copies ask no hub. The way to it: whoever downloads waits.
+            agents.setenv("HF_HUB_OFFLINE", "0")
             agents.setenv("https_proxy", f"http://127.0.0.1:{silent.getsockname()[1]}")
             agent = await spawn_agent(
                 "b", serve=["verifier=some/model"], peers=[observer.address], until_ready=False

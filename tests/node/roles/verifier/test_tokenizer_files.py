@@ -15,7 +15,7 @@ from kakeya_fleet.engine.models.digests import tokenizer_digest
 from kakeya_fleet.node.roles.verifier.tokenizer_files import CHUNK_BYTES, tokenizer_messages
 from kakeya_fleet.node.rpc.refusals import TokenizerNotFound
 
-TINY = Path(__file__).parents[2] / "engine" / "shipped" / "tiny"
+TINY = Path(__file__).parents[4] / "engine" / "shipped" / "tiny"
 
 
 @pytest.fixture
