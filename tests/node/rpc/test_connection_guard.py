@@ -79,7 +79,8 @@ async def test_idle_connections_cost_a_node_nothing(
     async with asyncio.timeout(60), grpc.aio.insecure_channel(agent.address) as channel:
         node = capability_pb2_grpc.CapabilityServiceStub(channel)
         watch = node.WatchNode(capability_pb2.WatchNodeRequest())
-        await watch.read()
+        messages = aiter(watch)
+        await anext(messages)
         with ExitStack() as idle:
             for address in [agent.address, str(agent.ready["http_address"])]:
                 host, port = address.rsplit(":", 1)
@@ -87,7 +88,7 @@ async def test_idle_connections_cost_a_node_nothing(
                     idle.enter_context(socket.create_connection((host, int(port))))
             # It takes samples: a file is open for each.
             for _ in range(3):
-                while not (await watch.read()).HasField("sample"):
+                while not (await anext(messages)).HasField("sample"):
                     pass
             async with grpc.aio.insecure_channel(agent.address) as another:
                 stub = capability_pb2_grpc.CapabilityServiceStub(another)

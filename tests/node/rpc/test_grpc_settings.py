@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import grpc.aio
@@ -10,6 +10,7 @@ import pytest
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.node.rpc.grpc_settings import Options, client_options, server_options
+from tests.node.conftest import AgentProcess
 
 
 def with_(**changes: int) -> Options:
@@ -56,7 +57,9 @@ async def test_an_idle_channel_is_not_hung_up_on() -> None:
         first.cancel()
 
 
-async def test_a_frozen_server_is_noticed_without_a_deadline(spawn_agent) -> None:
+async def test_a_frozen_server_is_noticed_without_a_deadline(
+    spawn_agent: Callable[..., Awaitable[AgentProcess]],
+) -> None:
     agent = await spawn_agent()
     options = with_(keepalive_time_ms=1000, http2__ping_timeout_ms=500)
     async with grpc.aio.insecure_channel(agent.address, options=options) as channel:

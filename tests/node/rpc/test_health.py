@@ -1,10 +1,12 @@
 import asyncio
+from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kakeya_fleet.node.rpc.health import Health
+from tests.node.conftest import Serve
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -12,15 +14,16 @@ UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 @pytest.fixture
-def health():
+def health() -> Health:
     return Health(("verifier", "kakeya.v1.RuntimeService"))
 
 
 @pytest.fixture
-async def stub(serve, health):
+async def stub(serve: Serve, health: Health) -> Any:
     channel = await serve(
         lambda server: health_pb2_grpc.add_HealthServicer_to_server(health, server)
     )
+    # Any: the stub has Watch, its types have not.
     return health_pb2_grpc.HealthStub(channel)
 
 
@@ -28,7 +31,7 @@ def ask(name: str) -> health_pb2.HealthCheckRequest:
     return health_pb2.HealthCheckRequest(service=name)
 
 
-async def test_every_name_serves_until_the_node_drains(stub, health) -> None:
+async def test_every_name_serves_until_the_node_drains(stub: Any, health: Health) -> None:
     for name in ("", "verifier", "kakeya.v1.RuntimeService"):
         assert (await stub.Check(ask(name))).status == SERVING
     health.drain()
@@ -36,13 +39,15 @@ async def test_every_name_serves_until_the_node_drains(stub, health) -> None:
         assert (await stub.Check(ask(name))).status == NOT_SERVING
 
 
-async def test_a_role_that_is_not_served_is_not_found(stub) -> None:
+async def test_a_role_that_is_not_served_is_not_found(stub: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Check(ask("proposer"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-async def test_every_watcher_hears_of_the_drain_after_another_left(stub, health) -> None:
+async def test_every_watcher_hears_of_the_drain_after_another_left(
+    stub: Any, health: Health
+) -> None:
     leaving, staying = stub.Watch(ask("verifier")), stub.Watch(ask("verifier"))
     assert (await leaving.read()).status == SERVING
     assert (await staying.read()).status == SERVING
@@ -53,7 +58,7 @@ async def test_every_watcher_hears_of_the_drain_after_another_left(stub, health)
     assert (await staying.read()).status == NOT_SERVING
 
 
-async def test_watching_an_unknown_name_says_so_and_stays(stub, health) -> None:
+async def test_watching_an_unknown_name_says_so_and_stays(stub: Any, health: Health) -> None:
     watch = stub.Watch(ask("archive"))
     assert (await watch.read()).status == UNKNOWN
     health.close()
@@ -62,12 +67,13 @@ async def test_watching_an_unknown_name_says_so_and_stays(stub, health) -> None:
         assert message.status == UNKNOWN
 
 
-async def test_server_stops_while_watched(serve) -> None:
+async def test_server_stops_while_watched(serve: Serve) -> None:
     health = Health(())
     channel = await serve(
         lambda server: health_pb2_grpc.add_HealthServicer_to_server(health, server)
     )
-    watch = health_pb2_grpc.HealthStub(channel).Watch(ask(""))
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    watch = stub.Watch(ask(""))
     await watch.read()
     health.drain()
     health.close()
