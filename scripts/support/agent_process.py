@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -201,6 +201,24 @@ class AgentProcess:
             self._changed.notify_all()
 
 
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM come when the block is left; handlers run in the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.signal(number, lambda number, _: came.append(number)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, handler)
+        for each in came:
+            signal.raise_signal(each)
+
+
 class LocalFleet:
     """Agents of one fleet on this machine; all are ended when the context is left.
 
@@ -234,15 +252,10 @@ class LocalFleet:
             mdns=mdns,
             environment=environment or {},
         )
-        # Ctrl-C is raised in the main thread: in another none falls between a process and its
-        # record here, and leaving the block waits for both.
-        with ThreadPoolExecutor(1, "agent start") as starter:
-            return starter.submit(self._started, options).result()
-
-    def _started(self, options: AgentOptions) -> AgentProcess:
-        agent = AgentProcess(options)
-        self._agents.append(agent)
-        return agent
+        # None falls between a process and its record here.
+        with _signals_held():
+            self._agents.append(AgentProcess(options))
+        return self._agents[-1]
 
     def stop(self) -> None:
         """Ends every agent, the last one first."""
