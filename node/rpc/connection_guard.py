@@ -17,7 +17,7 @@ import stat
 import struct
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -78,25 +78,18 @@ class ConnectionGuard:
 
     async def run(self) -> None:
         """Looks ten times a second, until cancelled."""
-        spare = os.open(os.devnull, os.O_RDONLY)
-        try:
-            while True:
-                self.look(spare)
-                await asyncio.sleep(LOOK_SECONDS)
-        finally:
-            os.close(spare)
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_SECONDS)
 
-    def look(self, spare: int) -> Sequence[Connection]:
-        """Ends what must be ended, and answers what that was.
-
-        It opens nothing, but copies `spare`, any open descriptor, for a moment.
-        """
+    def look(self) -> Sequence[Connection]:
+        """Ends what must be ended, and answers what that was."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        used = _lowest_free(spare, limit)
-        excess = used - (limit - reserve_of(limit))
+        descriptors = _open_descriptors(limit)
+        excess = len(descriptors) - (limit - reserve_of(limit))
         if excess <= 0:
             return ()
-        ended = to_end(list(_connections(used)), excess)
+        ended = to_end(list(_connections(descriptors)), excess)
         for each in ended:
             # It may have ended by itself.
             with suppress(OSError), _borrowed(each.descriptor) as connection:
@@ -109,22 +102,20 @@ class ConnectionGuard:
         return ended
 
 
-def _lowest_free(spare: int, limit: int) -> int:
-    """As many descriptors as this, at least, are in use."""
+def _open_descriptors(limit: int) -> Sequence[int]:
+    """Those that are open, with the one that it takes to look; all where none is left for that."""
     try:
-        lowest = os.dup(spare)
+        return [int(name) for name in os.listdir("/dev/fd")]
     except OSError as error:
         if error.errno != errno.EMFILE:
             raise
-        return limit
-    os.close(lowest)
-    return lowest
+        return range(limit)
 
 
-def _connections(end: int) -> Iterator[Connection]:
-    """The connections below descriptor `end` that came in at a port of this process."""
+def _connections(descriptors: Iterable[int]) -> Iterator[Connection]:
+    """Of `descriptors`, the connections that came in at a port of this process."""
     ports, found = set(), []
-    for descriptor in range(end):
+    for descriptor in descriptors:
         if not _is_socket(descriptor):
             continue
         # It may be closed meanwhile, or not be connected.

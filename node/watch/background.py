@@ -63,7 +63,9 @@ class BackgroundTasks:
         except NodeError:
             raise
         except Exception as error:  # noqa: BLE001 whatever it is must not end the node
-            self._tell(name, error, "It is not tried again.")
+            then = "It is not tried again."
+            self._count(name, error, then)
+            self._announce(name, error, then)
 
     async def _keep(self, name: str, begin: Callable[[], Work]) -> None:
         clock = asyncio.get_running_loop().time
@@ -79,15 +81,18 @@ class BackgroundTasks:
                 if clock() - began > last:
                     pause = first
                 then = f"It begins again in {pause:g} s."
-                self._tell(name, error, then, is_event=pause == first)
+                self._count(name, error, then)
+                if pause == first:
+                    self._announce(name, error, then)
             await asyncio.sleep(pause)
             pause = min(2 * pause, last)
 
-    def _tell(self, name: str, error: Exception, then: str, *, is_event: bool = True) -> None:
+    def _count(self, name: str, error: Exception, then: str) -> None:
         self._metrics.background_faults.labels(name, type(error).__name__).inc()
         _log.error("background_fault", task=name, then=then, exc_info=error)
-        if is_event:
-            self._events.add(EventKind.BACKGROUND_FAULT, f"{name} failed: {_named(error)}. {then}")
+
+    def _announce(self, name: str, error: Exception, then: str) -> None:
+        self._events.add(EventKind.BACKGROUND_FAULT, f"{name} failed: {_named(error)}. {then}")
 
 
 def _named(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Connections that others hold open without a word never cost a node its descriptors."""
 
 import asyncio
+import os
 import resource
 import signal
 import socket
@@ -42,19 +43,21 @@ def test_who_holds_the_most_loses_first(names: list[str], count: int) -> None:
 async def test_only_connections_of_others_are_ended(
     metrics: NodeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guard = "kakeya_fleet.node.rpc.connection_guard"
     with ExitStack() as stack:
+        holes = [socket.socket() for _ in range(20)]
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         own, taken = [], []
         for _ in range(8):
             own.append(stack.enter_context(socket.create_connection(server.getsockname())))
             taken.append(stack.enter_context(server.accept()[0]))
         pair = [stack.enter_context(each) for each in socket.socketpair()]
-        used = max(each.fileno() for each in [*own, *taken, *pair]) + 1
+        # Free descriptors below those in use hide none of them.
+        for hole in holes:
+            hole.close()
+        used = len(os.listdir("/dev/fd"))
         monkeypatch.setattr(resource, "getrlimit", lambda _which: (used + 7, 0))
-        monkeypatch.setattr(f"{guard}.reserve_of", lambda _limit: 10)
-        monkeypatch.setattr(f"{guard}._lowest_free", lambda *_: used)
-        ended = ConnectionGuard(metrics).look(server.fileno())
+        monkeypatch.setattr("kakeya_fleet.node.rpc.connection_guard.reserve_of", lambda _limit: 10)
+        ended = ConnectionGuard(metrics).look()
         assert {each.descriptor for each in ended} < {each.fileno() for each in taken}
         assert len(ended) == 3
         assert sum(map(_is_ended, own)) == 3
