@@ -104,9 +104,16 @@ async def known(client: AsyncClient, agent: AgentProcess, backend: str) -> Specu
     raise AssertionError("the watch ended")
 
 
-async def opened(client: AsyncClient, speculation: Speculation | str, **cache: str) -> AsyncSession:
+async def opened(
+    client: AsyncClient, speculation: Speculation | str, kv_strategy: str = "sink_window"
+) -> AsyncSession:
+    """Its strategy is named: the node's own choice changes once it hears of the archive."""
     return await client.create_session(
-        "small", speculation=speculation, sink_tokens=SINK, window_tokens=WINDOW, **cache
+        "small",
+        speculation=speculation,
+        kv_strategy=kv_strategy,
+        sink_tokens=SINK,
+        window_tokens=WINDOW,
     )
 
 
@@ -117,9 +124,9 @@ async def answer(
     *,
     seed: int | None = None,
     count: int = COUNT,
-    **cache: str,
+    kv_strategy: str = "sink_window",
 ) -> Completion:
-    async with await opened(client, speculation, **cache) as session:
+    async with await opened(client, speculation, kv_strategy) as session:
         await session.append(history)
         sampled = {} if seed is None else {"temperature": 0.9, "seed": seed}
         return await session.generate(count, **sampled).collect()
@@ -182,8 +189,8 @@ async def test_an_archive_on_torch_restores_what_either_evicts(
     proposer = mixed.proposers[OTHER[backend]]
     speculation = await known(client, proposer, OTHER[backend])
     await known(client, mixed.proposers["torch"], "torch")
-    kinds = {kind: {"kv_strategy": kind} for kind in ("restored", "sink_window")}
-    alone = {kind: await answer(client, "off", **cache) for kind, cache in kinds.items()}
+    kinds = ("restored", "sink_window")
+    alone = {kind: await answer(client, "off", kv_strategy=kind) for kind in kinds}
     paired = await answer(client, speculation, kv_strategy="restored")
     assert paired.token_ids == alone["restored"].token_ids
     assert paired.token_ids != alone["sink_window"].token_ids
