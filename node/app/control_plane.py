@@ -92,7 +92,7 @@ async def open_control_plane(
     membership = _membership(card_maker, config.period_seconds)
     peers = Peers()
     stack.push_async_callback(peers.close)
-    known = KnownFleet(membership.registry, peers, time.monotonic)
+    known = KnownFleet(membership, peers, time.monotonic)
     seeds = SeedWatch(config.peers, config.fleet_name, on_event, events, time.monotonic)
     watch = FleetWatch(ground.metrics)
     discovery = Discovery(Announcement(identity.node_id, config.fleet_name, hosts, ground.port))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.cards.signed_message import left_message
 from kakeya_fleet.fleet.membership.reconciliation import (
     MAX_CARDS_A_MESSAGE,
     MAX_WANTED_KEYS,
@@ -15,7 +16,7 @@ from kakeya_fleet.fleet.membership.reconciliation import (
     select,
 )
 from kakeya_fleet.fleet.membership.registry import Registry
-from scripts.support.simulated_fleet import NOW_UNIX, signed, simulated_card, verify
+from scripts.support.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
 
 
 def registry_of(own: int, held: Iterable[tuple[int, int, int, Liveness]]) -> Registry:
@@ -24,7 +25,11 @@ def registry_of(own: int, held: Iterable[tuple[int, int, int, Liveness]]) -> Reg
     for index, incarnation, sequence, liveness in held:
         card = replace(simulated_card(index), incarnation=incarnation, sequence=sequence)
         registry.merge_cards([signed(card)], now=0.0, now_unix=NOW_UNIX)
-        registry.merge_rumour(Rumour(card.node_id, incarnation, liveness), 0.0)
+        if liveness is Liveness.LEFT:
+            farewell = sign(card.public_key, left_message(card.node_id, incarnation))
+            registry.merge_rumours([Rumour(card.node_id, incarnation, liveness, farewell)], 0.0)
+        else:
+            registry.declare(card.node_id, incarnation, liveness, 0.0)
     return registry
 
 
@@ -43,7 +48,7 @@ held_nodes = st.lists(
         st.integers(0, 5),
         st.integers(1, 3),
         st.integers(0, 2),
-        st.sampled_from([Liveness.ALIVE, Liveness.SUSPECT, Liveness.DEAD]),
+        st.sampled_from([Liveness.ALIVE, Liveness.SUSPECT, Liveness.LEFT]),
     ),
     max_size=8,
 )
@@ -71,7 +76,7 @@ def test_a_tombstone_is_told_to_those_who_know_the_node_only() -> None:
     assert simulated_card(1).node_id not in stranger
     believer = registry_of(92, [(1, 1, 0, Liveness.ALIVE)])
     exchange(believer, knows, Random(0))
-    assert believer.liveness(simulated_card(1).node_id) is Liveness.DEAD
+    assert believer.liveness(simulated_card(1).node_id) is Liveness.SUSPECT
     assert knows.liveness(simulated_card(1).node_id) is Liveness.DEAD
 
 
