@@ -9,6 +9,8 @@ from pathlib import Path
 import grpc.aio
 import structlog
 
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.config import Config, is_loopback, join_address
 from kakeya_fleet.node.config.machine import memory_free_bytes, process_started_at
 from kakeya_fleet.node.config.state_directory import StateDirectory
@@ -40,6 +42,7 @@ class Ground:
     identity: Identity
     incarnation: int
     metrics: NodeMetrics
+    allowances: Allowances
     observers: tuple[SessionObserver, ...]
     expected: ExpectedRoles
     settings: RoleSettings
@@ -70,7 +73,8 @@ async def break_ground(
     state.announce_start(config.name, started)
     metrics = NodeMetrics()
     metrics.incarnation.set(incarnation)
-    http = _http_server(config, state, metrics)
+    allowances = Allowances(Limits(), metrics)
+    http = _http_server(config, state, metrics, allowances)
     traces = _traces(config, identity.node_id, metrics)
     for each in traces:
         stack.push_async_callback(each.close)
@@ -97,6 +101,7 @@ async def break_ground(
         identity=identity,
         incarnation=incarnation,
         metrics=metrics,
+        allowances=allowances,
         observers=observers,
         expected=expected,
         settings=settings,
@@ -136,12 +141,16 @@ def _group(config: Config) -> GroupSource | None:
     )
 
 
-def _http_server(config: Config, state: StateDirectory, metrics: NodeMetrics) -> HttpServer | None:
+def _http_server(
+    config: Config, state: StateDirectory, metrics: NodeMetrics, allowances: Allowances
+) -> HttpServer | None:
     address = config.http_address
     if address is None:
         return None
     return HttpServer(
-        HttpSettings(*address, last_port=state.last_http_port(), names=config.http_hosts), metrics
+        HttpSettings(*address, last_port=state.last_http_port(), names=config.http_hosts),
+        metrics,
+        allowances,
     )
 
 

@@ -21,6 +21,8 @@ from kakeya_fleet.fleet.cards.card import (
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import NodeNotFound
 from kakeya_fleet.fleet.placement.placement import NodeView
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.app.roles import Roles
 from kakeya_fleet.node.links.roads.contract import RoadBuilder
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -180,6 +182,7 @@ class Neighbourhood:
         node_id: str,
         *specs: str,
         settings: RoleSettings = SETTINGS,
+        limits: Limits | None = None,
         port: int = 0,
         roads: Sequence[RoadBuilder] = (),
     ) -> Node:
@@ -188,7 +191,16 @@ class Neighbourhood:
         view = View(node_id, self.directory)
         expected = ExpectedRoles(specs, settings.group)
         activity = NodeActivity()
-        roles = Roles(expected, settings, view, metrics, roads=roads, activity=activity)
+        allowances = Allowances(limits or Limits(), metrics)
+        roles = Roles(
+            expected,
+            settings,
+            view,
+            metrics,
+            roads=roads,
+            activity=activity,
+            allowances=allowances,
+        )
         await roles.load()
         server = grpc.aio.server(interceptors=[ErrorInterceptor(metrics)], options=server_options())
         roles.register(server)
