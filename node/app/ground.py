@@ -9,10 +9,11 @@ from pathlib import Path
 import grpc.aio
 import structlog
 
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.config import Config, is_loopback, join_address
-from kakeya_fleet.node.config.machine import memory_free_bytes, process_started_at
+from kakeya_fleet.node.config.machine import process_started_at
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
@@ -115,7 +116,7 @@ async def break_ground(
 def role_settings(config: Config) -> RoleSettings:
     """The limits of the roles, as configured; a quarter of the free memory for K/V if left open."""
     return RoleSettings(
-        kv_budget_bytes=config.kv_budget_bytes or memory_free_bytes() // 4,
+        kv_budget_bytes=config.kv_budget_bytes or system_memory.available_bytes() // 4,
         session_ttl_seconds=config.session_ttl_seconds,
         draft_deadline_seconds=config.draft_deadline_seconds,
         dtype=config.dtype,
