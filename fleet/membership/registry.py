@@ -254,9 +254,9 @@ class Registry:
         return self._root
 
     def digest(self) -> tuple[DigestEntry, ...]:
-        """A line for every known node, tombstones included."""
+        """A line for every known node, tombstones included, by key."""
         if self._digest is None:
-            self._digest = tuple(record.entry for record in self._records.values())
+            self._digest = tuple(sorted(record.entry for record in self._records.values()))
         return self._digest
 
     def records(self) -> Iterator[Record]:

@@ -38,7 +38,8 @@ class Membership:
     """The state that `step` changes. Owned by one task.
 
     `seeds` are addresses (host:port) that may belong to members; `ways` names
-    for a node the helper that reached it last. The own incarnation is to be `needed` or
+    for a node the helper that reached it last. `digest_told` lines of the digest are
+    told of this turn. The own incarnation is to be `needed` or
     higher, has been asked to be `rising_to`, at `refuted_at`.
     """
 
@@ -56,6 +57,7 @@ class Membership:
     clone_watch: CloneWatch = field(default_factory=CloneWatch)
     ticked_at: float | None = None
     dialled_at: float | None = None
+    digest_told: int = 0
     needed: int = -1
     rising_to: int = -1
     refuted_at: float | None = None
