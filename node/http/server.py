@@ -18,7 +18,7 @@ from kakeya_fleet.node.config.config import is_loopback, join_address
 from kakeya_fleet.node.http.connections import OpenConnections
 from kakeya_fleet.node.http.deprecation import HEADERS, PAGE_PATH
 from kakeya_fleet.node.http.endpoints import Endpoints
-from kakeya_fleet.node.http.health_checks import HealthChecks, HealthyRoles
+from kakeya_fleet.node.http.health_checks import HealthChecks, HealthSettings, HealthyRoles
 from kakeya_fleet.node.http.limits import HttpLimits
 from kakeya_fleet.node.http.listening import ANY_HOST, http_socket
 from kakeya_fleet.node.http.middleware import enveloping, guarding, measuring, noting
@@ -40,6 +40,7 @@ class HttpSettings:
     last_port: int = 0
     names: tuple[str, ...] = ()
     limits: HttpLimits = field(default_factory=HttpLimits)
+    health: HealthSettings = field(default_factory=HealthSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class HttpServer:
         self._endpoints = Endpoints(
             self._client, self._limits, self._metrics, lambda: bool(node.roles.awaited())
         )
-        self._checks = HealthChecks(node.roles, self.recent, time.monotonic)
+        self._checks = HealthChecks(node.roles, self.recent, time.monotonic, self._settings.health)
         self._pages.open(
             name=node.name,
             address=node.address,
