@@ -25,7 +25,7 @@ from scripts.plot.loop import draw
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def block(drafted, *, ahead=False, wait=0.0):
+def block(drafted, *, ahead: bool = False, wait: float = 0.0) -> BlockTiming:
     return BlockTiming(0, drafted, 0, 0.0, 0.0, wait, 0.0, drafted_ahead=ahead, start_seconds=0.0)
 
 
@@ -145,7 +145,7 @@ def test_the_interval_holds_the_median_and_narrows_with_more_values() -> None:
         median_interval([])
 
 
-def test_a_short_run_says_the_same_tokens_everywhere_and_is_drawn(tmp_path) -> None:
+def test_a_short_run_says_the_same_tokens_everywhere_and_is_drawn(tmp_path: Path) -> None:
     target = tmp_path / "loop.json"
     main(["--quick", "--probabilities", "0.9", "--out", str(target)])
     report = json.loads(target.read_text())
