@@ -84,6 +84,11 @@ class Allowance:
                 del self._held[caller]
             self._used -= amount
 
+    def take_back(self, caller: Caller, amount: int = 1) -> None:
+        """As `give_back`, but for what the caller did not use; that is counted."""
+        self.give_back(caller, amount)
+        self._metrics.admission_reclaimed.labels(self.knob.name).inc(amount)
+
     @contextmanager
     def holding(self, caller: Caller, amount: int = 1) -> Iterator[None]:
         """Holds it for as long as the context lasts. Raises as `take`."""

@@ -40,8 +40,15 @@ class CallLimits:
         "in a period, and a fifth for others.",
     )
     request_seconds: float = knob(
-        10.0,
-        "From a call's headers to its one request. A megabyte at 1 Mbit/s takes 8 s.",
+        40.0, "From a call's headers to its one request: 4 MiB at 1 Mbit/s take 34 s."
+    )
+    control_request_seconds: float = knob(
+        10.0, "The same of a control call: 1 MiB at 1 Mbit/s takes 8 s."
+    )
+    in_flight: int = knob(
+        6400,
+        "At which gRPC itself refuses, without a reason: four times the calls that are answered, "
+        "for those that are being refused by name.",
     )
 
 
