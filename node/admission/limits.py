@@ -87,6 +87,22 @@ class DraftLimits:
     opening_seconds: float = knob(
         10.0, "A stream that says nothing for so long holds one of the places no more."
     )
+    waiting_proposals: int = knob(
+        64, "Of one stream, without their blocks; the speculative loop has two at most."
+    )
+    waiting_bytes: int = knob(
+        128 * MIB,
+        "Of all streams: 1 KiB a proposal and 4 bytes an id. A proposal has the tokens since the "
+        "one before it, so that 1,000 streams take 2 MiB.",
+    )
+    history_tokens: int = knob(
+        1 << 21,
+        "Of one stream, prefix and all that it commits: beyond every model's positions.",
+    )
+    history_bytes: int = knob(
+        1 << 30,
+        "Of all streams: 40 bytes an id, so that one caller has 80,000 ids in each of 256 streams.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
