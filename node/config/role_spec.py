@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kakeya_fleet.fleet.cards.card import Role
-from kakeya_fleet.fleet.quantities import bytes_text
-from kakeya_fleet.node.config.byte_amount import parse_bytes
+from kakeya_fleet.fleet.quantities import bytes_text, parse_bytes
 from kakeya_fleet.node.config.machine import memory_total_bytes
 from kakeya_fleet.node.errors import NodeError
 
