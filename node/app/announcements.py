@@ -6,9 +6,9 @@ import asyncio
 
 import structlog
 
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.node.app.control_plane import ControlPlane
 from kakeya_fleet.node.app.roles import Roles
-from kakeya_fleet.node.config.machine import memory_free_bytes
 from kakeya_fleet.node.links.roads.host_roads import RingProbe, wants_ring
 from kakeya_fleet.node.rpc.health import Health
 
@@ -44,7 +44,7 @@ class Announcements:
         # How much of an archive is free is no reason for a new card.
         known = (card.models, card.archive is not None, card.loading)
         if known != (offers, archive is not None, loading):
-            free = memory_free_bytes()
+            free = system_memory.available_bytes()
             self._control.gossip.announce(maker.offers(offers, archive, free, loading=loading))
 
     async def offer_ring(self, probe: RingProbe) -> None:

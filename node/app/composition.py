@@ -75,6 +75,7 @@ def _composed(
         roads=road_builders(config.links, _road_host(control), probe),
         observers=ground.observers,
         activity=activity,
+        allowances=ground.allowances,
     )
     ground.beneath.push_async_callback(roles.close)
     report = NodeReport(control.known, roles, control.seeds, ground.http_address, time.time())

@@ -9,8 +9,11 @@ from pathlib import Path
 import grpc.aio
 import structlog
 
+from kakeya_fleet.engine.memory import system_memory
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.config import Config, is_loopback, join_address
-from kakeya_fleet.node.config.machine import memory_free_bytes, process_started_at
+from kakeya_fleet.node.config.machine import process_started_at
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.http.health_checks import HealthSettings
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings
@@ -41,6 +44,7 @@ class Ground:
     identity: Identity
     incarnation: int
     metrics: NodeMetrics
+    allowances: Allowances
     observers: tuple[SessionObserver, ...]
     expected: ExpectedRoles
     settings: RoleSettings
@@ -74,7 +78,8 @@ async def break_ground(
     state.announce_start(config.name, started)
     metrics = NodeMetrics()
     metrics.incarnation.set(incarnation)
-    http = _http_server(config, state, metrics, health)
+    allowances = Allowances(Limits(), metrics)
+    http = _http_server(config, state, metrics, allowances, health)
     traces = _traces(config, identity.node_id, metrics)
     for each in traces:
         stack.push_async_callback(each.close)
@@ -101,6 +106,7 @@ async def break_ground(
         identity=identity,
         incarnation=incarnation,
         metrics=metrics,
+        allowances=allowances,
         observers=observers,
         expected=expected,
         settings=settings,
@@ -114,7 +120,7 @@ async def break_ground(
 def role_settings(config: Config) -> RoleSettings:
     """The limits of the roles, as configured; a quarter of the free memory for K/V if left open."""
     return RoleSettings(
-        kv_budget_bytes=config.kv_budget_bytes or memory_free_bytes() // 4,
+        kv_budget_bytes=config.kv_budget_bytes or system_memory.available_bytes() // 4,
         session_ttl_seconds=config.session_ttl_seconds,
         draft_deadline_seconds=config.draft_deadline_seconds,
         dtype=config.dtype,
@@ -141,7 +147,11 @@ def _group(config: Config) -> GroupSource | None:
 
 
 def _http_server(
-    config: Config, state: StateDirectory, metrics: NodeMetrics, health: HealthSettings
+    config: Config,
+    state: StateDirectory,
+    metrics: NodeMetrics,
+    allowances: Allowances,
+    health: HealthSettings,
 ) -> HttpServer | None:
     address = config.http_address
     if address is None:
@@ -151,6 +161,7 @@ def _http_server(
             *address, last_port=state.last_http_port(), names=config.http_hosts, health=health
         ),
         metrics,
+        allowances,
     )
 
 

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import torch
 
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.config.role_spec import archive_bytes
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.served_archive import ServedArchive
-from kakeya_fleet.node.roles.settings import ArchiveSettings
 from scripts.support.child_process import Behind, ChildProcess
 
 HOST = "127.0.0.1"
@@ -47,13 +48,14 @@ class ArchiveProcess(ChildProcess):
 
 async def serve(amount: str, drafters: Mapping[str, Path], host: str) -> None:
     """Serves until the standard input ends."""
+    metrics = NodeMetrics()
     role = await ServedArchive.start(
         archive_bytes(amount),
         drafters,
-        NodeMetrics(),
+        metrics,
         time.monotonic,
         host=host,
-        settings=ArchiveSettings(),
+        allowances=Allowances(Limits(), metrics),
     )
     print(role.offer.port, flush=True)
     await asyncio.to_thread(sys.stdin.read)

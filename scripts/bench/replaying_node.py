@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from kakeya.v1 import proposer_pb2_grpc
 from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import Limits
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer, run_in_thread
@@ -61,7 +63,7 @@ async def serve(spec: Mapping[str, list[object]]) -> None:
         served[proposer.model_id] = ServedProposer(proposer, offer, run, run_in_thread)
     server = make_server(ErrorInterceptor(metrics))
     proposer_pb2_grpc.add_ProposerServiceServicer_to_server(
-        ProposerServicer(served, metrics, STREAMS, opening_seconds=10.0), server
+        ProposerServicer(served, metrics, Allowances(Limits(), metrics)), server
     )
     port = listen(server, "127.0.0.1", 0, 0)
     await server.start()

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WIRED = pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 
 
-def packet(size, *, large=0, header_bytes=0, segment_bytes=0):
+def packet(size, *, large: int = 0, header_bytes: int = 0, segment_bytes: int = 0):
     return struct.pack("=BBHHHH", 0, large, header_bytes, segment_bytes, 0, 0) + bytes(size)
 
 
@@ -85,7 +85,7 @@ with TwoNamespaces() as namespaces, raw_tcp_peer(FAR, namespaces.behind) as peer
 """
 
 
-def started(*words):
+def started(*words) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, *words],
         stdin=subprocess.PIPE,
@@ -111,7 +111,7 @@ def test_the_wire_has_the_rate_and_the_round_trip_that_it_is_given() -> None:
 
 @WIRED
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_when_the_measuring_process_is_ended(number) -> None:
+def test_nothing_is_left_when_the_measuring_process_is_ended(number: signal.Signals) -> None:
     with started("stay") as process:
         wire = os.pidfd_open(int(process.stdout.readline()))
         try:

@@ -24,11 +24,12 @@ import openai
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import HttpLimits, Limits
 from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
 from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.config.config import build
-from kakeya_fleet.node.http.limits import HttpLimits
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
 from scripts.support.agent_process import AgentProcess, LocalFleet
@@ -237,8 +238,9 @@ async def serve(fleet):
     servers = []
 
     async def start(send_buffer: int = 0, **limits) -> str:
-        settings = HttpSettings("127.0.0.1", 0, limits=HttpLimits(**limits))
-        server = HttpServer(settings, NodeMetrics())
+        metrics = NodeMetrics()
+        allowances = Allowances(Limits(http=HttpLimits(**limits)), metrics)
+        server = HttpServer(HttpSettings("127.0.0.1", 0), metrics, allowances)
         await server.start()
         if send_buffer:
             server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
