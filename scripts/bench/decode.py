@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -78,7 +79,7 @@ class Cell:
     notes: dict[str, dict[str, object]] = field(default_factory=dict)
     time_split: dict[str, float] = field(default_factory=dict)
 
-    def summary(self, folder: Path, bandwidth: Bandwidth) -> dict[str, object]:
+    def summary(self, folder: Path, bandwidth: Bandwidth) -> dict[str, Any]:
         """For JSON. The bound counts the positions of the middle of the counted steps."""
         weights, head = weight_bytes(folder), head_bytes(folder)
         geometry = kv_geometry(folder, self.dtype)
