@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from kakeya import ModelOffer, TextError
+from kakeya import TextError
 from kakeya.text import TextCodec
 from kakeya_fleet.node.http.answering import Work
 from kakeya_fleet.node.http.chat_request import ChatRequest
 from kakeya_fleet.node.http.completion_request import DEFAULT_TOKENS, CompletionRequest, Prompt
+from kakeya_fleet.node.http.prompt_encoding import PromptBound
 from kakeya_fleet.node.http.refusal import HttpRefusal, bad_field, unsupported
 from kakeya_fleet.node.http.request_options import RequestOptions
 from kakeya_fleet.node.http.served_models import ServedModel, ServedModels
@@ -39,9 +41,12 @@ async def prepare_chat(request: ChatRequest, models: ServedModels) -> Prepared:
             "send text that it continues to /v1/completions",
             parameter="model",
         )
-    prompt = await asyncio.to_thread(_rendered, codec, request)
+    bound = PromptBound.of(model.offer, "messages")
+    text = await asyncio.to_thread(_rendered, codec, request)
+    encode = partial(bound.ids, codec, text, add_special_tokens=False)
+    prompt = await models.threads.run(len(text), encode)
     options = request.options
-    most = _max_tokens(options, model.offer, [len(prompt)], DEFAULT_CHAT_TOKENS)
+    most = _max_tokens(options, bound, len(prompt), DEFAULT_CHAT_TOKENS)
     work = Work(options, (prompt,), most, codec, show_special=bool(request.tools))
     return Prepared(work, model)
 
@@ -50,16 +55,18 @@ async def prepare_completion(request: CompletionRequest, models: ServedModels) -
     """Encodes the prompts. Raises `HttpRefusal`, `KakeyaError`."""
     model = await models.find(request.options.model)
     codec = await models.codec(model)
-    prompts = await asyncio.to_thread(_encoded, codec, request.prompts)
-    lengths = [len(prompt) for prompt in prompts]
-    most = _max_tokens(request.options, model.offer, lengths, DEFAULT_TOKENS)
+    bound = PromptBound.of(model.offer, "prompt")
+    characters = sum(len(prompt) for prompt in request.prompts)
+    prompts = await models.threads.run(characters, partial(_encoded, codec, bound, request.prompts))
+    length = max(len(prompt) for prompt in prompts)
+    most = _max_tokens(request.options, bound, length, DEFAULT_TOKENS)
     texts: tuple[str, ...] = ()
     if request.echo:
         texts = await asyncio.to_thread(_texts, codec, request.prompts)
     return Prepared(Work(request.options, prompts, most, codec), model, texts)
 
 
-def _rendered(codec: TextCodec, request: ChatRequest) -> tuple[int, ...]:
+def _rendered(codec: TextCodec, request: ChatRequest) -> str:
     messages = request.messages
     tools = request.tools
     text = _render(codec, messages, tools, request.variables)
@@ -67,7 +74,7 @@ def _rendered(codec: TextCodec, request: ChatRequest) -> tuple[int, ...]:
         raise unsupported(
             "tools", f"the chat template of {request.options.model} has no tools; leave them out"
         )
-    return tuple(codec.encode(text))
+    return text
 
 
 def _render(
@@ -88,9 +95,11 @@ def _render(
         ) from error
 
 
-def _encoded(codec: TextCodec, prompts: Sequence[Prompt]) -> tuple[tuple[int, ...], ...]:
+def _encoded(
+    codec: TextCodec, bound: PromptBound, prompts: Sequence[Prompt]
+) -> tuple[tuple[int, ...], ...]:
     encoded = tuple(
-        tuple(codec.encode(prompt, add_special_tokens=True)) if isinstance(prompt, str) else prompt
+        bound.ids(codec, prompt, add_special_tokens=True) if isinstance(prompt, str) else prompt
         for prompt in prompts
     )
     if not all(encoded):
@@ -102,21 +111,13 @@ def _texts(codec: TextCodec, prompts: Sequence[Prompt]) -> tuple[str, ...]:
     return tuple(prompt if isinstance(prompt, str) else codec.decode(prompt) for prompt in prompts)
 
 
-def _max_tokens(
-    options: RequestOptions, offer: ModelOffer, lengths: Sequence[int], default: int
-) -> int:
-    """Tokens of an answer; the context must hold the longest prompt with them."""
-    length, context = max(lengths), offer.context_length
+def _max_tokens(options: RequestOptions, bound: PromptBound, length: int, default: int) -> int:
+    """Tokens of an answer; the context must hold the longest prompt, `length`, with them."""
     wanted = options.max_tokens
-    if not context:
+    if not bound.context_length:
         return wanted or default
-    room = context - length
+    room = bound.context_length - length
     if room < (wanted or 1):
         asked = f" and {wanted} of the answer" if wanted else ""
-        raise HttpRefusal(
-            "CONTEXT_EXCEEDED",
-            f"{options.model} has a context of {context} tokens: {length} of the prompt{asked} do "
-            "not fit; shorten the prompt or ask for fewer",
-            parameter="messages" if default == DEFAULT_CHAT_TOKENS else "prompt",
-        )
+        raise bound.refusal(f"{length} of the prompt{asked} do not fit")
     return wanted or min(default, room)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kakeya import AsyncClient, Liveness, ModelNotFound, ModelOffer, NodeStatus, Role
 from kakeya.text import TextCodec
+from kakeya_fleet.node.http.prompt_encoding import PromptThreads
 from kakeya_fleet.node.http.refusal import HttpRefusal
 
 # The fleet is asked again after so many seconds: joining takes longer.
@@ -42,6 +43,7 @@ class ServedModels:
         self._clock = clock
         self._known: dict[str, ServedModel] = {}
         self._asked_at = float("-inf")
+        self.threads = PromptThreads()
         self._codecs: OrderedDict[str, asyncio.Task[TextCodec]] = OrderedDict()
 
     async def all(self) -> tuple[ServedModel, ...]:

@@ -9,9 +9,10 @@ ships with a checkpoint is never run, but for its chat template, in a sandbox.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from kakeya.errors import ChatTemplateNotFound, TextExtraMissing, TokenizerNotFound
 from kakeya.openai_messages import from_openai_messages
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["Detokenizer", "TextCodec", "from_openai_messages"]
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class Encoding(Protocol):
+    """An encoded text."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The ids; listed anew each time."""
+
+    def __len__(self) -> int:
+        """How many ids there are."""
 
 
 class Detokenizer:
@@ -118,8 +130,26 @@ class TextCodec:
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Ids of `text`; with `add_special_tokens` also those that open or end a text."""
-        encoding = self._folder.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        return list(encoding.ids)
+        return list(self.encoding(text, add_special_tokens=add_special_tokens).ids)
+
+    def encoding(self, text: str, *, add_special_tokens: bool = False) -> Encoding:
+        """As `encode`, before the ids are listed: their number costs nothing.
+
+        Other threads run meanwhile: a text of megabytes takes seconds.
+        """
+        # `encode` of one text keeps the interpreter's lock all the while.
+        (encoding,) = self._folder.tokenizer.encode_batch_fast(
+            [text], add_special_tokens=add_special_tokens
+        )
+        return cast("Encoding", encoding)
+
+    @cached_property
+    def longest_token_characters(self) -> int:
+        """Characters that a token stands for at most.
+
+        A vocabulary writes bytes as characters, so that a token has no fewer than its text.
+        """
+        return max(map(len, self._folder.tokenizer.get_vocab(with_added_tokens=True)), default=1)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """Text of all `token_ids`, with U+FFFD for bytes that are no character."""
