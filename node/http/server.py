@@ -7,7 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -19,7 +19,7 @@ from kakeya_fleet.node.config.config import is_loopback, join_address
 from kakeya_fleet.node.http.connections import OpenConnections
 from kakeya_fleet.node.http.deprecation import HEADERS, PAGE_PATH
 from kakeya_fleet.node.http.endpoints import Endpoints
-from kakeya_fleet.node.http.health_checks import HealthChecks, HealthyRoles
+from kakeya_fleet.node.http.health_checks import HealthChecks, HealthSettings, HealthyRoles
 from kakeya_fleet.node.http.listening import ANY_HOST, http_socket
 from kakeya_fleet.node.http.middleware import enveloping, guarding, measuring, noting
 from kakeya_fleet.node.http.node_pages import NodePages
@@ -39,6 +39,7 @@ class HttpSettings:
     port: int
     last_port: int = 0
     names: tuple[str, ...] = ()
+    health: HealthSettings = field(default_factory=HealthSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class HttpServer:
         self._endpoints = Endpoints(
             self._client, self._allowances, self._metrics, lambda: bool(node.roles.awaited())
         )
-        self._checks = HealthChecks(node.roles, self.recent, time.monotonic)
+        self._checks = HealthChecks(node.roles, self.recent, time.monotonic, self._settings.health)
         self._pages.open(
             name=node.name,
             address=node.address,

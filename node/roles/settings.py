@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.links.protocol.settings import LinkSettings
 from kakeya_fleet.node.roles.groups.group_settings import GroupSource
 
@@ -29,11 +30,8 @@ class RestorerSettings:
     full_grace: float = 1.0
     """Behind a loss: what the session had in other archives is free again within it."""
 
-    next_retry: float = 0.5
-    """An archive for the next range is asked for again after this times 2^(n - 1)."""
-
-    longest_next_retry: float = 5.0
-    """... but no later than this."""
+    next_range: Backoff = Backoff(0.5, 5.0)
+    """An archive for the next range is asked for again after these pauses."""
 
 
 @dataclass(frozen=True, slots=True)

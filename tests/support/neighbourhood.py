@@ -32,7 +32,7 @@ from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.grpc_settings import client_options, server_options
 from kakeya_fleet.node.watch.activity import NodeActivity
 
-SETTINGS = RoleSettings(kv_budget_bytes=64 << 20, draft_deadline_seconds=1.0)
+SETTINGS = RoleSettings(kv_budget_bytes=64 << 20, draft_deadline_seconds=20.0)
 ROUND_TRIP_SECONDS = 2e-4
 
 

@@ -125,7 +125,7 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
     def _end(self, link: Link, stream: ServicerStream) -> LinkEnd:
         identity = LinkIdentity(
             link.link_id,
-            link.request.sender_node_id[:MAX_NODE_ID_CHARACTERS],
+            link.request.sender_node_id,
             link.request.purpose,
             is_caller=False,
         )
@@ -168,6 +168,14 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         """The request, if there is a handler for it. Raises `BadParameters`, `LinkUnsupported`."""
         if request.purpose == wire.LINK_PURPOSE_UNSPECIFIED:
             raise BadParameters("purpose is not given", field="purpose")
+        sender = request.sender_node_id
+        if len(sender) > MAX_NODE_ID_CHARACTERS or not sender.isprintable():
+            # It is shown by those who look at the link.
+            raise BadParameters(
+                f"sender_node_id {sender[:MAX_NODE_ID_CHARACTERS]!r} is longer than"
+                f" {MAX_NODE_ID_CHARACTERS} characters, or not printable",
+                field="sender_node_id",
+            )
         asked = request_from_wire(request)
         if asked is None or asked.purpose not in self._handlers:
             raise LinkUnsupported(f"this node opens no links for purpose {request.purpose}")

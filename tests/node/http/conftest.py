@@ -28,6 +28,7 @@ from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.limits import HttpLimits, Limits
 from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
+from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -175,7 +176,9 @@ async def run_agent(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     running: list[asyncio.Task[None]] = []
 
-    async def start(*, name: str = "inside", **flags: object) -> tuple[Node, dict]:
+    async def start(
+        *, name: str = "inside", settings: NodeSettings | None = None, **flags: object
+    ) -> tuple[Node, dict]:
         configuration = {
             "name": name,
             "fleet_name": f"http-{os.getpid()}-{uuid.uuid4().hex}",
@@ -190,7 +193,9 @@ async def run_agent(
 
         async def run() -> None:
             configured = build(configuration, {})
-            async with open_node(configured, lambda event: said.put_nowait(dict(event))) as node:
+            async with open_node(
+                configured, lambda event: said.put_nowait(dict(event)), settings=settings
+            ) as node:
                 opened.set_result(node)
                 await node.serve()
 

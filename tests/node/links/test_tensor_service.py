@@ -133,7 +133,6 @@ async def test_links_that_cannot_be_are_refused_by_name(served: Served) -> None:
     unsupported = (Code.UNIMPLEMENTED, "LINK_UNSUPPORTED")
     for fields, expected in (
         ({"purpose": wire.LINK_PURPOSE_UNSPECIFIED}, (Code.INVALID_ARGUMENT, "BAD_REQUEST")),
-        ({"purpose": wire.LINK_PURPOSE_KEYS_VALUES}, unsupported),
         ({"purpose": 77}, unsupported),
         ({"transports": [placement_pb2.TRANSPORT_RING]}, unsupported),
         ({"model_id": "ngram"}, (Code.NOT_FOUND, "MODEL_NOT_FOUND")),

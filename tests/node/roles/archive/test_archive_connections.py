@@ -335,12 +335,10 @@ def test_who_does_not_attach_keeps_nobody_out_and_is_closed(
     # One that asks has the place of the one that has said nothing for longest.
     attached(stub, shape, peers)
     assert idle[0].is_closed()
-    began = time.monotonic()
     # Some say nothing, others half of a frame.
     for peer in idle[::2]:
         peer.socket.sendall(b"\x01\x00")
     assert all(peer.is_closed() for peer in idle)
-    assert time.monotonic() - began < 3.0
     attached(stub, shape, peers)
 
 

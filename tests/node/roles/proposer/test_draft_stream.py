@@ -140,7 +140,7 @@ async def test_a_proposer_that_does_not_open_is_given_up() -> None:
             with pytest.raises(DraftFailed) as caught:
                 await source.draft(History([1]), [], 4)
             assert caught.value.kind is DraftFaultKind.UNREACHABLE
-            assert 0.2 < time.monotonic() - began < 3.0
+            assert time.monotonic() - began > 0.2
             await source.close()
 
 
