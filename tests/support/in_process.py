@@ -1,5 +1,7 @@
 """Commands in the tests' own process: what they load is loaded once, not once a command."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys

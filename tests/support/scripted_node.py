@@ -428,7 +428,9 @@ class ScriptedNode(
         )
 
     async def ListLimits(  # noqa: N802
-        self, request: capability_pb2.ListLimitsRequest, context: Context
+        self,
+        request: capability_pb2.ListLimitsRequest,
+        context: Context,
     ) -> capability_pb2.ListLimitsResponse:
         await self._enter("ListLimits", request, context)
         return capability_pb2.ListLimitsResponse(
