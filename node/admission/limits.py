@@ -136,6 +136,11 @@ class ArchiveLimits:
         3600.0, "What an archive lies unused where its session names no lease."
     )
     longest_lease_seconds: float = knob(86_400.0, "... and where it names a longer one.")
+    reclaimed_after_seconds: float = knob(
+        60.0,
+        "While all are taken, one that is unused for so long is ended for a new one, as idle "
+        "sessions are; its session makes it anew from its history.",
+    )
     attach_seconds: float = knob(
         30.0,
         "A fork, or an archive just opened, waits so long for the connection that uses it.",

@@ -57,8 +57,11 @@ class RingRoads:
     slot_count: int = 2
     """Of each direction: one is filled while the other is sent."""
 
-    limit_bytes: int = 1 << 30
-    """The segments of all its roads together."""
+    limit_bytes: int = 128 << 20
+    """The segments of all its roads together: 16 MiB each, so that no more than 8 children run.
+
+    A child takes some 20 MiB besides; links beyond them stay on their control streams.
+    """
 
     directory: Path | None = None
     """Holds the segments in place of the host's memory."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from kakeya_fleet.engine.contracts.evicted_store import Evicted
@@ -15,6 +16,7 @@ from kakeya_fleet.engine.restoration.ranges import RangeStore
 from kakeya_fleet.fleet.placement.archive_choice import LEAST_POSITIONS
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.caller import NOBODY, Caller
+from kakeya_fleet.node.admission.reclaiming import to_reclaim
 from kakeya_fleet.node.roles.archive.opening import Opening
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
 
@@ -70,6 +72,15 @@ class Archive:
         return now - self.used_at >= most
 
 
+@dataclass(frozen=True, slots=True)
+class _Unused:
+    """An archive whose place may be taken back."""
+
+    archive: Archive
+    caller: Caller
+    silent_ms: float
+
+
 class Archives:
     """All archives of this node. Any thread may call.
 
@@ -91,7 +102,10 @@ class Archives:
         """
         self._maker = maker
         self.settings = allowances.limits.archives
-        self._places = allowances.share("archives.at_once", ArchiveFull)
+        self._places = allowances.share(
+            "archives.at_once",
+            partial(ArchiveFull, retry_after_seconds=str(self.settings.retry_seconds)),
+        )
         self.greetings = allowances.share("archives.greetings", ArchiveFull)
         self._clock = clock
         self._ids = ids
@@ -135,6 +149,8 @@ class Archives:
         first = opening.first_position
         positions = max(opening.expected_positions, LEAST_POSITIONS)
         expected = contiguous_placement(first + positions, first)
+        if self._places.would_refuse(caller):
+            self._reclaim()
         self._places.take(caller)
         with ExitStack() as undo:
             undo.callback(self._places.give_back, caller)
@@ -235,6 +251,25 @@ class Archives:
     def _refuse_when_draining(self) -> None:
         if self._draining:
             raise Draining("this archive's node is leaving the fleet; take another archive")
+
+    def _reclaim(self) -> None:
+        """Ends the archive that is unused for longest, of whoever has the most such."""
+        now, least = self._clock(), self.settings.reclaimed_after_seconds
+        with self._lock:
+            unused = [
+                _Unused(archive, archive.caller, 1000.0 * (now - archive.used_at))
+                for archive in self._archives.values()
+                if now - archive.used_at >= least
+            ]
+            ended = [each.archive for each in to_reclaim(unused, 1)]
+            for archive in ended:
+                del self._archives[archive.archive_id]
+                self._places.take_back(archive.caller)
+        for archive in ended:
+            if archive.attached:
+                _expire(archive)
+            else:
+                archive.store.release()
 
     def _forget(self, archive: Archive) -> None:
         """Its place is another's; the store is released by whoever uses it."""

@@ -16,6 +16,8 @@ from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.evicted_store import EvictedKeysValues
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import RestorerLost
+from kakeya_fleet.node.admission.caller import Caller
+from kakeya_fleet.node.admission.limits import ArchiveLimits
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
@@ -132,6 +134,34 @@ def test_leases_end_what_nobody_uses(archives: Archives, shape: EvictedShape, cl
     with pytest.raises(ArchiveNotFound):
         archives.used(unused)
     archives.used(used)
+
+
+def test_an_archive_that_is_not_used_makes_way_for_one_that_is_wanted(
+    shape: EvictedShape, clock: Clock
+) -> None:
+    numbers = map(str, itertools.count())
+    limits = ArchiveLimits(at_once=4)
+    archives = Archives(
+        evicted_stores.NaiveStores(8192 * shape.bytes_per_position),
+        allowances_of(archives=limits),
+        clock=clock,
+        ids=lambda: next(numbers),
+    )
+    opening = Opening(ARCHIVE, shape, "v", lease_seconds=86_400.0)
+    greedy = [archives.open(opening, Caller("10.0.0.9")) for _ in range(3)]
+    honest = archives.open(opening, Caller("10.0.0.1"))
+    for archive in (*greedy, honest):
+        archives.attach(archive.archive_id)
+    clock.now = limits.reclaimed_after_seconds - 1
+    with pytest.raises(ArchiveFull) as full:
+        archives.open(opening, Caller("10.0.0.2"))
+    assert full.value.metadata["retry_after_seconds"]
+    clock.now += 1
+    archives.used(greedy[0])
+    archives.open(opening, Caller("10.0.0.2"))
+    assert [each.expired for each in (*greedy, honest)].count(True) == 1
+    assert greedy[1].expired or greedy[2].expired
+    assert len(archives) == 4
 
 
 def test_a_draining_archive_goes_on_for_those_it_has(
