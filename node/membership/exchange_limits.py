@@ -12,6 +12,7 @@ from kakeya_fleet.fleet.membership.reconciliation import (
     MAX_RUMOURS_A_MESSAGE,
     MAX_WANTED_KEYS,
 )
+from kakeya_fleet.fleet.membership.registry import MAX_NODES
 from kakeya_fleet.node.rpc.grpc_settings import CONTROL_MESSAGE_BYTES
 
 REQUEST_LIMITS: Mapping[str, int] = {
@@ -27,6 +28,8 @@ ANSWER_LIMITS: Mapping[str, int] = {
     "skipped": MAX_CARDS_A_MESSAGE,
 }
 """Of ExchangeCapabilitiesResponse."""
+NODE_LIMITS: Mapping[str, int] = {"links": MAX_NODES, "acceptances": 1024}
+"""Of GetNodeResponse, which planners read."""
 
 
 def beyond_limits(message: Message, limits: Mapping[str, int]) -> str:
