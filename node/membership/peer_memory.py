@@ -43,7 +43,7 @@ class PeerMemory:
         """Keeps the first addresses of the live peers, or tries; an empty fleet keeps the last."""
         addresses = tuple(
             sorted(
-                record.signed.card.addresses[0]
+                record.card.addresses[0]
                 for record in registry.records()
                 if not record.liveness.is_tombstone
                 and record.signed.card.node_id != registry.own_id
