@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
 
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.fleet.membership.registry import Registry
 from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from kakeya_fleet.fleet.membership.state import Membership
@@ -21,7 +22,7 @@ from kakeya_fleet.node.config.config import (
     require_answerable,
     split_address,
 )
-from kakeya_fleet.node.config.machine import machine, memory_free_bytes
+from kakeya_fleet.node.config.machine import machine
 from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
 from kakeya_fleet.node.membership.dial_budget import DialBudget
 from kakeya_fleet.node.membership.discovery import Announcement, Discovery
@@ -142,7 +143,7 @@ def _card_maker(ground: Ground, addresses: tuple[str, ...]) -> CardMaker:
         boot_id=secrets.token_hex(16),
         addresses=addresses,
         machine=machine(),
-        memory_free_bytes=memory_free_bytes(),
+        memory_free_bytes=system_memory.available_bytes(),
         models=(),
         loading=bool(ground.expected.awaited),
         http_address=_http_on_card(ground, addresses),
