@@ -25,13 +25,14 @@ from kakeya_fleet.node.membership.capability_wire import (
     snapshot_to_wire,
 )
 from kakeya_fleet.node.membership.card_wire import received_from_wire, signed_to_wire
-from kakeya_fleet.node.membership.exchange_limits import REQUEST_LIMITS, beyond_limits
+from kakeya_fleet.node.membership.exchange_limits import REQUEST_LIMITS
 from kakeya_fleet.node.membership.fleet_watch import FleetWatch
 from kakeya_fleet.node.membership.gossip import Gossip
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.network import is_own_address
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.grpc_settings import PROBE_TIMEOUT_SECONDS
+from kakeya_fleet.node.rpc.message_limits import beyond_limits
 from kakeya_fleet.node.rpc.refusals import MalformedMessage, NotLoopback
 from kakeya_fleet.node.watch.node_sample import KEPT_SECONDS
 from kakeya_fleet.node.watch.node_watch import NodeWatch

@@ -45,8 +45,7 @@ class PeerMemory:
             sorted(
                 record.card.addresses[0]
                 for record in registry.records()
-                if not record.liveness.is_tombstone
-                and record.signed.card.node_id != registry.own_id
+                if not record.liveness.is_tombstone and record.card.node_id != registry.own_id
             )
         )
         if not addresses or addresses == self._kept:

@@ -13,14 +13,17 @@ from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.card import Card, ModelOffer, Role
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.fleet.membership.registry import MAX_NODES
 from kakeya_fleet.fleet.placement.kv_choice import ChosenStrategy, choose_kv_strategy
 from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from kakeya_fleet.fleet.placement.plan import KvStrategy, Plan, PlanRequest
 from kakeya_fleet.fleet.placement.predicted_pair import Server
 from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES
-from kakeya_fleet.node.membership.exchange_limits import NODE_LIMITS, beyond_limits
 from kakeya_fleet.node.planning.fleet_view import FleetView
+from kakeya_fleet.node.rpc.message_limits import beyond_limits
 
+NODE_LIMITS: Mapping[str, int] = {"links": MAX_NODES, "acceptances": 1024}
+"""The most elements of GetNodeResponse that are read."""
 MAX_ASKED = 64
 """Nodes that one plan asks, the nearest first; the others are planned by their cards."""
 # A verifier on another node is asked for its own measurements; one that does
