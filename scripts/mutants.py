@@ -368,8 +368,8 @@ MUTANTS = (
     Mutant(
         "a registry without a bound",
         "fleet/membership/registry.py",
-        "if held is None and len(self._records) >= self._limit:",
-        "if held is None and len(self._records) > self._limit:",
+        "if node_id in self._records or len(self._records) < self._limit:",
+        "if node_id in self._records or len(self._records) <= self._limit:",
         ("tests/fleet/test_registry.py",),
     ),
     Mutant(

@@ -20,7 +20,8 @@ from kakeya_fleet.fleet.membership.state import Call, Membership, Probe
 from kakeya_fleet.fleet.membership.suspicion import Suspicion, least_seconds, suspicion_seconds
 
 MAX_RECALLS = 3
-"""Suspects that are called again each period, besides the regular exchange."""
+"""Suspects that are called again each period, besides the exchanges with one peer and one
+newcomer: with the second calls, no more than 10 calls a period, whatever cards arrive."""
 
 
 def stood_still(state: Membership, late_seconds: float) -> None:
@@ -48,9 +49,10 @@ def expire(state: Membership, now: float) -> list[Effect]:
 def call_peers(state: Membership, now: float, rng: Randomness) -> list[Effect]:
     """The exchange of this period, and calls to the nodes that are suspect."""
     targets = sample(_to_recall(state, now), MAX_RECALLS, rng)
-    visited = state.peers.visit(rng)
-    if visited is not None and visited not in targets:
-        targets.append(visited)
+    # However many cards arrive, those who answered are called as often as without them.
+    for visited in (state.peers.visit(rng), state.newcomers.visit(rng)):
+        if visited is not None and visited not in targets:
+            targets.append(visited)
     return [
         call(state, node_id, now)
         for node_id in targets
@@ -77,17 +79,27 @@ def hear_of(state: Membership, node_id: str, now: float) -> None:
 def part(state: Membership, node_id: str) -> None:
     """The node is DEAD or LEFT."""
     state.peers.discard(node_id)
+    state.newcomers.discard(node_id)
     state.suspicions.pop(node_id, None)
     state.probes.pop(node_id, None)
     state.calls.pop(node_id, None)
     state.ways.pop(node_id, None)
 
 
-def answered(state: Membership, node_id: str, now: float) -> list[Effect]:
+def answered(state: Membership, node_id: str, now: float, rng: Randomness) -> list[Effect]:
     """The node answered this one directly."""
     state.calls.pop(node_id, None)
     state.awareness.answered()
+    reached(state, node_id, now, rng)
     return _shown_alive(state, node_id, now)
+
+
+def reached(state: Membership, node_id: str, now: float, rng: Randomness) -> None:
+    """The node answered a call of this one: it is no stranger any more."""
+    state.registry.reached(node_id, now)
+    if node_id in state.newcomers:
+        state.newcomers.discard(node_id)
+        state.peers.add(node_id, rng)
 
 
 def failed(state: Membership, node_id: str, now: float, rng: Randomness) -> list[Effect]:
@@ -144,7 +156,8 @@ def _to_recall(state: Membership, now: float) -> list[str]:
     return [
         node_id
         for node_id, suspicion in state.suspicions.items()
-        if suspicion.is_own or now - suspicion.since >= patience
+        if (suspicion.is_own or now - suspicion.since >= patience)
+        and not state.registry.is_stranger(node_id)
     ]
 
 
@@ -182,7 +195,9 @@ def _helpers(state: Membership, node_id: str, rng: Randomness) -> list[str]:
     able = [
         peer
         for peer in state.registry.nodes()
-        if peer not in (node_id, state.registry.own_id) and state.found(peer) is Liveness.ALIVE
+        if peer not in (node_id, state.registry.own_id)
+        and not state.registry.is_stranger(peer)
+        and state.found(peer) is Liveness.ALIVE
     ]
     helpers = sample(able, state.settings.helper_count, rng)
     way = state.ways.get(node_id)

@@ -20,6 +20,21 @@ ReceivedCard = SignedCard | CardRejected
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """Where a message came from: the host that its connection proves, and what it says it is.
+
+    `host` is an IP address, empty when it is not known; `node_id` is empty from one that only
+    looks.
+    """
+
+    host: str
+    node_id: str = ""
+
+
+UNKNOWN_SOURCE = Source("")
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """A period has passed; expected every `MembershipSettings.period_seconds`."""
 
@@ -28,24 +43,34 @@ class Tick:
 class Heard:
     """Another node's request (or later answer) brought cards and rumours.
 
-    `sender_id` may be empty, from one that only looks. `now_unix` is this
-    node's wall clock in seconds since 1970.
+    `sender_id` may be empty, from one that only looks, and came from the IP address
+    `host`, empty when it is not known. `now_unix` is this node's wall clock in seconds
+    since 1970.
     """
 
     sender_id: str
     cards: Sequence[ReceivedCard]
     rumours: Sequence[Rumour]
     now_unix: float
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeSucceeded:
-    """The first answer to `Exchange` or `DialAddress`, from the node `node_id`."""
+    """The first answer to `Exchange` or `DialAddress`, from the node `node_id` at `host`."""
 
     node_id: str
     cards: Sequence[ReceivedCard]
     rumours: Sequence[Rumour]
     now_unix: float
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The node answered another call of this one, at an address of its card."""
+
+    node_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +122,7 @@ Event = (
     Tick
     | Heard
     | ExchangeSucceeded
+    | Reached
     | ExchangeFailed
     | ProbeDone
     | OwnCardChanged
@@ -152,7 +178,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The node's tombstone expired; it is forgotten."""
+    """The node is forgotten: its time is over, or it made way for another."""
 
     node_id: str
 

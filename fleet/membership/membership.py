@@ -31,10 +31,12 @@ from kakeya_fleet.fleet.membership.events import (
     Leaving,
     OwnCardChanged,
     ProbeDone,
+    Reached,
     ReceivedCard,
     Refute,
     Removed,
     Skipped,
+    Source,
     Tick,
 )
 from kakeya_fleet.fleet.membership.randomness import Randomness, sample
@@ -56,12 +58,17 @@ def step(state: Membership, event: Event, now: float, rng: Randomness) -> tuple[
     match event:
         case Tick():
             return tuple(_tick(state, now, rng))
-        case Heard(sender_id, cards, rumours, now_unix):
-            effects = _merge(state, sender_id, cards, rumours, (now, now_unix), rng)
+        case Heard(sender_id, cards, rumours, now_unix, host):
+            source = Source(host, sender_id)
+            effects = _merge(state, source, cards, rumours, (now, now_unix), rng)
             state.registry.saw(sender_id, now)
-        case ExchangeSucceeded(node_id, cards, rumours, now_unix):
-            effects = _merge(state, node_id, cards, rumours, (now, now_unix), rng)
-            effects += detection.answered(state, node_id, now)
+        case ExchangeSucceeded(node_id, cards, rumours, now_unix, host):
+            source = Source(host, node_id)
+            effects = _merge(state, source, cards, rumours, (now, now_unix), rng)
+            effects += detection.answered(state, node_id, now, rng)
+        case Reached(node_id):
+            effects = []
+            detection.reached(state, node_id, now, rng)
         case ExchangeFailed(node_id):
             effects = detection.failed(state, node_id, now, rng)
         case ProbeDone(node_id, via, outcome):
@@ -86,10 +93,7 @@ def _tick(state: Membership, now: float, rng: Randomness) -> list[Effect]:
     if state.awareness.ticked(late):
         detection.stood_still(state, late)
     effects = detection.expire(state, now)
-    for node_id in state.registry.forget_tombstones(now, state.settings.tombstone_seconds):
-        state.hot_cards.cool(node_id)
-        state.hot_rumours.cool(node_id)
-        effects.append(Removed(node_id))
+    effects += _forget(state, state.registry.forget_expired(now, state.settings))
     if not state.is_leaving:
         effects += detection.call_peers(state, now, rng)
         effects += seeking.dial(state, now, rng)
@@ -97,9 +101,18 @@ def _tick(state: Membership, now: float, rng: Randomness) -> list[Effect]:
     return effects
 
 
+def _forget(state: Membership, node_ids: Sequence[str]) -> list[Effect]:
+    """Drops all that is remembered of nodes that the registry forgot."""
+    for node_id in node_ids:
+        detection.part(state, node_id)
+        state.hot_cards.cool(node_id)
+        state.hot_rumours.cool(node_id)
+    return [Removed(node_id) for node_id in node_ids]
+
+
 def _merge(
     state: Membership,
-    sender_id: str,
+    source: Source,
     cards: Sequence[ReceivedCard],
     rumours: Sequence[Rumour],
     times: tuple[float, float],
@@ -107,7 +120,7 @@ def _merge(
 ) -> list[Effect]:
     """Cards first: a rumour counts only about a card that is held."""
     now, now_unix = times
-    merged = state.registry.merge_cards(cards, now=now, now_unix=now_unix)
+    merged = state.registry.merge_cards(cards, now=now, now_unix=now_unix, source=source)
     told = state.registry.merge_rumours(rumours, now)
     for node_id in merged.merged:
         state.hot_cards.heat(node_id)
@@ -115,14 +128,13 @@ def _merge(
     for node_id in told.merged:
         state.hot_rumours.heat(node_id)
         detection.hear_of(state, node_id, now)
-    effects: list[Effect] = [
-        Changed(node_id) for node_id in dict.fromkeys(merged.merged + told.merged)
-    ]
+    effects = _forget(state, merged.displaced)
+    effects += [Changed(node_id) for node_id in dict.fromkeys(merged.merged + told.merged)]
     effects += [CloneFound(node_id, must_yield=False) for node_id in merged.clones]
     effects += _defend(state, merged, told)
     effects += _refute(state, now)
     if merged.skipped or told.skipped:
-        effects.append(Skipped(sender_id, merged.skipped, told.skipped))
+        effects.append(Skipped(source.node_id, merged.skipped, told.skipped))
     return effects
 
 
@@ -130,7 +142,9 @@ def _welcome(state: Membership, node_id: str, rng: Randomness) -> None:
     """A newer card of the node was merged."""
     if not state.is_live_peer(node_id):
         return
-    state.peers.add(node_id, rng)
+    if node_id not in state.peers:
+        is_new = state.registry.is_stranger(node_id)
+        (state.newcomers if is_new else state.peers).add(node_id, rng)
     if state.registry.liveness(node_id) is Liveness.ALIVE:
         state.suspicions.pop(node_id, None)
 

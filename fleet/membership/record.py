@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from kakeya_fleet.fleet.cards.card import SignedCard
+from kakeya_fleet.fleet.cards.card import Card, SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.membership.digest import DigestEntry, Version, node_key
 
@@ -12,11 +12,14 @@ from kakeya_fleet.fleet.membership.digest import DigestEntry, Version, node_key
 class Record:
     """A card register and a liveness register at the same incarnation.
 
+    `card` is that of `signed`, with those of its addresses alone that this node may call.
+
     `seen_at` (last sign of life) and `liveness_at` (last change of liveness) are
     seconds on this node's monotonic clock; they are no part of the registers.
     """
 
     __slots__ = (
+        "card",
         "entry",
         "left_signature",
         "liveness",
@@ -27,8 +30,9 @@ class Record:
         "version",
     )
 
-    def __init__(self, signed: SignedCard, version: Version, now: float) -> None:
+    def __init__(self, signed: SignedCard, version: Version, now: float, card: Card) -> None:
         self.signed = signed
+        self.card = card
         self.version = version
         self.liveness = Liveness.ALIVE
         self.left_signature = b""
@@ -43,9 +47,10 @@ class Record:
             self.signed.card.node_id, self.version.incarnation, self.liveness, self.left_signature
         )
 
-    def renew(self, signed: SignedCard, version: Version, now: float) -> None:
+    def renew(self, signed: SignedCard, version: Version, now: float, card: Card) -> None:
         """Takes a newer card of the same incarnation; the liveness stays."""
         self.signed = signed
+        self.card = card
         self.version = version
         self.seen_at = now
         self._describe()

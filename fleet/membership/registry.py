@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -30,10 +30,19 @@ from kakeya_fleet.fleet.cards.rules import MAX_CARD_BYTES, CardRule, check_card
 from kakeya_fleet.fleet.cards.signed_message import Verify, card_message, left_message
 from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
 from kakeya_fleet.fleet.membership.digest import DigestEntry, Version, node_key
-from kakeya_fleet.fleet.membership.events import ReceivedCard
+from kakeya_fleet.fleet.membership.events import UNKNOWN_SOURCE, ReceivedCard, Source
 from kakeya_fleet.fleet.membership.record import Record, version_of
+from kakeya_fleet.fleet.membership.settings import MembershipSettings
+from kakeya_fleet.fleet.membership.strangers import Strangers
 
 MAX_NODES = 10_000
+
+# The card with what of it may be called, when it comes from a host; None when nothing may.
+Usable = Callable[[Card, str], Card | None]
+
+
+def _as_it_is(card: Card, _host: str) -> Card:
+    return card
 
 
 class RumourRule(StrEnum):
@@ -50,13 +59,15 @@ class MergeResult:
 
     `merged` are node ids with a new card, `skipped` (index in the batch, rule),
     `clones` node ids that two processes announce, `own` cards signed by this
-    node's own key that this process did not make and that are not its past.
+    node's own key that this process did not make and that are not its past, `displaced`
+    node ids that made way for newcomers.
     """
 
     merged: tuple[str, ...]
     skipped: tuple[tuple[int, str], ...]
     clones: tuple[str, ...]
     own: tuple[SignedCard, ...]
+    displaced: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +92,17 @@ class Registry:
     """
 
     def __init__(
-        self, own: SignedCard, verify: Verify, *, now: float, limit: int = MAX_NODES
+        self,
+        own: SignedCard,
+        verify: Verify,
+        *,
+        now: float,
+        limit: int = MAX_NODES,
+        usable: Usable = _as_it_is,
     ) -> None:
         self._verify = verify
+        self._usable = usable
+        self._strangers = Strangers()
         self._limit = limit
         self._own_id = own.card.node_id
         self._records: dict[str, Record] = {}
@@ -121,8 +140,21 @@ class Registry:
         return record
 
     def card(self, node_id: str) -> Card:
-        """The node's card. Raises `NodeNotFound`."""
-        return self.record(node_id).signed.card
+        """The node's card, with what of it may be called. Raises `NodeNotFound`."""
+        return self.record(node_id).card
+
+    def is_stranger(self, node_id: str) -> bool:
+        """Whether the node never answered this one."""
+        return node_id in self._strangers
+
+    def introducer(self, node_id: str) -> str:
+        """The host that brought the card of a stranger; empty for all others."""
+        return self._strangers.introducer(node_id)
+
+    def reached(self, node_id: str, now: float) -> None:
+        """Notes that the node, if it is known, answered a call of this one."""
+        self._strangers.discard(node_id)
+        self.saw(node_id, now)
 
     def liveness(self, node_id: str) -> Liveness:
         """The node's liveness. Raises `NodeNotFound`."""
@@ -166,10 +198,20 @@ class Registry:
         return bool(result.merged)
 
     def merge_cards(
-        self, batch: Sequence[ReceivedCard], *, now: float, now_unix: float
+        self,
+        batch: Sequence[ReceivedCard],
+        *,
+        now: float,
+        now_unix: float,
+        source: Source = UNKNOWN_SOURCE,
     ) -> MergeResult:
-        """Merges what follows the rules, and names the rule for the rest."""
+        """Merges what follows the rules, and names the rule for the rest.
+
+        Merging is a join as long as there is room. In a full registry newcomers take the
+        places of `Strangers`, whom `displaced` names.
+        """
         merged: list[str] = []
+        displaced: list[str] = []
         skipped: list[tuple[int, str]] = []
         clones: list[str] = []
         own: list[SignedCard] = []
@@ -178,6 +220,10 @@ class Registry:
                 if isinstance(received, CardRejected):
                     raise received
                 version = self._checked_version(received, now_unix)
+                usable = received.card
+                if version is not None and usable.node_id != self._own_id:
+                    usable = self._usable_card(received.card, source)
+                    displaced += self._make_room(received.card.node_id, source)
             except CardRejected as rejected:
                 skipped.append((index, rejected.rule))
                 continue
@@ -191,9 +237,18 @@ class Registry:
             if held is not None and _is_clone(held, received):
                 clones.append(node_id)
             if held is None or version > held.version:
-                self._put(received, version, now)
+                self._put(received, version, now, usable)
                 merged.append(node_id)
-        return MergeResult(tuple(merged), tuple(skipped), tuple(clones), tuple(own))
+                if held is None:
+                    self._strangers.add(node_id, source.host)
+        gone = tuple(node_id for node_id in displaced if node_id not in self._records)
+        return MergeResult(
+            tuple(node_id for node_id in merged if node_id in self._records),
+            tuple(skipped),
+            tuple(clones),
+            tuple(own),
+            gone,
+        )
 
     def declare(self, node_id: str, incarnation: int, liveness: Liveness, now: float) -> bool:
         """Takes what this node itself found; whether it changed the node's liveness."""
@@ -226,21 +281,37 @@ class Registry:
                 merged.append(rumour.node_id)
         return RumourResult(tuple(merged), tuple(skipped), accused)
 
-    def forget_tombstones(self, now: float, older_than: float) -> tuple[str, ...]:
-        """Drops nodes that are DEAD or LEFT for `older_than` seconds; their ids."""
-        expired = tuple(
-            node_id
-            for node_id, record in self._records.items()
-            if record.liveness.is_tombstone
-            and now - record.liveness_at >= older_than
-            and node_id != self._own_id
-        )
+    def forget_expired(self, now: float, settings: MembershipSettings) -> tuple[str, ...]:
+        """Drops tombstones that are old enough, and cards whose `ttl_seconds` are over; their ids.
+
+        A card's time begins with the last sign of life, and is no shorter than two passes
+        of the round-robin, in which a node that lives is called.
+        """
+        passes_seconds = 2 * len(self._records) * settings.period_seconds
+        expired = []
+        for node_id, record in self._records.items():
+            if record.liveness.is_tombstone:
+                is_over = now - record.liveness_at >= (
+                    settings.stranger_tombstone_seconds
+                    if node_id in self._strangers
+                    else settings.tombstone_seconds
+                )
+            else:
+                is_over = now - record.seen_at >= max(record.card.ttl_seconds, passes_seconds)
+            if is_over and node_id != self._own_id:
+                expired.append(node_id)
         for node_id in expired:
-            del self._records[node_id]
-            self._ids_by_key[node_key(node_id)].discard(node_id)
-        if expired:
-            self._forget_summaries()
-        return expired
+            self._forget(node_id)
+        return tuple(expired)
+
+    def _forget(self, node_id: str) -> None:
+        del self._records[node_id]
+        self._strangers.discard(node_id)
+        key = node_key(node_id)
+        self._ids_by_key[key].discard(node_id)
+        if not self._ids_by_key[key]:
+            del self._ids_by_key[key]
+        self._forget_summaries()
 
     def root_hash(self) -> bytes:
         """SHA-256 over the registers of ALIVE and SUSPECT nodes, by node id."""
@@ -283,8 +354,6 @@ class Registry:
             raise CardRejected(
                 CardRule.WRONG_FLEET, f"fleet {card.fleet_name!r} is not {fleet_name!r}"
             )
-        if held is None and len(self._records) >= self._limit:
-            raise CardRejected(CardRule.REGISTRY_FULL, f"{self._limit} nodes are known already")
         if held is not None and version <= held.version and not _is_clone(held, signed):
             return None
         if not self._verify(card.public_key, card_message(signed.card_bytes), signed.signature):
@@ -292,6 +361,24 @@ class Registry:
                 CardRule.BAD_SIGNATURE, f"the signature is not that of {card.node_id}"
             )
         return version
+
+    def _usable_card(self, card: Card, source: Source) -> Card:
+        usable = self._usable(card, source.host)
+        if usable is None:
+            raise CardRejected(
+                CardRule.FOREIGN_ADDRESS, f"no address of {card.node_id} is one to call from here"
+            )
+        return usable
+
+    def _make_room(self, node_id: str, source: Source) -> tuple[str, ...]:
+        """Displaces a stranger for a newcomer where the registry is full."""
+        if node_id in self._records or len(self._records) < self._limit:
+            return ()
+        leaving = self._strangers.displaced_by(source.host, is_itself=source.node_id == node_id)
+        if leaving is None:
+            raise CardRejected(CardRule.REGISTRY_FULL, f"{self._limit} nodes are known already")
+        self._forget(leaving)
+        return (leaving,)
 
     def _broken_rule(self, rumour: Rumour) -> RumourRule | None:
         record = self._records.get(rumour.node_id)
@@ -311,18 +398,24 @@ class Registry:
         record = self._records[node_id]
         return (incarnation, liveness) > (record.version.incarnation, record.liveness)
 
-    def _put(self, signed: SignedCard, version: Version, now: float) -> None:
+    def _put(
+        self, signed: SignedCard, version: Version, now: float, usable: Card | None = None
+    ) -> None:
+        card = signed.card if usable is None else usable
         node_id = signed.card.node_id
         held = self._records.get(node_id)
         if held is not None and held.version.incarnation == version.incarnation:
-            held.renew(signed, version, now)
+            held.renew(signed, version, now, card)
         else:
-            self._records[node_id] = Record(signed, version, now)
+            self._records[node_id] = Record(signed, version, now, card)
+            self._strangers.lives(node_id)
             self._ids_by_key[node_key(node_id)].add(node_id)
         self._forget_summaries()
 
     def _turn(self, record: Record, liveness: Liveness, signature: bytes, now: float) -> None:
         record.turn(liveness, signature, now)
+        if liveness.is_tombstone:
+            self._strangers.died(record.card.node_id)
         self._forget_summaries()
 
     def _forget_summaries(self) -> None:

@@ -21,6 +21,7 @@ def dial(state: Membership, now: float, rng: Randomness) -> list[Effect]:
         Exchange(record.signed.card.node_id, timeout)
         for record in state.registry.records()
         if record.liveness is Liveness.DEAD
+        and not state.registry.is_stranger(record.signed.card.node_id)
     ]
     known = _live_addresses(state)
     choices += [DialAddress(seed, timeout) for seed in state.seeds if seed not in known]
@@ -47,5 +48,5 @@ def _live_addresses(state: Membership) -> set[str]:
         address
         for record in state.registry.records()
         if not record.liveness.is_tombstone
-        for address in record.signed.card.addresses
+        for address in record.card.addresses
     }

@@ -26,3 +26,6 @@ class MembershipSettings:
 
     tombstone_seconds: float = 86400.0
     """How long DEAD and LEFT nodes are remembered."""
+
+    stranger_tombstone_seconds: float = 600.0
+    """The same of nodes that never answered this one: longer than all others take to bury them."""

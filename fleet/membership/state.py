@@ -37,16 +37,17 @@ class Probe:
 class Membership:
     """The state that `step` changes. Owned by one task.
 
-    `seeds` are addresses (host:port) that may belong to members; `ways` names
-    for a node the helper that reached it last. `digest_told` lines of the digest are
-    told of this turn. The own incarnation is to be `needed` or
-    higher, has been asked to be `rising_to`, at `refuted_at`.
+    `peers` have answered this node, `newcomers` not yet. `seeds` are addresses (host:port)
+    that may belong to members; `ways` names for a node the helper that reached it last.
+    `digest_told` lines of the digest are told of this turn. The own incarnation is to be
+    `needed` or higher, has been asked to be `rising_to`, at `refuted_at`.
     """
 
     registry: Registry
     settings: MembershipSettings = field(default_factory=MembershipSettings)
     seeds: list[str] = field(default_factory=list)
     peers: RoundRobin = field(default_factory=RoundRobin)
+    newcomers: RoundRobin = field(default_factory=RoundRobin)
     suspicions: dict[str, Suspicion] = field(default_factory=dict)
     calls: dict[str, Call] = field(default_factory=dict)
     probes: dict[str, Probe] = field(default_factory=dict)

@@ -2,9 +2,9 @@
 
 The candidates are every verifier of the requested model, alone and with every
 proposer that any node offers. A verifier that cannot take the session is one
-candidate, without its pairings. Each candidate is in the plan exactly once:
-chosen, or rejected with the numbers that decided. The fastest wins; of equals
-the verifier alone, then the lower node ids. A proposer that the request names
+candidate, without its pairings. Each candidate is in the plan exactly once, up to the bounds of
+`fleet.placement.candidates`: chosen, or rejected with the numbers that decided. The fastest
+wins; of equals the verifier alone, then the lower node ids. A proposer that the request names
 is used although it is predicted to be slower than the verifier alone, and
 although the verifier is not exact; no other proposer drafts for such a verifier.
 Speeds of a `restored` request are those with its archives. What it leaves open of
@@ -25,6 +25,13 @@ from kakeya_fleet.fleet.placement.archive_placement import (
     planned_tokens,
 )
 from kakeya_fleet.fleet.placement.archive_reasons import full_reason
+from kakeya_fleet.fleet.placement.candidates import (
+    Served,
+    listed,
+    omission_reasons,
+    promising,
+    told,
+)
 from kakeya_fleet.fleet.placement.kv_choice import ChosenStrategy, choose_kv_strategy
 from kakeya_fleet.fleet.placement.kv_memory import kv_bytes
 from kakeya_fleet.fleet.placement.pairing_rules import (
@@ -70,9 +77,14 @@ def plan(request: PlanRequest, nodes: Sequence[NodeView], measured: Measurements
         _require_served(request.proposer_model, Role.PROPOSER, ordered)
     fit: list[_Candidate] = []
     rejections: list[Rejection] = []
-    for view, server in _servers(ordered, Role.VERIFIER):
-        if server.offer.model_id != request.verifier_model:
-            continue
+    verifiers = [
+        (view, server)
+        for view, server in _servers(ordered, Role.VERIFIER)
+        if server.offer.model_id == request.verifier_model
+    ]
+    proposers = _servers(ordered, Role.PROPOSER)
+    looked_at = promising(proposers, request.proposer_node_id, measured)
+    for view, server in promising(verifiers, request.verifier_node_id, measured):
         objection = verifier_objection(request, view, server.offer, measured)
         if objection is not None:
             rejections.append(_rejection(server, None, objection))
@@ -81,10 +93,17 @@ def plan(request: PlanRequest, nodes: Sequence[NodeView], measured: Measurements
         archives = place_archives(
             replace(request, kv_strategy=kept.strategy), server, ordered, measured
         )
-        pairs, unfit = _pairs(request, archives.verifier, ordered, measured)
+        pairs, unfit = _pairs(request, archives.verifier, looked_at, measured)
         fit += [_Candidate(pair, server, archives, kept) for pair in pairs]
         rejections += unfit
-    return _decide(request, fit, rejections, measured)
+    made = _decide(request, fit, rejections, measured)
+    omitted = omission_reasons(
+        request,
+        verifier_count=len(verifiers),
+        proposer_count=len(proposers),
+        rejection_count=len(made.rejections),
+    )
+    return replace(made, reasons=(*made.reasons, *omitted), rejections=told(made.rejections))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +129,9 @@ def _kv_choice(
 
 
 def _pairs(
-    request: PlanRequest, verifier: Server, nodes: Sequence[NodeView], measured: Measurements
+    request: PlanRequest, verifier: Server, proposers: Sequence[Served], measured: Measurements
 ) -> tuple[list[PredictedPair], list[Rejection]]:
-    """The verifier alone and with every proposer: what could serve, and what not."""
+    """The verifier alone and with each proposer: what could serve, and what not."""
     alone = predict_alone(verifier)
     fit: list[PredictedPair] = []
     rejections: list[Rejection] = []
@@ -123,7 +142,7 @@ def _pairs(
         )
     else:
         fit.append(alone)
-    for view, proposer in _servers(nodes, Role.PROPOSER):
+    for view, proposer in proposers:
         rule = proposer_objection(
             request, (verifier.card, verifier.offer), view, proposer.offer, measured
         )
@@ -150,10 +169,10 @@ def _decide(
     needed = kv_bytes(best.verifier.offer, request)
     free = _free_bytes(best.verifier, measured)
     tried = worth_trying(request, chosen, others)
-    told = (best.kept.reason,) if best.kept.reason else ()
+    kept = (best.kept.reason,) if best.kept.reason else ()
     reasons = (
         *plan_reasons(request, chosen, needed, free),
-        *told,
+        *kept,
         *trial_reasons(tried),
         *transport_reasons(chosen),
         *archives.reasons,
@@ -240,7 +259,7 @@ def _placement(server: Server) -> Placement:
     return Placement(card.node_id, card.name, address, server.offer.model_id)
 
 
-def _servers(nodes: Iterable[NodeView], role: Role) -> list[tuple[NodeView, Server]]:
+def _servers(nodes: Iterable[NodeView], role: Role) -> list[Served]:
     return [(view, Server(view.card, offer)) for view in nodes for offer in view.card.offers(role)]
 
 
@@ -252,7 +271,7 @@ def _require_served(model_id: str, role: Role, nodes: Sequence[NodeView]) -> Non
         if not view.liveness.is_tombstone
     }
     if model_id not in served:
-        others = ", ".join(sorted(served)) or "none"
+        others = listed(sorted(served), ", ") or "none"
         raise ModelNotFound(
             f"no live node serves {role.value} {model_id!r}; served: {others}",
             model_id=model_id,
@@ -263,13 +282,14 @@ def _require_served(model_id: str, role: Role, nodes: Sequence[NodeView]) -> Non
 
 def _no_placement(request: PlanRequest, rejections: Sequence[Rejection]) -> NoPlacement:
     """The error that lists why no candidate could take the session."""
-    reasons = "; ".join(
+    sentences = (
         f"{rejection.verifier.node_name}"
         f"{' with ' + rejection.proposer.node_name if rejection.proposer else ''}: "
         f"{rejection.explanation}"
         for rejection in rejections
         if rejection.proposer is not None or rejection.reason is not RejectionReason.NOT_REQUESTED
     )
+    reasons = listed(sentences, "; ")
     return NoPlacement(
         f"no node can take a session of {request.verifier_model!r}: "
         f"{reasons or 'the nodes that the request names serve no such model'}",

@@ -25,13 +25,14 @@ from kakeya_fleet.node.membership.capability_wire import (
     snapshot_to_wire,
 )
 from kakeya_fleet.node.membership.card_wire import received_from_wire, signed_to_wire
-from kakeya_fleet.node.membership.exchange_limits import REQUEST_LIMITS, beyond_limits
+from kakeya_fleet.node.membership.exchange_limits import REQUEST_LIMITS
 from kakeya_fleet.node.membership.fleet_watch import FleetWatch
 from kakeya_fleet.node.membership.gossip import Gossip
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.network import is_own_address
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.grpc_settings import PROBE_TIMEOUT_SECONDS
+from kakeya_fleet.node.rpc.message_limits import beyond_limits
 from kakeya_fleet.node.rpc.refusals import MalformedMessage, NotLoopback
 from kakeya_fleet.node.watch.node_sample import KEPT_SECONDS
 from kakeya_fleet.node.watch.node_watch import NodeWatch
@@ -75,7 +76,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
     async def ExchangeCapabilities(  # noqa: N802
         self,
         request: capability_pb2.ExchangeCapabilitiesRequest,
-        context: Context[  # noqa: ARG002
+        context: Context[
             capability_pb2.ExchangeCapabilitiesRequest, capability_pb2.ExchangeCapabilitiesResponse
         ],
     ) -> capability_pb2.ExchangeCapabilitiesResponse:
@@ -92,6 +93,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
             message,
             [received_from_wire(card) for card in request.cards],
             rumours_from_wire(request.rumours, self._metrics),
+            _host_of(context.peer()),
         )
         return capability_pb2.ExchangeCapabilitiesResponse(
             sender_node_id=answer.sender_id,
@@ -109,11 +111,9 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
     async def ProbePeer(  # noqa: N802
         self,
         request: capability_pb2.ProbePeerRequest,
-        context: Context[  # noqa: ARG002
-            capability_pb2.ProbePeerRequest, capability_pb2.ProbePeerResponse
-        ],
+        context: Context[capability_pb2.ProbePeerRequest, capability_pb2.ProbePeerResponse],
     ) -> capability_pb2.ProbePeerResponse:
-        """Raises `MalformedMessage`, `NodeNotFound`."""
+        """Raises `MalformedMessage`, `NodeNotFound`, `TooManyProbes`."""
         seconds = request.timeout_seconds
         if not (math.isfinite(seconds) and 0 < seconds <= PROBE_TIMEOUT_SECONDS):
             raise MalformedMessage(
@@ -121,7 +121,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
             )
         if not is_node_id(request.node_id):
             raise MalformedMessage("node_id is no SHA-256, hexadecimal in lower case")
-        round_trip = await self._gossip.probe(request.node_id, seconds)
+        round_trip = await self._gossip.probe(request.node_id, seconds, _host_of(context.peer()))
         return capability_pb2.ProbePeerResponse(
             reachable=round_trip is not None, round_trip_seconds=round_trip or 0.0
         )
@@ -214,7 +214,14 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
 
 def _is_of_this_machine(peer: str) -> bool:
     """Whether gRPC's name of a caller, such as "ipv4:127.0.0.1:5000", is of this machine."""
+    if peer.startswith("unix"):
+        return True
+    return is_own_address(_host_of(peer))
+
+
+def _host_of(peer: str) -> str:
+    """The IP address in gRPC's name of a caller; empty for one without."""
     family, _, rest = peer.partition(":")
     if family not in ("ipv4", "ipv6"):
-        return family == "unix"
-    return is_own_address(unquote(rest.rpartition(":")[0]).strip("[]"))
+        return ""
+    return unquote(rest.rpartition(":")[0]).strip("[]")

@@ -24,6 +24,7 @@ from kakeya_fleet.node.config.config import (
 )
 from kakeya_fleet.node.config.machine import machine
 from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
+from kakeya_fleet.node.membership.dial_budget import DialBudget
 from kakeya_fleet.node.membership.discovery import Announcement, Discovery
 from kakeya_fleet.node.membership.exchange_client import ExchangeClient
 from kakeya_fleet.node.membership.fleet_changes import EventSink, FleetChanges
@@ -35,6 +36,7 @@ from kakeya_fleet.node.membership.network import addresses_of
 from kakeya_fleet.node.membership.peer_memory import PeerMemory
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.membership.surroundings import Surroundings
 from kakeya_fleet.node.watch.background import BackgroundTasks
 from kakeya_fleet.node.watch.event_log import EventLog
 
@@ -63,7 +65,7 @@ class ControlPlane:
         """Begins what runs as long as the node does."""
         period, registry = self.ground.config.period_seconds, self.membership.registry
         yield self.tasks.keep("gossip", self.gossip.run)
-        yield self.tasks.keep("discovery", lambda: self.discovery.run(self.gossip.found))
+        yield self.tasks.keep("discovery", lambda: self.discovery.run(self.gossip.announced))
         yield self.tasks.keep("peer memory", lambda: self.memory.run(registry, 2 * period))
 
     def look_for_fleet(self) -> None:
@@ -90,7 +92,8 @@ async def open_control_plane(
     require_answerable(hosts, config.peers)
     addresses = tuple(join_address(each, ground.port) for each in hosts)
     card_maker = _card_maker(ground, addresses)
-    membership = _membership(card_maker, config.period_seconds)
+    surroundings = Surroundings(hosts, config.peers, time.monotonic)
+    membership = _membership(card_maker, config.period_seconds, surroundings)
     peers = Peers()
     stack.push_async_callback(peers.close)
     known = KnownFleet(membership, peers, time.monotonic)
@@ -108,6 +111,8 @@ async def open_control_plane(
         changes=FleetChanges(known, watch, on_event, events),
         seeds=seeds,
         card_maker=card_maker,
+        surroundings=surroundings,
+        budget=DialBudget(time.monotonic),
         metrics=ground.metrics,
         clocks=Clocks(time.monotonic, time.time),
         rng=Random(),
@@ -155,8 +160,12 @@ def _http_on_card(ground: Ground, addresses: tuple[str, ...]) -> str:
     return ground.http_address if stays_here or not is_loopback(bound[0]) else ""
 
 
-def _membership(card_maker: CardMaker, period_seconds: float) -> Membership:
-    registry = Registry(card_maker.current, verifies, now=time.monotonic())
+def _membership(
+    card_maker: CardMaker, period_seconds: float, surroundings: Surroundings
+) -> Membership:
+    registry = Registry(
+        card_maker.current, verifies, now=time.monotonic(), usable=surroundings.usable
+    )
     settings = MembershipSettings(
         period_seconds=period_seconds,
         exchange_timeout_seconds=period_seconds / 2,

@@ -24,9 +24,10 @@ from kakeya_fleet.node.membership.capability_wire import (
     rumours_to_wire,
 )
 from kakeya_fleet.node.membership.card_wire import received_from_wire, signed_to_wire
-from kakeya_fleet.node.membership.exchange_limits import ANSWER_LIMITS, beyond_limits
+from kakeya_fleet.node.membership.exchange_limits import ANSWER_LIMITS
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.message_limits import beyond_limits
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

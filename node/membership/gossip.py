@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 
@@ -11,6 +13,7 @@ import structlog
 
 from kakeya_fleet.fleet.cards.card import SignedCard
 from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
+from kakeya_fleet.fleet.cards.ways import ip_of
 from kakeya_fleet.fleet.membership import exchange
 from kakeya_fleet.fleet.membership.events import (
     AddressFound,
@@ -28,6 +31,7 @@ from kakeya_fleet.fleet.membership.events import (
     ProbeDone,
     ProbeOutcome,
     ProbeVia,
+    Reached,
     ReceivedCard,
     Refute,
     Removed,
@@ -37,14 +41,18 @@ from kakeya_fleet.fleet.membership.events import (
 from kakeya_fleet.fleet.membership.exchange import ExchangeAnswer, ExchangeMessage
 from kakeya_fleet.fleet.membership.membership import step
 from kakeya_fleet.fleet.membership.state import Membership
+from kakeya_fleet.node.config.config import split_address
 from kakeya_fleet.node.errors import CloneYields, StateUnwritable
 from kakeya_fleet.node.membership.card_maker import CardMaker
+from kakeya_fleet.node.membership.dial_budget import DIALS_A_SECOND, DialBudget
 from kakeya_fleet.node.membership.exchange_client import Answered, ExchangeClient, Unanswered
 from kakeya_fleet.node.membership.fleet_changes import FleetChanges
 from kakeya_fleet.node.membership.known_fleet import KnownFleet
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.membership.seed_watch import SeedWatch
+from kakeya_fleet.node.membership.surroundings import Surroundings
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.rpc.refusals import TooManyProbes
 from kakeya_fleet.node.watch.background import BackgroundTasks
 
 # Peers that hear at once of what a node serves from now on.
@@ -72,6 +80,8 @@ class GossipParts:
     changes: FleetChanges
     seeds: SeedWatch
     card_maker: CardMaker
+    surroundings: Surroundings
+    budget: DialBudget
     metrics: NodeMetrics
     clocks: Clocks
     rng: Random
@@ -88,7 +98,8 @@ class Gossip:
         self._parts = parts
         self._tasks = tasks
         self._running: set[asyncio.Task[None]] = set()
-        self._dialled: set[str] = set()
+        self._dialled: Counter[str] = Counter()
+        self._hosts: dict[str, str] = {}
         self._measuring: set[str] = set()
         self._is_changed = True
 
@@ -109,8 +120,16 @@ class Gossip:
             await asyncio.sleep(due - clock())
 
     def found(self, address: str) -> None:
-        """Somebody of this fleet may answer at host:port."""
+        """Somebody of this fleet may answer at host:port: a person or a former run says so."""
         self._feed(AddressFound(address))
+
+    def announced(self, address: str) -> None:
+        """Anybody on the network says that somebody of this fleet answers at host:port."""
+        own = self._parts.membership.registry.own.card.addresses[0]
+        if not self._parts.surroundings.now().permits(address, split_address("peers", own)[0]):
+            return
+        if self._parts.budget.take(""):
+            self._feed(AddressFound(address))
 
     def announce(self, signed: SignedCard) -> None:
         """Spreads a new card of this node itself."""
@@ -139,21 +158,31 @@ class Gossip:
             await asyncio.wait(calls, timeout=timeout_seconds)
 
     def answer(
-        self, message: ExchangeMessage, cards: Sequence[ReceivedCard], rumours: Sequence[Rumour]
+        self,
+        message: ExchangeMessage,
+        cards: Sequence[ReceivedCard],
+        rumours: Sequence[Rumour],
+        host: str,
     ) -> tuple[ExchangeAnswer, tuple[tuple[int, str], ...]]:
-        """Merges what a node sent and answers; also (index, rule) of the skipped cards."""
-        effects = self._heard(message.sender_id, cards, rumours)
+        """Merges what a node sent from `host` and answers; also (index, rule) of skipped cards."""
+        effects = self._heard(message.sender_id, cards, rumours, host)
         skipped = [effect.cards for effect in effects if isinstance(effect, Skipped)]
         return exchange.answer(self._parts.membership, message), sum(skipped, ())
 
-    async def probe(self, node_id: str, timeout_seconds: float) -> float | None:
-        """Round trip to a third node in seconds, None without an answer.
+    async def probe(self, node_id: str, timeout_seconds: float, host: str) -> float | None:
+        """Round trip to a third node in seconds for one at `host`, None without an answer.
 
-        Raises `fleet.errors.NodeNotFound`.
+        Raises `fleet.errors.NodeNotFound`, and `TooManyProbes` when the host asks too often.
         """
         self._parts.membership.registry.record(node_id)
+        if not self._parts.budget.take(host):
+            self._parts.metrics.dials_refused.inc()
+            raise TooManyProbes(
+                f"{host} asks for more than {DIALS_A_SECOND:.0f} probes a second; ask later"
+            )
         address = self._address(node_id)
-        return await self._parts.client.ping(address, node_id, timeout_seconds)
+        with self._calling(address):
+            return await self._parts.client.ping(address, node_id, timeout_seconds)
 
     async def leave(self, timeout_seconds: float) -> None:
         """Tells up to three peers, by a signed statement, that this node left."""
@@ -179,9 +208,13 @@ class Gossip:
         return effects
 
     def _heard(
-        self, sender_id: str, cards: Sequence[ReceivedCard], rumours: Sequence[Rumour]
+        self,
+        sender_id: str,
+        cards: Sequence[ReceivedCard],
+        rumours: Sequence[Rumour],
+        host: str,
     ) -> tuple[Effect, ...]:
-        return self._feed(Heard(sender_id, cards, rumours, self._parts.clocks.unix()))
+        return self._feed(Heard(sender_id, cards, rumours, self._parts.clocks.unix(), host))
 
     def _act(self, effect: Effect) -> None:
         match effect:
@@ -210,7 +243,7 @@ class Gossip:
         """A seed peer that joined by another way is not called any more."""
         record = self._parts.membership.registry.record(node_id)
         if record.liveness is Liveness.ALIVE:
-            for address in record.signed.card.addresses:
+            for address in record.card.addresses:
                 self._parts.seeds.answered(address)
 
     def _measure(self, node_id: str) -> None:
@@ -224,6 +257,10 @@ class Gossip:
             or node_id in self._measuring
         ):
             return
+        if not parts.budget.take(parts.membership.registry.introducer(node_id)):
+            # Its turn in the gossip comes.
+            parts.metrics.dials_refused.inc()
+            return
         self._measuring.add(node_id)
         self._spawn(self._measured(node_id, self._address(node_id)))
 
@@ -231,9 +268,12 @@ class Gossip:
         parts = self._parts
         try:
             timeout = parts.membership.settings.period_seconds
-            seconds = await parts.client.ping(address, node_id, timeout)
+            with self._calling(address):
+                seconds = await parts.client.ping(address, node_id, timeout)
         finally:
             self._measuring.discard(node_id)
+        if seconds is not None:
+            self._feed(Reached(node_id))
         if seconds is not None and node_id in parts.membership.registry:
             parts.peers.record_round_trip(node_id, seconds)
             parts.changes.changed(node_id)
@@ -253,7 +293,8 @@ class Gossip:
             return
         message = exchange.opening(parts.membership, effect.node_id)
         address = self._address(effect.node_id)
-        answered = await parts.client.exchange(address, message, effect.timeout_seconds)
+        with self._calling(address):
+            answered = await parts.client.exchange(address, message, effect.timeout_seconds)
         if isinstance(answered, Unanswered) or answered.sender_id != effect.node_id:
             parts.peers.failed(effect.node_id)
             self._feed(ExchangeFailed(effect.node_id))
@@ -264,8 +305,9 @@ class Gossip:
     async def _dial(self, effect: DialAddress) -> None:
         parts = self._parts
         message = exchange.opening(parts.membership)
-        self._dialled.add(effect.address)
-        answered = await parts.client.exchange(effect.address, message, effect.timeout_seconds)
+        await self._name(effect.address)
+        with self._calling(effect.address):
+            answered = await parts.client.exchange(effect.address, message, effect.timeout_seconds)
         if isinstance(answered, Unanswered):
             is_known = self._is_members(effect.address)
             await parts.seeds.failed(effect.address, answered.error, is_known=is_known)
@@ -273,13 +315,41 @@ class Gossip:
             parts.seeds.answered(effect.address)
             if not self._is_own(answered):
                 await self._take(effect.address, answered, effect.timeout_seconds)
-        self._dialled.discard(effect.address)
-        self._is_changed = True
+
+    @contextmanager
+    def _calling(self, address: str) -> Iterator[None]:
+        """Keeps the channel to the address until the call has ended, and no longer for it."""
+        self._dialled[address] += 1
+        try:
+            yield
+        finally:
+            self._dialled -= Counter((address,))
+            self._is_changed = True
+
+    async def _name(self, address: str) -> None:
+        """Notes what a seed peer's name stands for, so that its fleet's cards are taken.
+
+        Names are given by persons alone: what the network announces and what is remembered
+        are IP addresses.
+        """
+        host, port = split_address("peers", address)
+        if ip_of(host) is not None:
+            return
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port)
+        except OSError:
+            # The call that follows fails by the same name, and people are told of that.
+            return
+        for entry in found:
+            named = ip_of(str(entry[4][0]))
+            if named is not None:
+                self._parts.surroundings.named(named)
+                self._hosts[host] = str(named)
 
     def _is_members(self, address: str) -> bool:
         """Whether it is an address of a node that was in the fleet, alive or not."""
         records = self._parts.membership.registry.records()
-        return any(address in record.signed.card.addresses for record in records)
+        return any(address in record.card.addresses for record in records)
 
     def _is_own(self, answered: Answered) -> bool:
         """Whether this node itself answered, at an address that leads back here."""
@@ -289,8 +359,10 @@ class Gossip:
         parts = self._parts
         parts.peers.record_round_trip(answered.sender_id, answered.round_trip_seconds)
         now_unix = parts.clocks.unix()
+        host = split_address("peers", address)[0]
+        host = self._hosts.get(host, host)
         self._feed(
-            ExchangeSucceeded(answered.sender_id, answered.cards, answered.rumours, now_unix)
+            ExchangeSucceeded(answered.sender_id, answered.cards, answered.rumours, now_unix, host)
         )
         received = ExchangeAnswer(answered.sender_id, answered.root_hash, (), (), answered.digest)
         message = exchange.follow_up(parts.membership, received, parts.rng)
@@ -298,7 +370,7 @@ class Gossip:
             return
         further = await parts.client.exchange(address, message, timeout_seconds)
         if isinstance(further, Answered) and further.sender_id == answered.sender_id:
-            self._heard(further.sender_id, further.cards, further.rumours)
+            self._heard(further.sender_id, further.cards, further.rumours, host)
 
     async def _probe_via(self, effect: ProbeVia) -> None:
         outcome = ProbeOutcome.SILENT
@@ -324,15 +396,24 @@ class Gossip:
         self._feed(OwnCardChanged(signed))
 
     async def _prune(self) -> None:
-        """Closes the channels to where nobody of the fleet answers."""
+        """Closes the channels to where nobody of the fleet answers.
+
+        An open channel goes on calling by itself: one to a dead node or a stranger is kept
+        for a call alone.
+        """
+        registry = self._parts.membership.registry
         present = [
-            record.signed.card
-            for record in self._parts.membership.registry.records()
-            if record.liveness is not Liveness.LEFT
+            record.card for record in registry.records() if record.liveness is not Liveness.LEFT
         ]
-        addresses = {address for card in present for address in card.addresses}
+        addresses = {
+            address
+            for card in present
+            if not registry.is_stranger(card.node_id)
+            and not registry.liveness(card.node_id).is_tombstone
+            for address in card.addresses
+        }
         nodes = {card.node_id for card in present}
-        await self._parts.peers.prune(addresses | self._dialled, nodes)
+        await self._parts.peers.prune(addresses | self._dialled.keys(), nodes)
 
     def _clone(self, effect: CloneFound) -> None:
         _log.error("clone_found", node_id=effect.node_id, must_yield=effect.must_yield)

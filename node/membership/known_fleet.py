@@ -73,7 +73,7 @@ class KnownFleet:
         is_self = node_id == self.self_id
         return NodeState(
             node_id=node_id,
-            card=record.signed.card,
+            card=record.card,
             liveness=self._membership.found(node_id),
             age_seconds=0.0 if is_self else max(0.0, self._clock() - record.seen_at),
             round_trip_seconds=self.round_trip(node_id) or 0.0,

@@ -43,10 +43,9 @@ class PeerMemory:
         """Keeps the first addresses of the live peers, or tries; an empty fleet keeps the last."""
         addresses = tuple(
             sorted(
-                record.signed.card.addresses[0]
+                record.card.addresses[0]
                 for record in registry.records()
-                if not record.liveness.is_tombstone
-                and record.signed.card.node_id != registry.own_id
+                if not record.liveness.is_tombstone and record.card.node_id != registry.own_id
             )
         )
         if not addresses or addresses == self._kept:

@@ -36,6 +36,11 @@ class FleetFamilies:
             ["rule"],
             registry=registry,
         )
+        self.dials_refused = Counter(
+            "kakeya_dials_refused_total",
+            "Calls that others wanted of this node and that it did not make: too many.",
+            registry=registry,
+        )
         self.members = Gauge(
             "kakeya_members",
             "Nodes of the fleet as known here, this one included, by liveness.",

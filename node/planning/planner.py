@@ -13,13 +13,19 @@ from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.card import Card, ModelOffer, Role
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.fleet.errors import FleetError
+from kakeya_fleet.fleet.membership.registry import MAX_NODES
 from kakeya_fleet.fleet.placement.kv_choice import ChosenStrategy, choose_kv_strategy
 from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance, Measurements, NodeView, plan
 from kakeya_fleet.fleet.placement.plan import KvStrategy, Plan, PlanRequest
 from kakeya_fleet.fleet.placement.predicted_pair import Server
 from kakeya_fleet.fleet.views.node_view import UNLIMITED_BYTES
 from kakeya_fleet.node.planning.fleet_view import FleetView
+from kakeya_fleet.node.rpc.message_limits import beyond_limits
 
+NODE_LIMITS: Mapping[str, int] = {"links": MAX_NODES, "acceptances": 1024}
+"""The most elements of GetNodeResponse that are read."""
+MAX_ASKED = 64
+"""Nodes that one plan asks, the nearest first; the others are planned by their cards."""
 # A verifier on another node is asked for its own measurements; one that does
 # not answer within this is planned without them.
 ASK_SECONDS = 1.0
@@ -86,7 +92,10 @@ class Planner:
             and view.liveness is Liveness.ALIVE
             and _is_asked(view.card, request)
         ]
-        await asyncio.gather(*(self._ask(view.card.node_id, collected) for view in others))
+        others.sort(key=lambda view: self._distance(view.card.node_id))
+        await asyncio.gather(
+            *(self._ask(view.card.node_id, collected) for view in others[:MAX_ASKED])
+        )
         return plan(request, nodes, collected.measurements())
 
     def plan_here(self, request: PlanRequest) -> Plan:
@@ -105,6 +114,10 @@ class Planner:
         card = next(view.card for view in nodes if view.card.node_id == self._fleet.self_id)
         measured = self._own_side(nodes).measurements()
         return choose_kv_strategy(request, Server(card, offer), nodes, measured)
+
+    def _distance(self, node_id: str) -> float:
+        seconds = self._fleet.round_trip(node_id)
+        return math.inf if seconds is None else seconds
 
     def _own_side(self, nodes: list[NodeView]) -> _Collected:
         own = self._own()
@@ -139,7 +152,9 @@ class Planner:
             # The channel was closed under the call: the node moved or has gone.
             return
         # gRPC gives None for bytes that do not parse.
-        if isinstance(answer, capability_pb2.GetNodeResponse):
+        if isinstance(answer, capability_pb2.GetNodeResponse) and not beyond_limits(
+            answer, NODE_LIMITS
+        ):
             _take(node_id, answer, collected)
 
 

@@ -16,6 +16,7 @@ Refusal
 ├── ArchiveNotFound       the archive is unknown, expired, released or in use
 ├── RestorerMismatch      the learned map here is another than the session's
 ├── BadPageToken          the page token is not one of ours
+├── TooManyProbes        a host asks too often for probes of third nodes
 ├── WatcherTooSlow        a watcher of the fleet fell behind
 ├── NotLoopback           the call is for programs on this machine only
 ├── ForkBeyondHistory     a fork asked for more tokens than the history has
@@ -146,6 +147,12 @@ class MalformedMessage(Refusal):
     """The bytes do not parse as the message that the method takes."""
 
     reason = "BAD_REQUEST"
+
+
+class TooManyProbes(Refusal):
+    """A host asks too often for probes of third nodes."""
+
+    reason = "RESOURCE_EXHAUSTED"
 
 
 class WatcherTooSlow(Refusal):

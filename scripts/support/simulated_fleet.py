@@ -32,6 +32,7 @@ from kakeya_fleet.fleet.membership.events import (
     ProbeDone,
     ProbeOutcome,
     ProbeVia,
+    Reached,
     Refute,
     Tick,
 )
@@ -150,6 +151,8 @@ class SimulatedFleet:
         if acquainted:
             for node in self.nodes.values():
                 self._feed(node, Heard("", cards, (), NOW_UNIX))
+                for other in self.nodes:
+                    self._feed(node, Reached(other))
                 # What everybody knows is no news.
                 for card in cards:
                     node.membership.hot_cards.cool(card.card.node_id)

@@ -505,9 +505,11 @@ ERRORS = Row(
         ),
         Panel(
             "Statements of peers that were skipped",
-            "Cards and rumours that broke a rule: another version, or somebody hostile.",
+            "Cards and rumours that broke a rule, and calls that others wanted too many of: "
+            "another version, or somebody hostile.",
             "ops",
             (
+                rate("kakeya_dials_refused_total"),
                 rate("kakeya_cards_skipped_total", "rule"),
                 rate("kakeya_rumours_skipped_total", "rule"),
             ),

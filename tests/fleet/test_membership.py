@@ -23,6 +23,7 @@ from kakeya_fleet.fleet.membership.events import (
     ProbeDone,
     ProbeOutcome,
     ProbeVia,
+    Reached,
     Refute,
     Removed,
     Skipped,
@@ -50,6 +51,8 @@ class Node:
         if peers:
             cards = tuple(signed(simulated_card(index)) for index in range(1, peers + 1))
             self.feed(Heard("", cards, (), NOW_UNIX))
+            for card in cards:
+                self.feed(Reached(card.card.node_id))
 
     def feed(self, event: Event, at: float | None = None) -> tuple[Effect, ...]:
         self.now = self.now if at is None else at

@@ -20,6 +20,7 @@ from kakeya_fleet.fleet.membership.events import (
     ProbeDone,
     ProbeOutcome,
     ProbeVia,
+    Reached,
     Refute,
     Tick,
 )
@@ -92,6 +93,10 @@ class MembershipMachine(RuleBasedStateMachine):
         elif isinstance(effect, Exchange):
             self.feed(ExchangeFailed(effect.node_id))
 
+    @rule(index=indices)
+    def ping(self, index: int) -> None:
+        self.feed(Reached(simulated_card(index).node_id))
+
     @rule(port=st.integers(1, 5))
     def address(self, port: int) -> None:
         self.feed(AddressFound(f"10.0.0.9:{port}"))
@@ -120,8 +125,11 @@ class MembershipMachine(RuleBasedStateMachine):
     def live_peers_and_nobody_else_are_visited(self) -> None:
         registry = self.state.registry
         live = {node_id for node_id in registry.nodes() if self.state.is_live_peer(node_id)}
-        assert all(node_id in self.state.peers for node_id in live)
-        assert len(self.state.peers) == len(live)
+        newcomers = {node_id for node_id in live if registry.is_stranger(node_id)}
+        assert all(node_id in self.state.newcomers for node_id in newcomers)
+        assert all(node_id in self.state.peers for node_id in live - newcomers)
+        assert len(self.state.newcomers) == len(newcomers)
+        assert len(self.state.peers) == len(live - newcomers)
         assert set(self.state.probes) <= live
         assert set(self.state.calls) <= live
 

@@ -14,8 +14,9 @@ from kakeya_fleet.fleet.cards.liveness import Liveness, Rumour
 from kakeya_fleet.fleet.cards.rules import CardRule
 from kakeya_fleet.fleet.cards.signed_message import left_message
 from kakeya_fleet.fleet.errors import CardRejected, NodeNotFound
-from kakeya_fleet.fleet.membership.events import ReceivedCard
-from kakeya_fleet.fleet.membership.registry import Registry, RumourRule
+from kakeya_fleet.fleet.membership.events import ReceivedCard, Source
+from kakeya_fleet.fleet.membership.registry import MergeResult, Registry, RumourRule
+from kakeya_fleet.fleet.membership.settings import MembershipSettings
 from scripts.support.simulated_fleet import NOW_UNIX, sign, signed, simulated_card, verify
 
 OWN = 99
@@ -273,14 +274,76 @@ def test_what_others_say_makes_suspect_at_most_and_never_brings_back_the_dead(
     assert observer.liveness(card.node_id) is Liveness.DEAD
 
 
-def test_a_full_registry_takes_updates_but_no_newcomers() -> None:
+def introduce(registry: Registry, index: int, source: Source) -> MergeResult:
+    card = signed(simulated_card(index))
+    return registry.merge_cards([card], now=0.0, now_unix=NOW_UNIX, source=source)
+
+
+def test_a_full_registry_takes_updates_and_no_more_from_who_brought_the_most() -> None:
     registry = Registry(signed(simulated_card(OWN)), verify, now=0.0, limit=3)
-    batch = [signed(simulated_card(index)) for index in range(4)]
-    result = registry.merge_cards(batch, now=0.0, now_unix=NOW_UNIX)
-    assert result.skipped == ((2, "REGISTRY_FULL"), (3, "REGISTRY_FULL"))
+    source = Source("10.0.0.66")
+    full = [introduce(registry, index, source).skipped for index in range(4)]
+    assert full == [(), (), ((0, "REGISTRY_FULL"),), ((0, "REGISTRY_FULL"),)]
     assert len(registry) == 3
     newer = signed(replace(simulated_card(0), sequence=1))
     assert registry.merge_card(newer, now=0.0, now_unix=NOW_UNIX)
+
+
+@pytest.mark.parametrize(
+    "host", [pytest.param("10.0.0.5", id="another host"), pytest.param("10.0.0.66", id="the same")]
+)
+def test_ten_thousand_forged_cards_keep_no_newcomer_out_and_displace_nobody_who_answered(
+    host: str,
+) -> None:
+    registry = Registry(signed(simulated_card(OWN)), verify, now=0.0, limit=1000)
+    introduce(registry, 1, Source("10.0.0.1"))
+    registry.reached(simulated_card(1).node_id, 0.0)
+    for index in range(2000, 3100):
+        introduce(registry, index, Source("10.0.0.66"))
+    assert len(registry) == 1000
+    newcomer = simulated_card(2)
+    result = introduce(registry, 2, Source(host, newcomer.node_id))
+    assert result.merged == (newcomer.node_id,)
+    assert result.displaced == (simulated_card(2000).node_id,)
+    assert simulated_card(1).node_id in registry
+    assert len(registry) == 1000
+
+
+def test_a_registry_full_of_those_who_answered_takes_nobody() -> None:
+    registry = Registry(signed(simulated_card(OWN)), verify, now=0.0, limit=3)
+    for index in (1, 2):
+        introduce(registry, index, Source("10.0.0.1"))
+        registry.reached(simulated_card(index).node_id, 0.0)
+    newcomer = simulated_card(3)
+    refused = introduce(registry, 3, Source("10.0.0.3", newcomer.node_id))
+    assert refused.skipped == ((0, "REGISTRY_FULL"),)
+
+
+def test_dead_strangers_make_way_first() -> None:
+    registry = Registry(signed(simulated_card(OWN)), verify, now=0.0, limit=5)
+    for index, host in ((1, "10.0.0.66"), (2, "10.0.0.66"), (3, "10.0.0.66"), (4, "10.0.0.9")):
+        introduce(registry, index, Source(host))
+    registry.declare(simulated_card(4).node_id, 1, Liveness.DEAD, 0.0)
+    result = introduce(registry, 5, Source("10.0.0.66"))
+    assert result.displaced == (simulated_card(4).node_id,)
+
+
+def test_a_card_expires_by_its_own_time_after_the_last_sign_of_life(observer: Registry) -> None:
+    card = replace(simulated_card(1), ttl_seconds=50.0)
+    observer.merge_card(signed(card), now=0.0, now_unix=NOW_UNIX)
+    times = MembershipSettings()
+    observer.saw(card.node_id, 10.0)
+    assert observer.forget_expired(59.0, times) == ()
+    assert observer.forget_expired(60.0, times) == (card.node_id,)
+    assert card.node_id not in observer
+
+
+def test_a_card_lasts_two_passes_of_the_round_robin_at_least(observer: Registry) -> None:
+    card = replace(simulated_card(1), ttl_seconds=0.5)
+    observer.merge_card(signed(card), now=0.0, now_unix=NOW_UNIX)
+    times = MembershipSettings(period_seconds=60.0)
+    assert observer.forget_expired(239.0, times) == ()
+    assert observer.forget_expired(240.0, times) == (card.node_id,)
 
 
 def test_tombstones_leave_the_root_at_once_and_memory_after_their_time(
@@ -294,8 +357,9 @@ def test_tombstones_leave_the_root_at_once_and_memory_after_their_time(
     assert observer.root_hash() == alone
     assert len(observer.digest()) == 2
     assert observer.live_count() == 1
-    assert observer.forget_tombstones(109.0, 100.0) == ()
-    assert observer.forget_tombstones(110.0, 100.0) == (card.node_id,)
+    times = MembershipSettings(tombstone_seconds=200.0, stranger_tombstone_seconds=100.0)
+    assert observer.forget_expired(109.0, times) == ()
+    assert observer.forget_expired(110.0, times) == (card.node_id,)
     with pytest.raises(NodeNotFound):
         observer.card(card.node_id)
 

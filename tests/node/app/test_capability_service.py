@@ -7,6 +7,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
+from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.node.membership.card_wire import signed_to_wire
 
@@ -228,6 +229,31 @@ async def test_a_node_under_anothers_address_is_not_reached(
     assert not (await stub.ProbePeer(request)).reachable
 
 
+async def test_forged_addresses_are_neither_called_nor_told(
+    stub, agent, request_of, make_card, make_identity, fleet_name, scrape
+) -> None:
+    foreign = [
+        make_card(make_identity(), fleet_name=fleet_name, addresses=(f"{host}:80",))
+        for host in ("169.254.169.254", "8.8.8.8", "224.0.0.1", "metadata.internal")
+    ]
+    mixed = make_card(
+        make_identity(),
+        fleet_name=fleet_name,
+        name="mixed",
+        addresses=("169.254.169.254:80", "127.0.0.1:1"),
+        http_address="169.254.169.254:80",
+    )
+    cards = [signed_to_wire(card) for card in (*foreign, mixed)]
+    answer = await stub.ExchangeCapabilities(request_of(cards=cards))
+    assert [each.reason for each in answer.skipped] == ["FOREIGN_ADDRESS"] * 4
+    snapshot = (await stub.WatchFleet(capability_pb2.WatchFleetRequest()).read()).snapshot
+    told = {node.card.name: node.card for node in snapshot.nodes}
+    assert list(told["mixed"].addresses) == ["127.0.0.1:1"]
+    assert told["mixed"].http_address == ""
+    text = await scrape(agent.ready["metrics_address"])
+    assert 'kakeya_cards_skipped_total{rule="FOREIGN_ADDRESS"} 4.0' in text
+
+
 async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(
     stub, agent, request_of, make_card, make_identity, fleet_name, scrape
 ) -> None:
@@ -241,7 +267,11 @@ async def test_a_watcher_that_does_not_read_is_ended_and_the_others_are_not(
             owner,
             fleet_name=fleet_name,
             sequence=sequence,
-            addresses=tuple(f"{'h' * 200}:{port}" for port in range(1, 17)),
+            addresses=tuple(f"127.0.0.1:{port}" for port in range(1, 17)),
+            models=tuple(
+                ModelOffer(f"{index}" * 250, Role.PROPOSER, ModelKind.NGRAM, "w" * 250)
+                for index in range(8)
+            ),
         )
         await stub.ExchangeCapabilities(request_of(cards=[signed_to_wire(signed)]))
         if sequence % 100 == 99 and dropped in await scrape(agent.ready["metrics_address"]):

@@ -19,11 +19,7 @@ class Registry:
 
     def records(self):
         card = SimpleNamespace(node_id="b", addresses=(ADDRESS,))
-        return [
-            SimpleNamespace(
-                liveness=SimpleNamespace(is_tombstone=False), signed=SimpleNamespace(card=card)
-            )
-        ]
+        return [SimpleNamespace(liveness=SimpleNamespace(is_tombstone=False), card=card)]
 
 
 @pytest.fixture

@@ -434,7 +434,9 @@ class Plan:
     reasons: tuple[str, ...]
     """Sentences for people that say how the choice was made."""
     rejections: tuple[Rejection, ...]
-    """Every other pairing, with its reason."""
+    """The other pairings, each with its reason: the 64 fastest, where there are more; how many
+    there were is among the reasons then.
+    """
     exact: bool
     """Whether drafting cannot change a token: the verifier is exact on its machine, or decodes
     alone. False only when the request names the proposer of a verifier that is not exact; a reason

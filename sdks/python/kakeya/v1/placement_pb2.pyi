@@ -515,7 +515,9 @@ class Plan(_message.Message):
 
     @_builtins.property
     def rejections(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rejection]:
-        """Every other pairing, with its reason."""
+        """The other pairings, each with its reason: the 64 fastest, where there are
+        more; how many there were is among the reasons then.
+        """
 
     @_builtins.property
     def archive(self) -> Global___Placement:

@@ -396,7 +396,10 @@ export interface Plan {
   readonly kvBytes: number;
   /** Sentences for people that say how the choice was made. */
   readonly reasons: readonly string[];
-  /** Every other pairing, with its reason. */
+  /**
+   * The other pairings, each with its reason: the 64 fastest, where there are more; how many there
+   * were is among the reasons then.
+   */
   readonly rejections: readonly Rejection[];
   /**
    * Whether drafting cannot change a token: the verifier is exact on its machine, or decodes alone.

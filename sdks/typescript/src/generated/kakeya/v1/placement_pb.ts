@@ -375,7 +375,8 @@ export type Plan = Message<"kakeya.v1.Plan"> & {
   reasons: string[];
 
   /**
-   * Every other pairing, with its reason.
+   * The other pairings, each with its reason: the 64 fastest, where there are
+   * more; how many there were is among the reasons then.
    *
    * @generated from field: repeated kakeya.v1.Rejection rejections = 11;
    */
