@@ -10,9 +10,10 @@ from typing import Protocol
 from kakeya_fleet.engine.contracts.evicted_store import Evicted
 from kakeya_fleet.engine.contracts.positions import contiguous_placement
 from kakeya_fleet.engine.errors import OutOfKvMemory
-from kakeya_fleet.engine.restoration.ranges import RangeStore
+from kakeya_fleet.engine.restoration.ranges import KeepingStore
 from kakeya_fleet.fleet.placement.archive_choice import LEAST_POSITIONS
 from kakeya_fleet.node.roles.archive.opening import Opening
+from kakeya_fleet.node.roles.archive.position_tags import KeptTags, Tags
 from kakeya_fleet.node.roles.settings import ArchiveSettings
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
 
@@ -39,7 +40,7 @@ class StoreMaker(Protocol):
         """Raises what `make` would, but for memory."""
         ...
 
-    def make(self, opening: Opening) -> RangeStore:
+    def make(self, opening: Opening) -> KeepingStore:
         """An empty store. Raises `OutOfKvMemory`, `RestorerMismatch`, `ModelUnusable`."""
         ...
 
@@ -53,7 +54,8 @@ class Archive:
 
     archive_id: str
     opening: Opening
-    store: RangeStore
+    store: KeepingStore
+    tags: KeptTags
     lease_seconds: float
     attach_seconds: float
     used_at: float
@@ -96,7 +98,7 @@ class Archives:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes that the archives take."""
+        """Bytes that the archives take, but for their tags: see `KeptTags`."""
         return self._maker.used_bytes
 
     @property
@@ -132,7 +134,7 @@ class Archives:
             store = self._maker.make(opening)
         except OutOfKvMemory as error:
             raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
-        return self._entered(opening, store)
+        return self._entered(opening, store, KeptTags(*_tagged(opening)))
 
     def attach(self, archive_id: str) -> Archive:
         """The archive, from now on the caller's alone. Raises `ArchiveNotFound`."""
@@ -151,12 +153,13 @@ class Archives:
             raise _not_found(archive.archive_id)
         archive.used_at = self._clock()
 
-    def deposit(self, archive: Archive, first: int, evicted: Evicted) -> None:
+    def deposit(self, archive: Archive, first: int, evicted: Evicted, tags: Tags) -> None:
         """Keeps positions `first` onwards. Raises `RestorerRefused`, `ArchiveFull`."""
         try:
             archive.store.deposit(first, evicted)
         except OutOfKvMemory as error:
             raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
+        archive.tags.add(tags)
 
     def reserve(self, archive: Archive, end: int) -> None:
         """Keeps memory for the positions below `end`. Raises `RestorerRefused`, `ArchiveFull`."""
@@ -173,7 +176,7 @@ class Archives:
             store = archive.store.fork(length)
         except OutOfKvMemory as error:
             raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
-        return self._entered(archive.opening, store)
+        return self._entered(archive.opening, store, archive.tags.fork(length))
 
     def release(self, archive: Archive) -> None:
         """Ends an attached archive and gives its memory back; by the thread that has it."""
@@ -222,7 +225,7 @@ class Archives:
         if self._draining:
             raise Draining("this archive's node is leaving the fleet; take another archive")
 
-    def _entered(self, opening: Opening, store: RangeStore) -> Archive:
+    def _entered(self, opening: Opening, store: KeepingStore, tags: KeptTags) -> Archive:
         settings = self.settings
         asked = opening.lease_seconds or settings.default_lease_seconds
         lease = min(asked, settings.longest_lease_seconds)
@@ -230,6 +233,7 @@ class Archives:
             archive_id=self._ids(),
             opening=opening,
             store=store,
+            tags=tags,
             lease_seconds=lease,
             attach_seconds=min(lease, settings.attach_seconds),
             used_at=self._clock(),
@@ -271,6 +275,13 @@ class Archives:
 def _kept(archive: Archive) -> int:
     opening = archive.opening
     return max(0, archive.store.length - max(opening.shape.sink, opening.first_position))
+
+
+def _tagged(opening: Opening) -> tuple[tuple[int, ...], int]:
+    """Which layers have tags, from which position on; context vectors have none."""
+    shape = opening.shape
+    layers = () if shape.width else shape.layers
+    return layers, max(opening.first_position, shape.sink)
 
 
 def _expire(archive: Archive) -> None:

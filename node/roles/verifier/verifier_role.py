@@ -97,7 +97,7 @@ class VerifierRole:
         self._ledger = AcceptanceLedger()
         self._breakers = BreakerBook(clock, context.fleet.boot_id, events.breaker_changed)
         self._encoders = EncoderShelf(context.links)
-        self._ways = ArchiveWays(metrics, settings.restorers)
+        self._ways = ArchiveWays(metrics, settings.restorers, clock)
         self._restorers = Restorers(
             fleet=context.fleet,
             ways=self._ways,
@@ -289,4 +289,5 @@ class VerifierRole:
             free_kv_bytes=self._verifiers.free_kv_bytes,
             free_archive_bytes=offer.free_bytes if offer is not None else None,
             archive_waits=self.archive_waits(),
+            distrusted_archives=self._ways.distrusted_by_node(self._context.fleet),
         )

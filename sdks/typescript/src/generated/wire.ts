@@ -306,6 +306,9 @@ export function restorerInfo(message: runtimePb.RestorerInfo): values.RestorerIn
     lost: message.lost,
     archives: message.archives.map(archiveRange),
     ownBytes: Number(message.ownBytes),
+    auditedAnswerCount: Number(message.auditedAnswerCount),
+    doubtfulFrom: Number(message.doubtfulFrom),
+    doubtfulEnd: Number(message.doubtfulEnd),
   };
 }
 
