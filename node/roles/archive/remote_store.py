@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -23,6 +23,7 @@ from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefu
 from kakeya_fleet.node.roles.archive.adaptive_timeout import AdaptiveTimeout
 from kakeya_fleet.node.roles.archive.answer_audit import UsedAnswer
 from kakeya_fleet.node.roles.archive.answer_bounds import impossible
+from kakeya_fleet.node.roles.archive.archive_conversation import ArchiveConversation
 from kakeya_fleet.node.roles.archive.data_connection import (
     ConnectionLost,
     DataConnection,
@@ -32,8 +33,6 @@ from kakeya_fleet.node.roles.archive.data_frames import (
     BYTE_COUNTS,
     Frame,
     Kind,
-    extended_crc,
-    parts_of,
 )
 from kakeya_fleet.node.roles.archive.partials import joined, rows_of
 from kakeya_fleet.node.roles.archive.position_tags import PositionTagger
@@ -46,8 +45,6 @@ from kakeya_fleet.node.roles.archive.tensor_bytes import (
     partial_parts,
     query_pieces,
 )
-
-_ANSWERED = frozenset((Kind.ATTACH, Kind.QUERIES, Kind.FORK, Kind.RESERVE, Kind.READ))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +103,6 @@ class RemoteEvictedStore:
         self._tagger = tagger or PositionTagger()
         has_tags = not shape.width and way.audits is not None
         self._audits = StoreAudits(way.audits, shape, origin) if has_tags and way.audits else None
-        self._serial = 0
-        self._awaited = Frame(Kind.ATTACH)
-        """What the next answer must be one to."""
-        self._deposited = 0
-        """CRC-32C of the bodies of all deposits, as the archive acknowledges them."""
         self._begun: deque[int] = deque()
         """Pieces of each `begin` that was not finished."""
         self._unsent: deque[EvictedQueries] = deque()
@@ -120,12 +112,13 @@ class RemoteEvictedStore:
         self._timeout = AdaptiveTimeout(way.deadline_seconds)
         self._sent_at = 0.0
         self._answers: deque[PartialAttention] = deque()
-        self._connection: DataConnection | None = None
+        self._conversation: ArchiveConversation | None = None
         try:
-            self._connection = DataConnection(way.host, way.port, way.deadline_seconds)
+            connection = DataConnection(way.host, way.port, way.deadline_seconds)
         except ConnectionLost as error:
             self._lose(error.fault, str(error))
-        way.connections.add(self._connection)
+        way.connections.add(connection)
+        self._conversation = ArchiveConversation(connection)
         self._send(Frame(Kind.ATTACH), archive_id.encode())
         self._length = self._answer(Kind.ATTACHED).position
 
@@ -177,8 +170,6 @@ class RemoteEvictedStore:
                 numbers = EvictedKeysValues(tuple(parts.arrays))
                 tags = self._tagger.tags(self._shape, first + start, numbers)
                 body.append(np.ascontiguousarray(tags).data)
-            for part in body:
-                self._deposited = extended_crc(self._deposited, part)
             head = Frame(Kind.DEPOSIT, count=parts.count, position=first + start)
             self._send(head, *body)
         self._length = first + count
@@ -375,49 +366,22 @@ class RemoteEvictedStore:
             self._receive()
 
     def _send(self, head: Frame, *body: bytes | memoryview) -> None:
-        self._serial += 1
-        told = replace(head, serial=self._serial)
-        if told.kind in _ANSWERED:
-            self._awaited = told
         try:
-            self._live().send(*parts_of(told, *body))
+            self._live().send(head, *body)
         except ConnectionLost as error:
             self._lose(error.fault, str(error))
 
     def _answer(self, *kinds: Kind, within: float | None = None) -> Frame:
-        """The next answer; loses the archive unless it comes in time and is of those kinds."""
+        """The next answer; loses the archive unless it comes in time and is to what was asked."""
         began = time.perf_counter()
         try:
-            frame = self._live().receive(within)
+            frame = self._live().answer(*kinds, within=within)
         except ConnectionLost as error:
             self._lose(error.fault, str(error))
-        if frame.kind not in kinds:
-            self._lose(RestorerFault.PROTOCOL, f"it answered without {kinds[0].name}")
         if frame.kind != Kind.KEPT:
             self._way.on_round_trip(time.perf_counter() - began)
-        self._check_answer(frame)
         self._stored_bytes = frame.stored_bytes
         return frame
-
-    def _check_answer(self, frame: Frame) -> None:
-        """Loses the archive for an answer to anything but what was asked."""
-        asked = self._awaited
-        own = (frame.serial, frame.deposited)
-        if own != (asked.serial, self._deposited):
-            self._lose(
-                RestorerFault.MISMATCHED,
-                f"it answered frame {frame.serial} in place of {asked.serial}, or acknowledged"
-                " other deposits than were sent",
-            )
-        if asked.kind not in (Kind.QUERIES, Kind.READ):
-            return
-        place = (frame.layer, frame.count, frame.position)
-        if place != (asked.layer, asked.count, asked.position):
-            self._lose(
-                RestorerFault.MISMATCHED,
-                f"it answered for layer, count and position {place} in place of"
-                f" {(asked.layer, asked.count, asked.position)}",
-            )
 
     def _without_room(self, frame: Frame, purpose: str) -> OutOfKvMemory:
         """What the figures of a refusal say."""
@@ -444,17 +408,17 @@ class RemoteEvictedStore:
         self._answers.clear()
         if self._audits is not None:
             self._audits.release()
-        if self._connection is not None:
-            self._connection.end()
+        if self._conversation is not None:
+            self._conversation.end()
 
     def _check(self) -> None:
         if self._lost:
             raise self._error()
 
-    def _live(self) -> DataConnection:
-        if self._connection is None:
+    def _live(self) -> ArchiveConversation:
+        if self._conversation is None:
             raise self._error()
-        return self._connection
+        return self._conversation
 
     def _error(self, **metadata: str) -> RestorerLost:
         return RestorerLost(f"the session's archive was lost: {self._lost}", **metadata)
