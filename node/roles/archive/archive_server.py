@@ -37,7 +37,7 @@ class ArchiveServer:
             self._executor,
             options=server_options(),
             interceptors=[LenientParsing()],
-            maximum_concurrent_rpcs=archives.settings.most_archives,
+            maximum_concurrent_rpcs=archives.settings.at_once,
         )
         servicer = ArchiveServicer(archives, metrics, self._data.port)
         archive_pb2_grpc.add_ArchiveServiceServicer_to_server(servicer, self._server)

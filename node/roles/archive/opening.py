@@ -111,6 +111,7 @@ def opening_from_wire(request: wire.OpenArchiveRequest) -> Opening:
     _require(
         all(len(name) <= MAX_NAME_CHARACTERS for name in names), "a name that long", "model_id"
     )
+    _require(all(name.isprintable() for name in names), "a name that is not printable", "model_id")
     width = request.vector_width
     _require(
         (0 < width <= MAX_WIDTH) if kind is RestorerKind.PROJECTION else width == 0,

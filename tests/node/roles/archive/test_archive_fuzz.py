@@ -33,6 +33,7 @@ from kakeya_fleet.node.roles.archive.data_frames import (
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.restorer_fault import error_info
 from tests.support import evicted_stores
+from tests.support.allowances import allowances_of
 
 SEED = 20_261_123
 """Of all mutations."""
@@ -57,7 +58,7 @@ def metrics() -> NodeMetrics:
 def archives(shape: EvictedShape) -> Archives:
     numbers = map(str, itertools.count())
     stores = evicted_stores.NaiveStores(4000 * shape.bytes_per_position)
-    return Archives(stores, clock=time.monotonic, ids=lambda: next(numbers))
+    return Archives(stores, allowances_of(), clock=time.monotonic, ids=lambda: next(numbers))
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer, run_in_thread
 from kakeya_fleet.node.roles.worker import ModelWorker
 from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
+from tests.support.allowances import allowances_of
 
 OPENING = proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=[1, 2, 3] * 4)
 
@@ -212,6 +213,9 @@ async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind(
     """Otherwise each such stream would keep its history and index for ever."""
 
     class Gone:
+        def peer(self) -> str:
+            return "ipv4:127.0.0.1:9"
+
         async def send_initial_metadata(self, _metadata) -> Never:
             raise asyncio.CancelledError
 
@@ -220,7 +224,7 @@ async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind(
 
     proposer = NgramProposer()
     lookup = served(proposer)
-    servicer = ProposerServicer({"m": lookup}, NodeMetrics(), stream_limit=2, opening_seconds=10.0)
+    servicer = ProposerServicer({"m": lookup}, NodeMetrics(), allowances_of())
     with pytest.raises(asyncio.CancelledError):
         await servicer.Draft(requests(), Gone())
     assert servicer.stream_count == 0
