@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -124,6 +124,28 @@ class EvictedShape:
             )
         if not (math.isfinite(asked.scaling) and is_finite(values)):
             raise RestorerRefused("queries have numbers that are not finite")
+        if asked.scaling <= 0.0:
+            raise RestorerRefused(f"scores are multiplied by {asked.scaling}, not above 0")
+
+    def check_kept(self, layer: int, asked: range, there: range) -> None:
+        """Raises `RestorerRefused` when `asked` of a layer are no positions of those `there`."""
+        if layer not in self.group_of:
+            raise RestorerRefused(f"layer {layer} keeps nothing of what was evicted")
+        if not asked or asked.start < there.start or asked.stop > there.stop:
+            raise RestorerRefused(
+                f"positions {asked.start} to {asked.stop} are not among the {there.start} to"
+                f" {there.stop} that are kept"
+            )
+
+    def layer_shape(self, layer: int) -> EvictedShape:
+        """That of one layer's keys and values alone."""
+        group = LayerGroup((layer,), self.group_of[layer].shape)
+        return replace(self, groups=(group,), width=0)
+
+    @cached_property
+    def layers(self) -> tuple[int, ...]:
+        """All layers that can be asked for, as deposits have them."""
+        return tuple(layer for group in self.groups for layer in group.layers)
 
     def check_deposited(self, asked: EvictedQueries, length: int) -> None:
         """Raises `ValueError` when queries see an evicted position from `length` on."""

@@ -158,6 +158,14 @@ class GroupStore(Generic[Array]):
         ]
         return cast(Raw, np.concatenate(parts, axis=3))
 
+    def layer_positions(self, layer: int, first: int, end: int) -> Raw:
+        """A copy of one layer's of `positions`, [2, kv_heads, n, head_dim]."""
+        parts = [
+            self.slabs[write.segment].payload.read_layer(layer, write.slot, write.count)
+            for write in writes(self.placement, first, end - first)
+        ]
+        return cast(Raw, np.concatenate(parts, axis=2))
+
     @property
     def freed_bytes(self) -> int:
         """Bytes that the pool gets back when this store is released now."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, PartialAttention
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore, PartialAttention, Raw
 
 
 class RangeStore(EvictedStore, Protocol):
@@ -58,4 +58,20 @@ class RangeStore(EvictedStore, Protocol):
 
         Complete when this is and all of it is kept.
         """
+        ...
+
+
+class KeepingStore(RangeStore, Protocol):
+    """A range that lies in this process: what was deposited can be read."""
+
+    def kept(self, layer: int, first: int, end: int) -> Raw:
+        """A copy of one layer's keys and values [2, kv_heads, end - first, head_dim].
+
+        As they lie there, of positions that are deposited. Raises `RestorerRefused` for a
+        layer or positions that are not kept.
+        """
+        ...
+
+    def fork(self, length: int) -> KeepingStore:
+        """As `RangeStore.fork`."""
         ...

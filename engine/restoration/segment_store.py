@@ -186,6 +186,13 @@ class SegmentStore(Generic[Array]):
         """Drops every `begin` whose result has not been asked for."""
         self._begun.clear()
 
+    def kept(self, layer: int, first: int, end: int) -> Raw:
+        """A copy of one layer's keys and values [2, kv_heads, end - first, head_dim]."""
+        self._check_there()
+        self._shape.check_kept(layer, range(first, end), range(self._first, self._length))
+        store, index = self._places[layer]
+        return store.layer_positions(index, first, end)
+
     def fork(self, length: int) -> SegmentStore[Array]:
         """A store of the positions below `length` that shares what neither will write."""
         self._check_there()
@@ -236,7 +243,12 @@ class SegmentStore(Generic[Array]):
     @property
     def _next(self) -> int:
         """The position that is deposited next."""
-        return max(self._length, self._origin, self._shape.sink)
+        return max(self._length, self._first)
+
+    @property
+    def _first(self) -> int:
+        """The first position that is deposited."""
+        return max(self._origin, self._shape.sink)
 
     def _check_there(self) -> None:
         if self._released:

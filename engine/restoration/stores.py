@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
-from kakeya_fleet.engine.restoration.ranges import RangeStore
+from kakeya_fleet.engine.restoration.ranges import KeepingStore
 
 
 class EvictedStores(Protocol):
@@ -35,7 +35,7 @@ class EvictedStores(Protocol):
         map_folder: Path | None = None,
         *,
         origin: int = 0,
-    ) -> RangeStore:
+    ) -> KeepingStore:
         """An empty store of the positions from `origin` on.
 
         With `projection` by the learned map in `map_folder`. Raises `OutOfKvMemory`,

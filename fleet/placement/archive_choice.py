@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from kakeya_fleet.fleet.cards.address import parse_address
@@ -26,13 +26,15 @@ class ArchiveRequest:
     `node_id` names one, empty for any. An archive must have the capacity for
     `needed_bytes`; those that have them free are asked first. `arithmetic` is that of
     the archive that was lost, empty for any: the bits of another's would not be the
-    session's.
+    session's. `distrusted` are nodes whose archives gave wrong numbers, each with the end of
+    a sentence that says which.
     """
 
     self_id: str
     node_id: str = ""
     needed_bytes: int = 0
     arithmetic: str = ""
+    distrusted: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,8 @@ def _objection(request: ArchiveRequest, view: NodeView, address: str | None) -> 
         return f"The request names the archive of node {request.node_id[:12]}, not {card.name}."
     if view.liveness is not Liveness.ALIVE:
         return f"{card.name} is {view.liveness.name.lower()}."
+    if card.node_id in request.distrusted:
+        return f"The archive of {card.name} {request.distrusted[card.node_id]}."
     if card.protocol_min > PROTOCOL_MAX or card.protocol_max < PROTOCOL_MIN:
         return f"{card.name} speaks protocol {card.protocol_min} to {card.protocol_max}."
     if address is None or archive is None:

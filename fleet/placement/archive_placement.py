@@ -117,6 +117,11 @@ def _choice(
             self_id=own_id,
             node_id=request.archive_node_id,
             needed_bytes=LEAST_POSITIONS * verifier.offer.kv_bytes_per_token,
+            distrusted={
+                node_id: why
+                for (verifier_id, node_id), why in measured.distrusted_archives.items()
+                if verifier_id == own_id
+            },
         ),
         nodes,
         lambda node_id: next(iter(addresses[node_id]), None),

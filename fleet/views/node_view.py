@@ -47,6 +47,8 @@ class Measurements:
     holds apart. `archive_waits`: (verifier node, archive node) -> seconds that a
     layer waits for an archive's answer, in place of the round trip.
     `archive_free_bytes`: node -> bytes that its archive has free, in place of the card's.
+    `distrusted_archives`: (verifier node, archive node) -> what the archive did, the end of a
+    sentence.
     """
 
     round_trips: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -55,3 +57,4 @@ class Measurements:
     open_breakers: frozenset[tuple[str, str]] = frozenset()
     archive_waits: Mapping[tuple[str, str], float] = field(default_factory=dict)
     archive_free_bytes: Mapping[str, int] = field(default_factory=dict)
+    distrusted_archives: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -43,8 +43,15 @@ class ArchiveFamilies:
         self.restorer_faults = Counter(
             "kakeya_restorer_faults_total",
             "Archives that sessions lost, by kind: unreachable, deadline, full, gone, refused, "
-            "not_finite, protocol.",
+            "not_finite, impossible, protocol, corrupt, mismatched, altered, false_answer.",
             ["kind"],
+            registry=registry,
+        )
+        self.restorer_audits = Counter(
+            "kakeya_restorer_audits_total",
+            "Answers of archives that were computed again, by outcome: passed, rounded, "
+            "failed, no_room.",
+            ["outcome"],
             registry=registry,
         )
         self.restorer_rebuilds = Counter(

@@ -37,7 +37,8 @@ class OwnMeasurements:
 
     `free_kv_bytes` is what a new session may take, idle ones evicted;
     `free_archive_bytes` what its archive has free, None without one;
-    `archive_waits`, by node, what its sessions' layers wait for an archive, seconds.
+    `archive_waits`, by node, what its sessions' layers wait for an archive, seconds;
+    `distrusted_archives` what an archive did that is not asked now, the end of a sentence.
     """
 
     acceptances: Mapping[tuple[str, str], MeasuredAcceptance] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class OwnMeasurements:
     free_kv_bytes: int | None = None
     free_archive_bytes: int | None = None
     archive_waits: Mapping[str, float] = field(default_factory=dict)
+    distrusted_archives: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class _Collected:
     open_breakers: set[tuple[str, str]] = field(default_factory=set)
     archive_free_bytes: dict[str, int] = field(default_factory=dict)
     archive_waits: dict[tuple[str, str], float] = field(default_factory=dict)
+    distrusted_archives: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def measurements(self) -> Measurements:
         return Measurements(
@@ -66,6 +69,7 @@ class _Collected:
             open_breakers=frozenset(self.open_breakers),
             archive_free_bytes=self.archive_free_bytes,
             archive_waits=self.archive_waits,
+            distrusted_archives=self.distrusted_archives,
         )
 
 
@@ -134,6 +138,8 @@ class Planner:
                 collected.round_trips[self_id, node_id] = seconds
         for node_id, wait in own.archive_waits.items():
             collected.archive_waits[self_id, node_id] = wait
+        for node_id, why in own.distrusted_archives.items():
+            collected.distrusted_archives[self_id, node_id] = why
         collected.open_breakers.update((self_id, node_id) for node_id in own.open_breakers)
         return collected
 

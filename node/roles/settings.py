@@ -33,6 +33,27 @@ class RestorerSettings:
     next_range: Backoff = Backoff(0.5, 5.0)
     """An archive for the next range is asked for again after these pauses."""
 
+    audit_answers: int = 64
+    """Answers of an archive for each piece (1 MiB) that is read back to spot-check it.
+
+    With Q layers of evicted positions a step has Q answers, and an answer to P positions of b
+    bytes a layer takes r = ceil(P b / 1 MiB) pieces. So one of each n = max(Q, r) x this
+    answers at most is computed again, and it may be any. An archive that lies in a share f of
+    its answers is found within N steps with a probability of at least
+
+        1 - (1 - f)^(floor(N Q / (r x this)) - 1)
+
+    since the answer that is looked at may be of the whole time before. One that always lies
+    is found within 2 r x this / Q steps; so is, of the layer that is looked at, one bit that
+    changed in what it keeps.
+    """
+
+    audit_bytes: int = 256 << 20
+    """For all audits of this node at once: each takes a chunk of 8,192 positions of a layer."""
+
+    distrust: float = 3600.0
+    """An archive that gave wrong numbers is asked for nothing by this node for so long."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionWatchSettings:

@@ -25,6 +25,7 @@ from kakeya_fleet.node.rpc.error_status import (
     abort_internal,
 )
 from kakeya_fleet.node.rpc.handlers import behaviour_of
+from kakeya_fleet.node.rpc.lenient_parsing import check_parsed, lenient
 from kakeya_fleet.node.rpc.refusals import MalformedMessage
 
 if TYPE_CHECKING:
@@ -37,13 +38,6 @@ if TYPE_CHECKING:
 Request = TypeVar("Request")
 
 _log = structlog.get_logger(__name__)
-
-
-class _Unparsed:
-    """Stands for a unary request whose bytes do not parse."""
-
-
-_UNPARSED = _Unparsed()
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
@@ -67,7 +61,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         behaviour, make = behaviour_of(handler)
         deserializer = handler.request_deserializer
         if deserializer is not None and not handler.request_streaming:
-            deserializer = _lenient(deserializer)
+            deserializer = lenient(deserializer)
         wrap = self._iterating if inspect.isasyncgenfunction(behaviour) else self._awaiting
         return make(
             wrap(behaviour, method),
@@ -78,7 +72,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     def _awaiting(self, behaviour: Behaviour, method: str) -> Behaviour:
         async def answer(request: object, context: Context) -> object:
             try:
-                _check_parsed(request)
+                check_parsed(request)
                 return await behaviour(request, context)
             except Exception as error:  # noqa: BLE001 every error is answered and counted
                 await self._answer(error, method, context)
@@ -88,7 +82,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     def _iterating(self, behaviour: Behaviour, method: str) -> Behaviour:
         async def answer(request: object, context: Context) -> AsyncIterator[object]:
             try:
-                _check_parsed(request)
+                check_parsed(request)
                 async for response in behaviour(request, context):
                     yield response
             except Exception as error:  # noqa: BLE001 every error is answered and counted
@@ -112,20 +106,3 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     async def _answer_domain(self, error: DomainError, context: Context) -> NoReturn:
         self._metrics.rpc_errors.labels(reason=error.reason).inc()
         await abort(context, error)
-
-
-def _lenient(deserialize: Callable[[bytes], Request]) -> Callable[[bytes], Request | _Unparsed]:
-    """A deserializer that never raises: gRPC would answer UNKNOWN before any servicer runs."""
-
-    def parse(data: bytes) -> Request | _Unparsed:
-        try:
-            return deserialize(data)
-        except DecodeError:
-            return _UNPARSED
-
-    return parse
-
-
-def _check_parsed(request: object) -> None:
-    if request is _UNPARSED:
-        raise MalformedMessage("the bytes are no request of this method")

@@ -20,6 +20,7 @@ Refusal
 ├── WatcherTooSlow        a watcher of the fleet fell behind
 ├── NotLoopback           the call is for programs on this machine only
 ├── ForkBeyondHistory     a fork asked for more tokens than the history has
+├── CorruptFrame          a frame arrived with other bytes than were sent, or out of its place
 └── MalformedMessage      the bytes are no message of the contract
 
 Each has a `reason` in UPPER_SNAKE_CASE, which is the ErrorInfo reason on the
@@ -153,6 +154,12 @@ class TooManyProbes(Refusal):
     """A host asks too often for probes of third nodes."""
 
     reason = "RESOURCE_EXHAUSTED"
+
+
+class CorruptFrame(Refusal):
+    """A frame of a data connection arrived with other bytes than were sent, or out of its place."""
+
+    reason = "FRAME_CORRUPT"
 
 
 class WatcherTooSlow(Refusal):

@@ -41,6 +41,7 @@ class EventKind(StrEnum):
     HISTORY_TRUNCATED = "HISTORY_TRUNCATED"
     INVARIANT_VIOLATED = "INVARIANT_VIOLATED"
     ARCHIVE_LOST = "ARCHIVE_LOST"
+    ARCHIVE_WRONG = "ARCHIVE_WRONG"
     ARCHIVE_REBUILT = "ARCHIVE_REBUILT"
     GROUP_LOST = "GROUP_LOST"
     GROUP_NOT_STARTED = "GROUP_NOT_STARTED"
@@ -103,6 +104,11 @@ _KNOWN: dict[EventKind, tuple[Severity, str]] = {
         _WARNING,
         "The session makes again what was lost; start the archive's node again, or another with"
         " --serve archive=AMOUNT.",
+    ),
+    EventKind.ARCHIVE_WRONG: (
+        _ERROR,
+        "The session makes again what was kept there, and this node leaves that archive alone for"
+        " a while; test its machine's memory, or ask whose it is, then start it anew.",
     ),
     EventKind.ARCHIVE_REBUILT: (_INFO, ""),
     EventKind.GROUP_LOST: (

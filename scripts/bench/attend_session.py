@@ -153,7 +153,9 @@ class Session:
             spec, digest, encoder = found.spec, found.verifier_digest, load_encoder(found.folder)
         evicted = shape.evicted(shape.layers, spec.width)
         ways = self._on_loop(
-            lambda: ArchiveWays(NodeMetrics(), RestorerSettings(deadline=DEADLINE_SECONDS))
+            lambda: ArchiveWays(
+                NodeMetrics(), RestorerSettings(deadline=DEADLINE_SECONDS), time.monotonic
+            )
         )
         opening = Opening(spec, evicted, digest, expected_positions=shape.context)
         address = f"{ports.host}:{ports.archive}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -60,7 +61,9 @@ class Restoring:
         if archive != LOCAL and not self._address:
             self._process = ArchiveProcess(archive, drafters, threads)
             self._address = self._process.address
-        self._ways = ArchiveWays(NodeMetrics(), RestorerSettings(deadline=DEADLINE_SECONDS))
+        self._ways = ArchiveWays(
+            NodeMetrics(), RestorerSettings(deadline=DEADLINE_SECONDS), time.monotonic
+        )
         identity = RestorerSpec(RestorerKind.IDENTITY)
         self.restorers: dict[RestorerKind, Restorer] = {
             RestorerKind.IDENTITY: Restorer(

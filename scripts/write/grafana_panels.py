@@ -445,6 +445,13 @@ ARCHIVES = Row(
                 rate("kakeya_restorer_rebuilds_total", "outcome"),
             ),
         ),
+        Panel(
+            "Answers of archives, spot-checked",
+            "Computed again by the verifier of what the archive gives back. failed: it lied, or "
+            "its memory did. rounded: near enough, of other bits. no_room: not looked at.",
+            "ops",
+            (rate("kakeya_restorer_audits_total", "outcome"),),
+        ),
     ),
 )
 

@@ -15,6 +15,7 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     EvictedKeysValues,
     EvictedQueries,
     PartialAttention,
+    Raw,
 )
 from kakeya_fleet.engine.contracts.kv_layout import AttentionLayer, LayerGroup
 from kakeya_fleet.engine.contracts.positions import FINE_SEGMENT
@@ -151,6 +152,14 @@ class NaiveEvictedStore:
         if self._length % FINE_SEGMENT or self._length <= self.origin:
             raise ValueError(f"a range does not end at {self._length}")
         self.completed = True
+
+    def kept(self, layer: int, first: int, end: int) -> Raw:
+        self._check()
+        self.shape.check_kept(layer, range(first, end), range(self._first, self._length))
+        group = self.shape.group_of[layer]
+        own = self._joined().groups[self.shape.groups.index(group)]
+        kept: Raw = own[group.layers.index(layer), :, :, first - self._first : end - self._first]
+        return kept
 
     def abandon(self) -> None:
         self._begun.clear()

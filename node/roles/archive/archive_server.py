@@ -14,7 +14,7 @@ from kakeya.v1 import archive_pb2_grpc
 from kakeya_fleet.node.config.config import join_address
 from kakeya_fleet.node.errors import PortInUse
 from kakeya_fleet.node.metrics import NodeMetrics
-from kakeya_fleet.node.roles.archive.archive_service import ArchiveServicer
+from kakeya_fleet.node.roles.archive.archive_service import ArchiveServicer, LenientParsing
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.data_server import DataServer
 from kakeya_fleet.node.rpc.grpc_settings import STOP_SECONDS, server_options
@@ -36,6 +36,7 @@ class ArchiveServer:
         self._server = grpc.server(
             self._executor,
             options=server_options(),
+            interceptors=[LenientParsing()],
             maximum_concurrent_rpcs=archives.settings.at_once,
         )
         servicer = ArchiveServicer(archives, metrics, self._data.port)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 import grpc
 import structlog
@@ -14,6 +14,7 @@ from kakeya.v1 import archive_pb2_grpc
 from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archives import Archives
+from kakeya_fleet.node.roles.archive.data_frames import VERSION
 from kakeya_fleet.node.roles.archive.opening import opening_from_wire
 from kakeya_fleet.node.rpc.error_status import (
     DOMAIN_ERRORS,
@@ -23,10 +24,34 @@ from kakeya_fleet.node.rpc.error_status import (
     internal_status,
     status_code,
 )
+from kakeya_fleet.node.rpc.lenient_parsing import check_parsed, lenient
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
 _log = structlog.get_logger(__name__)
+
+
+if TYPE_CHECKING:
+    _Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+
+
+class LenientParsing(grpc.ServerInterceptor):
+    """Has servicers answer the bytes that are no request."""
+
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], _Handler | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler | None:
+        """The method's handler, with a deserializer that never raises."""
+        handler = continuation(handler_call_details)
+        if handler is None or handler.unary_unary is None or handler.request_deserializer is None:
+            return handler
+        return grpc.unary_unary_rpc_method_handler(
+            cast("Callable[..., Any]", handler.unary_unary),
+            request_deserializer=lenient(handler.request_deserializer),
+            response_serializer=handler.response_serializer,
+        )
 
 
 class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
@@ -43,6 +68,7 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
     ) -> wire.OpenArchiveResponse:
         """Admits one session."""
         with self._answering(context):
+            check_parsed(request)
             archive = self._archives.open(
                 opening_from_wire(request), caller_of_peer(context.peer())
             )
@@ -52,6 +78,7 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
                 arithmetic=self._archives.arithmetic,
                 data_port=self._data_port,
                 takes_ranges=True,
+                data_version=VERSION,
             )
 
     def CloseArchive(  # noqa: N802
@@ -59,6 +86,7 @@ class ArchiveServicer(archive_pb2_grpc.ArchiveServiceServicer):
     ) -> wire.CloseArchiveResponse:
         """Releases an archive that was never attached."""
         with self._answering(context):
+            check_parsed(request)
             self._archives.close(request.archive_id)
             return wire.CloseArchiveResponse()
 

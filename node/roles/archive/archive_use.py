@@ -11,10 +11,12 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     EvictedQueries,
     Floats,
     PartialAttention,
+    Raw,
 )
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archives import Archive, Archives
+from kakeya_fleet.node.roles.archive.position_tags import TAG_BYTES, Tags
 from kakeya_fleet.node.roles.archive.tensor_bytes import partial_parts
 
 
@@ -22,12 +24,11 @@ from kakeya_fleet.node.roles.archive.tensor_bytes import partial_parts
 class Attended:
     """The answer to queries: output, total and maximum as they are sent.
 
-    `seconds` are those that it took, `stored_bytes` what is kept by then.
+    `seconds` are those that it took.
     """
 
     parts: tuple[Floats, ...]
     seconds: float
-    stored_bytes: int
 
 
 class ArchiveUse:
@@ -54,10 +55,15 @@ class ArchiveUse:
         """Renews the lease. Raises `ArchiveNotFound`, `Draining`."""
         self._archives.used(self._archive)
 
-    def deposit(self, first: int, evicted: Evicted) -> None:
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the tensors that keep them."""
+        return self._archive.store.stored_bytes
+
+    def deposit(self, first: int, evicted: Evicted, tags: Tags) -> None:
         """Keeps positions `first` onwards. Raises `RestorerRefused`, `ArchiveFull`."""
         try:
-            self._archives.deposit(self._archive, first, evicted)
+            self._archives.deposit(self._archive, first, evicted, tags)
         except ValueError as error:
             raise RestorerRefused(str(error)) from error
 
@@ -84,7 +90,22 @@ class ArchiveUse:
         except ValueError as error:
             raise RestorerRefused(str(error)) from error
         seconds = self._seconds + time.perf_counter() - began
-        return Attended(parts, seconds, store.stored_bytes)
+        return Attended(parts, seconds)
+
+    def kept_bytes_per_position(self, layer: int) -> int:
+        """Bytes of one layer's keys and values of one position, and of their tag.
+
+        Raises `RestorerRefused` where nothing is kept as it was deposited.
+        """
+        shape = self.shape
+        if shape.width or layer not in shape.group_of:
+            raise RestorerRefused(f"layer {layer} has no deposited keys and values here")
+        return shape.layer_bytes_per_position(layer) + TAG_BYTES
+
+    def kept(self, layer: int, first: int, count: int) -> tuple[Raw, Tags]:
+        """Keys and values of one layer as they were deposited. Raises `RestorerRefused`."""
+        numbers = self._archive.store.kept(layer, first, first + count)
+        return numbers, self._archive.tags.of(layer, first, count)
 
     def reserve(self, end: int) -> None:
         """Keeps memory for the positions below `end`. Raises `RestorerRefused`, `ArchiveFull`."""

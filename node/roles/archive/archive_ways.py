@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import grpc
+import structlog
 
 from kakeya.v1 import archive_pb2 as wire
 from kakeya.v1.archive_pb2_grpc import ArchiveServiceStub
@@ -15,13 +16,21 @@ from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost
 from kakeya_fleet.node.config.config import split_address
 from kakeya_fleet.node.metrics import NodeMetrics
+from kakeya_fleet.node.planning.fleet_view import FleetView
+from kakeya_fleet.node.roles.archive.answer_audit import Auditing, AuditOutcome
 from kakeya_fleet.node.roles.archive.answer_waits import AnswerWaits
+from kakeya_fleet.node.roles.archive.audit_stores import AuditStores
 from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
+from kakeya_fleet.node.roles.archive.data_frames import VERSION
+from kakeya_fleet.node.roles.archive.distrusted_archives import DistrustedArchives
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, error_info
+from kakeya_fleet.node.roles.archive.store_audits import AuditWay
 from kakeya_fleet.node.roles.settings import RestorerSettings
 from kakeya_fleet.node.rpc.grpc_settings import client_options
+
+_log = structlog.get_logger(__name__)
 
 
 class ArchiveRefused(Exception):
@@ -43,9 +52,15 @@ class OpenedArchive:
 class ArchiveWays:
     """Opens archives on other nodes. Belongs to the event loop's thread."""
 
-    def __init__(self, metrics: NodeMetrics, settings: RestorerSettings) -> None:
+    def __init__(
+        self, metrics: NodeMetrics, settings: RestorerSettings, clock: Callable[[], float]
+    ) -> None:
+        """`clock` gives monotonic seconds."""
         self._metrics = metrics
         self._settings = settings
+        self._clock = clock
+        self._audit_stores = AuditStores(settings.audit_bytes)
+        self._distrusted = DistrustedArchives(settings.distrust)
         self._connections = OpenConnections()
         self._channels: dict[str, grpc.Channel] = {}
         self.waits = AnswerWaits()
@@ -65,19 +80,23 @@ class ArchiveWays:
             host,
             deadline_seconds=self._settings.deadline,
             connections=self._connections,
-            on_fault=self._count,
+            on_fault=partial(self._lost, address),
             on_round_trip=partial(self._waited, address),
         )
         # A map that is loaded there takes its time; a node that is frozen is not waited for.
         has_map = bool(opening.restorer.width)
         seconds = self._settings.map_loading if has_map else self._settings.deadline
-        work = partial(_open, self._stub(address), way, opening, encoder, seconds)
+        work = partial(_open, self._stub(address), way, self._audits, opening, encoder, seconds)
         opening_it = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return await asyncio.shield(opening_it)
         except asyncio.CancelledError:
             opening_it.add_done_callback(_let_go)
             raise
+
+    def distrusted_by_node(self, fleet: FleetView) -> dict[str, str]:
+        """Nodes whose archives are not asked now, each with what it did."""
+        return self._distrusted.by_node(fleet, self._clock())
 
     async def close(self) -> None:
         """Ends the channels, and the archives that are still in use."""
@@ -98,8 +117,24 @@ class ArchiveWays:
         self._metrics.restorer_round_trip_seconds.observe(seconds)
         self.waits.observe(address, seconds)
 
-    def _count(self, fault: RestorerFault) -> None:
+    def _lost(self, address: str, fault: RestorerFault) -> None:
+        """In the verifier's thread, or in that of an opening."""
         self._metrics.restorer_faults.labels(kind=fault.value).inc()
+        self._distrusted.note(address, fault, self._clock())
+        if fault.is_of_numbers:
+            _log.error("archive_gave_wrong_numbers", archive=address, fault=fault.value)
+
+    def _audits(self, arithmetic: str) -> AuditWay | None:
+        """In the thread of an opening: the first loads what computes."""
+        stores = self._audit_stores.get()
+        if stores is None:
+            return None
+        auditing = Auditing(stores, self._settings.audit_answers)
+        return AuditWay(auditing, arithmetic, self._audited)
+
+    def _audited(self, outcome: AuditOutcome) -> None:
+        """In the verifier's thread."""
+        self._metrics.restorer_audits.labels(outcome=outcome.value).inc()
 
 
 def _let_go(opening: asyncio.Future[OpenedArchive]) -> None:
@@ -111,6 +146,7 @@ def _let_go(opening: asyncio.Future[OpenedArchive]) -> None:
 def _open(
     stub: ArchiveServiceStub,
     way: Callable[[int], ArchiveWay],
+    audits: Callable[[str], AuditWay | None],
     opening: Opening,
     encoder: FeatureEncoder | None,
     seconds: float,
@@ -126,9 +162,13 @@ def _open(
         raise ArchiveRefused(info.reason if info is not None else "", words) from error
     if opening.first_position and not opened.takes_ranges:
         raise ArchiveRefused("", "it takes all positions of a session, or none")
+    if opened.data_version != VERSION:
+        raise ArchiveRefused(
+            "", f"its data connections are of version {opened.data_version or 1}, not {VERSION}"
+        )
     try:
         store = RemoteEvictedStore(
-            way(opened.data_port),
+            replace(way(opened.data_port), audits=audits(opened.arithmetic)),
             opened.archive_id,
             opening.shape,
             opening.restorer,

@@ -12,12 +12,13 @@ from typing import Protocol
 from kakeya_fleet.engine.contracts.evicted_store import Evicted
 from kakeya_fleet.engine.contracts.positions import contiguous_placement
 from kakeya_fleet.engine.errors import OutOfKvMemory
-from kakeya_fleet.engine.restoration.ranges import RangeStore
+from kakeya_fleet.engine.restoration.ranges import KeepingStore
 from kakeya_fleet.fleet.placement.archive_choice import LEAST_POSITIONS
 from kakeya_fleet.node.admission.allowances import Allowances
 from kakeya_fleet.node.admission.caller import NOBODY, Caller
 from kakeya_fleet.node.admission.reclaiming import to_reclaim
 from kakeya_fleet.node.roles.archive.opening import Opening
+from kakeya_fleet.node.roles.archive.position_tags import KeptTags, Tags
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
 
 
@@ -43,7 +44,7 @@ class StoreMaker(Protocol):
         """Raises what `make` would, but for memory."""
         ...
 
-    def make(self, opening: Opening) -> RangeStore:
+    def make(self, opening: Opening) -> KeepingStore:
         """An empty store. Raises `OutOfKvMemory`, `RestorerMismatch`, `ModelUnusable`."""
         ...
 
@@ -57,7 +58,8 @@ class Archive:
 
     archive_id: str
     opening: Opening
-    store: RangeStore
+    store: KeepingStore
+    tags: KeptTags
     caller: Caller
     lease_seconds: float
     attach_seconds: float
@@ -118,7 +120,7 @@ class Archives:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes that the archives take."""
+        """Bytes that the archives take, but for their tags: see `KeptTags`."""
         return self._maker.used_bytes
 
     @property
@@ -160,7 +162,7 @@ class Archives:
             except OutOfKvMemory as error:
                 raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
             undo.pop_all()
-        return self._entered(opening, store, caller)
+        return self._entered(opening, store, KeptTags(*_tagged(opening)), caller)
 
     def attach(self, archive_id: str) -> Archive:
         """The archive, from now on the caller's alone. Raises `ArchiveNotFound`."""
@@ -179,12 +181,13 @@ class Archives:
             raise _not_found(archive.archive_id)
         archive.used_at = self._clock()
 
-    def deposit(self, archive: Archive, first: int, evicted: Evicted) -> None:
+    def deposit(self, archive: Archive, first: int, evicted: Evicted, tags: Tags) -> None:
         """Keeps positions `first` onwards. Raises `RestorerRefused`, `ArchiveFull`."""
         try:
             archive.store.deposit(first, evicted)
         except OutOfKvMemory as error:
             raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
+        archive.tags.add(tags)
 
     def reserve(self, archive: Archive, end: int) -> None:
         """Keeps memory for the positions below `end`. Raises `RestorerRefused`, `ArchiveFull`."""
@@ -203,7 +206,7 @@ class Archives:
             except OutOfKvMemory as error:
                 raise self._full(int(error.metadata.get("needed_bytes", "0"))) from error
             undo.pop_all()
-        return self._entered(archive.opening, store, archive.caller)
+        return self._entered(archive.opening, store, archive.tags.fork(length), archive.caller)
 
     def release(self, archive: Archive) -> None:
         """Ends an attached archive and gives its memory back; by the thread that has it."""
@@ -276,7 +279,9 @@ class Archives:
         if self._archives.pop(archive.archive_id, None) is not None:
             self._places.give_back(archive.caller)
 
-    def _entered(self, opening: Opening, store: RangeStore, caller: Caller) -> Archive:
+    def _entered(
+        self, opening: Opening, store: KeepingStore, tags: KeptTags, caller: Caller
+    ) -> Archive:
         settings = self.settings
         asked = opening.lease_seconds or settings.default_lease_seconds
         lease = min(asked, settings.longest_lease_seconds)
@@ -284,6 +289,7 @@ class Archives:
             archive_id=self._ids(),
             opening=opening,
             store=store,
+            tags=tags,
             caller=caller,
             lease_seconds=lease,
             attach_seconds=min(lease, settings.attach_seconds),
@@ -316,6 +322,13 @@ class Archives:
 def _kept(archive: Archive) -> int:
     opening = archive.opening
     return max(0, archive.store.length - max(opening.shape.sink, opening.first_position))
+
+
+def _tagged(opening: Opening) -> tuple[tuple[int, ...], int]:
+    """Which layers have tags, from which position on; context vectors have none."""
+    shape = opening.shape
+    layers = () if shape.width else shape.layers
+    return layers, max(opening.first_position, shape.sink)
 
 
 def _expire(archive: Archive) -> None:

@@ -21,7 +21,7 @@ from kakeya_fleet.node.roles.archive.data_frames import (
     send_parts,
 )
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, fault_of
-from kakeya_fleet.node.rpc.refusals import MalformedMessage
+from kakeya_fleet.node.rpc.refusals import CorruptFrame, MalformedMessage
 
 CLOSE_ENOUGH = 0.75
 
@@ -78,6 +78,8 @@ class DataConnection:
             raise self._failed(error, seconds) from error
         except MalformedMessage as error:
             raise ConnectionLost(RestorerFault.PROTOCOL, str(error)) from error
+        except CorruptFrame as error:
+            raise ConnectionLost(RestorerFault.CORRUPT, str(error)) from error
         if frame.kind == Kind.ERROR:
             raise _told(frame)
         return frame
@@ -97,7 +99,7 @@ class DataConnection:
                 frame = self._reader.receive(within=self._seconds)
                 if frame.kind == Kind.ERROR:
                     return _told(frame)
-        except (Closed, OSError, MalformedMessage):
+        except (Closed, OSError, MalformedMessage, CorruptFrame):
             return None
         # It goes on sending, whatever it is.
         return None

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 import structlog
 from google.rpc import status_pb2
 
-from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries, PartialAttention
-from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.node.admission.caller import Caller, caller_of
 from kakeya_fleet.node.admission.reclaiming import to_reclaim
 from kakeya_fleet.node.errors import PortInUse
@@ -24,25 +22,24 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.archive.archive_use import ArchiveUse
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.data_frames import (
-    BYTE_COUNTS,
     MOST_ID_BYTES,
     Closed,
     Frame,
     FrameReader,
     Kind,
-    header,
     limit_waits,
+    parts_of,
     prepare,
     send_parts,
 )
-from kakeya_fleet.node.roles.archive.tensor_bytes import deposit_of, partial_of, queries_of
+from kakeya_fleet.node.roles.archive.served_connection import ServedConnection
 from kakeya_fleet.node.rpc.error_status import (
     DOMAIN_ERRORS,
     INTERNAL_REASON,
     error_status,
     internal_status,
 )
-from kakeya_fleet.node.rpc.refusals import ArchiveFull, MalformedMessage
+from kakeya_fleet.node.rpc.refusals import ArchiveFull, CorruptFrame, MalformedMessage
 
 _log = structlog.get_logger(__name__)
 
@@ -168,13 +165,10 @@ class DataServer:
         reader = FrameReader(connection)
         use = self._attached(connection, reader)
         try:
-            send_parts(connection, header(Kind.ATTACHED, position=use.length))
+            served = ServedConnection(connection, reader, use)
+            served.greet()
             while True:
-                frame = _received(reader, use)
-                if frame.kind == Kind.QUERIES:
-                    _attend(connection, reader, use, frame)
-                else:
-                    _handle(connection, use, frame)
+                served.answer_next()
         finally:
             use.end()
 
@@ -186,97 +180,13 @@ class DataServer:
             self._greeted(connection)
         if frame.kind != Kind.ATTACH:
             raise MalformedMessage("the first frame of a data connection is ATTACH")
+        if frame.serial != 1:
+            raise CorruptFrame(f"the first frame of a data connection is not its {frame.serial}.")
         archive_id = frame.body.tobytes().decode("ascii", "replace")
         archive = self._archives.attach(archive_id)
         archive.on_expiry.append(lambda: _shut(connection, socket.SHUT_RD))
         limit_waits(connection, reading=0.0, writing=self._settings.answer_seconds)
         return ArchiveUse(self._archives, archive, self._metrics)
-
-
-def _received(reader: FrameReader, use: ArchiveUse) -> Frame:
-    """The session's next frame, which renews the lease."""
-    try:
-        frame = reader.receive()
-    except Closed:
-        # An archive that has expired ends the reading of its connection.
-        use.renew()
-        raise
-    use.renew()
-    return frame
-
-
-def _attend(connection: socket.socket, reader: FrameReader, use: ArchiveUse, frame: Frame) -> None:
-    """Answers queries, once what is to be carried to them has come."""
-    asked = queries_of(
-        use.shape, frame.layer, frame.position, frame.count, frame.number, frame.body
-    )
-    use.begin(asked)
-    carry = _carried(_received(reader, use), asked) if use.is_carried_to else None
-    found = use.finish(carry)
-    told = header(
-        Kind.PARTIAL,
-        sum(part.nbytes for part in found.parts),
-        layer=frame.layer,
-        count=frame.count,
-        number=found.seconds,
-        position=found.stored_bytes,
-    )
-    send_parts(connection, told, *(part.data for part in found.parts))
-    use.tell(found.seconds)
-
-
-def _carried(frame: Frame, asked: EvictedQueries) -> PartialAttention | None:
-    """What a CARRY brings. Raises `MalformedMessage` for another frame, `RestorerRefused`."""
-    heads, count, head_dim = asked.queries.shape
-    if (frame.kind, frame.layer, frame.position) != (Kind.CARRY, asked.layer, asked.first):
-        raise MalformedMessage("behind queries comes what is carried to them")
-    if not len(frame.body):
-        return None
-    try:
-        return partial_of(frame.body, (heads, count, head_dim))
-    except ValueError as error:
-        raise RestorerRefused(f"a carry has another size than its queries: {error}") from error
-
-
-def _handle(connection: socket.socket, use: ArchiveUse, frame: Frame) -> None:
-    """One request. Raises domain errors, and `OSError` when the answer cannot be sent."""
-    match frame.kind:
-        case Kind.DEPOSIT:
-            use.deposit(frame.position, deposit_of(use.shape, frame.count, frame.body))
-        case Kind.FORK:
-            _fork(connection, use, frame.position)
-        case Kind.RESERVE:
-            _reserve(connection, use, frame.position)
-        case Kind.COMPLETE:
-            use.complete(frame.position)
-        case _:
-            raise MalformedMessage(f"an archive takes no frame of kind {frame.kind}")
-
-
-def _fork(connection: socket.socket, use: ArchiveUse, length: int) -> None:
-    try:
-        forked = use.fork(length)
-    except ArchiveFull as full:
-        _refuse(connection, Kind.NOT_FORKED, full)
-    else:
-        body = forked.archive_id.encode("ascii")
-        told = header(Kind.FORKED, len(body), position=forked.store.length)
-        send_parts(connection, told, body)
-
-
-def _reserve(connection: socket.socket, use: ArchiveUse, end: int) -> None:
-    try:
-        use.reserve(end)
-    except ArchiveFull as full:
-        _refuse(connection, Kind.NOT_RESERVED, full)
-    else:
-        send_parts(connection, header(Kind.RESERVED, position=end))
-
-
-def _refuse(connection: socket.socket, kind: Kind, full: ArchiveFull) -> None:
-    figures = (int(full.metadata.get(key, "0")) for key in ("needed_bytes", "free_bytes"))
-    body = BYTE_COUNTS.pack(*figures)
-    send_parts(connection, header(kind, len(body)), body)
 
 
 def _tell(connection: socket.socket, status: status_pb2.Status, seconds: float) -> None:
@@ -285,7 +195,7 @@ def _tell(connection: socket.socket, status: status_pb2.Status, seconds: float) 
     try:
         limit_waits(connection, reading=seconds, writing=seconds)
         body = status.SerializeToString()
-        send_parts(connection, header(Kind.ERROR, len(body)), body)
+        send_parts(connection, *parts_of(Frame(Kind.ERROR), body))
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(1 << 16) and time.monotonic() < deadline:
             pass

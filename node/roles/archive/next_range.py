@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kakeya_fleet.engine.restoration.ranges import RangeStore
 from kakeya_fleet.fleet.placement.archive_choice import ArchiveCandidate
 from kakeya_fleet.node.roles.archive.remote_store import RemoteEvictedStore
+from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,16 @@ class RangePart:
     def is_lost(self) -> bool:
         """Whether its archive is, as far as is known."""
         return isinstance(self.store, RemoteEvictedStore) and self.store.lost
+
+    @property
+    def fault(self) -> RestorerFault | None:
+        """Why its archive was lost, as far as is known."""
+        return self.store.fault if isinstance(self.store, RemoteEvictedStore) else None
+
+    @property
+    def audit_count(self) -> int:
+        """Its archive's answers that were computed again, and were right."""
+        return self.store.audit_count if isinstance(self.store, RemoteEvictedStore) else 0
 
 
 class NextRange:

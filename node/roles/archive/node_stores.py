@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind
 from kakeya_fleet.engine.restoration.learned_map import LearnedMap, find_map
-from kakeya_fleet.engine.restoration.ranges import RangeStore
+from kakeya_fleet.engine.restoration.ranges import KeepingStore
 from kakeya_fleet.engine.restoration.stores import EvictedStores
 from kakeya_fleet.node.roles.archive.opening import Opening
 from kakeya_fleet.node.rpc.refusals import RestorerMismatch
@@ -40,7 +40,7 @@ class NodeStores:
         """Raises `ModelNotFound`, `TrainedForAnother`, `RestorerMismatch`."""
         self._map_of(opening)
 
-    def make(self, opening: Opening) -> RangeStore:
+    def make(self, opening: Opening) -> KeepingStore:
         """An empty store. Raises `OutOfKvMemory`, `ModelUnusable`, and what `check` raises."""
         found = self._map_of(opening)
         folder = found.path if found is not None else None

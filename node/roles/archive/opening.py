@@ -80,33 +80,43 @@ def opening_from_wire(request: wire.OpenArchiveRequest) -> Opening:
     """The opening of a request. Raises `RestorerRefused` for sizes that cannot be."""
     kind = _kind(request.kind)
     dtype = next((name for name, number in _DTYPES.items() if number == request.dtype), None)
-    _require(dtype is not None, f"keys and values of format {request.dtype}")
+    _require(dtype is not None, f"keys and values of format {request.dtype}", "dtype")
     groups = tuple(_group(message) for message in request.groups)
     layers = [layer for group in groups for layer in group.layers]
-    _require(0 < len(layers) <= MAX_LAYERS, f"{len(layers)} layers")
-    _require(len(set(layers)) == len(layers), "a layer that is given twice")
-    _require(0 < request.context_length <= MAX_POSITIONS, f"{request.context_length} positions")
+    _require(0 < len(layers) <= MAX_LAYERS, f"{len(layers)} layers", "groups")
+    _require(len(set(layers)) == len(layers), "a layer that is given twice", "groups")
+    _require(
+        0 < request.context_length <= MAX_POSITIONS,
+        f"{request.context_length} positions",
+        "context_length",
+    )
     # A window may be wider than the model has positions: nothing is evicted then.
-    _require(request.window_tokens >= 1, "a window of no position")
+    _require(request.window_tokens >= 1, "a window of no position", "window_tokens")
     _require(
         math.isfinite(request.lease_seconds) and request.lease_seconds >= 0.0,
         f"a lease of {request.lease_seconds} s",
+        "lease_seconds",
     )
     _require(
         0 <= request.expected_positions <= request.context_length,
         f"{request.expected_positions} expected positions",
+        "expected_positions",
     )
     _require(
         request.first_position < request.context_length,
         f"positions from {request.first_position} on",
+        "first_position",
     )
     names = (request.model_id, request.restorer_digest, request.verifier_digest)
-    _require(all(len(name) <= MAX_NAME_CHARACTERS for name in names), "a name that long")
-    _require(all(name.isprintable() for name in names), "a name that is not printable")
+    _require(
+        all(len(name) <= MAX_NAME_CHARACTERS for name in names), "a name that long", "model_id"
+    )
+    _require(all(name.isprintable() for name in names), "a name that is not printable", "model_id")
     width = request.vector_width
     _require(
         (0 < width <= MAX_WIDTH) if kind is RestorerKind.PROJECTION else width == 0,
         f"context vectors of {width} values for {kind.value}",
+        "vector_width",
     )
     return Opening(
         restorer=RestorerSpec(kind, request.model_id, request.restorer_digest, width),
@@ -133,18 +143,20 @@ def _kind(number: int) -> RestorerKind:
         return RestorerKind.ARCHIVE
     if number == placement_pb2.RESTORER_KIND_PROJECTION:
         return RestorerKind.PROJECTION
-    raise RestorerRefused(f"an archive keeps nothing for a restorer of kind {number}")
+    raise RestorerRefused(f"an archive keeps nothing for a restorer of kind {number}", field="kind")
 
 
 def _group(message: wire.EvictedLayers) -> LayerGroup:
     kv_heads, heads, head_dim = message.kv_heads, message.query_heads, message.head_dim
-    _require(0 < kv_heads <= heads <= MAX_HEADS and not heads % kv_heads, f"{kv_heads} heads")
-    _require(0 < head_dim <= MAX_HEAD_DIM, f"heads of {head_dim} values")
+    _require(
+        0 < kv_heads <= heads <= MAX_HEADS and not heads % kv_heads, f"{kv_heads} heads", "groups"
+    )
+    _require(0 < head_dim <= MAX_HEAD_DIM, f"heads of {head_dim} values", "groups")
     layers = tuple(message.layers)
-    _require(layers and list(layers) == sorted(layers), "layers out of order")
+    _require(layers and list(layers) == sorted(layers), "layers out of order", "groups")
     return LayerGroup(layers, AttentionLayer(kv_heads, heads // kv_heads, head_dim))
 
 
-def _require(holds: object, what: str) -> None:
+def _require(holds: object, what: str, field: str) -> None:
     if not holds:
-        raise RestorerRefused(f"no archive can be opened for {what}")
+        raise RestorerRefused(f"no archive can be opened for {what}", field=field)

@@ -8,22 +8,39 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
+import numpy as np
+
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import Evicted, EvictedQueries, PartialAttention
+from kakeya_fleet.engine.contracts.evicted_store import (
+    Evicted,
+    EvictedKeysValues,
+    EvictedQueries,
+    PartialAttention,
+)
 from kakeya_fleet.engine.contracts.features import FeatureEncoder
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerLost, RestorerRefused
 from kakeya_fleet.node.roles.archive.adaptive_timeout import AdaptiveTimeout
+from kakeya_fleet.node.roles.archive.answer_audit import UsedAnswer
+from kakeya_fleet.node.roles.archive.answer_bounds import impossible
+from kakeya_fleet.node.roles.archive.archive_conversation import ArchiveConversation
 from kakeya_fleet.node.roles.archive.data_connection import (
     ConnectionLost,
     DataConnection,
     OpenConnections,
 )
-from kakeya_fleet.node.roles.archive.data_frames import BYTE_COUNTS, Frame, Kind, header
+from kakeya_fleet.node.roles.archive.data_frames import (
+    BYTE_COUNTS,
+    Frame,
+    Kind,
+)
 from kakeya_fleet.node.roles.archive.partials import joined, rows_of
+from kakeya_fleet.node.roles.archive.position_tags import PositionTagger
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
+from kakeya_fleet.node.roles.archive.store_audits import AuditWay, StoreAudits
 from kakeya_fleet.node.roles.archive.tensor_bytes import (
     deposit_pieces,
+    kept_of,
     partial_of,
     partial_parts,
     query_pieces,
@@ -36,7 +53,8 @@ class ArchiveWay:
 
     No answer is waited for longer than the deadline. `on_fault` hears of every
     archive that is lost, `on_round_trip` of the seconds that each answer was
-    waited for; both from the verifier's thread.
+    waited for; both from the verifier's thread. `audits` is None where answers
+    are not spot-checked.
     """
 
     host: str
@@ -45,6 +63,7 @@ class ArchiveWay:
     connections: OpenConnections
     on_fault: Callable[[RestorerFault], None]
     on_round_trip: Callable[[float], None]
+    audits: AuditWay | None = None
 
 
 class RemoteEvictedStore:
@@ -63,8 +82,12 @@ class RemoteEvictedStore:
         spec: RestorerSpec,
         encoder: FeatureEncoder | None = None,
         origin: int = 0,
+        tagger: PositionTagger | None = None,
     ) -> None:
-        """Attaches to an archive that was opened for `origin`. Raises `RestorerLost`."""
+        """Attaches to an archive that was opened for `origin`. Raises `RestorerLost`.
+
+        A fork's has the `tagger` of its origin's.
+        """
         self.archive_id = archive_id
         self._way = way
         self._shape = shape
@@ -75,6 +98,11 @@ class RemoteEvictedStore:
         self._length = 0
         self._stored_bytes = 0
         self._lost = ""
+        self.fault: RestorerFault | None = None
+        """Why it was lost; None while it is not, or when it was released."""
+        self._tagger = tagger or PositionTagger()
+        has_tags = not shape.width and way.audits is not None
+        self._audits = StoreAudits(way.audits, shape, origin) if has_tags and way.audits else None
         self._begun: deque[int] = deque()
         """Pieces of each `begin` that was not finished."""
         self._unsent: deque[EvictedQueries] = deque()
@@ -84,14 +112,14 @@ class RemoteEvictedStore:
         self._timeout = AdaptiveTimeout(way.deadline_seconds)
         self._sent_at = 0.0
         self._answers: deque[PartialAttention] = deque()
-        self._connection: DataConnection | None = None
+        self._conversation: ArchiveConversation | None = None
         try:
-            self._connection = DataConnection(way.host, way.port, way.deadline_seconds)
+            connection = DataConnection(way.host, way.port, way.deadline_seconds)
         except ConnectionLost as error:
             self._lose(error.fault, str(error))
-        way.connections.add(self._connection)
-        name = archive_id.encode()
-        self._send(header(Kind.ATTACH, len(name)), name)
+        way.connections.add(connection)
+        self._conversation = ArchiveConversation(connection)
+        self._send(Frame(Kind.ATTACH), archive_id.encode())
         self._length = self._answer(Kind.ATTACHED).position
 
     @property
@@ -124,6 +152,11 @@ class RemoteEvictedStore:
         """Whether it is lost, as far as is known. Any thread may ask."""
         return bool(self._lost)
 
+    @property
+    def audit_count(self) -> int:
+        """Answers that were computed again here, and were right. Any thread may ask."""
+        return self._audits.passed_count if self._audits is not None else 0
+
     def deposit(self, first: int, evicted: Evicted) -> None:
         """Sends final positions; see the contract for errors."""
         self._check()
@@ -132,9 +165,13 @@ class RemoteEvictedStore:
             raise ValueError(f"position {first} does not follow the {self._length} deposited")
         self._settle()
         for start, parts in deposit_pieces(self._shape, evicted):
-            size = sum(array.nbytes for array in parts.arrays)
-            told = header(Kind.DEPOSIT, size, count=parts.count, position=first + start)
-            self._send(told, *(array.data for array in parts.arrays))
+            body = [array.data for array in parts.arrays]
+            if not self._shape.width:
+                numbers = EvictedKeysValues(tuple(parts.arrays))
+                tags = self._tagger.tags(self._shape, first + start, numbers)
+                body.append(np.ascontiguousarray(tags).data)
+            head = Frame(Kind.DEPOSIT, count=parts.count, position=first + start)
+            self._send(head, *body)
         self._length = first + count
 
     def begin(self, queries: EvictedQueries) -> None:
@@ -154,7 +191,7 @@ class RemoteEvictedStore:
         """Has memory kept there; see `RangeStore` for errors."""
         self._check()
         self._settle()
-        self._send(header(Kind.RESERVE, position=end))
+        self._send(Frame(Kind.RESERVE, position=end))
         frame = self._answer(Kind.RESERVED, Kind.NOT_RESERVED)
         if frame.kind == Kind.NOT_RESERVED:
             raise self._without_room(frame, "for more positions")
@@ -166,7 +203,7 @@ class RemoteEvictedStore:
             raise ValueError("a range of no position does not end")
         self._settle()
         if not self._completed:
-            self._send(header(Kind.COMPLETE, position=self._length))
+            self._send(Frame(Kind.COMPLETE, position=self._length))
             self._completed = True
 
     def finish(self, carry: PartialAttention | None = None) -> PartialAttention:
@@ -176,12 +213,15 @@ class RemoteEvictedStore:
             raise ValueError("no queries were begun")
         count = self._begun.popleft()
         if self._origin:
-            return joined(self._carried(count, carry))
-        if carry is not None:
-            raise ValueError("nothing is carried to the first range")
-        while len(self._answers) < count:
-            self._receive()
-        return joined([self._answers.popleft() for _ in range(count)])
+            found = self._carried(count, carry)
+        else:
+            if carry is not None:
+                raise ValueError("nothing is carried to the first range")
+            while len(self._answers) < count:
+                self._receive()
+            found = [self._answers.popleft() for _ in range(count)]
+        self._spot_check()
+        return joined(found)
 
     def abandon(self) -> None:
         """Drops the queries, and the answer that is on its way."""
@@ -195,13 +235,19 @@ class RemoteEvictedStore:
         self._check()
         self.abandon()
         self._settle()
-        self._send(header(Kind.FORK, position=length))
+        self._send(Frame(Kind.FORK, position=length))
         frame = self._answer(Kind.FORKED, Kind.NOT_FORKED)
         if frame.kind == Kind.NOT_FORKED:
             raise self._without_room(frame, "for a fork")
         archive_id = frame.body.tobytes().decode("ascii", "replace")
         forked = RemoteEvictedStore(
-            self._way, archive_id, self._shape, self._spec, self._encoder, self._origin
+            self._way,
+            archive_id,
+            self._shape,
+            self._spec,
+            self._encoder,
+            self._origin,
+            self._tagger,
         )
         forked._completed = self._completed and length >= self._length
         return forked
@@ -225,57 +271,90 @@ class RemoteEvictedStore:
             if asked is None:
                 raise ValueError("the queries to carry something to are not under way")
             end = first + asked.queries.shape[1]
-            self._carry(asked, None if carry is None else rows_of(carry, first, end))
-            self._receive()
+            own = None if carry is None else rows_of(carry, first, end)
+            self._carry(asked, own)
+            self._receive(own)
             found.append(self._answers.popleft())
             first = end
         return found
 
     def _carry(self, asked: EvictedQueries, carry: PartialAttention | None) -> None:
         parts = partial_parts(carry) if carry is not None else ()
-        told = header(
-            Kind.CARRY,
-            sum(part.nbytes for part in parts),
-            layer=asked.layer,
-            count=asked.queries.shape[1],
-            position=asked.first,
-        )
-        self._send(told, *(part.data for part in parts))
+        count = asked.queries.shape[1]
+        head = Frame(Kind.CARRY, layer=asked.layer, count=count, position=asked.first)
+        self._send(head, *(part.data for part in parts))
 
     def _send_next(self) -> None:
         if self._under_way is not None or not self._unsent:
             return
         piece = self._under_way = self._unsent.popleft()
         values = piece.queries
-        told = header(
-            Kind.QUERIES,
-            values.nbytes,
-            layer=piece.layer,
-            count=values.shape[1],
-            number=piece.scaling,
-            position=piece.first,
-        )
-        self._send(told, values.data)
+        count = values.shape[1]
+        head = Frame(Kind.QUERIES, piece.layer, count, piece.scaling, piece.first)
+        self._send(head, values.data)
         self._sent_at = time.perf_counter()
 
-    def _receive(self) -> None:
-        """Takes the answer to what is under way, and sends what comes next."""
+    def _receive(self, carry: PartialAttention | None = None) -> None:
+        """Takes the answer to what is under way, on top of `carry`, and sends what comes next."""
         frame = self._answer(Kind.PARTIAL, within=self._timeout.seconds)
         if not self._unwanted:
             # One that nobody waited for lay there for as long as the session paused.
             self._timeout.observe(time.perf_counter() - self._sent_at)
         asked, self._under_way = self._under_way, None
-        self._stored_bytes = frame.position
         if asked is not None and not self._unwanted:
-            heads, count, head_dim = asked.queries.shape
-            try:
-                self._answers.append(partial_of(frame.body, (heads, count, head_dim)))
-            except ValueError as error:
-                self._lose(RestorerFault.PROTOCOL, str(error))
-            except RestorerRefused as error:
-                self._lose(RestorerFault.NOT_FINITE, str(error))
+            found = self._taken(frame, asked)
+            self._answers.append(found)
+            if self._audits is not None:
+                seen = min(
+                    self._seen_end, asked.first + asked.queries.shape[1] - self._shape.window
+                )
+                self._audits.answered(UsedAnswer(asked, carry, found, seen))
         self._unwanted = False
         self._send_next()
+
+    @property
+    def _seen_end(self) -> int:
+        """Where what queries may see here, and in the ranges before, ends."""
+        return self._length if self._completed else self._shape.context_length
+
+    def _taken(self, frame: Frame, asked: EvictedQueries) -> PartialAttention:
+        """The numbers of an answer; loses the archive for such as cannot be."""
+        heads, count, head_dim = asked.queries.shape
+        try:
+            found = partial_of(frame.body, (heads, count, head_dim))
+        except ValueError as error:
+            self._lose(RestorerFault.PROTOCOL, str(error))
+        except RestorerRefused as error:
+            self._lose(RestorerFault.NOT_FINITE, str(error))
+        fault = impossible(self._shape, asked, self._seen_end, found)
+        if fault:
+            self._lose(RestorerFault.IMPOSSIBLE, f"an answer cannot be: {fault}")
+        return found
+
+    def _spot_check(self) -> None:
+        """Reads a piece back when one is due and nothing else is under way; compares in the end."""
+        audits = self._audits
+        if audits is None or self._under_way is not None:
+            return
+        due = audits.due()
+        if not due:
+            return
+        layer = audits.layer
+        self._send(Frame(Kind.READ, layer=layer, count=len(due), position=due.start))
+        frame = self._answer(Kind.KEPT)
+        try:
+            numbers, tags = kept_of(self._shape, layer, len(due), frame.body)
+        except ValueError as error:
+            self._lose(RestorerFault.PROTOCOL, str(error))
+        if not self._tagger.fit(layer, due.start, numbers, tags):
+            audits.failed()
+            self._lose(
+                RestorerFault.ALTERED,
+                f"the keys and values of layer {layer} from position {due.start} on are not those"
+                " that were deposited",
+            )
+        if not audits.add(numbers):
+            self._lose(RestorerFault.FALSE_ANSWER, f"it gave a false answer in layer {layer}")
 
     def _settle(self) -> None:
         """Leaves nothing under way."""
@@ -286,22 +365,22 @@ class RemoteEvictedStore:
                 self._carry(self._under_way, None)
             self._receive()
 
-    def _send(self, *parts: bytes | memoryview) -> None:
+    def _send(self, head: Frame, *body: bytes | memoryview) -> None:
         try:
-            self._live().send(*parts)
+            self._live().send(head, *body)
         except ConnectionLost as error:
             self._lose(error.fault, str(error))
 
     def _answer(self, *kinds: Kind, within: float | None = None) -> Frame:
-        """The next answer; loses the archive unless it comes in time and is of those kinds."""
+        """The next answer; loses the archive unless it comes in time and is to what was asked."""
         began = time.perf_counter()
         try:
-            frame = self._live().receive(within)
+            frame = self._live().answer(*kinds, within=within)
         except ConnectionLost as error:
             self._lose(error.fault, str(error))
-        self._way.on_round_trip(time.perf_counter() - began)
-        if frame.kind not in kinds:
-            self._lose(RestorerFault.PROTOCOL, f"it answered without {kinds[0].name}")
+        if frame.kind != Kind.KEPT:
+            self._way.on_round_trip(time.perf_counter() - began)
+        self._stored_bytes = frame.stored_bytes
         return frame
 
     def _without_room(self, frame: Frame, purpose: str) -> OutOfKvMemory:
@@ -318,6 +397,7 @@ class RemoteEvictedStore:
     def _lose(self, fault: RestorerFault, words: str) -> NoReturn:
         """Ends the store for ever, and tells."""
         self._lost = words
+        self.fault = fault
         self._way.on_fault(fault)
         self._end()
         raise self._error(fault=fault.value)
@@ -326,17 +406,19 @@ class RemoteEvictedStore:
         self._begun.clear()
         self._unsent.clear()
         self._answers.clear()
-        if self._connection is not None:
-            self._connection.end()
+        if self._audits is not None:
+            self._audits.release()
+        if self._conversation is not None:
+            self._conversation.end()
 
     def _check(self) -> None:
         if self._lost:
             raise self._error()
 
-    def _live(self) -> DataConnection:
-        if self._connection is None:
+    def _live(self) -> ArchiveConversation:
+        if self._conversation is None:
             raise self._error()
-        return self._connection
+        return self._conversation
 
     def _error(self, **metadata: str) -> RestorerLost:
         return RestorerLost(f"the session's archive was lost: {self._lost}", **metadata)

@@ -22,7 +22,32 @@ class RestorerFault(StrEnum):
     """The archive does not know the session: expired, released, or it was started anew."""
     REFUSED = "refused"
     NOT_FINITE = "not_finite"
+    IMPOSSIBLE = "impossible"
+    """Numbers that no keys and values give."""
     PROTOCOL = "protocol"
+    CORRUPT = "corrupt"
+    """A frame arrived with other bytes than were sent, or out of its place."""
+    MISMATCHED = "mismatched"
+    """An answer to something else than was asked, or that acknowledges other deposits."""
+    ALTERED = "altered"
+    """It gave back other keys and values than were deposited."""
+    FALSE_ANSWER = "false_answer"
+    """What was deposited gives another answer."""
+
+    @property
+    def is_of_numbers(self) -> bool:
+        """Whether what it keeps or computes is wrong: then earlier answers may have been, too."""
+        return self in _OF_NUMBERS
+
+
+_OF_NUMBERS = frozenset(
+    (
+        RestorerFault.NOT_FINITE,
+        RestorerFault.IMPOSSIBLE,
+        RestorerFault.ALTERED,
+        RestorerFault.FALSE_ANSWER,
+    )
+)
 
 
 _BY_REASON = {
@@ -30,6 +55,7 @@ _BY_REASON = {
     "ARCHIVE_NOT_FOUND": RestorerFault.GONE,
     "RESTORER_REFUSED": RestorerFault.REFUSED,
     "DRAINING": RestorerFault.GONE,
+    "FRAME_CORRUPT": RestorerFault.CORRUPT,
 }
 
 

@@ -44,6 +44,12 @@ class SessionRestorer:
     lost: bool = False
     failed: frozenset[str] = frozenset()
     """Nodes whose archives were lost last: they may be frozen, and known to none yet."""
+    opened_length: int = 0
+    """Tokens of the history when its present archives were opened."""
+    doubtful: range = range(0)
+    """Positions of tokens that were chosen while an archive answered which gave wrong numbers."""
+    earlier_audits: int = 0
+    """Those of archives that it has no more."""
 
     @property
     def placement(self) -> Placement | None:
@@ -60,6 +66,11 @@ class SessionRestorer:
         return self.shared.ranges
 
     @property
+    def audit_count(self) -> int:
+        """Answers of its archives that were computed again, and were right."""
+        return self.earlier_audits + (0 if self.shared is None else self.shared.audit_count)
+
+    @property
     def own_bytes(self) -> int:
         """Bytes of evicted positions in the verifier's own process, instead of an archive."""
         return 0 if self.lost or self.shared is None else self.shared.own_bytes
@@ -69,6 +80,7 @@ class SessionRestorer:
         """The reasons, and a sentence for each archive that was taken for want of room."""
         return (
             *self.reasons,
+            *self._doubts,
             *(
                 f"What is evicted from position {held.first:,} on goes to"
                 f" {held.where.node_name}: there was no room left before."
@@ -77,10 +89,31 @@ class SessionRestorer:
             ),
         )
 
-    def note_failure(self) -> None:
-        """Notes whose archive was just lost."""
-        if self.shared is not None:
-            self.failed = self.shared.failed_nodes or self.failed
+    @property
+    def _doubts(self) -> tuple[str, ...]:
+        if not self.doubtful:
+            return ()
+        first, end = self.doubtful.start, self.doubtful.stop
+        return (
+            f"An archive gave wrong numbers: tokens that were chosen at positions {first:,} to"
+            f" {end - 1:,} may be others than they would have been; all later ones are right.",
+        )
+
+    def note_failure(self, history_length: int) -> None:
+        """Notes whose archive was just lost, and of which tokens that makes one doubt.
+
+        To be called once for each store: all that were chosen since its archives were opened,
+        when one gave wrong numbers. Which answers were wrong before nobody knows.
+        """
+        shared, self.shared = self.shared, None
+        if shared is None:
+            return
+        self.failed = shared.failed_nodes or self.failed
+        self.earlier_audits += shared.audit_count
+        if shared.gave_wrong_numbers and self.opened_length < history_length:
+            first = min(self.doubtful.start, self.opened_length)
+            first = first if self.doubtful else self.opened_length
+            self.doubtful = range(first, history_length)
 
     def use(self, store: EvictedStore | None) -> None:
         """Notes which store it has from now on."""

@@ -134,7 +134,7 @@ class Restorers:
         session lives, and may try again.
         """
         restorer.lost = True
-        restorer.note_failure()
+        restorer.note_failure(history_length)
         began = self.clock()
         deadline = began + self.settings.rebuild
         while True:
@@ -178,6 +178,7 @@ class Restorers:
         self, restorer: SessionRestorer, history_length: int, store: EvictedStore | None
     ) -> EvictedStore | None:
         restorer.lost = False
+        restorer.opened_length = history_length
         restorer.rebuild_count += 1
         self.metrics.restorer_rebuilds.labels(outcome="rebuilt").inc()
         _log.warning(

@@ -86,6 +86,8 @@ class SharedEvictedStore:
         self._ended = False
         self.failed_nodes: frozenset[str] = frozenset()
         """Whose archive was lost, and the others with it."""
+        self.gave_wrong_numbers = False
+        """Whether one of them was lost for that."""
 
     @property
     def spec(self) -> RestorerSpec:
@@ -111,6 +113,11 @@ class SharedEvictedStore:
     def own_bytes(self) -> int:
         """Bytes of those that are in the verifier's own process."""
         return sum(part.store.stored_bytes for part in self._parts if part.where is None)
+
+    @property
+    def audit_count(self) -> int:
+        """Answers of its archives that were computed again here, and were right."""
+        return sum(part.audit_count for part in self._parts)
 
     @property
     def ranges(self) -> tuple[HeldRange, ...]:
@@ -319,6 +326,8 @@ class SharedEvictedStore:
             self.failed_nodes = frozenset(
                 part.where.node_id for part in self._parts if part.where and part.is_lost
             )
+            faults = [part.fault for part in self._parts]
+            self.gave_wrong_numbers = any(fault and fault.is_of_numbers for fault in faults)
         self._begun.clear()
         self._leave_next()
         # At once: who makes the session anew may need the same memory.

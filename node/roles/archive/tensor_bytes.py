@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape, deposited, is_finite
+from kakeya_fleet.engine.contracts.evicted_shape import FORMATS, EvictedShape, deposited, is_finite
 from kakeya_fleet.engine.contracts.evicted_store import (
     Evicted,
     EvictedKeysValues,
@@ -19,12 +19,14 @@ from kakeya_fleet.engine.contracts.evicted_store import (
     Raw,
 )
 from kakeya_fleet.engine.errors import RestorerRefused
+from kakeya_fleet.node.roles.archive.position_tags import TAG_BYTES, Tags
 
 MESSAGE_BYTES = 1 << 20
 """Tensor bytes of one message at most, as far as one position or query allows."""
 QUERY_MULTIPLE = 16
 """Queries are parted at multiples of it, so that a whole product is not made two."""
 _FLOAT32 = np.dtype("<f4")
+_TAG = np.dtype("<u8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +49,47 @@ def deposit_pieces(shape: EvictedShape, evicted: Evicted) -> Iterator[tuple[int,
         yield start, DepositPiece(end - start, parts)
 
 
-def deposit_of(shape: EvictedShape, count: int, body: NDArray[np.uint8]) -> Evicted:
+def tag_sizes(shape: EvictedShape, count: int) -> tuple[int, int]:
+    """Layers and positions of the tags of a deposit; none of context vectors."""
+    return (0 if shape.width else len(shape.layers), count)
+
+
+def deposit_of(shape: EvictedShape, count: int, body: NDArray[np.uint8]) -> tuple[Evicted, Tags]:
     """The deposit of `count` positions whose arrays lie in `body` one after the other.
 
-    Raises `RestorerRefused` when its bytes are not its shape's.
+    Behind them their tags. Raises `RestorerRefused` when its bytes are not its shape's.
     """
     arrays = shape.arrays(count)
-    if len(body) != sum(math.prod(sizes) * dtype.itemsize for dtype, sizes in arrays):
+    sizes_of_tags = tag_sizes(shape, count)
+    numbers = sum(math.prod(sizes) * dtype.itemsize for dtype, sizes in arrays)
+    if count < 1 or len(body) != numbers + math.prod(sizes_of_tags) * TAG_BYTES:
         raise RestorerRefused(f"{len(body)} bytes are not those of {count} positions")
+    tags = np.frombuffer(body[numbers:].tobytes(), _TAG).reshape(sizes_of_tags)
     found: list[Raw] = []
     start = 0
     for dtype, sizes in arrays:
         end = start + math.prod(sizes) * dtype.itemsize
         found.append(_array(body[start:end], dtype, sizes))
         start = end
-    return found[0].astype(_FLOAT32, copy=False) if shape.width else EvictedKeysValues(tuple(found))
+    if shape.width:
+        return found[0].astype(_FLOAT32, copy=False), tags
+    return EvictedKeysValues(tuple(found)), tags
+
+
+def kept_of(
+    shape: EvictedShape, layer: int, count: int, body: NDArray[np.uint8]
+) -> tuple[Raw, Tags]:
+    """One layer's keys and values [2, kv_heads, count, head_dim] that lie in `body`, and tags.
+
+    Raises `ValueError` for another size.
+    """
+    group = shape.group_of[layer]
+    numbers = count * shape.layer_bytes_per_position(layer)
+    if len(body) != numbers + count * TAG_BYTES:
+        raise ValueError("an archive gave back another number of bytes")
+    sizes = (2, group.shape.kv_heads, count, group.shape.head_dim)
+    kept = _array(body[:numbers], FORMATS[shape.dtype], sizes)
+    return kept, np.frombuffer(body[numbers:].tobytes(), _TAG)
 
 
 def query_pieces(asked: EvictedQueries) -> list[EvictedQueries]:

@@ -209,6 +209,9 @@ def _restorer_to_wire(
         lost=restorer.lost,
         archives=_ranges_to_wire(restorer, evicted),
         own_bytes=restorer.own_bytes,
+        audited_answer_count=restorer.audit_count,
+        doubtful_from=restorer.doubtful.start,
+        doubtful_end=restorer.doubtful.stop,
     )
 
 

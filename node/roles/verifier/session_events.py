@@ -98,11 +98,17 @@ class SessionEvents:
 
     def archive_lost(self, session: OpenSession) -> None:
         """What a session has evicted is lost with its archive."""
-        where = session.restorer.where if session.restorer is not None else None
+        restorer = session.restorer
+        where = restorer.where if restorer is not None else None
         place = f" on {where.node_name}" if where is not None else ""
+        shared = restorer.shared if restorer is not None else None
+        kind, why = EventKind.ARCHIVE_LOST, ""
+        if shared is not None and shared.gave_wrong_numbers:
+            kind = EventKind.ARCHIVE_WRONG
+            why = ", which gave wrong numbers: tokens chosen with it may be others than they should"
         self._events.add(
-            EventKind.ARCHIVE_LOST,
-            f"{_named(session)} lost its archive{place}; its keys and values are made anew.",
+            kind,
+            f"{_named(session)} lost its archive{place}{why}; its keys and values are made anew.",
             subject_node_id=where.node_id if where is not None else "",
             session_id=session.session_id,
         )

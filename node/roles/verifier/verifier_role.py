@@ -104,7 +104,7 @@ class VerifierRole:
             clock, partial(_incarnation, context.fleet, proposers), events.breaker_changed
         )
         self._encoders = EncoderShelf(context.links)
-        self._ways = ArchiveWays(metrics, settings.restorers)
+        self._ways = ArchiveWays(metrics, settings.restorers, clock)
         self._restorers = Restorers(
             fleet=context.fleet,
             ways=self._ways,
@@ -299,6 +299,7 @@ class VerifierRole:
             free_kv_bytes=self._verifiers.free_kv_bytes,
             free_archive_bytes=offer.free_bytes if offer is not None else None,
             archive_waits=self.archive_waits(),
+            distrusted_archives=self._ways.distrusted_by_node(self._context.fleet),
         )
 
 

@@ -681,6 +681,17 @@ class RestorerInfo:
     """Those of `evicted_bytes` that are in the verifier's own process since no archive was left to
     take them. They count in the session's `kv_bytes`, and grow with the context.
     """
+    audited_answer_count: int = 0
+    """Answers of archives that the verifier computed again, as spot checks, and found right. 0 from
+    nodes that do not tell.
+    """
+    doubtful_from: int = 0
+    """First of the positions whose tokens, if they were chosen and not appended, may be others than
+    they would have been: an archive that was found to give wrong numbers answered then. All later
+    ones are right.
+    """
+    doubtful_end: int = 0
+    """The end of those positions, exclusive; 0 while nothing is doubtful."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,6 +305,9 @@ def restorer_info(message: runtime_pb2.RestorerInfo) -> values.RestorerInfo:
         lost=message.lost,
         archives=tuple(archive_range(each) for each in message.archives),
         own_bytes=message.own_bytes,
+        audited_answer_count=message.audited_answer_count,
+        doubtful_from=message.doubtful_from,
+        doubtful_end=message.doubtful_end,
     )
 
 

@@ -141,6 +141,7 @@ class OpenArchiveResponse(_message.Message):
     ARITHMETIC_FIELD_NUMBER: _builtins.int
     DATA_PORT_FIELD_NUMBER: _builtins.int
     TAKES_RANGES_FIELD_NUMBER: _builtins.int
+    DATA_VERSION_FIELD_NUMBER: _builtins.int
     archive_id: _builtins.str
     """Names the archive; a secret of its session."""
     lease_seconds: _builtins.float
@@ -153,6 +154,8 @@ class OpenArchiveResponse(_message.Message):
     """Port of the data connections."""
     takes_ranges: _builtins.bool
     """Whether it knows ranges of positions: first_position, RESERVE, COMPLETE, CARRY."""
+    data_version: _builtins.int
+    """Version of the frames of its data connections; 0 from nodes that know version 1 only."""
     def __init__(
         self,
         *,
@@ -161,10 +164,11 @@ class OpenArchiveResponse(_message.Message):
         arithmetic: _builtins.str = ...,
         data_port: _builtins.int = ...,
         takes_ranges: _builtins.bool = ...,
+        data_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_id", b"archive_id", "arithmetic", b"arithmetic", "data_port", b"data_port", "lease_seconds", b"lease_seconds", "takes_ranges", b"takes_ranges"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_id", b"archive_id", "arithmetic", b"arithmetic", "data_port", b"data_port", "data_version", b"data_version", "lease_seconds", b"lease_seconds", "takes_ranges", b"takes_ranges"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,34 +34,52 @@ class ArchiveServiceStub:
 
     Deposits and queries travel over a data connection: one TCP connection a
     session to data_port of OpenArchiveResponse, at the address of this service.
-    Both ends send frames: a header of 28 bytes, then a body; all numbers are
+    Both ends send frames: a header of 48 bytes, then a body; all numbers are
     little-endian.
 
       offset  type     field
       0       uint32   bytes of the body, at most 4 MiB
-      4       uint8    version, 1
+      4       uint8    version, 2
       5       uint8    kind
       6       uint16   0
       8       uint32   layer
       12      uint32   count
       16      float32  number
       20      uint64   position
+      28      uint64   bytes stored, in answers; else 0
+      36      uint32   deposited, in answers; else 0
+      40      uint32   serial
+      44      uint32   CRC-32C of the 44 bytes before and of the body
 
       kind            layer  count      number   position      body
       1 ATTACH        0      0          0        0             archive_id
-      2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+      2 DEPOSIT       0      positions  0        the first     keys and values and tags, or vectors
       3 QUERIES       layer  queries    scaling  the first     queries
       4 FORK          0      0          0        its length    empty
       5 RESERVE       0      0          0        the end       empty
       6 COMPLETE      0      0          0        the end       empty
       7 CARRY         layer  queries    0        the first     as PARTIAL, or empty
+      8 READ          layer  positions  0        the first     empty
       65 ATTACHED     0      0          0        length        empty
-      66 PARTIAL      layer  queries    seconds  stored bytes  output, total, maximum
+      66 PARTIAL      layer  queries    seconds  the first     output, total, maximum
       67 FORKED       0      0          0        its length    archive_id of the fork
       68 NOT_FORKED   0      0          0        0             needed, free bytes: uint64
       69 RESERVED     0      0          0        the end       empty
       70 NOT_RESERVED 0      0          0        0             needed, free bytes: uint64
+      71 KEPT         layer  positions  0        the first     keys and values of a layer, and tags
       127 ERROR       0      0          0        0             google.rpc.Status
+
+    A session numbers its frames from 1, CARRY among them; an answer has the serial of
+    the frame that it answers, of QUERIES where a CARRY followed, and its layer, count
+    and position. deposited is the CRC-32C of the bodies of all deposits that were taken
+    over the connection, in order: so they are acknowledged. What has another checksum,
+    serial, place or acknowledgement is never used, and ends the archive.
+
+    Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
+    positions] behind the keys and values of a deposit, layers as in groups; none with
+    vector_width. READ asks for keys and values of one layer as they were deposited,
+    [2, kv_heads, positions, head_dim] in dtype, with their tags behind them: by them the
+    session knows its own again, and computes some of the answers anew.
 
     Several archives may share a session, each with a range of its positions that
     begins at a multiple of 8,192: attention is summed up over chunks of so many
@@ -92,8 +110,8 @@ class ArchiveServiceStub:
     ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
     (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
     INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
-    positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
-    (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+    positions that do not fit; BAD_REQUEST: what is no frame), DATA_LOSS (FRAME_CORRUPT:
+    a checksum or a serial that is not right), RESOURCE_EXHAUSTED (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
     frame under way that is answered, so that neither end sends to one that waits to
     send itself. The archive is released when the connection ends, whoever ends it.
     """
@@ -107,11 +125,12 @@ class ArchiveServiceStub:
     RetryInfo unless it never fits), FAILED_PRECONDITION (RESTORER_MISMATCH:
     the learned map here is another, or belongs to another verifier),
     NOT_FOUND (MODEL_NOT_FOUND: no such learned map here), INVALID_ARGUMENT
-    (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
+    (RESTORER_REFUSED: sizes that cannot be, the metadata's field is which;
+    BAD_REQUEST: bytes that are no request), UNAVAILABLE (DRAINING).
     """
     CloseArchive: _grpc.UnaryUnaryMultiCallable[_archive_pb2.CloseArchiveRequest, _archive_pb2.CloseArchiveResponse]
     """Releases an archive that was never attached. Errors: NOT_FOUND
-    (ARCHIVE_NOT_FOUND).
+    (ARCHIVE_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST).
     """
 
 @_typing.type_check_only
@@ -123,34 +142,52 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
 
     Deposits and queries travel over a data connection: one TCP connection a
     session to data_port of OpenArchiveResponse, at the address of this service.
-    Both ends send frames: a header of 28 bytes, then a body; all numbers are
+    Both ends send frames: a header of 48 bytes, then a body; all numbers are
     little-endian.
 
       offset  type     field
       0       uint32   bytes of the body, at most 4 MiB
-      4       uint8    version, 1
+      4       uint8    version, 2
       5       uint8    kind
       6       uint16   0
       8       uint32   layer
       12      uint32   count
       16      float32  number
       20      uint64   position
+      28      uint64   bytes stored, in answers; else 0
+      36      uint32   deposited, in answers; else 0
+      40      uint32   serial
+      44      uint32   CRC-32C of the 44 bytes before and of the body
 
       kind            layer  count      number   position      body
       1 ATTACH        0      0          0        0             archive_id
-      2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+      2 DEPOSIT       0      positions  0        the first     keys and values and tags, or vectors
       3 QUERIES       layer  queries    scaling  the first     queries
       4 FORK          0      0          0        its length    empty
       5 RESERVE       0      0          0        the end       empty
       6 COMPLETE      0      0          0        the end       empty
       7 CARRY         layer  queries    0        the first     as PARTIAL, or empty
+      8 READ          layer  positions  0        the first     empty
       65 ATTACHED     0      0          0        length        empty
-      66 PARTIAL      layer  queries    seconds  stored bytes  output, total, maximum
+      66 PARTIAL      layer  queries    seconds  the first     output, total, maximum
       67 FORKED       0      0          0        its length    archive_id of the fork
       68 NOT_FORKED   0      0          0        0             needed, free bytes: uint64
       69 RESERVED     0      0          0        the end       empty
       70 NOT_RESERVED 0      0          0        0             needed, free bytes: uint64
+      71 KEPT         layer  positions  0        the first     keys and values of a layer, and tags
       127 ERROR       0      0          0        0             google.rpc.Status
+
+    A session numbers its frames from 1, CARRY among them; an answer has the serial of
+    the frame that it answers, of QUERIES where a CARRY followed, and its layer, count
+    and position. deposited is the CRC-32C of the bodies of all deposits that were taken
+    over the connection, in order: so they are acknowledged. What has another checksum,
+    serial, place or acknowledgement is never used, and ends the archive.
+
+    Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
+    positions] behind the keys and values of a deposit, layers as in groups; none with
+    vector_width. READ asks for keys and values of one layer as they were deposited,
+    [2, kv_heads, positions, head_dim] in dtype, with their tags behind them: by them the
+    session knows its own again, and computes some of the answers anew.
 
     Several archives may share a session, each with a range of its positions that
     begins at a multiple of 8,192: attention is summed up over chunks of so many
@@ -181,8 +218,8 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
     (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
     INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
-    positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
-    (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+    positions that do not fit; BAD_REQUEST: what is no frame), DATA_LOSS (FRAME_CORRUPT:
+    a checksum or a serial that is not right), RESOURCE_EXHAUSTED (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
     frame under way that is answered, so that neither end sends to one that waits to
     send itself. The archive is released when the connection ends, whoever ends it.
     """
@@ -193,11 +230,12 @@ class ArchiveServiceAsyncStub(ArchiveServiceStub):
     RetryInfo unless it never fits), FAILED_PRECONDITION (RESTORER_MISMATCH:
     the learned map here is another, or belongs to another verifier),
     NOT_FOUND (MODEL_NOT_FOUND: no such learned map here), INVALID_ARGUMENT
-    (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
+    (RESTORER_REFUSED: sizes that cannot be, the metadata's field is which;
+    BAD_REQUEST: bytes that are no request), UNAVAILABLE (DRAINING).
     """
     CloseArchive: _aio.UnaryUnaryMultiCallable[_archive_pb2.CloseArchiveRequest, _archive_pb2.CloseArchiveResponse]  # type: ignore[assignment]
     """Releases an archive that was never attached. Errors: NOT_FOUND
-    (ARCHIVE_NOT_FOUND).
+    (ARCHIVE_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST).
     """
 
 class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -208,34 +246,52 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
 
     Deposits and queries travel over a data connection: one TCP connection a
     session to data_port of OpenArchiveResponse, at the address of this service.
-    Both ends send frames: a header of 28 bytes, then a body; all numbers are
+    Both ends send frames: a header of 48 bytes, then a body; all numbers are
     little-endian.
 
       offset  type     field
       0       uint32   bytes of the body, at most 4 MiB
-      4       uint8    version, 1
+      4       uint8    version, 2
       5       uint8    kind
       6       uint16   0
       8       uint32   layer
       12      uint32   count
       16      float32  number
       20      uint64   position
+      28      uint64   bytes stored, in answers; else 0
+      36      uint32   deposited, in answers; else 0
+      40      uint32   serial
+      44      uint32   CRC-32C of the 44 bytes before and of the body
 
       kind            layer  count      number   position      body
       1 ATTACH        0      0          0        0             archive_id
-      2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+      2 DEPOSIT       0      positions  0        the first     keys and values and tags, or vectors
       3 QUERIES       layer  queries    scaling  the first     queries
       4 FORK          0      0          0        its length    empty
       5 RESERVE       0      0          0        the end       empty
       6 COMPLETE      0      0          0        the end       empty
       7 CARRY         layer  queries    0        the first     as PARTIAL, or empty
+      8 READ          layer  positions  0        the first     empty
       65 ATTACHED     0      0          0        length        empty
-      66 PARTIAL      layer  queries    seconds  stored bytes  output, total, maximum
+      66 PARTIAL      layer  queries    seconds  the first     output, total, maximum
       67 FORKED       0      0          0        its length    archive_id of the fork
       68 NOT_FORKED   0      0          0        0             needed, free bytes: uint64
       69 RESERVED     0      0          0        the end       empty
       70 NOT_RESERVED 0      0          0        0             needed, free bytes: uint64
+      71 KEPT         layer  positions  0        the first     keys and values of a layer, and tags
       127 ERROR       0      0          0        0             google.rpc.Status
+
+    A session numbers its frames from 1, CARRY among them; an answer has the serial of
+    the frame that it answers, of QUERIES where a CARRY followed, and its layer, count
+    and position. deposited is the CRC-32C of the bodies of all deposits that were taken
+    over the connection, in order: so they are acknowledged. What has another checksum,
+    serial, place or acknowledgement is never used, and ends the archive.
+
+    Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
+    positions] behind the keys and values of a deposit, layers as in groups; none with
+    vector_width. READ asks for keys and values of one layer as they were deposited,
+    [2, kv_heads, positions, head_dim] in dtype, with their tags behind them: by them the
+    session knows its own again, and computes some of the answers anew.
 
     Several archives may share a session, each with a range of its positions that
     begins at a multiple of 8,192: attention is summed up over chunks of so many
@@ -266,8 +322,8 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
     ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
     (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
     INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
-    positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
-    (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+    positions that do not fit; BAD_REQUEST: what is no frame), DATA_LOSS (FRAME_CORRUPT:
+    a checksum or a serial that is not right), RESOURCE_EXHAUSTED (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
     frame under way that is answered, so that neither end sends to one that waits to
     send itself. The archive is released when the connection ends, whoever ends it.
     """
@@ -282,7 +338,8 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         RetryInfo unless it never fits), FAILED_PRECONDITION (RESTORER_MISMATCH:
         the learned map here is another, or belongs to another verifier),
         NOT_FOUND (MODEL_NOT_FOUND: no such learned map here), INVALID_ARGUMENT
-        (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
+        (RESTORER_REFUSED: sizes that cannot be, the metadata's field is which;
+        BAD_REQUEST: bytes that are no request), UNAVAILABLE (DRAINING).
         """
 
     @_abc_1.abstractmethod
@@ -292,7 +349,7 @@ class ArchiveServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_archive_pb2.CloseArchiveResponse, _abc.Awaitable[_archive_pb2.CloseArchiveResponse]]:
         """Releases an archive that was never attached. Errors: NOT_FOUND
-        (ARCHIVE_NOT_FOUND).
+        (ARCHIVE_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST).
         """
 
 def add_ArchiveServiceServicer_to_server(servicer: ArchiveServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -154,6 +154,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """An archive refused numbers that are not finite, or shapes that do not fit. Told between nodes.
     Remedy: Use another --restorer, and report it with the node's log.
     """
+    ERROR_REASON_FRAME_CORRUPT: _ErrorReason.ValueType  # 130
+    """A frame between a session and its archive arrived with other bytes than were sent, or out of its
+    place. Told between nodes; the session makes its archive anew. Remedy: Nothing to do once; where
+    it comes again, test the memory and the network of both machines.
+    """
     ERROR_REASON_LINK_UNSUPPORTED: _ErrorReason.ValueType  # 33
     """# Links between nodes
 
@@ -647,6 +652,11 @@ ERROR_REASON_RESTORER_MISMATCH: ErrorReason.ValueType  # 31
 ERROR_REASON_RESTORER_REFUSED: ErrorReason.ValueType  # 32
 """An archive refused numbers that are not finite, or shapes that do not fit. Told between nodes.
 Remedy: Use another --restorer, and report it with the node's log.
+"""
+ERROR_REASON_FRAME_CORRUPT: ErrorReason.ValueType  # 130
+"""A frame between a session and its archive arrived with other bytes than were sent, or out of its
+place. Told between nodes; the session makes its archive anew. Remedy: Nothing to do once; where
+it comes again, test the memory and the network of both machines.
 """
 ERROR_REASON_LINK_UNSUPPORTED: ErrorReason.ValueType  # 33
 """# Links between nodes

@@ -1063,6 +1063,9 @@ class RestorerInfo(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     ARCHIVES_FIELD_NUMBER: _builtins.int
     OWN_BYTES_FIELD_NUMBER: _builtins.int
+    AUDITED_ANSWER_COUNT_FIELD_NUMBER: _builtins.int
+    DOUBTFUL_FROM_FIELD_NUMBER: _builtins.int
+    DOUBTFUL_END_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """SHA-256 of the learned map and its encoder, hexadecimal; empty without."""
     node_name: _builtins.str
@@ -1082,6 +1085,17 @@ class RestorerInfo(_message.Message):
     archive was left to take them. They count in the session's kv_bytes, and
     grow with the context.
     """
+    audited_answer_count: _builtins.int
+    """Answers of archives that the verifier computed again, as spot checks, and
+    found right. 0 from nodes that do not tell.
+    """
+    doubtful_from: _builtins.int
+    """First of the positions whose tokens, if they were chosen and not appended,
+    may be others than they would have been: an archive that was found to give
+    wrong numbers answered then. All later ones are right.
+    """
+    doubtful_end: _builtins.int
+    """The end of those positions, exclusive; 0 while nothing is doubtful."""
     @_builtins.property
     def restorer(self) -> _placement_pb2.Restorer:
         """What is kept, by which learned map, on which node."""
@@ -1106,10 +1120,13 @@ class RestorerInfo(_message.Message):
         lost: _builtins.bool = ...,
         archives: _abc.Iterable[_placement_pb2.ArchiveRange] | None = ...,
         own_bytes: _builtins.int = ...,
+        audited_answer_count: _builtins.int = ...,
+        doubtful_from: _builtins.int = ...,
+        doubtful_end: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["restorer", b"restorer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archives", b"archives", "digest", b"digest", "evicted_bytes", b"evicted_bytes", "evicted_token_count", b"evicted_token_count", "lost", b"lost", "node_name", b"node_name", "own_bytes", b"own_bytes", "rebuild_count", b"rebuild_count", "restorer", b"restorer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archives", b"archives", "audited_answer_count", b"audited_answer_count", "digest", b"digest", "doubtful_end", b"doubtful_end", "doubtful_from", b"doubtful_from", "evicted_bytes", b"evicted_bytes", "evicted_token_count", b"evicted_token_count", "lost", b"lost", "node_name", b"node_name", "own_bytes", b"own_bytes", "rebuild_count", b"rebuild_count", "restorer", b"restorer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

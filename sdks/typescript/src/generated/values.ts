@@ -642,6 +642,19 @@ export interface RestorerInfo {
    * take them. They count in the session's `kvBytes`, and grow with the context.
    */
   readonly ownBytes: number;
+  /**
+   * Answers of archives that the verifier computed again, as spot checks, and found right. 0 from
+   * nodes that do not tell.
+   */
+  readonly auditedAnswerCount: number;
+  /**
+   * First of the positions whose tokens, if they were chosen and not appended, may be others than
+   * they would have been: an archive that was found to give wrong numbers answered then. All later
+   * ones are right.
+   */
+  readonly doubtfulFrom: number;
+  /** The end of those positions, exclusive; 0 while nothing is doubtful. */
+  readonly doubtfulEnd: number;
 }
 
 /** How often a promise of a session was checked, and found broken. */

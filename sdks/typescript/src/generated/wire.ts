@@ -311,6 +311,9 @@ export function restorerInfo(message: runtimePb.RestorerInfo): values.RestorerIn
     lost: message.lost,
     archives: message.archives.map(archiveRange),
     ownBytes: Number(message.ownBytes),
+    auditedAnswerCount: Number(message.auditedAnswerCount),
+    doubtfulFrom: Number(message.doubtfulFrom),
+    doubtfulEnd: Number(message.doubtfulEnd),
   };
 }
 

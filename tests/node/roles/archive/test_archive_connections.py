@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import google_crc32c
 import grpc
 import numpy as np
 import pytest
@@ -26,9 +27,9 @@ from tests.support import evicted_stores
 from tests.support.allowances import allowances_of
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
-ATTACH, DEPOSIT, QUERIES, FORK, RESERVE, COMPLETE, CARRY = 1, 2, 3, 4, 5, 6, 7
+ATTACH, DEPOSIT, QUERIES, FORK, RESERVE, COMPLETE, CARRY, READ = 1, 2, 3, 4, 5, 6, 7, 8
 ATTACHED, PARTIAL, FORKED, RESERVED, NOT_RESERVED, ERROR = 65, 66, 67, 69, 70, 127
-HEADER = "<IBBHIIfQ"
+HEADER = "<IBBHIIfQQII"
 
 
 class Peer:
@@ -36,20 +37,35 @@ class Peer:
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.serial = 0
 
     def send(
         self, kind: int, body: bytes = b"", layer: int = 0, count: int = 0, number: float = 0.0,
-        position: int = 0, version: int = 1, size: int | None = None,
+        position: int = 0, version: int = 2, size: int | None = None,
     ) -> None:  # fmt: skip
+        self.socket.sendall(self.packed(kind, body, layer, count, number, position, version, size))
+
+    def packed(
+        self, kind: int, body: bytes = b"", layer: int = 0, count: int = 0, number: float = 0.0,
+        position: int = 0, version: int = 2, size: int | None = None,
+    ) -> bytes:  # fmt: skip
+        """The next frame, whole."""
         length = len(body) if size is None else size
-        packed = struct.pack(HEADER, length, version, kind, 0, layer, count, number, position)
-        self.socket.sendall(packed + body)
+        self.serial += 1
+        fields = (layer, count, number, position, 0, 0, self.serial)
+        head = struct.pack(HEADER, length, version, kind, 0, *fields)
+        crc = google_crc32c.value(head + body)
+        return head + struct.pack("<I", crc) + body
 
     def frame(self) -> tuple[int, int, int, bytes]:
         """Kind, count, position and body of the next frame."""
-        size, version, kind, zero, _, count, _, position = struct.unpack(HEADER, self._read(28))
-        assert (version, zero) == (1, 0)
-        return kind, count, position, self._read(size)
+        head = self._read(44)
+        (crc,) = struct.unpack("<I", self._read(4))
+        size, version, kind, zero, _, count, _, position, *_ = struct.unpack(HEADER, head)
+        assert (version, zero) == (2, 0)
+        body = self._read(size)
+        assert google_crc32c.value(head + body) == crc
+        return kind, count, position, body
 
     def reason(self) -> str:
         """That of the error which the next frame must be, behind which nothing comes."""
@@ -136,7 +152,10 @@ def port_of(stub: ArchiveServiceStub, shape: EvictedShape) -> int:
 
 
 def bytes_of(evicted: Any) -> bytes:
-    return b"".join(group.tobytes() for group in evicted.groups)
+    """Keys and values, and tags of zeros: an archive keeps whatever it is given."""
+    layers = sum(len(group) for group in evicted.groups)
+    tags = bytes(8 * layers * evicted.groups[0].shape[3])
+    return b"".join(group.tobytes() for group in evicted.groups) + tags
 
 
 def test_frames_are_those_of_the_contract(
@@ -152,12 +171,12 @@ def test_frames_are_those_of_the_contract(
     expected = naive.finish()
     # Both at once: frames need not come in packets of their own.
     body = asked.queries.tobytes()
-    packed = struct.pack(HEADER, len(body), 1, QUERIES, 0, 2, 5, asked.scaling, 50) + body
-    fork = struct.pack(HEADER, 0, 1, FORK, 0, 0, 0, 0.0, 20)
+    packed = peer.packed(QUERIES, body, 2, 5, asked.scaling, 50)
+    fork = peer.packed(FORK, position=20)
     for index in range(0, len(packed), 100):
         peer.socket.sendall(packed[index : index + 100])
-    kind, count, stored, found = peer.frame()
-    assert (kind, count, stored) == (PARTIAL, 5, naive.stored_bytes)
+    kind, count, first, found = peer.frame()
+    assert (kind, count, first) == (PARTIAL, 5, 50)
     parts = (expected.output, expected.total, expected.maximum)
     numbers = np.concatenate([part.ravel() for part in parts])
     np.testing.assert_allclose(np.frombuffer(found, "<f4"), numbers, rtol=1e-6)
@@ -178,8 +197,9 @@ def test_bad_frames_end_their_connection_alone_by_name(
     nan = np.frombuffer(kept, np.float32).copy()
     nan[7] = np.nan
     asked = evicted_stores.random_queries(shape, 0, 30, 2, seed=0).queries
+    one = {"number": 1.0}
     start, refused, malformed = shape.sink, "RESTORER_REFUSED", "BAD_REQUEST"
-    big = np.zeros(1100 * shape.bytes_per_position // 4, np.float32).tobytes()
+    big = bytes(1100 * (shape.bytes_per_position + 8 * len(shape.layers)))
     cases: list[tuple[str, dict[str, Any]]] = [
         (refused, {"kind": DEPOSIT, "body": nan.tobytes(), "count": 20, "position": start}),
         (refused, {"kind": DEPOSIT, "body": kept, "count": 19, "position": start}),
@@ -188,18 +208,26 @@ def test_bad_frames_end_their_connection_alone_by_name(
         (refused, {"kind": DEPOSIT, "body": kept, "count": 20, "position": start + 1}),
         (refused, {"kind": DEPOSIT, "body": kept, "count": 20, "position": 1 << 63}),
         ("ARCHIVE_FULL", {"kind": DEPOSIT, "body": big, "count": 1100, "position": start}),
-        (refused, {"kind": QUERIES, "body": asked.tobytes(), "count": 2, "layer": 1}),
-        (refused, {"kind": QUERIES, "body": asked.tobytes(), "count": 3}),
-        (refused, {"kind": QUERIES, "body": b"", "count": 0}),
-        (refused, {"kind": QUERIES, "body": asked.tobytes(), "count": 2, "position": 30}),
-        (refused, {"kind": QUERIES, "body": asked.tobytes(), "count": 2, "position": 1 << 40}),
+        (refused, {"kind": QUERIES, "body": asked.tobytes(), "count": 2, "layer": 1} | one),
+        (refused, {"kind": QUERIES, "body": asked.tobytes(), "count": 3} | one),
+        (refused, {"kind": QUERIES, "body": b"", "count": 0} | one),
+        (refused, {"kind": QUERIES, "body": asked.tobytes(), "count": 2, "position": 30} | one),
+        (
+            refused,
+            {"kind": QUERIES, "body": asked.tobytes(), "count": 2, "position": 1 << 40} | one,
+        ),
         (refused, {"kind": QUERIES, "body": asked.tobytes(), "count": 2, "number": np.inf}),
-        (refused, {"kind": QUERIES, "body": (asked * np.nan).tobytes(), "count": 2}),
+        (refused, {"kind": QUERIES, "body": asked.tobytes(), "count": 2, "number": 0.0}),
+        (refused, {"kind": READ, "count": 20, "position": start}),
+        (refused, {"kind": READ, "count": 0, "position": start}),
+        (refused, {"kind": READ, "count": 1, "layer": 1, "position": start}),
+        (refused, {"kind": READ, "count": 1 << 31, "position": start}),
+        (refused, {"kind": QUERIES, "body": (asked * np.nan).tobytes(), "count": 2} | one),
         (refused, {"kind": FORK, "position": 1 << 40}),
         (malformed, {"kind": ATTACH, "body": b"1"}),
         (malformed, {"kind": PARTIAL}),
         (malformed, {"kind": 0}),
-        (malformed, {"kind": FORK, "version": 2}),
+        (malformed, {"kind": FORK, "version": 1}),
         (malformed, {"kind": QUERIES, "size": (4 << 20) + 1}),
     ]
     for reason, fields in cases:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,14 @@ from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSp
 from kakeya_fleet.engine.errors import RestorerLost
 from kakeya_fleet.node.roles.archive.adaptive_timeout import LEAST_ANSWERS, LEAST_SECONDS
 from kakeya_fleet.node.roles.archive.data_connection import DataConnection, OpenConnections
-from kakeya_fleet.node.roles.archive.data_frames import Closed, Frame, FrameReader, Kind, header
+from kakeya_fleet.node.roles.archive.data_frames import (
+    Closed,
+    Frame,
+    FrameReader,
+    Kind,
+    extended_crc,
+    parts_of,
+)
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault
 from tests.support import evicted_stores
@@ -26,6 +34,7 @@ from tests.support import evicted_stores
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 DEADLINE_SECONDS = 0.3
 
+Change = Callable[[np.ndarray], np.ndarray]
 Answer = Callable[[socket.socket, Frame], bool]
 """Sends what it likes to queries; whether the connection goes on."""
 
@@ -68,12 +77,15 @@ class Liar:
     def _serve(self) -> None:
         connection, _ = self._listener.accept()
         reader = FrameReader(connection)
+        deposited = 0
         try:
             while True:
                 frame = reader.receive()
                 if frame.kind == Kind.ATTACH:
-                    connection.sendall(header(Kind.ATTACHED))
-                elif not self._answer(connection, frame):
+                    connection.sendall(framed(Frame(Kind.ATTACHED, serial=1)))
+                elif frame.kind == Kind.DEPOSIT:
+                    deposited = extended_crc(deposited, frame.body.data)
+                elif not self._answer(connection, replace(frame, deposited=deposited)):
                     return
         except (Closed, OSError):
             return
@@ -88,17 +100,48 @@ def told(request: pytest.FixtureRequest) -> Iterator[Liar]:
     liar.close()
 
 
-def partial_answer(**changes: Callable[[np.ndarray], np.ndarray]) -> Answer:
+def seen_queries(shape: EvictedShape) -> EvictedQueries:
+    """Of which each sees some of 20 positions that were deposited."""
+    return evicted_stores.random_queries(shape, 0, 20, 3, seed=0)
+
+
+def framed(head: Frame, body: bytes = b"") -> bytes:
+    """A frame whose checksum is right."""
+    return b"".join(map(bytes, parts_of(head, body)))
+
+
+def partial_answer(told: Frame | None = None, **changes: Change) -> Answer:
+    """A right answer of who sees two positions of equal scores, but for the changes."""
+
     def answer(connection: socket.socket, asked: Frame) -> bool:
         column = np.ones((4, asked.count), np.float32)
         fields = {"output": np.ones((4, asked.count, 8), np.float32)}
-        fields |= {"total": column, "maximum": column}
+        fields |= {"total": 2 * column, "maximum": column}
         fields |= {name: change(column) for name, change in changes.items()}
         body = b"".join(part.tobytes() for part in fields.values())
-        connection.sendall(header(Kind.PARTIAL, len(body), count=asked.count) + body)
+        own = replace(asked, kind=Kind.PARTIAL, number=0.0, body=np.empty(0, np.uint8))
+        if told is not None:
+            own = replace(
+                own,
+                layer=told.layer or own.layer,
+                count=told.count or own.count,
+                position=told.position or own.position,
+                serial=told.serial or own.serial,
+                deposited=told.deposited or own.deposited,
+            )
+        connection.sendall(framed(own, body))
         return True
 
     return answer
+
+
+def other_bytes(connection: socket.socket, asked: Frame) -> bool:
+    """An answer with one bit that is not the sender's."""
+    own = replace(asked, kind=Kind.PARTIAL, number=0.0, body=np.empty(0, np.uint8))
+    whole = bytearray(framed(own, bytes(4 * asked.count * 10 * 4)))
+    whole[77] ^= 4
+    connection.sendall(whole)
+    return True
 
 
 def raw_answer(data: bytes) -> Answer:
@@ -111,7 +154,7 @@ def raw_answer(data: bytes) -> Answer:
 
 def drips(connection: socket.socket, asked: Frame) -> bool:
     """A byte now and then, each sooner than the deadline."""
-    whole = header(Kind.PARTIAL, 480, count=asked.count) + bytes(480)
+    whole = framed(Frame(Kind.PARTIAL, count=asked.count), bytes(480))
     for index in range(len(whole)):
         connection.sendall(whole[index : index + 1])
         time.sleep(DEADLINE_SECONDS / 6)
@@ -124,15 +167,25 @@ def drips(connection: socket.socket, asked: Frame) -> bool:
         (partial_answer(total=lambda ones: ones * np.nan), RestorerFault.NOT_FINITE),
         (partial_answer(maximum=lambda ones: ones * np.inf), RestorerFault.NOT_FINITE),
         (partial_answer(total=lambda ones: -ones), RestorerFault.NOT_FINITE),
+        (partial_answer(total=lambda ones: 0 * ones), RestorerFault.IMPOSSIBLE),
+        (partial_answer(total=lambda ones: 0.5 * ones), RestorerFault.IMPOSSIBLE),
+        (partial_answer(total=lambda ones: 99 * ones), RestorerFault.IMPOSSIBLE),
+        (partial_answer(maximum=lambda ones: -1e30 * ones), RestorerFault.IMPOSSIBLE),
+        (partial_answer(Frame(0, layer=2)), RestorerFault.MISMATCHED),
+        (partial_answer(Frame(0, position=21)), RestorerFault.MISMATCHED),
+        (partial_answer(Frame(0, count=4)), RestorerFault.MISMATCHED),
+        (partial_answer(Frame(0, serial=1)), RestorerFault.MISMATCHED),
+        (partial_answer(Frame(0, deposited=7)), RestorerFault.MISMATCHED),
+        (other_bytes, RestorerFault.CORRUPT),
         (partial_answer(output=lambda ones: ones), RestorerFault.PROTOCOL),
         (partial_answer(maximum=lambda ones: ones[:0]), RestorerFault.PROTOCOL),
-        (raw_answer(header(Kind.FORKED)), RestorerFault.PROTOCOL),
-        (raw_answer(header(Kind.PARTIAL)), RestorerFault.PROTOCOL),
-        (raw_answer(header(Kind.PARTIAL, 1 << 31)), RestorerFault.PROTOCOL),
+        (raw_answer(framed(Frame(Kind.FORKED))), RestorerFault.PROTOCOL),
+        (partial_answer(output=lambda ones: ones[:0]), RestorerFault.PROTOCOL),
+        (raw_answer(struct.pack("<IB43x", 1 << 31, 2)), RestorerFault.PROTOCOL),
         (raw_answer(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4), RestorerFault.PROTOCOL),
-        (raw_answer(header(Kind.ERROR, 4) + b"\xff\xff\xff\xff"), RestorerFault.PROTOCOL),
+        (raw_answer(framed(Frame(Kind.ERROR), b"\xff\xff\xff\xff")), RestorerFault.PROTOCOL),
         (raw_answer(b""), RestorerFault.DEADLINE),
-        (raw_answer(header(Kind.PARTIAL, 480)[:20]), RestorerFault.DEADLINE),
+        (raw_answer(framed(Frame(Kind.PARTIAL), bytes(480))[:20]), RestorerFault.DEADLINE),
         (drips, RestorerFault.DEADLINE),
         (lambda _connection, _asked: False, RestorerFault.UNREACHABLE),
     ],
@@ -142,7 +195,8 @@ def test_a_lying_or_silent_archive_is_lost_for_ever_and_counted(
     told: Liar, fault: RestorerFault, shape: EvictedShape, faults: list[RestorerFault]
 ) -> None:
     store = RemoteEvictedStore(way_to(told.port, faults), "1", shape, ARCHIVE)
-    queries = evicted_stores.random_queries(shape, 0, 4, 3, seed=0)
+    store.deposit(shape.sink, evicted_stores.random_evicted(shape, 20, seed=0))
+    queries = seen_queries(shape)
     store.begin(queries)
     with pytest.raises(RestorerLost):
         store.finish()
@@ -189,7 +243,8 @@ def test_one_that_was_quick_is_lost_sooner_than_one_that_never_answered(
     liar = Liar(lambda connection, asked: next(left, None) is None or good(connection, asked))
     way = replace(way_to(liar.port, faults), deadline_seconds=most_seconds)
     store = RemoteEvictedStore(way, "1", shape, ARCHIVE)
-    queries = evicted_stores.random_queries(shape, 0, 4, 3, seed=0)
+    store.deposit(shape.sink, evicted_stores.random_evicted(shape, 20, seed=0))
+    queries = seen_queries(shape)
     for _ in range(answers):
         store.begin(queries)
         store.finish()
@@ -220,7 +275,7 @@ def test_last_words_are_not_waited_for_for_ever() -> None:
     def flood() -> None:
         with suppress(OSError):
             while True:
-                other.sendall(header(Kind.ATTACHED) * 64)
+                other.sendall(framed(Frame(Kind.ATTACHED)) * 64)
 
     flooding = threading.Thread(target=flood)
     flooding.start()

@@ -23,6 +23,7 @@ from kakeya_fleet.node.roles.archive.archive_server import ArchiveServer
 from kakeya_fleet.node.roles.archive.archives import Archives
 from kakeya_fleet.node.roles.archive.data_connection import OpenConnections
 from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
+from kakeya_fleet.node.roles.archive.position_tags import Tags
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.restorer_fault import RestorerFault, error_info
 from kakeya_fleet.node.rpc.refusals import ArchiveFull, ArchiveNotFound, Draining
@@ -95,7 +96,7 @@ def reason_of(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
 
 def test_admission_is_by_bytes(archives: Archives, shape: EvictedShape) -> None:
     archive = archives.attach(archives.open(Opening(ARCHIVE, shape, "v", 600)).archive_id)
-    archives.deposit(archive, shape.sink, _deposit_of(shape, 800))
+    archives.deposit(archive, shape.sink, _deposit_of(shape, 800), _tags_of(shape, 800))
     assert archives.positions == 800
     # 256 more must fit, or what is asked for.
     with pytest.raises(ArchiveFull) as full:
@@ -105,7 +106,7 @@ def test_admission_is_by_bytes(archives: Archives, shape: EvictedShape) -> None:
         archives.open(Opening(ARCHIVE, shape, "v", 1025))
     assert "retry_after_seconds" not in never.value.metadata
     with pytest.raises(ArchiveFull):
-        archives.deposit(archive, shape.sink + 800, _deposit_of(shape, 300))
+        archives.deposit(archive, shape.sink + 800, _deposit_of(shape, 300), _tags_of(shape, 300))
     assert archives.positions == 800
     archives.release(archive)
     assert archives.used_bytes == len(archives) == 0
@@ -227,6 +228,10 @@ def test_a_failed_deposit_is_told_by_the_next_answer(
     store.abandon()
     store.release()
     assert faults == [RestorerFault.FULL]
+
+
+def _tags_of(shape: EvictedShape, count: int) -> Tags:
+    return np.zeros((len(shape.layers), count), np.uint64)
 
 
 def _deposit_of(shape: EvictedShape, count: int) -> Any:

@@ -58,7 +58,7 @@ async def test_it_does_not_wait_for_an_archive_that_says_nothing(
 ) -> None:
     """Would it wait, this would never end: the archive answers only behind the end."""
     shape = evicted_stores.small_shape()
-    ways = ArchiveWays(NodeMetrics(), SETTINGS)
+    ways = ArchiveWays(NodeMetrics(), SETTINGS, lambda: 0.0)
 
     class OneArchive:
         async def open(self, _restorer: object, _wish: object) -> Any:

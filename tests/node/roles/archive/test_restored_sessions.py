@@ -16,6 +16,7 @@ from kakeya.v1 import placement_pb2, runtime_pb2
 from kakeya_fleet.engine.errors import RestorerRefused
 from kakeya_fleet.fleet.cards.liveness import Liveness
 from kakeya_fleet.node.roles.archive.archives import Archive, Archives
+from kakeya_fleet.node.roles.archive.position_tags import Tags
 from kakeya_fleet.node.roles.archive.session_restorers import RestorerSettings
 from tests.support import calls
 from tests.support import neighbourhood as nodes
@@ -215,10 +216,12 @@ async def test_an_archive_that_refuses_each_time_is_given_up_and_the_session_liv
     session = await opened(caller)
     deposit = Archives.deposit
 
-    def refusing(archives: Archives, archive: Archive, first: int, evicted: Any) -> None:
+    def refusing(
+        archives: Archives, archive: Archive, first: int, evicted: Any, tags: Tags
+    ) -> None:
         if first > 60:
             raise RestorerRefused("never")
-        deposit(archives, archive, first, evicted)
+        deposit(archives, archive, first, evicted, tags)
 
     with monkeypatch.context() as patch:
         patch.setattr(Archives, "deposit", refusing)

@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kakeya/v1/archive.proto.
  */
 export const file_kakeya_v1_archive: GenFile = /*@__PURE__*/
-  fileDesc("ChdrYWtleWEvdjEvYXJjaGl2ZS5wcm90bxIJa2FrZXlhLnYxIlgKDUV2aWN0ZWRMYXllcnMSDgoGbGF5ZXJzGAEgAygNEhAKCGt2X2hlYWRzGAIgASgNEhMKC3F1ZXJ5X2hlYWRzGAMgASgNEhAKCGhlYWRfZGltGAQgASgNIvUCChJPcGVuQXJjaGl2ZVJlcXVlc3QSJQoEa2luZBgBIAEoDjIXLmtha2V5YS52MS5SZXN0b3JlcktpbmQSEAoIbW9kZWxfaWQYAiABKAkSFwoPcmVzdG9yZXJfZGlnZXN0GAMgASgJEhcKD3ZlcmlmaWVyX2RpZ2VzdBgEIAEoCRIoCgZncm91cHMYBSADKAsyGC5rYWtleWEudjEuRXZpY3RlZExheWVycxIlCgVkdHlwZRgGIAEoDjIWLmtha2V5YS52MS5UZW5zb3JEdHlwZRITCgtzaW5rX3Rva2VucxgHIAEoDRIVCg13aW5kb3dfdG9rZW5zGAggASgNEhYKDmNvbnRleHRfbGVuZ3RoGAkgASgEEhQKDHZlY3Rvcl93aWR0aBgKIAEoDRIaChJleHBlY3RlZF9wb3NpdGlvbnMYCyABKAQSFQoNbGVhc2Vfc2Vjb25kcxgMIAEoARIWCg5maXJzdF9wb3NpdGlvbhgNIAEoBCJ9ChNPcGVuQXJjaGl2ZVJlc3BvbnNlEhIKCmFyY2hpdmVfaWQYASABKAkSFQoNbGVhc2Vfc2Vjb25kcxgCIAEoARISCgphcml0aG1ldGljGAMgASgJEhEKCWRhdGFfcG9ydBgEIAEoDRIUCgx0YWtlc19yYW5nZXMYBSABKAgiKQoTQ2xvc2VBcmNoaXZlUmVxdWVzdBISCgphcmNoaXZlX2lkGAEgASgJIhYKFENsb3NlQXJjaGl2ZVJlc3BvbnNlMq8BCg5BcmNoaXZlU2VydmljZRJMCgtPcGVuQXJjaGl2ZRIdLmtha2V5YS52MS5PcGVuQXJjaGl2ZVJlcXVlc3QaHi5rYWtleWEudjEuT3BlbkFyY2hpdmVSZXNwb25zZRJPCgxDbG9zZUFyY2hpdmUSHi5rYWtleWEudjEuQ2xvc2VBcmNoaXZlUmVxdWVzdBofLmtha2V5YS52MS5DbG9zZUFyY2hpdmVSZXNwb25zZWIGcHJvdG8z", [file_kakeya_v1_placement, file_kakeya_v1_tensor]);
+  fileDesc("ChdrYWtleWEvdjEvYXJjaGl2ZS5wcm90bxIJa2FrZXlhLnYxIlgKDUV2aWN0ZWRMYXllcnMSDgoGbGF5ZXJzGAEgAygNEhAKCGt2X2hlYWRzGAIgASgNEhMKC3F1ZXJ5X2hlYWRzGAMgASgNEhAKCGhlYWRfZGltGAQgASgNIvUCChJPcGVuQXJjaGl2ZVJlcXVlc3QSJQoEa2luZBgBIAEoDjIXLmtha2V5YS52MS5SZXN0b3JlcktpbmQSEAoIbW9kZWxfaWQYAiABKAkSFwoPcmVzdG9yZXJfZGlnZXN0GAMgASgJEhcKD3ZlcmlmaWVyX2RpZ2VzdBgEIAEoCRIoCgZncm91cHMYBSADKAsyGC5rYWtleWEudjEuRXZpY3RlZExheWVycxIlCgVkdHlwZRgGIAEoDjIWLmtha2V5YS52MS5UZW5zb3JEdHlwZRITCgtzaW5rX3Rva2VucxgHIAEoDRIVCg13aW5kb3dfdG9rZW5zGAggASgNEhYKDmNvbnRleHRfbGVuZ3RoGAkgASgEEhQKDHZlY3Rvcl93aWR0aBgKIAEoDRIaChJleHBlY3RlZF9wb3NpdGlvbnMYCyABKAQSFQoNbGVhc2Vfc2Vjb25kcxgMIAEoARIWCg5maXJzdF9wb3NpdGlvbhgNIAEoBCKTAQoTT3BlbkFyY2hpdmVSZXNwb25zZRISCgphcmNoaXZlX2lkGAEgASgJEhUKDWxlYXNlX3NlY29uZHMYAiABKAESEgoKYXJpdGhtZXRpYxgDIAEoCRIRCglkYXRhX3BvcnQYBCABKA0SFAoMdGFrZXNfcmFuZ2VzGAUgASgIEhQKDGRhdGFfdmVyc2lvbhgGIAEoDSIpChNDbG9zZUFyY2hpdmVSZXF1ZXN0EhIKCmFyY2hpdmVfaWQYASABKAkiFgoUQ2xvc2VBcmNoaXZlUmVzcG9uc2UyrwEKDkFyY2hpdmVTZXJ2aWNlEkwKC09wZW5BcmNoaXZlEh0ua2FrZXlhLnYxLk9wZW5BcmNoaXZlUmVxdWVzdBoeLmtha2V5YS52MS5PcGVuQXJjaGl2ZVJlc3BvbnNlEk8KDENsb3NlQXJjaGl2ZRIeLmtha2V5YS52MS5DbG9zZUFyY2hpdmVSZXF1ZXN0Gh8ua2FrZXlhLnYxLkNsb3NlQXJjaGl2ZVJlc3BvbnNlYgZwcm90bzM", [file_kakeya_v1_placement, file_kakeya_v1_tensor]);
 
 /**
  * Layers with keys and values of one shape that see all of the history.
@@ -205,6 +205,13 @@ export type OpenArchiveResponse = Message<"kakeya.v1.OpenArchiveResponse"> & {
    * @generated from field: bool takes_ranges = 5;
    */
   takesRanges: boolean;
+
+  /**
+   * Version of the frames of its data connections; 0 from nodes that know version 1 only.
+   *
+   * @generated from field: uint32 data_version = 6;
+   */
+  dataVersion: number;
 };
 
 /**
@@ -258,34 +265,52 @@ export const CloseArchiveResponseSchema: GenMessage<CloseArchiveResponse> = /*@_
  *
  * Deposits and queries travel over a data connection: one TCP connection a
  * session to data_port of OpenArchiveResponse, at the address of this service.
- * Both ends send frames: a header of 28 bytes, then a body; all numbers are
+ * Both ends send frames: a header of 48 bytes, then a body; all numbers are
  * little-endian.
  *
  *   offset  type     field
  *   0       uint32   bytes of the body, at most 4 MiB
- *   4       uint8    version, 1
+ *   4       uint8    version, 2
  *   5       uint8    kind
  *   6       uint16   0
  *   8       uint32   layer
  *   12      uint32   count
  *   16      float32  number
  *   20      uint64   position
+ *   28      uint64   bytes stored, in answers; else 0
+ *   36      uint32   deposited, in answers; else 0
+ *   40      uint32   serial
+ *   44      uint32   CRC-32C of the 44 bytes before and of the body
  *
  *   kind            layer  count      number   position      body
  *   1 ATTACH        0      0          0        0             archive_id
- *   2 DEPOSIT       0      positions  0        the first     keys and values, or vectors
+ *   2 DEPOSIT       0      positions  0        the first     keys and values and tags, or vectors
  *   3 QUERIES       layer  queries    scaling  the first     queries
  *   4 FORK          0      0          0        its length    empty
  *   5 RESERVE       0      0          0        the end       empty
  *   6 COMPLETE      0      0          0        the end       empty
  *   7 CARRY         layer  queries    0        the first     as PARTIAL, or empty
+ *   8 READ          layer  positions  0        the first     empty
  *   65 ATTACHED     0      0          0        length        empty
- *   66 PARTIAL      layer  queries    seconds  stored bytes  output, total, maximum
+ *   66 PARTIAL      layer  queries    seconds  the first     output, total, maximum
  *   67 FORKED       0      0          0        its length    archive_id of the fork
  *   68 NOT_FORKED   0      0          0        0             needed, free bytes: uint64
  *   69 RESERVED     0      0          0        the end       empty
  *   70 NOT_RESERVED 0      0          0        0             needed, free bytes: uint64
+ *   71 KEPT         layer  positions  0        the first     keys and values of a layer, and tags
  *   127 ERROR       0      0          0        0             google.rpc.Status
+ *
+ * A session numbers its frames from 1, CARRY among them; an answer has the serial of
+ * the frame that it answers, of QUERIES where a CARRY followed, and its layer, count
+ * and position. deposited is the CRC-32C of the bodies of all deposits that were taken
+ * over the connection, in order: so they are acknowledged. What has another checksum,
+ * serial, place or acknowledgement is never used, and ends the archive.
+ *
+ * Tags are opaque to the archive: 8 bytes for each layer of a position, [layers,
+ * positions] behind the keys and values of a deposit, layers as in groups; none with
+ * vector_width. READ asks for keys and values of one layer as they were deposited,
+ * [2, kv_heads, positions, head_dim] in dtype, with their tags behind them: by them the
+ * session knows its own again, and computes some of the answers anew.
  *
  * Several archives may share a session, each with a range of its positions that
  * begins at a multiple of 8,192: attention is summed up over chunks of so many
@@ -316,8 +341,8 @@ export const CloseArchiveResponseSchema: GenMessage<CloseArchiveResponse> = /*@_
  * ERROR comes in place of the next answer. ERROR is the last frame: NOT_FOUND
  * (ARCHIVE_NOT_FOUND: unknown, expired, released, or attached already),
  * INVALID_ARGUMENT (RESTORER_REFUSED: numbers that are not finite, shapes or
- * positions that do not fit; BAD_REQUEST: what is no frame), RESOURCE_EXHAUSTED
- * (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
+ * positions that do not fit; BAD_REQUEST: what is no frame), DATA_LOSS (FRAME_CORRUPT:
+ * a checksum or a serial that is not right), RESOURCE_EXHAUSTED (ARCHIVE_FULL), UNAVAILABLE (DRAINING: the node leaves). A session has at most one
  * frame under way that is answered, so that neither end sends to one that waits to
  * send itself. The archive is released when the connection ends, whoever ends it.
  *
@@ -329,7 +354,8 @@ export const ArchiveService: GenService<{
    * RetryInfo unless it never fits), FAILED_PRECONDITION (RESTORER_MISMATCH:
    * the learned map here is another, or belongs to another verifier),
    * NOT_FOUND (MODEL_NOT_FOUND: no such learned map here), INVALID_ARGUMENT
-   * (RESTORER_REFUSED: sizes that cannot be), UNAVAILABLE (DRAINING).
+   * (RESTORER_REFUSED: sizes that cannot be, the metadata's field is which;
+   * BAD_REQUEST: bytes that are no request), UNAVAILABLE (DRAINING).
    *
    * @generated from rpc kakeya.v1.ArchiveService.OpenArchive
    */
@@ -340,7 +366,7 @@ export const ArchiveService: GenService<{
   },
   /**
    * Releases an archive that was never attached. Errors: NOT_FOUND
-   * (ARCHIVE_NOT_FOUND).
+   * (ARCHIVE_NOT_FOUND), INVALID_ARGUMENT (BAD_REQUEST).
    *
    * @generated from rpc kakeya.v1.ArchiveService.CloseArchive
    */
