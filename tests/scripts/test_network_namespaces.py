@@ -65,13 +65,13 @@ SCRIPT = """
 import signal
 import sys
 from scripts.bench.network_namespaces import FAR, SLOW, TwoNamespaces, device_bytes
-from scripts.bench.raw_tcp import RawTcpPeer
+from scripts.bench.raw_tcp import raw_tcp_peer
 from scripts.bench.slow_wire import Line
 
 # What runs in the background of a shell without job control inherits that it is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-with TwoNamespaces() as namespaces, RawTcpPeer(FAR, namespaces.behind) as peer:
-    print(namespaces.wire_pid, flush=True)
+with TwoNamespaces() as namespaces, raw_tcp_peer(FAR, namespaces.behind) as peer:
+    print(namespaces.pid, flush=True)
     if sys.argv[1:] == ["stay"]:
         sys.stdin.read()
     data = memoryview(bytes(4 << 20))

@@ -89,4 +89,4 @@ def test_a_sitting_is_added_to_a_report(tmp_path: Path, monkeypatch: pytest.Monk
     for each in sitting["buckets"]:
         assert each["probe"] == {"answers": 6, "differed": []}
         assert each["node_resident_bytes"] > 0
-    assert report["totals"]["turns"] > 3
+    assert report["totals"]["turns"] == 3 + sum(each["turns"] for each in sitting["buckets"])

@@ -141,7 +141,7 @@ def test_tensor_links_and_what_archives_are_waited_for() -> None:
         tensor_links=[
             capability_pb2.TensorLinkStatus(
                 peer_node_id="bb",
-                purpose=tensor_pb2.LINK_PURPOSE_KEYS_VALUES,
+                purpose=tensor_pb2.LINK_PURPOSE_FEATURES,
                 transport=placement_pb2.TRANSPORT_RING,
                 generation=1,
                 bytes_per_second=2.5,
@@ -159,7 +159,7 @@ def test_tensor_links_and_what_archives_are_waited_for() -> None:
     assert seen.tensor_links == (
         kakeya.TensorLink(
             "bb",
-            kakeya.LinkPurpose.KEYS_VALUES,
+            kakeya.LinkPurpose.FEATURES,
             kakeya.Transport.RING,
             generation=1,
             bytes_per_second=2.5,

@@ -1,7 +1,6 @@
 """Traces of a real node at a collector that parses what it is sent."""
 
 import asyncio
-import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -216,10 +215,8 @@ async def test_what_the_collector_refuses_is_counted_and_told_once(
 async def test_a_full_queue_drops_and_never_waits(collector, metrics, eventually) -> None:
     collector.open.clear()
     export = TraceExport(f"{collector.url}/v1/traces", {}, metrics)
-    began = time.perf_counter()
     for _ in range(MOST_WAITING + 200):
         export.put(traced())
-    assert time.perf_counter() - began < 2
     await counted(metrics, eventually, "dropped", 100)
     collector.open.set()
     await counted(metrics, eventually, "sent", MOST_WAITING)

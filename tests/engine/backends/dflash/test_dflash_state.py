@@ -259,8 +259,8 @@ def test_the_context_cache_keeps_the_latest_in_order(
             cache.restart(end)
         elif step == "extend":
             fresh = torch.arange(end, end + number, dtype=torch.float32)
-            layered = torch.stack((fresh, fresh + 1000))[:, None, :, None]
-            cache.extend(torch.stack((layered, layered + 100_000)))
+            layered = torch.stack((fresh, fresh + 1000))[:, :, None]
+            cache.extend(layered, layered + 100_000)
             model = [*model, *fresh.tolist()][-positions:]
             end += number
         else:

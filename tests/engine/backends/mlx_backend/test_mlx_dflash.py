@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 mx = pytest.importorskip("mlx.core", reason="MLX is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
+
 from kakeya_fleet.engine.backends import load_dflash, load_verifier  # noqa: E402
 from kakeya_fleet.engine.backends.dflash import config as dflash_config  # noqa: E402
+from kakeya_fleet.engine.backends.dflash.angles import Angles  # noqa: E402
 from kakeya_fleet.engine.backends.dflash.config import read_config  # noqa: E402
-from kakeya_fleet.engine.backends.dflash.rotary import Angles  # noqa: E402
 from kakeya_fleet.engine.backends.mlx_backend.dflash.context_cache import ContextCache  # noqa: E402
-from kakeya_fleet.engine.backends.torch_backend.dflash.rotary import Rotary  # noqa: E402
+from kakeya_fleet.engine.backends.mlx_backend.dflash.target import read_target  # noqa: E402
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec  # noqa: E402
 from kakeya_fleet.engine.contracts.verifier import Feed  # noqa: E402
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve  # noqa: E402
@@ -172,11 +174,16 @@ def test_angles_are_those_of_the_library(
     kind: str, target: ModelFolder, random_drafter: Callable[..., Path]
 ) -> None:
     config = read_config(random_drafter(target.path, **SCALED[kind]))
-    for first, count in ((0, 16), (63, 3), (700, 16)):
-        for mine, library in zip(
-            Angles(config).of(first, count), Rotary(config).angles(first, count), strict=True
-        ):
-            assert np.abs(mine - library.numpy()).max() < 1e-4
+    make = ROPE_INIT_FUNCTIONS[config.rotary.rope_parameters["rope_type"]]
+    frequencies, scaling = make(config.rotary, torch.device("cpu"))
+    angles = Angles(config)
+    # The last ones lie beyond the first table.
+    for first, count in ((0, 16), (63, 3), (700, 16), (1020, 16)):
+        turns = torch.outer(torch.arange(first, first + count).float(), frequencies).repeat(1, 2)
+        cos, sin = angles.of(first, count)
+        sin = sin * np.where(np.arange(sin.shape[1]) < sin.shape[1] // 2, -1, 1)
+        for mine, library in ((cos, turns.cos() * scaling), (sin, turns.sin() * scaling)):
+            assert np.abs(mine - library.numpy()).max() < 1e-4, (first, count)
 
 
 def test_products_in_bfloat16_stay_close(
@@ -304,8 +311,8 @@ def test_the_context_cache_keeps_the_latest_in_order(
             cache.restart(end)
         elif step == "extend":
             fresh = mx.arange(end, end + number, dtype=mx.float32)
-            layered = mx.stack((fresh, fresh + 1000))[:, None, :, None]
-            cache.extend(mx.stack((layered, layered + 100_000)))
+            layered = mx.stack((fresh, fresh + 1000))[:, :, None]
+            cache.extend(layered, layered + 100_000)
             model = [*model, *range(end, end + number)][-positions:]
             end += number
         else:
@@ -331,7 +338,7 @@ state = proposer.open([5, 6, 7])
 state.take_features(0, np.ones((2, 256), np.float32))
 print(len(state.propose((), 15, 0).token_ids), sys.modules["torch"])
 from kakeya_fleet.engine.models.model_folder import resolve
-from engine import backends
+from kakeya_fleet.engine import backends
 backends.suited_backend = lambda: "mlx"
 print(load_encoder(resolve("tiny-dflash").path).spec == proposer.encoder.spec)
 """
@@ -347,7 +354,7 @@ def test_a_quantized_target_lends_its_packed_ends(
     packed = ModelFolder(quantize(target.path, tmp_path / "packed", bits, 32), "packed")
     folder = ModelFolder(random_drafter(target.path, block_size=6), "drafter")
     small = load_dflash(folder, packed, backend="mlx")
-    ends = small.model._target
+    ends = read_target(packed, small.model.config, mx.float32)
     hidden = mx.random.normal((3, 32))
     weights = mx.load(str(target.path / "model.safetensors"))
     for matrix, name in ((ends.embedding, "model.embed_tokens"), (ends.head, "lm_head")):
