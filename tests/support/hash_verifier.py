@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Never
+from typing import Never, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from kakeya_fleet.engine.errors import (
 )
 from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 from kakeya_fleet.engine.sampling.choice import SamplingParameters, choose_token
+from kakeya_fleet.engine.sessions.session import Session
 
 Keys = NDArray[np.uint64]
 Positions = NDArray[np.int64]
@@ -344,9 +345,16 @@ class HashVerifier:
         return [_tapped(feed) for feed in feeds]
 
 
+def of_session(session: Session) -> HashVerifier:
+    """The verifier of a session that has one of these."""
+    assert isinstance(session.verifier, HashVerifier)
+    return session.verifier
+
+
 def _own(cache: KvCache) -> HashCache:
-    assert isinstance(cache, HashCache), "another verifier's cache was fed"
-    return cache
+    # Also what stands for one and passes on what it is asked for: no class tells that.
+    assert hasattr(cache, "run"), "another verifier's cache was fed"
+    return cast(HashCache, cache)
 
 
 def _tapped(feed: Feed) -> Output:

@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kakeya_fleet.engine import backends
 from kakeya_fleet.engine.backends import BACKENDS, installed_backends, load_verifier, suited_backend
 from kakeya_fleet.engine.backends.backend import LoadVerifier
 from kakeya_fleet.engine.backends.mlx_backend.backend import MlxBackend
+from kakeya_fleet.engine.backends.torch_backend.backend import TorchBackend
 from kakeya_fleet.engine.errors import BadParameters, ModelUnusable
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.proposers.loading import load_proposer
@@ -29,7 +31,9 @@ def run(program: str, *arguments: str) -> str:
 
 def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As if a library of the back end `name` were not installed."""
-    absent = type(BACKENDS[name])(libraries=("no_such_library",))
+    back_end = BACKENDS[name]
+    assert isinstance(back_end, MlxBackend | TorchBackend)
+    absent = replace(back_end, libraries=("no_such_library",))
     monkeypatch.setitem(BACKENDS, name, absent)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
+from kakeya_fleet.engine.contracts.features import Features
 
 TAPS, HIDDEN, WIDTH = (0, 2, 3), 24, 40
 
@@ -20,7 +21,7 @@ def weights() -> EncoderWeights:
     return EncoderWeights(fc, norm, 1e-6, TAPS)
 
 
-def states(count, seed: int = 2):
+def states(count: int, seed: int = 2) -> Features:
     shape = (count, len(TAPS), HIDDEN)
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 

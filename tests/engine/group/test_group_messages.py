@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from numpy.typing import NDArray
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.errors import BadParameters, EngineError, OutOfKvMemory
 from kakeya_fleet.engine.group.fields import (
+    Json,
     MalformedMessage,
     flag,
     integer,
@@ -32,12 +34,12 @@ from kakeya_fleet.engine.group.values import (
 )
 
 
-def frame(message):
+def frame(message: Message) -> bytes:
     return b"".join(bytes(part) for part in encode(message))
 
 
-def read_back(data):
-    def exactly(count):
+def read_back(data: bytes) -> tuple[Message, bytes]:
+    def exactly(count: int) -> bytes:
         found = stream.read(count)
         if len(found) < count:
             raise EOFError
@@ -57,7 +59,7 @@ def read_back(data):
         arrays(np.float32, array_shapes(min_dims=0, min_side=0, max_dims=3)), max_size=3
     ),
 )
-def test_what_is_sent_arrives(header, found) -> None:
+def test_what_is_sent_arrives(header: dict[str, Json], found: list[NDArray[np.float32]]) -> None:
     message, rest = read_back(frame(Message(header, tuple(found))))
     assert rest == b""
     assert {key: value for key, value in message.header.items() if key != "arrays"} == header
@@ -95,7 +97,7 @@ def framed(header: bytes, magic: bytes = b"KGM1", size: int | None = None) -> by
         framed(json.dumps({"arrays": [[0] * 99]}).encode()),
     ],
 )
-def test_what_is_no_message_is_refused_before_more_is_read(data) -> None:
+def test_what_is_no_message_is_refused_before_more_is_read(data: bytes) -> None:
     with pytest.raises(MalformedMessage):
         read_back(data)
 
@@ -108,7 +110,7 @@ def test_who_has_no_arrays_to_send_fills_no_memory() -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, "1", 1.0, [1]])
-def test_values_of_another_type_are_refused(value) -> None:
+def test_values_of_another_type_are_refused(value: Json) -> None:
     with pytest.raises(MalformedMessage):
         integer({"x": value}, "x")
     with pytest.raises(MalformedMessage):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, Never, TypeVar
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
-from kakeya_fleet.engine.contracts.verifier import Feed, Output
+from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
 from kakeya_fleet.engine.errors import (
     BadParameters,
     ContextExceeded,
@@ -24,12 +26,18 @@ from kakeya_fleet.engine.errors import (
     TokenOutOfVocabulary,
     WeightsMismatch,
 )
+from kakeya_fleet.engine.group.fields import Json
+from kakeya_fleet.engine.group.group_verifier import GroupVerifier
 from kakeya_fleet.engine.group.messages import Message
+from kakeya_fleet.engine.sessions.session_record import KvBudget
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.sessions.turns import PrefillTurn
 from kakeya_fleet.engine.verifiers.exactness import settle
 from tests.support import group_ranks as local
 from tests.support import hash_verifier as hashing
+from tests.support.replacing import replace_method
+
+Result = TypeVar("Result")
 
 RING = CacheSpec(CacheKind.SINK_WINDOW, sink=3, window=13)
 WHOLE = CacheSpec(CacheKind.CONTIGUOUS, capacity=80)
@@ -37,19 +45,24 @@ GROWING = replace(WHOLE, grows=True)
 TOKENS = [(7 * index + index * index) % hashing.VOCABULARY for index in range(200)]
 
 
-def group(count: int = 2, **options):
+def group(count: int = 2, **options: int) -> tuple[GroupVerifier, list[local.LocalRank]]:
     return local.group_of([hashing.HashVerifier(**options) for _ in range(count)])
 
 
-def outcome(function):
-    """(what it returns, what it raises)."""
+@dataclass
+class Returned(Generic[Result]):
+    value: Result
+
+
+def outcome(function: Callable[[], Result]) -> Returned[Result] | Exception:
+    """What it returns, or raises."""
     try:
-        return function(), None
+        return Returned(function())
     except (EngineError, ValueError) as error:
-        return None, error
+        return error
 
 
-def state(cache):
+def state(cache: KvCache) -> tuple[object, ...]:
     return (
         cache.length,
         cache.resident,
@@ -68,26 +81,31 @@ class SameAsAlone(RuleBasedStateMachine):
         super().__init__()
         self.alone = hashing.HashVerifier(context_length=120)
         self.group, self.ranks = group(context_length=120)
-        self.pairs = {}
+        self.pairs: dict[int, tuple[KvCache, KvCache]] = {}
         self.next = itertools.count()
 
     @initialize(budget=st.sampled_from([None, 1024, 2048]))
-    def limit(self, budget) -> None:
+    def limit(self, budget: int | None) -> None:
         self.alone.pool.budget_bytes = self.group.pool.budget_bytes = budget
 
-    def same(self, ours, theirs):
+    def same(
+        self, ours: Callable[[], Result], theirs: Callable[[], Result]
+    ) -> tuple[Result, Result] | None:
         """The results of both, None when both refuse alike."""
-        expected, refusal = outcome(theirs)
-        found, refused = outcome(ours)
-        assert (type(refused), str(refused)) == (type(refusal), str(refusal))
-        return None if refusal else (found, expected)
+        expected, found = outcome(theirs), outcome(ours)
+        assert type(found) is type(expected)
+        if isinstance(expected, Returned):
+            assert isinstance(found, Returned)
+            return found.value, expected.value
+        assert str(found) == str(expected)
+        return None
 
-    def keep(self, made) -> None:
+    def keep(self, made: tuple[KvCache, KvCache] | None) -> None:
         if made is not None:
             self.pairs[next(self.next)] = made
 
     @rule(spec=st.sampled_from([RING, WHOLE, GROWING, replace(WHOLE, capacity=500)]))
-    def allocate(self, spec) -> None:
+    def allocate(self, spec: CacheSpec) -> None:
         needed = self.same(
             lambda: self.group.bytes_needed(spec), lambda: self.alone.bytes_needed(spec)
         )
@@ -101,7 +119,7 @@ class SameAsAlone(RuleBasedStateMachine):
         logits=st.booleans(),
         offset=st.integers(0, 100),
     )
-    def forward(self, chosen, counts, logits, offset) -> None:
+    def forward(self, chosen: st.DataObject, counts: list[int], logits: bool, offset: int) -> None:
         keys = chosen.draw(st.permutations(sorted(self.pairs)))[: len(counts)]
         ids = [TOKENS[offset : offset + count] for count in counts]
         feeds = [
@@ -122,7 +140,7 @@ class SameAsAlone(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pairs)
     @rule(chosen=st.data(), back=st.integers(-1, 18))
-    def truncate(self, chosen, back) -> None:
+    def truncate(self, chosen: st.DataObject, back: int) -> None:
         ours, theirs = self.pairs[chosen.draw(st.sampled_from(sorted(self.pairs)))]
         length = theirs.length - back
         try:
@@ -135,7 +153,7 @@ class SameAsAlone(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pairs)
     @rule(chosen=st.data(), back=st.integers(-1, 30))
-    def fork(self, chosen, back) -> None:
+    def fork(self, chosen: st.DataObject, back: int) -> None:
         ours, theirs = self.pairs[chosen.draw(st.sampled_from(sorted(self.pairs)))]
         length = theirs.length - back
         if theirs.forkable_from <= length <= theirs.length:
@@ -144,13 +162,13 @@ class SameAsAlone(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pairs)
     @rule(chosen=st.data(), count=st.integers(1, 90))
-    def fill(self, chosen, count) -> None:
+    def fill(self, chosen: st.DataObject, count: int) -> None:
         ours, theirs = self.pairs[chosen.draw(st.sampled_from(sorted(self.pairs)))]
         self.same(lambda: ours.fill(count, 5), lambda: theirs.fill(count, 5))
 
     @precondition(lambda self: self.pairs)
     @rule(chosen=st.data(), meanwhile=st.booleans())
-    def release(self, chosen, meanwhile) -> None:
+    def release(self, chosen: st.DataObject, meanwhile: bool) -> None:
         """Also while a command is under way, as a session that is closed by another thread."""
         key = chosen.draw(st.sampled_from(sorted(self.pairs)))
         ours, theirs = self.pairs.pop(key)
@@ -249,10 +267,10 @@ def test_threads_of_the_ranks_are_told_where_they_are_equal(
     assert verifier.thread_count == told
 
 
-def sessions_of(verifier, budget_bytes):
+def sessions_of(verifier: Verifier, budget_bytes: int) -> tuple[SessionRegistry[None], KvBudget]:
     clock = itertools.count()
     ids = itertools.count()
-    registry = SessionRegistry(
+    registry: SessionRegistry[None] = SessionRegistry(
         clock=lambda: next(clock) * 100.0,
         ids=lambda: f"s{next(ids)}",
     )
@@ -315,7 +333,9 @@ def test_a_lost_rank_ends_the_group_for_good_and_frees_what_the_leader_counts() 
 def test_ranks_that_drift_apart_are_noticed_at_once() -> None:
     verifier, ranks = group()
     cache = verifier.allocate(RING)
-    ranks[1].server._caches[0].cache.written = 77
+    own = ranks[1].server._caches[0].cache
+    assert isinstance(own, hashing.HashCache)
+    own.written = 77
     with pytest.raises(GroupLost, match="rank 1 is in another state"):
         verifier.forward(cache, [1], want_logits=True)
 
@@ -324,7 +344,9 @@ def test_an_answer_that_makes_no_sense_ends_the_group() -> None:
     verifier, ranks = group(1)
     cache = verifier.allocate(RING)
     forward = ranks[0].server._verifiers[0].forward_batch
-    ranks[0].server._verifiers[0].forward_batch = lambda feeds: forward(feeds)[:-1]
+    replace_method(
+        ranks[0].server._verifiers[0], "forward_batch", lambda feeds: forward(feeds)[:-1]
+    )
     with pytest.raises(GroupLost, match="0 outputs for 1 feeds"):
         verifier.forward(cache, [1], want_logits=True)
     assert verifier.lost
@@ -339,11 +361,15 @@ def test_an_answer_that_makes_no_sense_ends_the_group() -> None:
         (lambda output: Output(output.logits, None), "there are no features"),
     ],
 )
-def test_numbers_of_another_shape_end_the_group(change, words: str) -> None:
+def test_numbers_of_another_shape_end_the_group(
+    change: Callable[[Output], Output], words: str
+) -> None:
     verifier, ranks = group(1)
     cache = verifier.allocate(RING)
     forward = ranks[0].server._verifiers[0].forward_batch
-    ranks[0].server._verifiers[0].forward_batch = lambda feeds: [change(forward(feeds)[0])]
+    replace_method(
+        ranks[0].server._verifiers[0], "forward_batch", lambda feeds: [change(forward(feeds)[0])]
+    )
     with pytest.raises(GroupLost, match=words):
         verifier.forward_batch([Feed(cache, [1, 2], True, (0,))])
     assert verifier.lost
@@ -358,13 +384,13 @@ def test_numbers_of_another_shape_end_the_group(change, words: str) -> None:
     ],
 )
 def test_a_state_that_makes_no_sense_ends_the_group(
-    told: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    told: dict[str, Json], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verifier, ranks = group(1)
     cache = verifier.allocate(RING)
     answer = ranks[0].server.answer
 
-    def tampered(message) -> Message:
+    def tampered(message: Message) -> Message:
         said = answer(message)
         return Message({**said.header, **told}, said.arrays)
 
@@ -379,8 +405,12 @@ def test_a_command_that_is_broken_off_ends_the_group(monkeypatch: pytest.MonkeyP
     """Rank 0 has it and rank 1 has not: an answer to the next would be one to this."""
     verifier, ranks = group()
     cache = verifier.allocate(RING)
+
+    def broken_off(_message: Message) -> Never:
+        raise KeyError
+
     with monkeypatch.context() as patched:
-        patched.setattr(ranks[1], "send", lambda message: {}["x"])
+        patched.setattr(ranks[1], "send", broken_off)
         with pytest.raises(KeyError):
             verifier.forward(cache, [1], want_logits=True)
     with pytest.raises(GroupLost, match="broken off"):

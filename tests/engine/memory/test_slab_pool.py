@@ -8,11 +8,18 @@ from typing import Never
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    invariant,
+    multiple,
+    rule,
+)
 
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.memory.eviction import chosen_to_free, freed_together
-from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from kakeya_fleet.engine.memory.slab_pool import Slab, SlabPool
 
 SIZES = {"small": 3, "large": 10}
 BUDGET = 60
@@ -25,11 +32,11 @@ class Payload:
         self.content = content
 
 
-def clean(payload) -> None:
+def clean(payload: Payload) -> None:
     payload.content = 0
 
 
-def copied(target, source) -> None:
+def copied(target: Payload, source: Payload) -> None:
     assert target.content == 0, "a copy is made into a clean payload"
     target.content = source.content
 
@@ -37,7 +44,7 @@ def copied(target, source) -> None:
 class Holder:
     """One holder of a slab: what it must read in it, and whether it may write to it."""
 
-    def __init__(self, slab, content, *, writes) -> None:
+    def __init__(self, slab: Slab[Payload], content: int, *, writes: bool) -> None:
         self.slab, self.content, self.writes = slab, content, writes
 
 
@@ -47,24 +54,30 @@ class PoolMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = SlabPool(clean, BUDGET)
-        self.live = []
+        self.live: list[Holder] = []
         self.made = 0
         self.contents = iter(range(1, 1 << 30))
+
+    @property
+    def limit(self) -> int:
+        assert self.pool.budget_bytes is not None
+        return self.pool.budget_bytes
 
     def make(self) -> Payload:
         self.made += 1
         return Payload()
 
-    def added(self, slab, content, *, writes):
+    def added(self, slab: Slab[Payload], content: int, *, writes: bool) -> Holder:
         self.live.append(Holder(slab, content, writes=writes))
         return self.live[-1]
 
-    def refused(self, nbytes):
-        assert self.pool.used_bytes + nbytes > self.pool.budget_bytes
-        return multiple()
+    def refused(self, nbytes: int) -> MultipleResults[Holder]:
+        assert self.pool.used_bytes + nbytes > self.limit
+        nobody: MultipleResults[Holder] = multiple()
+        return nobody
 
     @rule(target=holders, kind=st.sampled_from(sorted(SIZES)))
-    def take(self, kind):
+    def take(self, kind: str) -> Holder | MultipleResults[Holder]:
         before = self.pool.used_bytes
         try:
             slab = self.pool.take(kind, SIZES[kind], self.make)
@@ -76,7 +89,7 @@ class PoolMachine(RuleBasedStateMachine):
         return self.added(slab, slab.payload.content, writes=True)
 
     @rule(target=holders, holder=holders, writes=st.booleans())
-    def share(self, holder, writes):
+    def share(self, holder: Holder, writes: bool) -> Holder | MultipleResults[Holder]:
         if holder not in self.live:
             return multiple()
         try:
@@ -90,7 +103,7 @@ class PoolMachine(RuleBasedStateMachine):
         return self.added(slab, holder.content, writes=writes)
 
     @rule(holder=holders)
-    def write(self, holder) -> None:
+    def write(self, holder: Holder) -> None:
         if holder not in self.live or not holder.writes:
             return
         used = self.pool.used_bytes
@@ -102,7 +115,7 @@ class PoolMachine(RuleBasedStateMachine):
         holder.slab.payload.content = holder.content = next(self.contents)
 
     @rule(holder=holders, keep=st.booleans())
-    def give_back(self, holder, keep) -> None:
+    def give_back(self, holder: Holder, keep: bool) -> None:
         if holder not in self.live:
             return
         self.live.remove(holder)
@@ -114,7 +127,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.used_bytes == used - frees
 
     @rule(data=st.data())
-    def part_with_several(self, data) -> None:
+    def part_with_several(self, data: st.DataObject) -> None:
         """What many free together is what comes free."""
         chosen = [holder for holder in self.live if data.draw(st.booleans())]
         nbytes = data.draw(st.integers(0, BUDGET))
@@ -135,7 +148,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.used_bytes == used - freed
 
     @rule(budget=st.integers(20, BUDGET))
-    def change_the_budget(self, budget) -> None:
+    def change_the_budget(self, budget: int) -> None:
         """It may fall below what is used: then nothing is taken, but promised copies are."""
         self.pool.budget_bytes = budget
 
@@ -147,7 +160,7 @@ class PoolMachine(RuleBasedStateMachine):
         reserved = sum(slab.copies_reserved * slab.nbytes for slab in slabs)
         assert self.pool.reserved_bytes == reserved
         assert self.pool.used_bytes == held + reserved <= BUDGET
-        room = self.pool.budget_bytes - self.pool.used_bytes
+        room = self.limit - self.pool.used_bytes
         assert self.pool.free_bytes == max(0, room)
         assert 0 <= self.pool.spare_bytes <= max(0, room)
 
@@ -168,7 +181,7 @@ class PoolMachine(RuleBasedStateMachine):
         for holder in self.live:
             self.pool.give_back(holder.slab)
         assert self.pool.used_bytes == self.pool.reserved_bytes == 0
-        assert self.pool.spare_bytes <= self.pool.budget_bytes
+        assert self.pool.spare_bytes <= self.limit
 
 
 TestPool = PoolMachine.TestCase
@@ -298,7 +311,7 @@ def test_who_writes_while_the_last_copy_is_taken_waits_for_it() -> None:
     begun, go_on = threading.Event(), threading.Event()
     copies, owns = [], []
 
-    def slow(target, source) -> None:
+    def slow(target: Payload, source: Payload) -> None:
         begun.set()
         go_on.wait(5)
         copied(target, source)

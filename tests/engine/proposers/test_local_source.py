@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pytest
 
+from kakeya_fleet.engine.contracts.draft import DraftState
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind, ModelNotFound
 from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sessions.history import History
+from tests.support.replacing import replace_method
+
+Result = TypeVar("Result")
 
 
 class CountingProposer:
@@ -16,20 +22,21 @@ class CountingProposer:
 
     model_id = "counting"
     encoder = None
+    info = NgramProposer().info
 
     def __init__(self) -> None:
-        self.received = []
+        self.received: list[list[int]] = []
 
-    def open(self, prefix):
+    def open(self, prefix: Sequence[int]) -> DraftState:
         state = NgramProposer().open(prefix)
         self.received.append(list(prefix))
         honest = state.commit
 
-        def commit(token_ids) -> None:
+        def commit(token_ids: Sequence[int]) -> None:
             self.received.append(list(token_ids))
             honest(token_ids)
 
-        state.commit = commit
+        replace_method(state, "commit", commit)
         return state
 
 
@@ -56,7 +63,7 @@ async def test_a_history_that_shrinks_is_a_defect() -> None:
 async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes() -> None:
     gate = asyncio.Event()
 
-    async def gated(step):
+    async def gated(step: Callable[[], Result]) -> Result:
         await gate.wait()
         return step()
 
@@ -81,7 +88,7 @@ async def test_drafts_in_flight_are_answered_in_order_and_fail_when_it_closes() 
 async def test_the_round_trip_contains_the_wait_for_the_thread() -> None:
     now = [0.0]
 
-    async def slow(step):
+    async def slow(step: Callable[[], Result]) -> Result:
         now[0] += 3.0
         return step()
 

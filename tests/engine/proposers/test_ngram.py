@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,17 +12,17 @@ from kakeya_fleet.engine.proposers.ngram import LONGEST_GRAM, NgramProposer
 TEXT = st.lists(st.integers(0, 3), max_size=40)
 
 
-def propose(prefix, block_size: int = 6, assumed=()):
+def propose(prefix: Sequence[int], block_size: int = 6, assumed: Sequence[int] = ()) -> list[int]:
     return list(NgramProposer().open(prefix).propose(assumed, block_size, 0).token_ids)
 
 
-def searched(text, block_size, earliest_end: int = 0):
+def searched(text: Sequence[int], block_size: int, earliest_end: int = 0) -> list[int]:
     """The definition, by search."""
     for size in range(min(LONGEST_GRAM, len(text) - 1), 0, -1):
         gram = text[len(text) - size :]
         for end in range(len(text) - 1, max(size, earliest_end) - 1, -1):
             if text[end - size : end] == gram:
-                drafted = []
+                drafted: list[int] = []
                 for offset in range(block_size):
                     drafted.append([*text, *drafted][end + offset])
                 return drafted
@@ -35,7 +36,7 @@ def test_the_index_finds_what_a_search_finds(text: list[int], block_size: int) -
 
 @given(TEXT, st.lists(st.integers(0, 3), max_size=12), st.integers(1, 16), st.data())
 def test_assumed_tokens_count_as_committed_and_are_not_kept(
-    text: list[int], assumed: list[int], block_size: int, data
+    text: list[int], assumed: list[int], block_size: int, data: st.DataObject
 ) -> None:
     state = NgramProposer().open([])
     at = 0

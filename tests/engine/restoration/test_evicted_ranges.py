@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
@@ -17,6 +19,7 @@ from kakeya_fleet.engine.contracts.positions import CHUNK_KEYS
 from kakeya_fleet.engine.errors import OutOfKvMemory, RestorerRefused
 from kakeya_fleet.engine.kv.group_store import kv_pool
 from kakeya_fleet.engine.memory.slab_pool import SlabPool
+from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 from tests.support import evicted_stores
 
 CHUNK = 1024
@@ -56,7 +59,7 @@ def shared(
     return stores
 
 
-def asked(stores: list[TorchEvictedStore], queries: EvictedQueries) -> PartialAttention:
+def asked(stores: Sequence[SegmentStore[Tensor]], queries: EvictedQueries) -> PartialAttention:
     for store in stores:
         store.begin(queries)
     found = stores[0].finish()

@@ -8,12 +8,18 @@ from types import ModuleType
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from kakeya_fleet.engine.backends.torch_backend.evicted_store import TorchEvictedStore
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
-from kakeya_fleet.engine.contracts.evicted_store import EvictedQueries
+from kakeya_fleet.engine.contracts.evicted_store import (
+    EvictedQueries,
+    EvictedStore,
+    PartialAttention,
+)
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.engine.restoration.segment_store import SegmentStore
 from tests.support import evicted_stores
 
 LAYERS = (0, 2, 3)
@@ -31,7 +37,9 @@ def new(
     return TorchEvictedStore(shape, evicted_stores.ARCHIVE, kv_pool(budget))
 
 
-def filled(evicted_stores: ModuleType, shape: EvictedShape, end: int, cut: int = 1 << 20):
+def filled(
+    evicted_stores: ModuleType, shape: EvictedShape, end: int, cut: int = 1 << 20
+) -> EvictedStore:
     """A store of the positions below `end`, deposited `cut` at a time."""
     store = new(evicted_stores, shape)
     evicted = evicted_stores.random_evicted(shape, end - shape.sink, seed=1)
@@ -41,12 +49,12 @@ def filled(evicted_stores: ModuleType, shape: EvictedShape, end: int, cut: int =
     return store
 
 
-def asked(store, queries: EvictedQueries):
+def asked(store: EvictedStore, queries: EvictedQueries) -> PartialAttention:
     store.begin(queries)
     return store.finish()
 
 
-def bits(partial) -> bytes:
+def bits(partial: PartialAttention) -> bytes:
     return partial.output.tobytes() + partial.total.tobytes() + partial.maximum.tobytes()
 
 
@@ -92,7 +100,7 @@ def test_forks_share_memory_and_nothing_else(steps: list[tuple[str, int, int]]) 
     """Each store of a family is at any time as one that was filled alone."""
     shape = evicted_stores.small_shape()
     pool = kv_pool()
-    stores = [TorchEvictedStore(shape, evicted_stores.ARCHIVE, pool)]
+    stores: list[SegmentStore[Tensor]] = [TorchEvictedStore(shape, evicted_stores.ARCHIVE, pool)]
     texts: list[list[tuple[int, int, int]]] = [[]]
     for step, (action, number, count) in enumerate(steps):
         at = number % len(stores)

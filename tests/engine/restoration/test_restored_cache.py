@@ -332,11 +332,11 @@ def test_numbers_that_are_not_finite_are_refused_and_survived(
     assert got.tobytes() == wanted.tobytes()
 
 
-class Made(TorchDispatchMode):
+class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     """Notes the largest tensor of a forward, and all bytes that are made at a time."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
         self.largest = 0
 
     def __torch_dispatch__(

@@ -23,7 +23,7 @@ from kakeya_fleet.engine.backends.torch_backend.projection import (
     Source,
 )
 from kakeya_fleet.engine.backends.torch_backend.threads import TorchThreads
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
 from kakeya_fleet.engine.contracts.evicted_shape import EvictedShape
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
@@ -71,8 +71,8 @@ def spec() -> CacheSpec:
 @pytest.fixture(scope="module")
 def encoder() -> ContextEncoder:
     rng = np.random.default_rng(2)
-    fc = rng.standard_normal((WIDTH, len(TAPS) * HIDDEN), np.float32) / 8
-    norm = 1 + rng.standard_normal(WIDTH, np.float32) / 8
+    fc = rng.standard_normal((WIDTH, len(TAPS) * HIDDEN), np.float32) / np.float32(8)
+    norm = np.float32(1) + rng.standard_normal(WIDTH, np.float32) / np.float32(8)
     return ContextEncoder(EncoderWeights(fc, norm, 1e-6, TAPS))
 
 
@@ -110,8 +110,8 @@ def projection(
 @pytest.fixture
 def allocate(
     verifier: Verifier, spec: CacheSpec, encoder: ContextEncoder, projection: Projection
-) -> Callable[[], object]:
-    def make():
+) -> Callable[[], KvCache]:
+    def make() -> KvCache:
         shape = verifier.evicted_shape(spec)
         store = projecting_store(shape, RESTORER, kv_pool(), projection, encoder)
         return verifier.allocate(spec, store)
@@ -119,7 +119,7 @@ def allocate(
     return make
 
 
-def test_the_history_alone_decides(verifier: Verifier, allocate: Callable[[], object]) -> None:
+def test_the_history_alone_decides(verifier: Verifier, allocate: Callable[[], KvCache]) -> None:
     tokens = caches.HISTORY[:LENGTH]
     expected = caches.run(verifier, allocate(), tokens, [1])
     for sizes in ([16], [1, 3, 16, 5]):
@@ -152,7 +152,7 @@ def test_the_history_alone_decides(verifier: Verifier, allocate: Callable[[], ob
 
 
 def test_its_vectors_are_counted(
-    verifier: Verifier, spec: CacheSpec, allocate: Callable[[], object]
+    verifier: Verifier, spec: CacheSpec, allocate: Callable[[], KvCache]
 ) -> None:
     before = verifier.pool.used_bytes
     cache, plain = allocate(), verifier.allocate(caches.restored(3, 16))
@@ -174,10 +174,11 @@ def test_its_vectors_are_counted(
 
 
 def test_a_filled_cache_is_as_one_that_has_read(
-    verifier: Verifier, allocate: Callable[[], object]
+    verifier: Verifier, allocate: Callable[[], KvCache]
 ) -> None:
     cache = allocate()
     cache.fill(300, seed=1)
+    assert cache.evicted is not None
     assert cache.evicted.length == 300 - 16
     logits = logits_of(verifier, cache, [1, 2, 3])
     assert np.isfinite(logits).all()

@@ -10,13 +10,16 @@ import itertools
 import math
 import random
 from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.sampling.choice import SamplingParameters, choose_token
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sessions.acceptance import decide
@@ -25,9 +28,11 @@ from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.generation_report import Committed, Done
 from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
+from tests.support.forwards import told
 
 VOCABULARY = 6
 DRAWS = 50_000
@@ -47,7 +52,12 @@ ALL = SamplingParameters(
 )
 
 
-def probabilities(row, parameters, history):
+Outcome = TypeVar("Outcome", bound=Hashable)
+
+
+def probabilities(
+    row: Logits, parameters: SamplingParameters, history: Sequence[int]
+) -> list[float]:
     """By id, from the definitions: 0 for what is filtered away."""
     logits = [float(logit) for logit in row]
     for token_id, bias in parameters.logit_bias.biases:
@@ -68,7 +78,7 @@ def probabilities(row, parameters, history):
     return [weights[token_id] / total if token_id in kept else 0.0 for token_id in range(len(row))]
 
 
-def check(counts, expected) -> None:
+def check(counts: Counter[Outcome], expected: Mapping[Outcome, float]) -> None:
     """`counts` and `expected` probabilities by outcome; what is impossible never came."""
     possible = [outcome for outcome, probability in expected.items() if probability > 0]
     draws = sum(counts.values())
@@ -80,7 +90,7 @@ def check(counts, expected) -> None:
     assert chisquare(observed, wanted).pvalue > LEAST_P
 
 
-def spoiled(right, rightness, rng):
+def spoiled(right: Sequence[int], rightness: float, rng: random.Random) -> list[int]:
     """`right`, of which each token is wrong with probability 1 - `rightness`."""
     return [
         token
@@ -98,7 +108,7 @@ SPECULATED = 3_000
 
 
 @pytest.fixture(scope="module")
-def truth():
+def truth() -> list[int]:
     """50,000 tokens behind [0], one at a time: each is drawn from the row of the last."""
     tokens = [0]
     while len(tokens) <= DRAWS:
@@ -106,7 +116,7 @@ def truth():
     return tokens
 
 
-def test_a_long_stream_follows_the_filtered_softmax_after_every_token(truth) -> None:
+def test_a_long_stream_follows_the_filtered_softmax_after_every_token(truth: list[int]) -> None:
     pairs = Counter(itertools.pairwise(truth[:DRAWS]))
     assert pairs.total() == DRAWS - 1
     for before in {pair[0] for pair in pairs}:
@@ -118,14 +128,15 @@ def test_a_long_stream_follows_the_filtered_softmax_after_every_token(truth) -> 
     ("rightness", "sizes"), [(None, {1}), (1.0, {4}), (0.5, {1, 2, 3, 4})], ids=str
 )
 def test_the_long_stream_is_drawn_whatever_is_proposed(
-    truth, rightness: float | None, sizes: set[int]
+    truth: list[int], rightness: float | None, sizes: set[int]
 ) -> None:
     """Without a proposer, with one that is always right, and with one right half of the time."""
     rng = random.Random(1)
     history, seen_sizes = History([0]), set()
     while len(history) < SPECULATED:
-        right = [] if rightness is None else truth[len(history) : len(history) + 3]
-        draft = spoiled(right, rightness, rng)
+        draft: list[int] = []
+        if rightness is not None:
+            draft = spoiled(truth[len(history) : len(history) + 3], rightness, rng)
         choices = decide(TABLE[[history[-1], *draft]], draft, PARAMETERS, history)
         seen_sizes.add(len(choices))
         history.extend(choice.token_id for choice in choices)
@@ -133,7 +144,12 @@ def test_the_long_stream_is_drawn_whatever_is_proposed(
     assert history[:SPECULATED] == truth[:SPECULATED]
 
 
-def joint_probabilities(row_after, prompt, parameters, size):
+def joint_probabilities(
+    row_after: Callable[[Sequence[int]], Logits],
+    prompt: Sequence[int],
+    parameters: SamplingParameters,
+    size: int,
+) -> dict[tuple[int, int], float]:
     """Of pairs of tokens behind `prompt`: the second knows of the first."""
     expected = {}
     for first, chance in enumerate(probabilities(row_after(prompt), parameters, prompt)):
@@ -147,7 +163,9 @@ def joint_probabilities(row_after, prompt, parameters, size):
 
 def test_two_tokens_together_under_every_parameter_and_a_half_right_proposer() -> None:
     """4,000 pairs, a seed each. The penalty ties the second to the first."""
-    rng, counts, sizes = random.Random(3), Counter(), set()
+    rng = random.Random(3)
+    counts: Counter[tuple[int, int]] = Counter()
+    sizes: set[int] = set()
     for seed in range(4_000):
         parameters = replace(ALL, seed=seed)
         history = History(PROMPT)
@@ -172,7 +190,7 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer() -> None
     verifier = hashing.HashVerifier()
     spec = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=8)
 
-    def opened(tokens) -> Session:
+    def opened(tokens: Sequence[int]) -> Session:
         session = Session(verifier, verifier.allocate(spec))
         session.append(tokens)
         while PrefillTurn(session)():
@@ -182,12 +200,14 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer() -> None
     class Rows:
         """Stands for a row's logits after a text, as the verifier gives them."""
 
-        def after(self, text):
+        def after(self, text: Sequence[int]) -> Logits:
             session = opened(text)
             (output,) = verifier.forward_batch([session.verify_feed([], 1)])
-            return output.logits[0]
+            row: Logits = told(output)[0]
+            return row
 
-    counts, drafted, accepted = Counter(), 0, 0
+    counts: Counter[tuple[int, int]] = Counter()
+    drafted = accepted = 0
     for seed in range(draws):
         sampling = replace(shape, seed=seed)
         alone = opened(prompt)
@@ -204,10 +224,17 @@ async def test_sessions_draw_pairs_as_often_with_a_half_right_proposer() -> None
                 session, Roster.of_one(source), asked, SessionDriver(sources.yielding, lambda: 0.0)
             )
         ]
-        tokens = [token for event in events[:-1] for token in event.token_ids]
+        *committed, done = events
+        tokens = [
+            token
+            for event in committed
+            if isinstance(event, Committed)
+            for token in event.token_ids
+        ]
+        assert isinstance(done, Done)
         assert tokens == alone.history[len(prompt) : len(prompt) + 2]
-        drafted += events[-1].speculation.drafted_count
-        accepted += events[-1].speculation.accepted_count
+        drafted += done.speculation.drafted_count
+        accepted += done.speculation.accepted_count
         counts[tokens[0], tokens[1]] += 1
         for each in (alone, session):
             each.end("counted")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from kakeya_fleet.engine.errors import BadParameters
 from kakeya_fleet.engine.sampling.logit_bias import MAX_BIASES, NO_BIAS, LogitBias
 
 
-def refusal(call) -> str:
+def refusal(call: Callable[[], object]) -> str:
     with pytest.raises(BadParameters, match="logit_bias") as caught:
         call()
     assert caught.value.metadata == {"field": "logit_bias"}

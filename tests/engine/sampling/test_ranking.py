@@ -4,17 +4,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from kakeya_fleet.engine.sampling.ranking import highest
+from kakeya_fleet.engine.sampling.ranking import Values, highest
 
 
-def by_sorting(values, count):
+def by_sorting(values: Values, count: int) -> NDArray[np.int64]:
     return np.sort(np.argsort(-values, kind="stable")[:count])
 
 
 @settings(deadline=None)
 @given(st.data(), st.integers(1, 700), st.integers(1, 12))
-def test_the_highest_are_those_of_a_stable_sort(data, size: int, levels: int) -> None:
+def test_the_highest_are_those_of_a_stable_sort(
+    data: st.DataObject, size: int, levels: int
+) -> None:
     """Few levels make many ties; sizes go around the groups' borders."""
     seed = data.draw(st.integers(0, 2**32 - 1))
     count = data.draw(st.integers(0, size))

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.errors import BadParameters, InvariantViolated
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters, choose, choose_token
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
@@ -16,11 +20,13 @@ LOGITS = np.array([2.0, 0.5, 1.5, -1.0, 1.0, -np.inf, 0.0, 1.25], np.float32)
 POSITIONS = range(200)
 
 
-def chosen_at(row, parameters, seen=None):
+def chosen_at(
+    row: Logits, parameters: SamplingParameters, seen: NDArray[np.bool_] | None = None
+) -> set[int]:
     return {choose_token(row, parameters, position, seen) for position in POSITIONS}
 
 
-def marked(ids, size: int = 8):
+def marked(ids: Iterable[int], size: int = 8) -> NDArray[np.bool_]:
     seen = np.zeros(size, bool)
     seen[list(ids)] = True
     return seen
@@ -88,7 +94,7 @@ def test_a_vanishing_temperature_is_greedy() -> None:
 @pytest.mark.parametrize("filters", [{"top_k": 1}, {"top_p": 1e-12}, {"min_p": 1.0}])
 @pytest.mark.parametrize("temperature", [0.01, 1.0, 100.0])
 def test_the_tightest_filter_is_greedy_even_where_probabilities_round_to_the_same(
-    filters: dict[str, object], temperature: float
+    filters: dict[str, Any], temperature: float
 ) -> None:
     # exp of the difference is 1.0 in float64, so only logits tell them apart.
     row = np.array([0.0, 1e-30, -1.0], np.float32)
@@ -186,7 +192,8 @@ def test_banning_all_that_the_model_allows_is_the_requests_fault(temperature: fl
         ("seed", 2**64),
     ],
 )
-def test_parameters_outside_their_range_are_named(field, value) -> None:
+def test_parameters_outside_their_range_are_named(field: str, value: float) -> None:
+    given: dict[str, Any] = {field: value}
     with pytest.raises(BadParameters, match=field) as caught:
-        SamplingParameters(**{field: value})
+        SamplingParameters(**given)
     assert caught.value.metadata == {"field": field}

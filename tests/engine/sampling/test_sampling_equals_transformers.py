@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
+from kakeya_fleet.engine.contracts.verifier import Logits
 from kakeya_fleet.engine.sampling.choice import SamplingParameters, choose_token
 from kakeya_fleet.engine.sampling.logit_bias import LogitBias
 from kakeya_fleet.engine.sampling.randomness import uniform
@@ -18,19 +20,22 @@ HISTORY = [3, 14, 15, 92, 65, 35, 89, 79, 3, 3, 400]
 BIAS = {3: 2.5, 7: -4.0, 250: 1.0, 499: -100.0}
 
 
-def random_logits(seed, scale: float = 3.0):
+def random_logits(seed: int, scale: float = 3.0) -> Logits:
     # With the same order in float32 and float64, and no ties.
     return (np.random.default_rng(seed).standard_normal(VOCABULARY) * scale).astype(np.float32)
 
 
-def processed(logits, *processors):
+def processed(logits: Logits, *processors: theirs.LogitsProcessor) -> NDArray[np.float64]:
     """Their scores in float64, which all of these processors keep."""
     ids = torch.tensor([HISTORY])
     scores = torch.from_numpy(logits.astype(np.float64))[None].clone()
-    return LogitsProcessorList(processors)(ids, scores)[0].numpy()
+    kept: NDArray[np.float64] = LogitsProcessorList(processors)(ids, scores)[0].numpy()
+    return kept
 
 
-def filters(temperature, top_k, top_p, min_p):
+def filters(
+    temperature: float, top_k: int, top_p: float, min_p: float
+) -> list[theirs.LogitsProcessor]:
     made = [theirs.TemperatureLogitsWarper(temperature)] if temperature != 1.0 else []
     if top_k:
         made.append(theirs.TopKLogitsWarper(top_k))
@@ -54,7 +59,7 @@ def filters(temperature, top_k, top_p, min_p):
     ],
 )
 def test_the_same_ids_with_the_same_probabilities_are_kept(
-    temperature, top_k, top_p, min_p
+    temperature: float, top_k: int, top_p: float, min_p: float
 ) -> None:
     for seed in range(5):
         logits = random_logits(seed)

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from kakeya_fleet.engine.sampling.truncation import Truncation, truncated
 
 NO_FILTER = Truncation(0, 0.0, 0.0)
 
 
-def kept_of(logits, temperature, truncation):
+def kept_of(
+    logits: list[float], temperature: float, truncation: Truncation
+) -> tuple[list[int], NDArray[np.float64]]:
     ids, weights = truncated(np.array(logits, np.float64), temperature, truncation)
     return (list(range(len(logits))) if ids is None else ids.tolist()), weights
 
@@ -29,7 +32,7 @@ LOGITS = st.lists(
 @settings(deadline=None)
 @given(LOGITS, st.sampled_from([0.05, 1.0, 100.0]), st.floats(0, 1, exclude_min=True))
 def test_top_p_keeps_the_smallest_set_of_first_ranked_ids_that_reaches_it(
-    logits, temperature: float, top_p: float
+    logits: list[float], temperature: float, top_p: float
 ) -> None:
     ids, weights = kept_of(logits, temperature, Truncation(0, top_p, 0.0))
     _, everything = kept_of(logits, temperature, NO_FILTER)
@@ -52,7 +55,7 @@ def test_a_set_that_just_reaches_top_p_is_enough(top_p: float, count: int) -> No
 @settings(deadline=None)
 @given(LOGITS, st.sampled_from([5e-324, 1.0, 100.0]), st.integers(0, 250), st.floats(0, 1))
 def test_top_k_and_min_p_keep_first_ranked_ids_too(
-    logits, temperature: float, top_k: int, min_p: float
+    logits: list[float], temperature: float, top_k: int, min_p: float
 ) -> None:
     ids, weights = kept_of(logits, temperature, Truncation(top_k, 0.0, min_p))
     ranked = sorted(range(len(logits)), key=lambda index: (-logits[index], index))

@@ -23,7 +23,7 @@ def test_the_prefix_is_the_longest_common_one(draft: list[int], chosen: list[int
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=7), st.data())
-def test_accepted_tokens_then_one_of_the_verifiers_own(own: list[int], data) -> None:
+def test_accepted_tokens_then_one_of_the_verifiers_own(own: list[int], data: st.DataObject) -> None:
     drafted = st.lists(st.integers(0, 4), min_size=len(own) - 1, max_size=len(own) - 1)
     draft = data.draw(drafted, label="draft")
     choices = decide(np.eye(5, dtype=np.float32)[own], draft, GREEDY, History([0] * 10))
@@ -40,7 +40,9 @@ def test_rows_behind_a_mismatch_are_not_looked_at() -> None:
     ("unchoosable", "error"),
     [([np.nan, 0, 0], InvariantViolated), ([-np.inf, 0, -np.inf], BadParameters)],
 )
-def test_a_draft_takes_back_no_token_that_comes_without_it(unchoosable, error) -> None:
+def test_a_draft_takes_back_no_token_that_comes_without_it(
+    unchoosable: list[float], error: type[Exception]
+) -> None:
     parameters = SamplingParameters(logit_bias=LogitBias(((1, -np.inf),)))
     logits = np.array([[0, 5, 2], unchoosable], np.float32)
     alone = decide(logits[:1], [], parameters, History([0]))

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.sessions.feature_window import FeatureWindow
 
 WIDTH = 3
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), max_size=25)
 
 
-def vectors(first, count):
+def vectors(first: int, count: int) -> ContextVectors:
     """Each vector says its position."""
     return np.repeat(np.arange(first, first + count, dtype=np.float32)[:, None], WIDTH, axis=1)
 

@@ -10,9 +10,9 @@ from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
 from kakeya_fleet.engine.errors import InvariantViolated, OutOfKvMemory, SessionNotFound
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.ended import EndReason
-from kakeya_fleet.engine.sessions.session_record import Activity
+from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
-from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, Verified, VerifyTurn, run_turns
 from tests.support import hash_verifier as hashing
 
 GROWING = CacheSpec(CacheKind.CONTIGUOUS, capacity=4096, grows=True)
@@ -20,38 +20,39 @@ BOUNDED = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
 SLABS = 8
 
 
-@pytest.fixture
-def room():
+class Room:
     """A registry with room for eight slabs of eight positions, with a clock that is set by hand."""
 
-    class Room:
-        def __init__(self) -> None:
-            self.now = 1000.0
-            self.ended = []
-            self.verifier = hashing.HashVerifier()
-            self.slab = hashing.SLAB_BYTES
-            numbers = itertools.count(1)
-            self.registry = SessionRegistry(
-                clock=lambda: self.now,
-                ids=lambda: f"s{next(numbers)}",
-                min_idle_seconds=60.0,
-                on_end=lambda record, reason: self.ended.append((record.session_id, reason)),
-            )
-            self.budget = self.registry.add_verifier(self.verifier, SLABS * self.slab)
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.ended: list[tuple[str, EndReason]] = []
+        self.verifier = hashing.HashVerifier()
+        self.slab = hashing.SLAB_BYTES
+        numbers = itertools.count(1)
+        self.registry: SessionRegistry[None] = SessionRegistry(
+            clock=lambda: self.now,
+            ids=lambda: f"s{next(numbers)}",
+            min_idle_seconds=60.0,
+            on_end=lambda record, reason: self.ended.append((record.session_id, reason)),
+        )
+        self.budget = self.registry.add_verifier(self.verifier, SLABS * self.slab)
 
-        def reads(self, count):
-            """A session that has read so many tokens."""
-            record = self.registry.create(self.budget, GROWING)
-            with self.registry.hold(record.session_id, Activity.APPENDING):
-                record.session.append([index % 40 for index in range(count)])
-                while PrefillTurn(record.session)():
-                    pass
-            return record
+    def reads(self, count: int) -> SessionRecord[None]:
+        """A session that has read so many tokens."""
+        record = self.registry.create(self.budget, GROWING)
+        with self.registry.hold(record.session_id, Activity.APPENDING):
+            record.session.append([index % 40 for index in range(count)])
+            while PrefillTurn(record.session)():
+                pass
+        return record
 
+
+@pytest.fixture
+def room() -> Room:
     return Room()
 
 
-def test_a_session_takes_what_its_history_needs_and_no_more(room) -> None:
+def test_a_session_takes_what_its_history_needs_and_no_more(room: Room) -> None:
     record = room.registry.create(room.budget, GROWING)
     assert record.session.memory_bytes == room.budget.used_bytes == room.slab
     grown = room.reads(20)
@@ -61,7 +62,7 @@ def test_a_session_takes_what_its_history_needs_and_no_more(room) -> None:
         room.registry.create(room.budget, BOUNDED)
 
 
-def test_room_to_grow_is_made_of_the_least_recently_used_idle_session(room) -> None:
+def test_room_to_grow_is_made_of_the_least_recently_used_idle_session(room: Room) -> None:
     for _ in range(3):
         room.reads(16)
         room.now += 1.0
@@ -71,7 +72,7 @@ def test_room_to_grow_is_made_of_the_least_recently_used_idle_session(room) -> N
     assert last.session.memory_bytes == 6 * room.slab
 
 
-def test_an_append_without_room_appends_nothing_and_says_what_mends_it(room) -> None:
+def test_an_append_without_room_appends_nothing_and_says_what_mends_it(room: Room) -> None:
     busy = room.reads(40)
     asking = room.reads(8)
     with pytest.raises(OutOfKvMemory, match="stays as it is") as caught:
@@ -88,12 +89,12 @@ def test_an_append_without_room_appends_nothing_and_says_what_mends_it(room) -> 
 
 
 def test_a_generation_without_room_stops_between_tokens_and_goes_on_when_there_is_some(
-    room,
+    room: Room,
 ) -> None:
     asking, other = room.reads(30), room.reads(32)
     text = asking.session.history[:]
     expected = hashing.expected_stream(text, GROWING, 12, GREEDY)
-    committed = []
+    committed: list[int] = []
 
     def one_more() -> None:
         step = VerifyTurn(asking.session, Block([], GREEDY, 1))().step
@@ -111,7 +112,7 @@ def test_a_generation_without_room_stops_between_tokens_and_goes_on_when_there_i
     assert committed == expected
 
 
-def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room) -> None:
+def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room: Room) -> None:
     one, other, _third = room.reads(24), room.reads(24), room.reads(8)
     for record in (one, other):
         while len(record.session.history) < 25:
@@ -122,17 +123,19 @@ def test_of_two_that_grow_in_one_forward_into_the_last_room_one_goes_on(room) ->
     first, second = run_turns([(turn, 1) for turn in turns])
     assert first.error is None
     expected = hashing.expected_stream(texts[0], GROWING, 1, GREEDY)
+    assert isinstance(first.result, Verified)
     assert list(first.result.step.committed) == expected
     assert isinstance(second.error, OutOfKvMemory)
     assert other.session.history[:] == texts[1]
     room.registry.close(one.session_id)
     (again,) = run_turns([(turns[1], 1)])
+    assert isinstance(again.result, Verified)
     assert list(again.result.step.committed) == hashing.expected_stream(
         texts[1], GROWING, 1, GREEDY
     )
 
 
-def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room) -> None:
+def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room: Room) -> None:
     origin = room.reads(20)
     fork = room.registry.fork(origin.session_id, 10)
     assert fork.session.memory_bytes == 2 * room.slab
@@ -156,7 +159,7 @@ def test_a_fork_holds_what_its_text_needs_and_both_grow_apart(room) -> None:
 
 @pytest.mark.parametrize("positions", [38, 257], ids=["too few", "too many"])
 def test_bytes_that_no_position_accounts_for_end_the_session(
-    room, monkeypatch: pytest.MonkeyPatch, positions: int
+    room: Room, monkeypatch: pytest.MonkeyPatch, positions: int
 ) -> None:
     """It holds 39 positions; a segment of a real model has 256."""
     record = room.reads(40)
@@ -168,7 +171,7 @@ def test_bytes_that_no_position_accounts_for_end_the_session(
         room.registry.get(record.session_id)
 
 
-def test_prefill_that_lost_its_room_to_another_goes_on_when_it_has_some(room) -> None:
+def test_prefill_that_lost_its_room_to_another_goes_on_when_it_has_some(room: Room) -> None:
     asking, other = room.reads(8), room.reads(8)
     with room.registry.hold(asking.session_id, Activity.APPENDING):
         asking.session.append([3] * 40)

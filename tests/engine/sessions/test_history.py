@@ -17,7 +17,7 @@ INDEX = st.integers(-8, 8)
     INDEX,
 )
 def test_a_prefix_is_the_list_it_was_however_the_history_grows(
-    tokens: list[int], length: int, bounds, index: int
+    tokens: list[int], length: int, bounds: tuple[int | None, int | None, int | None], index: int
 ) -> None:
     history = History(tokens)
     length = min(length, len(tokens))

@@ -13,18 +13,18 @@ WINDOWED = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 FULL = CacheSpec(CacheKind.CONTIGUOUS, capacity=64)
 
 
-def new_session(hashing, spec=WINDOWED) -> Session:
+def new_session(spec: CacheSpec = WINDOWED) -> Session:
     verifier = hashing.HashVerifier()
     return Session(verifier, verifier.allocate(spec))
 
 
-def counts(session):
+def counts(session: Session) -> dict[str, int]:
     assert all(each.violation_count == 0 for each in session.invariants)
     return {each.invariant: each.check_count for each in session.invariants}
 
 
 def test_every_promise_is_counted_where_it_is_checked() -> None:
-    session = new_session(hashing)
+    session = new_session()
     assert set(counts(session).values()) == {0}
     session.append(range(20))
     while PrefillTurn(session)():
@@ -54,7 +54,7 @@ def test_forgotten_is_what_the_rule_of_positions_hides_for_ever(length: int) -> 
 
 
 def test_a_session_forgets_as_far_as_it_has_computed() -> None:
-    session = new_session(hashing)
+    session = new_session()
     session.append(range(40))
     assert session.forgotten_count == 0
     seen = []
@@ -62,7 +62,7 @@ def test_a_session_forgets_as_far_as_it_has_computed() -> None:
         seen.append(session.forgotten_count)
     assert seen == sorted(seen)
     assert session.forgotten_count == 40 - 2 - 6
-    full = new_session(hashing, FULL)
+    full = new_session(FULL)
     full.append(range(40))
     while PrefillTurn(full)():
         pass

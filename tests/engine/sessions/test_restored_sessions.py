@@ -277,7 +277,7 @@ def test_the_registry_takes_over_or_releases(
     verifier: Verifier, new_store: Callable[..., Any], prompt: list[int]
 ) -> None:
     ids = iter(f"s{number}" for number in range(99))
-    sessions = SessionRegistry(clock=lambda: 0.0, ids=lambda: next(ids))
+    sessions: SessionRegistry[None] = SessionRegistry(clock=lambda: 0.0, ids=lambda: next(ids))
     room = verifier.pool.used_bytes + verifier.bytes_needed(SPEC)
     budget = sessions.add_verifier(verifier, room)
     try:

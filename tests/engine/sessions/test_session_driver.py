@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pytest
 
@@ -12,8 +14,10 @@ from kakeya_fleet.engine.proposers.local_source import run_inline
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
-from kakeya_fleet.engine.sessions.turns import Block, VerifyTurn
+from kakeya_fleet.engine.sessions.turns import Block, Turn, VerifyTurn
 from tests.support import hash_verifier as hashing
+
+Result = TypeVar("Result")
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 CHUNK = 17
@@ -23,21 +27,21 @@ PROMPT = [(7 * index) % 48 for index in range(50)]
 class Turns:
     """Runs turns, one second each; `before` is called with the number of each first."""
 
-    def __init__(self, before=lambda _: None) -> None:
+    def __init__(self, before: Callable[[int], object] = lambda _: None) -> None:
         self.now = 0.0
         self.count = 0
-        self.told = []
+        self.told: list[tuple[int, float]] = []
         self._before = before
         self.driver = SessionDriver(self.run, lambda: self.now, self.on_prefill)
 
-    async def run(self, turn):
+    async def run(self, turn: Turn[Result]) -> Result:
         self._before(self.count)
         await asyncio.sleep(0)
         self.count += 1
         self.now += 1.0
         return turn()
 
-    def on_prefill(self, token_count, seconds) -> None:
+    def on_prefill(self, token_count: int, seconds: float) -> None:
         self.told.append((token_count, seconds))
 
 
@@ -47,7 +51,12 @@ def session() -> Session:
     return Session(verifier, verifier.allocate(SPEC))
 
 
-def next_token(session):
+def no_reason() -> str | None:
+    """To stop: there is none."""
+    return None
+
+
+def next_token(session: Session) -> Sequence[int]:
     return VerifyTurn(session, Block([], GREEDY, 1))().step.committed
 
 
@@ -79,7 +88,7 @@ async def test_a_caller_that_leaves_keeps_all_tokens_and_the_next_operation_comp
         await task
     assert (len(session.history), session.pending) == (50, 49 - CHUNK)
     assert turns.told == [(CHUNK, 1.0)]
-    assert await Turns().driver.prefill(session) is None
+    assert await Turns().driver.prefill(session, no_reason) is None
     assert next_token(session) == tuple(hashing.expected_stream(PROMPT, SPEC, 1, GREEDY))
 
 
@@ -91,7 +100,7 @@ async def test_a_reason_to_stop_ends_it_between_turns_and_none_is_asked_for_at_t
     stop = lambda: "enough" if turns.count == 2 else None  # noqa: E731
     assert await turns.driver.prefill(session, stop) == "enough"
     assert session.pending == 49 - 2 * CHUNK
-    assert await turns.driver.prefill(session) is None
+    assert await turns.driver.prefill(session, no_reason) is None
     assert await turns.driver.prefill(session, lambda: "too late") is None
 
 
@@ -102,7 +111,7 @@ async def test_memory_that_another_took_meanwhile_fails_the_turn_and_keeps_what_
     growing = CacheSpec(CacheKind.CONTIGUOUS, capacity=400, grows=True)
     session = Session(verifier, verifier.allocate(growing))
 
-    def taken(number) -> None:
+    def taken(number: int) -> None:
         verifier.pool.budget_bytes = verifier.pool.used_bytes if number == 1 else 1 << 20
 
     tokens = PROMPT * 4

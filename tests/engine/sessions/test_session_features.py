@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.contracts.features import FeatureSpec
-from kakeya_fleet.engine.contracts.verifier import Feed
+from kakeya_fleet.engine.contracts.features import (
+    ContextVectors,
+    FeatureEncoder,
+    Features,
+    FeatureSpec,
+)
+from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_features import MOST_WAITING, SessionFeatures
@@ -23,11 +29,11 @@ PROMPT = [index * 7 % 48 for index in range(45)]
 class Doubling:
     """Vectors are the hidden states, doubled; counts the calls."""
 
-    def __init__(self, taps=(0, 1), digest: str = "d") -> None:
+    def __init__(self, taps: tuple[int, ...] = (0, 1), digest: str = "d") -> None:
         self.spec = FeatureSpec(taps, 1, len(taps), digest)
-        self.row_counts = []
+        self.row_counts: list[int] = []
 
-    def encode(self, features):
+    def encode(self, features: Features) -> ContextVectors:
         self.row_counts.append(len(features))
         return features.reshape(len(features), len(self.spec.taps)) * np.float32(2)
 
@@ -37,30 +43,42 @@ def verifier() -> hashing.HashVerifier:
     return hashing.HashVerifier()
 
 
-def open_session(verifier, encoder=None) -> Session:
+def open_session(verifier: Verifier, encoder: FeatureEncoder | None = None) -> Session:
     session = Session(verifier, verifier.allocate(SPEC))
     session.use_encoder(encoder)
     return session
 
 
-def prefill(session) -> None:
+def prefill(session: Session) -> None:
     while PrefillTurn(session)():
         pass
 
 
-def expected(verifier, history, taps=(0, 1)):
+def features_of(output: Output) -> Features:
+    assert output.features is not None
+    return output.features
+
+
+def kept(session: Session) -> SessionFeatures:
+    assert session.features is not None
+    return session.features
+
+
+def expected(
+    verifier: Verifier, history: Sequence[int], taps: tuple[int, ...] = (0, 1)
+) -> ContextVectors:
     """Vectors of every position but the last, from one token a forward."""
     cache = verifier.allocate(SPEC)
     rows = []
     for token in history[:-1]:
         (output,) = verifier.forward_batch([Feed(cache, [token], False, taps)])
-        rows.append(output.features[0] * np.float32(2))
+        rows.append(features_of(output)[0] * np.float32(2))
     return np.stack(rows).reshape(len(rows), len(taps))
 
 
-def decode(session, wanted, wrong=()):
+def decode(session: Session, wanted: int, wrong: Sequence[int] = ()) -> list[int]:
     """Generates `wanted` tokens with drafts that err at some positions; the tokens."""
-    text = []
+    text: list[int] = []
     while len(text) < wanted:
         step = VerifyTurn(session, Block(wrong, GREEDY, wanted - len(text)))().step
         text += step.committed
@@ -74,11 +92,11 @@ def test_the_vectors_are_those_of_the_committed_history(
     session = open_session(verifier, Doubling())
     session.append(PROMPT)
     prefill(session)
-    assert session.features.end == len(PROMPT) - 1
+    assert kept(session).end == len(PROMPT) - 1
     decode(session, 20, drafts)
     # Rejected drafts were forwarded too, at the positions of what was committed.
-    assert session.features.end == len(session.history) - 1
-    first, vectors = session.features.since(0)
+    assert kept(session).end == len(session.history) - 1
+    first, vectors = kept(session).since(0)
     assert first == 0
     assert np.array_equal(vectors, expected(verifier, session.history))
 
@@ -96,13 +114,15 @@ def test_right_drafts_give_the_same_vectors(verifier: hashing.HashVerifier) -> N
     while (done := len(drafted.history) - len(PROMPT)) < 24:
         VerifyTurn(drafted, Block(text[done : done + 4], GREEDY, 24 - done))()
     assert drafted.history[:] == alone.history[:]
-    assert np.array_equal(drafted.features.since(0)[1], alone.features.since(0)[1])
+    assert np.array_equal(kept(drafted).since(0)[1], kept(alone).since(0)[1])
 
 
 def test_without_an_encoder_nothing_is_tapped(verifier: hashing.HashVerifier) -> None:
     session = open_session(verifier)
     session.append(PROMPT)
-    assert session.prefill_feed().taps == ()
+    prefill_feed = session.prefill_feed()
+    assert prefill_feed is not None
+    assert prefill_feed.taps == ()
     session.not_run()
     assert session.features is None
 
@@ -116,17 +136,17 @@ def test_an_encoder_may_come_and_go_between_and_within_forwards(
     known = len(PROMPT) - 1 - session.pending
     session.use_encoder(Doubling())
     prefill(session)
-    first, vectors = session.features.since(0)
+    first, vectors = kept(session).since(0)
     assert first == known
     assert np.array_equal(vectors, expected(verifier, PROMPT)[known:])
-    features = session.features
+    features = kept(session)
     session.use_encoder(Doubling())
     assert session.features is features, "the same encoder begins anew"
 
     feed = session.verify_feed((), 1)
     session.use_encoder(Doubling((1,), "other"))
     session.verified(verifier.forward_batch([feed])[0], GREEDY)
-    assert session.features.end == 0, "hidden states of other taps were taken"
+    assert kept(session).end == 0, "hidden states of other taps were taken"
     assert features.end == len(PROMPT)
     session.use_encoder(None)
     decode(session, 3)
@@ -144,13 +164,13 @@ def test_a_fork_has_the_vectors_of_its_prefix(
     fork = session.fork(length)
     prefill(fork)
     count = len(fork.history)
-    assert fork.features.end == max(0, count - 1)
+    assert kept(fork).end == max(0, count - 1)
     if count > 1:
-        assert np.array_equal(fork.features.since(0)[1], expected(verifier, fork.history))
-    before = session.features.end
+        assert np.array_equal(kept(fork).since(0)[1], expected(verifier, fork.history))
+    before = kept(session).end
     fork.append([3, 1, 4])
     prefill(fork)
-    assert session.features.end == before
+    assert kept(session).end == before
 
 
 def test_what_nobody_reads_waits_and_is_made_together() -> None:

@@ -5,7 +5,8 @@ from typing import Never
 
 import pytest
 
-from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec, KvCache
+from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.errors import (
     BadParameters,
     GroupLost,
@@ -16,10 +17,16 @@ from kakeya_fleet.engine.errors import (
 )
 from kakeya_fleet.engine.sampling.choice import GREEDY
 from kakeya_fleet.engine.sessions.ended import REMEMBERED_ENDS, EndReason
-from kakeya_fleet.engine.sessions.session_record import Activity, SessionOptions
+from kakeya_fleet.engine.sessions.session_record import (
+    Activity,
+    KvBudget,
+    SessionOptions,
+    SessionRecord,
+)
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn
 from tests.support import hash_verifier as hashing
+from tests.support.replacing import replace_method
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 BYTES = 16 * (2 + 6 + 16)
@@ -30,9 +37,9 @@ class Fixture:
 
     def __init__(self, budget: int = 3 * BYTES) -> None:
         self.now = 1000.0
-        self.ended = []
+        self.ended: list[tuple[str, EndReason]] = []
         numbers = itertools.count(1)
-        self.registry = SessionRegistry(
+        self.registry: SessionRegistry[str] = SessionRegistry(
             clock=lambda: self.now,
             ids=lambda: f"s{next(numbers)}",
             ttl_seconds=600.0,
@@ -41,20 +48,27 @@ class Fixture:
         )
         self.verifier, self.budget = self.another(budget)
 
-    def another(self, budget):
+    def another(self, budget: int) -> tuple[hashing.HashVerifier, KvBudget]:
         """One more verifier and its budget."""
         verifier = hashing.HashVerifier()
         return verifier, self.registry.add_verifier(verifier, budget)
 
-    def create(self, *arguments, **options):
-        return self.registry.create(self.budget, *arguments, **options)
+    def create(
+        self, spec: CacheSpec, options: SessionOptions | None = None, request_id: str = ""
+    ) -> SessionRecord[str]:
+        return self.registry.create(self.budget, spec, options, request_id)
 
-    def listed(self):
+    def listed(self) -> list[str]:
         """Ids of all sessions, in the order of their making."""
         return list(self.registry._records)
 
-    def count(self, reason):
+    def count(self, reason: EndReason) -> int:
         return [why for _, why in self.ended].count(reason)
+
+
+def doing(record: SessionRecord[str]) -> Activity:
+    """Asked anew each time: checkers of types hold a property for what it was."""
+    return record.activity
 
 
 @pytest.fixture
@@ -81,11 +95,11 @@ def test_a_session_that_was_being_made_when_its_group_was_lost_is_none(room: Fix
     """The verifier's thread makes it while the event loop's ends all others."""
     allocate = room.verifier.allocate
 
-    def late(spec, evicted=None):
+    def late(spec: CacheSpec, evicted: EvictedStore | None = None) -> KvCache:
         room.registry.end_verifier(room.budget, EndReason.GROUP)
         return allocate(spec, evicted)
 
-    room.verifier.allocate = late
+    replace_method(room.verifier, "allocate", late)
     with pytest.raises(GroupLost, match="open a new one"):
         room.create(SPEC, request_id="r")
     assert len(room.registry) == room.budget.used_bytes == 0
@@ -111,14 +125,14 @@ def test_idle_sessions_are_evicted_by_the_sweep_and_held_ones_never(room: Fixtur
     assert room.registry.sweep(room.now) == 0
     with room.registry.hold("s2", Activity.GENERATING) as record:
         room.now += 1e6
-        assert record.activity is Activity.GENERATING
+        assert doing(record) is Activity.GENERATING
         assert record.idle_seconds(room.now) == 0.0
         assert room.registry.sweep(room.now) == 1
     assert room.listed() == ["s2"]
     with pytest.raises(SessionNotFound, match="time to live"):
         room.registry.get("s1")
     room.now += 600.0
-    assert record.activity is Activity.IDLE
+    assert doing(record) is Activity.IDLE
     assert room.registry.sweep(room.now) == 1
     assert room.count(EndReason.IDLE) == 2
     assert room.budget.used_bytes == 0
@@ -128,8 +142,8 @@ def test_holds_nest_and_the_last_one_counts(room: Fixture) -> None:
     room.create(SPEC)
     with room.registry.hold("s1", Activity.GENERATING) as record:
         with room.registry.hold("s1", Activity.APPENDING):
-            assert record.activity is Activity.APPENDING
-        assert record.activity is Activity.GENERATING
+            assert doing(record) is Activity.APPENDING
+        assert doing(record) is Activity.GENERATING
         room.now += 1e6
         assert room.registry.sweep(room.now) == 0
 
@@ -201,14 +215,15 @@ def test_a_fork_that_never_fits_beside_its_origin_gets_no_retry_hint() -> None:
 
 
 def test_a_failed_allocation_gives_its_room_back(room: Fixture) -> None:
-    def allocate(spec, evicted=None) -> Never:
+    def allocate(spec: CacheSpec, evicted: EvictedStore | None = None) -> Never:
         raise MemoryError
 
-    room.verifier.allocate, honest = allocate, room.verifier.allocate
+    honest = room.verifier.allocate
+    replace_method(room.verifier, "allocate", allocate)
     for _ in range(5):
         with pytest.raises(MemoryError):
             room.create(SPEC)
-    room.verifier.allocate = honest
+    replace_method(room.verifier, "allocate", honest)
     room.create(SPEC)
     assert room.budget.used_bytes == BYTES
 
@@ -270,6 +285,7 @@ def test_pages_are_in_the_order_of_opening_and_survive_a_close() -> None:
     assert page == ["s2", "s3", "s4"]
     room.registry.close("s4")
     room.registry.close("s6")
+    assert after is not None
     page, after = room.registry.page(after, 3)
     assert page == ["s5", "s7", "s1"]
     assert after is None
@@ -341,7 +357,7 @@ def test_a_session_closed_while_held_stays_closed(room: Fixture) -> None:
 
 
 def test_what_a_session_does_may_be_asked_while_its_last_holder_goes(room: Fixture) -> None:
-    class Leaving(list):
+    class Leaving(list[Activity]):
         """Counts the holder that another thread takes away just then."""
 
         def __len__(self) -> int:
@@ -357,7 +373,7 @@ SLAB = 8 * 16
 PREFIX = [(5 * index) % 48 for index in range(41)]
 
 
-def prefilled(record):
+def prefilled(record: SessionRecord[str]) -> SessionRecord[str]:
     """40 positions computed, of which the last forward, which may be undone, wrote one."""
     for tokens in (PREFIX[:-1], PREFIX[-1:]):
         record.session.append(tokens)
@@ -435,6 +451,7 @@ def test_a_session_closed_within_a_forward_is_counted_until_it_ends(room: Fixtur
     record = room.create(SPEC)
     record.session.append([1, 2, 3])
     feed = record.session.prefill_feed()
+    assert feed is not None
     room.registry.close("s1")
     assert room.budget.used_bytes == BYTES
     (output,) = room.verifier.forward_batch([feed])

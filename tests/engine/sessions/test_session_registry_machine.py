@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -18,14 +20,24 @@ from hypothesis.stateful import (
 )
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.errors import OutOfKvMemory, SessionNotFound
 from kakeya_fleet.engine.memory.eviction import freed_together
+from kakeya_fleet.engine.memory.slab_pool import Slab
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
-from kakeya_fleet.engine.sessions.session_record import Activity
+from kakeya_fleet.engine.sessions.session_record import Activity, SessionRecord
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
 from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
-from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from kakeya_fleet.engine.sessions.turns import (
+    Block,
+    PrefillTurn,
+    Turn,
+    Verified,
+    VerifyTurn,
+    run_turns,
+)
 from tests.support import hash_verifier as hashing
+from tests.support.replacing import replace_method
 
 SPECS = [
     CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=3),
@@ -38,6 +50,7 @@ TTL, MIN_IDLE = 100.0, 10.0
 SEEDED = SamplingParameters(temperature=0.5, seed=4)
 TOKENS = st.lists(st.integers(0, 47), min_size=1, max_size=40)
 LONGEST = 100
+AnyTurn = PrefillTurn | VerifyTurn
 WHICH = st.integers(0, 99)
 """The which-th of the sessions that live, counted round."""
 
@@ -45,7 +58,7 @@ WHICH = st.integers(0, 99)
 class Waiting:
     """A turn that was asked for, the hold that lasts until it ends, and what must come of it."""
 
-    def __init__(self, turn, hold, expected) -> None:
+    def __init__(self, turn: AnyTurn, hold: ExitStack, expected: list[int] | None) -> None:
         self.turn, self.hold, self.expected = turn, hold, expected
 
 
@@ -55,7 +68,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.verifier = hashing.HashVerifier(context_length=120)
         self.numbers = itertools.count()
-        self.registry = SessionRegistry(
+        self.registry: SessionRegistry[str] = SessionRegistry(
             clock=lambda: self.now,
             ids=lambda: str(next(self.numbers)),
             ttl_seconds=TTL,
@@ -64,45 +77,48 @@ class RegistryMachine(RuleBasedStateMachine):
         )
         self.budget = self.registry.add_verifier(self.verifier, BUDGET)
         self.queue = TurnQueue()
-        self.texts, self.specs, self.used, self.waiting = {}, {}, {}, {}
-        self.ended = set()
+        self.texts: dict[str, list[int]] = {}
+        self.specs: dict[str, CacheSpec] = {}
+        self.used: dict[str, float] = {}
+        self.waiting: dict[str, Waiting] = {}
+        self.ended: set[str] = set()
 
     @initialize(row_counts=st.sampled_from([(2, 4, 8, 16, 32, 64), (16,), (64,)]))
-    def rows(self, row_counts) -> None:
+    def rows(self, row_counts: tuple[int, ...]) -> None:
         self.verifier.use_row_counts(row_counts)
 
-    def added(self, record, text):
-        self.registry.open(record, record)
+    def added(self, record: SessionRecord[str], text: list[int]) -> str:
+        self.registry.open(record, record.session_id)
         self.texts[record.session_id] = list(text)
         self.specs[record.session_id] = record.session.spec
         self.used[record.session_id] = self.now
         assert record.session.history[:] == text
         return record.session_id
 
-    def live(self):
+    def live(self) -> list[str]:
         return [name for name in self.texts if name not in self.ended]
 
-    def one(self, which):
+    def one(self, which: int) -> str:
         return self.live()[which % len(self.live())]
 
-    def evictable(self, but=None):
+    def evictable(self, but: str | None = None) -> list[Sequence[Slab[Any]]]:
         return [
             self.registry.get(name).session.slabs
             for name in self.live()
             if name not in self.waiting and name != but and self.now - self.used[name] >= MIN_IDLE
         ]
 
-    def refused(self, needed, free, evictable) -> None:
+    def refused(self, needed: int, free: int, evictable: int) -> None:
         """Out of memory only when evicting all that may be would not do, and then none is."""
         assert free + evictable < needed
         assert BUDGET - self.budget.used_bytes == free
 
-    def expected(self, name, count):
+    def expected(self, name: str, count: int) -> list[int]:
         spec = self.registry.get(name).session.spec
         return hashing.expected_stream(self.texts[name], spec, count, SEEDED)
 
     @rule(spec=st.sampled_from(SPECS), tokens=TOKENS)
-    def create(self, spec, tokens) -> None:
+    def create(self, spec: CacheSpec, tokens: list[int]) -> None:
         room = BUDGET - self.budget.used_bytes, freed_together(self.evictable())
         try:
             name = self.added(self.registry.create(self.budget, spec), [])
@@ -111,14 +127,14 @@ class RegistryMachine(RuleBasedStateMachine):
         else:
             self.appended(name, tokens)
 
-    @precondition(live)
+    @precondition(lambda self: bool(self.live()))
     @rule(which=WHICH, tokens=TOKENS)
-    def append(self, which, tokens) -> None:
+    def append(self, which: int, tokens: list[int]) -> None:
         name = self.one(which)
         if name not in self.waiting and len(self.texts[name]) + len(tokens) <= LONGEST:
             self.appended(name, tokens)
 
-    def appended(self, name, tokens) -> None:
+    def appended(self, name: str, tokens: list[int]) -> None:
         growth = self.growth(name, len(self.texts[name]) + len(tokens))
         room = BUDGET - self.budget.used_bytes, freed_together(self.evictable(name))
         try:
@@ -129,26 +145,28 @@ class RegistryMachine(RuleBasedStateMachine):
             self.refused(growth, *room)
         self.used[name] = self.now
 
-    def growth(self, name, length):
+    def growth(self, name: str, length: int) -> int:
         """Bytes that the memory of a session that grows lacks for so many positions."""
         session = self.registry.get(name).session
         slots = hashing.SEGMENT * -(-length // hashing.SEGMENT)
         lacking = slots * hashing.SLOT_BYTES - session.memory_bytes
         return max(0, lacking) if session.spec.grows else 0
 
-    @precondition(live)
+    @precondition(lambda self: bool(self.live()))
     @rule(whom=st.lists(WHICH, min_size=1, max_size=8), right=st.integers(0, 4), wrong=TOKENS)
-    def ask(self, whom, right, wrong) -> None:
+    def ask(self, whom: Iterable[int], right: int, wrong: list[int]) -> None:
         """Some ask for their generations' next turns, with `right` drafted tokens right."""
         for name in {self.one(which) for which in whom}:
             if name not in self.waiting and 0 < len(self.texts[name]) <= LONGEST:
                 self.asked(name, right, wrong)
 
-    def asked(self, name, right, wrong) -> None:
+    def asked(self, name: str, right: int, wrong: list[int]) -> None:
         hold = ExitStack()
         session = hold.enter_context(self.registry.hold(name, Activity.GENERATING)).session
+        turn: AnyTurn
+        expected = None
         if session.pending:
-            turn, expected = PrefillTurn(session), None
+            turn = PrefillTurn(session)
         else:
             expected = self.expected(name, right + 2)
             block = Block([*expected[:right], *wrong], SEEDED, right + 2)
@@ -156,16 +174,16 @@ class RegistryMachine(RuleBasedStateMachine):
         self.waiting[name] = Waiting(turn, hold, expected)
         self.queue.add(turn)
 
-    @precondition(live)
+    @precondition(lambda self: bool(self.live()))
     @rule(rounds=st.integers(1, 3), right=st.integers(0, 4), wrong=TOKENS)
-    def all_generate(self, rounds, right, wrong) -> None:
+    def all_generate(self, rounds: int, right: int, wrong: list[int]) -> None:
         for _ in range(rounds):
             self.ask(range(len(self.live())), right, wrong)
             self.run_batch(None)
 
     @precondition(lambda self: self.waiting)
     @rule(which=WHICH)
-    def cancel(self, which) -> None:
+    def cancel(self, which: int) -> None:
         """A caller leaves while its turn waits."""
         name = list(self.waiting)[which % len(self.waiting)]
         waiting = self.waiting.pop(name)
@@ -175,23 +193,25 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.waiting)
     @rule(closing=st.none() | st.none() | st.none() | st.integers(0, 2))
-    def run_batch(self, closing) -> None:
+    def run_batch(self, closing: int | None) -> None:
         """One forward; within it one of its sessions may be closed."""
         batch = self.queue.next_batch()
-        by_turn = {waiting.turn: name for name, waiting in self.waiting.items()}
+        by_turn: dict[Turn[Any], str] = {
+            waiting.turn: name for name, waiting in self.waiting.items()
+        }
         names = [by_turn[turn] for turn, _rows in batch]
         ended_before = set(self.ended)
         honest, closed = self.verifier.forward_batch, []
 
-        def forward_batch(feeds):
+        def forward_batch(feeds: Sequence[Feed]) -> list[Output]:
             if closing is not None and closing < len(names) and names[closing] not in self.ended:
                 self.registry.close(names[closing])
                 closed.append(names[closing])
             return honest(feeds)
 
-        self.verifier.forward_batch = forward_batch
+        replace_method(self.verifier, "forward_batch", forward_batch)
         ends = run_turns(batch)
-        self.verifier.forward_batch = honest
+        replace_method(self.verifier, "forward_batch", honest)
         for name, ended in zip(names, ends, strict=True):
             waiting = self.waiting.pop(name)
             waiting.hold.close()
@@ -206,13 +226,14 @@ class RegistryMachine(RuleBasedStateMachine):
             elif ended.error is not None:
                 raise ended.error
             elif waiting.expected is not None:
+                assert isinstance(ended.result, Verified)
                 committed = list(ended.result.step.committed)
                 assert committed == waiting.expected[: len(committed)]
                 self.texts[name] += committed
 
-    @precondition(live)
+    @precondition(lambda self: bool(self.live()))
     @rule(which=WHICH, back=st.sampled_from([0, 0, 0, 1, 2, 5, 16, 200]))
-    def fork(self, which, back) -> None:
+    def fork(self, which: int, back: int) -> None:
         name = self.one(which)
         length = max(0, len(self.texts[name]) - back)
         needed = self.registry.get(name).session.fork_bytes(length)
@@ -225,21 +246,21 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.live()) > 3)
     @rule(which=WHICH)
-    def close(self, which) -> None:
+    def close(self, which: int) -> None:
         name = self.one(which)
         assert self.registry.close(name) == len(self.texts[name])
         assert name in self.ended
 
     @precondition(lambda self: self.ended)
     @rule(which=WHICH)
-    def ask_for_one_that_ended(self, which) -> None:
+    def ask_for_one_that_ended(self, which: int) -> None:
         name = sorted(self.ended)[which % len(self.ended)]
         for operation in (self.registry.get, self.registry.close, self.registry.fork):
             with pytest.raises(SessionNotFound):
                 operation(name)
 
     @rule(seconds=st.sampled_from([1.0, 1.0, MIN_IDLE, MIN_IDLE, TTL / 3]))
-    def pass_time(self, seconds) -> None:
+    def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.registry.sweep(self.now)
         idle = [name for name in self.live() if name not in self.waiting]
@@ -249,15 +270,16 @@ class RegistryMachine(RuleBasedStateMachine):
     def the_registry_holds_what_lives_within_its_budget(self) -> None:
         page, after = self.registry.page()
         assert after is None
-        assert [record.session_id for record in page] == self.live()
+        assert page == self.live()
+        records = [self.registry.get(name) for name in page]
         pool = self.verifier.pool
         assert self.budget.used_bytes == pool.used_bytes <= BUDGET
-        slabs = {slab for record in page for slab in record.session.slabs}
+        slabs = {slab for record in records for slab in record.session.slabs}
         assert pool.held_bytes == sum(slab.nbytes for slab in slabs)
         assert self.registry.available_bytes(self.budget) == (
             BUDGET - pool.used_bytes + freed_together(self.evictable())
         )
-        for record in page:
+        for record in records:
             assert record.session.history[:] == self.texts[record.session_id]
             spec = record.session.spec
             if spec.grows:

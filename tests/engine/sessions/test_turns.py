@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.contracts.verifier import Output
+from kakeya_fleet.engine.contracts.verifier import Feed, Output, Verifier
 from kakeya_fleet.engine.errors import (
     ContextExceeded,
     InvariantViolated,
@@ -16,8 +18,9 @@ from kakeya_fleet.engine.errors import (
 )
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
+from kakeya_fleet.engine.sessions.turns import Block, Ended, PrefillTurn, VerifyTurn, run_turns
 from tests.support import hash_verifier as hashing
+from tests.support.replacing import replace_method
 
 SPECS = [
     CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6),
@@ -27,37 +30,43 @@ SPECS = [
 SEEDED = SamplingParameters(temperature=0.5, seed=9)
 
 
-def prompt(number):
+def prompt(number: int) -> list[int]:
     return [(7 * number + index * index) % 48 for index in range(90 + number)]
 
 
-def opened(verifier, number) -> Session:
+def opened(verifier: Verifier, number: int) -> Session:
     session = Session(verifier, verifier.allocate(SPECS[number % 3]))
     session.append(prompt(number))
     return session
 
 
 def verifying(
-    session, draft=(), limit: int = 100, sampling=SEEDED, clock=lambda: 0.0, **options
+    session: Session,
+    draft: Sequence[int] = (),
+    limit: int = 100,
+    sampling: SamplingParameters | None = SEEDED,
+    clock: Callable[[], float] = lambda: 0.0,
+    **options: frozenset[int],
 ) -> VerifyTurn:
-    return VerifyTurn(session, Block(draft, sampling, limit, **options), clock)
+    block = Block(draft, sampling, limit, **options)  # type: ignore[arg-type]  # None is a defect
+    return VerifyTurn(session, block, clock)
 
 
-def results(ends):
+def results(ends: Iterable[Ended]) -> list[Any]:
     for ended in ends:
         if ended.error is not None:
             raise ended.error
     return [ended.result for ended in ends]
 
 
-def prefilled(*sessions):
+def prefilled(*sessions: Session) -> tuple[Session, ...]:
     for session in sessions:
         while PrefillTurn(session)():
             pass
     return sessions
 
 
-def goes_on(hashing, session, number, count: int = 4) -> bool:
+def goes_on(session: Session, number: int, count: int = 4) -> bool:
     expected = hashing.expected_stream(prompt(number), session.spec, count, SEEDED)
     prefilled(session)
     at = len(session.history) - len(prompt(number))
@@ -80,7 +89,7 @@ def test_sessions_in_one_forward_are_those_sessions_alone(right: int) -> None:
         rows = 64 // len(waiting)
         results(run_turns([(PrefillTurn(session), rows) for session in waiting]))
         assert verifier.forward_count == forwards + 1
-    streams = [[] for _ in sessions]
+    streams: list[list[int]] = [[] for _ in sessions]
     while any(len(stream) < 20 for stream in streams):
         turns, at = [], []
         for number, stream in enumerate(streams):
@@ -99,12 +108,12 @@ def test_a_turn_uses_no_more_rows_than_it_is_given() -> None:
     turn = PrefillTurn(session)
     assert (turn.rows, turn.least_rows) == (17, 1)
     assert results(run_turns([(turn, 5)])) == [True]
-    assert list(session.verifier.batches) == [(5,)]
+    assert list(hashing.of_session(session).batches) == [(5,)]
     prefilled(session)
-    turn = verifying(session, [1, 2, 3], limit=3)
-    assert turn.rows == turn.least_rows == 3
-    turn()
-    assert session.verifier.batches[-1] == (3,)
+    verify = verifying(session, [1, 2, 3], limit=3)
+    assert verify.rows == verify.least_rows == 3
+    verify()
+    assert hashing.of_session(session).batches[-1] == (3,)
 
 
 def test_the_seconds_are_those_of_the_forward_and_the_choice() -> None:
@@ -115,12 +124,12 @@ def test_the_seconds_are_those_of_the_forward_and_the_choice() -> None:
     assert turn().seconds == 1.0
 
 
-def broken(session) -> None:
+def broken(session: Session) -> None:
     """The next forward of this session finds a broken promise."""
     session._memory._allocated_bytes += 1
 
 
-FAULTS = {
+FAULTS: dict[str, tuple[Callable[[Session], object], type[Exception]]] = {
     "ended before": (lambda session: session.end("closed"), SessionNotFound),
     "promise": (broken, InvariantViolated),
 }
@@ -140,7 +149,7 @@ def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault: str) -> No
     assert verifier.forward_count == forwards + 1
     for number in (0, 2):
         assert ends[number].error is None
-        assert goes_on(hashing, sessions[number], number)
+        assert goes_on(sessions[number], number)
 
 
 @pytest.mark.parametrize("kind", ["prefill", "verify"])
@@ -151,19 +160,19 @@ def test_a_session_ended_within_the_forward_loses_only_itself(kind: str) -> None
         prefilled(*sessions)
     honest = verifier.forward_batch
 
-    def forward_batch(feeds):
+    def forward_batch(feeds: Sequence[Feed]) -> list[Output]:
         sessions[1].end("closed")
         return honest(feeds)
 
-    verifier.forward_batch = forward_batch
+    replace_method(verifier, "forward_batch", forward_batch)
     make = PrefillTurn if kind == "prefill" else verifying
     ends = run_turns([(make(session), 16) for session in sessions])
-    verifier.forward_batch = honest
+    replace_method(verifier, "forward_batch", honest)
     assert isinstance(ends[1].error, SessionNotFound)
     assert sessions[1].history[:] == prompt(1)
     for number in (0, 2):
         assert ends[number].error is None
-        assert goes_on(hashing, sessions[number], number)
+        assert goes_on(sessions[number], number)
         sessions[number].end("closed")
     assert verifier.pool.used_bytes == 0
 
@@ -175,22 +184,22 @@ def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after: bool) ->
     prefilled(*sessions)
     honest = verifier.forward_batch
 
-    def forward_batch(feeds):
+    def forward_batch(feeds: Sequence[Feed]) -> list[Output]:
         outputs = honest(feeds) if after else []
         if any(feed.token_ids[0] == prompt(2)[-1] for feed in feeds):
             raise ZeroDivisionError
         return outputs or honest(feeds)
 
-    verifier.forward_batch = forward_batch
+    replace_method(verifier, "forward_batch", forward_batch)
     drafts = [[1, 2], [3], [4, 5, 6], []]
     turns = [verifying(s, d, 1) for s, d in zip(sessions, drafts, strict=True)]
     ends = run_turns([(turn, turn.rows) for turn in turns])
-    verifier.forward_batch = honest
+    replace_method(verifier, "forward_batch", honest)
     assert [ended.error is None for ended in ends] == [True, True, False, True]
     assert isinstance(ends[2].error, ZeroDivisionError)
     assert sessions[2].history[:] == prompt(2)
     for number, session in enumerate(sessions):
-        assert goes_on(hashing, session, number)
+        assert goes_on(session, number)
 
 
 def test_an_outcome_that_fails_is_its_own_sessions_matter() -> None:
@@ -201,7 +210,7 @@ def test_an_outcome_that_fails_is_its_own_sessions_matter() -> None:
     ends = run_turns([(turn, turn.rows) for turn in turns])
     assert [ended.error is None for ended in ends] == [True, False, True]
     for number, session in enumerate(sessions):
-        assert goes_on(hashing, session, number)
+        assert goes_on(session, number)
 
 
 def test_missing_outputs_are_an_error_of_the_forward_and_not_of_a_session() -> None:
@@ -209,11 +218,13 @@ def test_missing_outputs_are_an_error_of_the_forward_and_not_of_a_session() -> N
     sessions = [opened(verifier, number) for number in range(2)]
     prefilled(*sessions)
     honest = verifier.forward_batch
-    verifier.forward_batch = lambda feeds: honest(feeds)[: 1 if len(feeds) > 1 else None]
+    replace_method(
+        verifier, "forward_batch", lambda feeds: honest(feeds)[: 1 if len(feeds) > 1 else None]
+    )
     turns = [verifying(session, limit=1) for session in sessions]
     assert all(ended.error is None for ended in run_turns([(t, 1) for t in turns]))
     for number, session in enumerate(sessions):
-        assert goes_on(hashing, session, number)
+        assert goes_on(session, number)
 
 
 def test_called_alone_a_turn_raises_what_it_meets() -> None:
@@ -240,4 +251,4 @@ def test_a_forward_that_finds_no_memory_leaves_its_session_as_it_was(
         (ended,) = run_turns([(turn := verifying(session, limit=1), turn.rows)])
     assert isinstance(ended.error, OutOfKvMemory)
     assert "8 bytes" in str(ended.error)
-    assert goes_on(hashing, session, 0)
+    assert goes_on(session, 0)

@@ -11,7 +11,7 @@ from kakeya_fleet.engine.sessions.gathering import (
 )
 
 
-def served(*sessions, seconds: float = 0.02):
+def served(*sessions: int, seconds: float = 0.02) -> tuple[Gathering, float]:
     gathering = Gathering()
     gathering.served(sessions, 100.0, 100.0 + seconds)
     return gathering, 100.0 + seconds

@@ -2,58 +2,72 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.verifier import Output
+from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turn_queue import TurnQueue
 from kakeya_fleet.engine.sessions.turns import Turn
+from tests.support import hash_verifier as hashing
 
 WIDTH = 16
+SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=3)
 
 
-class Asked(Turn):
+class Asked(Turn[None]):
     """A turn of so many rows that is never run."""
 
-    def __init__(self, session, rows, *, decodes) -> None:
+    def __init__(self, session: Session, rows: int) -> None:
         super().__init__(session)
         self._rows = rows
-        self.decodes = decodes
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         return self._rows
 
     @property
-    def least_rows(self):
+    def least_rows(self) -> int:
         return self._rows if self.decodes else 1
 
-    def feed(self, rows) -> None:
+    def feed(self, rows: int) -> None:
         raise NotImplementedError
 
-    def outcome(self, output) -> None:
+    def outcome(self, output: Output | None) -> None:
         raise NotImplementedError
 
 
-def session(row_counts=(2, 4, 8, 16, 32, 64)) -> SimpleNamespace:
-    return SimpleNamespace(verifier=SimpleNamespace(row_counts=row_counts))
+class Decoding(Asked):
+    decodes = True
 
 
-def queue_of(*turns) -> TurnQueue:
+class Prefilling(Asked):
+    decodes = False
+
+
+def session(row_counts: tuple[int, ...] = hashing.ROW_COUNTS) -> Session:
+    verifier = hashing.HashVerifier()
+    verifier.row_counts = row_counts
+    return Session(verifier, verifier.allocate(SPEC))
+
+
+def queue_of(*turns: Turn[Any]) -> TurnQueue:
     queue = TurnQueue()
     for turn in turns:
         queue.add(turn)
     return queue
 
 
-def decoding(rows: int = 1, of=None) -> Asked:
-    return Asked(of or session(), rows, decodes=True)
+def decoding(rows: int = 1, of: Session | None = None) -> Asked:
+    return Decoding(of or session(), rows)
 
 
-def prefilling(rows: int = 1000, of=None) -> Asked:
-    return Asked(of or session(), rows, decodes=False)
+def prefilling(rows: int = 1000, of: Session | None = None) -> Asked:
+    return Prefilling(of or session(), rows)
 
 
 def test_nothing_waits_nothing_runs() -> None:
@@ -142,15 +156,17 @@ def test_nobody_waits_longer_than_the_bound(
     batches: list[list[tuple[bool, int, int]]], row_counts: tuple[int, ...]
 ) -> None:
     """Whatever comes, also without end; see the bound in `engine.sessions.turn_queue`."""
-    queue, waiting = TurnQueue(), {}
+    queue = TurnQueue()
+    waiting: dict[Turn[Any], int] = {}
     most = row_counts[-1]
     together = most - most // 4 >= WIDTH
     for arrivals in [*batches, *[[]] * 200]:
         for decodes, width, pending in arrivals:
             ahead = sum(turn.decodes == decodes for turn in waiting)
-            turn = Asked(session(row_counts), width if decodes else pending, decodes=decodes)
-            waiting[turn] = ahead if together else 2 * ahead + 1
-            queue.add(turn)
+            of = session(row_counts)
+            asked = Decoding(of, width) if decodes else Prefilling(of, pending)
+            waiting[asked] = ahead if together else 2 * ahead + 1
+            queue.add(asked)
         batch = queue.next_batch()
         assert bool(batch) == bool(waiting)
         assert sum(rows for _, rows in batch) <= most

@@ -20,7 +20,7 @@ def test_a_proposer_that_is_not_there_opens_it_at_once(kind: DraftFaultKind) -> 
 
 
 @pytest.mark.parametrize("kind", BAD_BLOCKS)
-def test_three_bad_blocks_in_a_row_open_it(kind) -> None:
+def test_three_bad_blocks_in_a_row_open_it(kind: DraftFaultKind) -> None:
     breaker = Breaker()
     for _ in range(2):
         breaker = breaker.after_fault(kind, now=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -63,7 +64,10 @@ class Stream:
 
 
 def stream(
-    *accepted: int, hopes: tuple[float, ...] | None = None, leads: bool = True, broken=()
+    *accepted: int,
+    hopes: tuple[float, ...] | None = None,
+    leads: bool = True,
+    broken: Sequence[int] = (),
 ) -> Stream:
     rivals = [
         Rival(("n", str(index)), LocalDraftSource(NgramProposer()), SpeculationState(), hope)

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.draft import DraftSource
+from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.session_driver import SessionDriver
-from kakeya_fleet.engine.speculation.generation import generate
+from kakeya_fleet.engine.sessions.turns import TurnRunner
+from kakeya_fleet.engine.speculation.generation import GenerationParameters, generate
+from kakeya_fleet.engine.speculation.generation_report import Committed
 from kakeya_fleet.engine.speculation.roster import Roster
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.replacing import replace_method
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(11 * index * index) % 48 for index in range(60)]
@@ -29,24 +35,33 @@ COUNT = 60
 
 
 @pytest.fixture(scope="module")
-def expected():
+def expected() -> list[int]:
     return hashing.expected_stream(PROMPT, SPEC, COUNT, SEEDED)
 
 
-def opened(hashing) -> Session:
+def opened() -> Session:
     verifier = hashing.HashVerifier()
     session = Session(verifier, verifier.allocate(SPEC))
     session.append(PROMPT)
     return session
 
 
-async def cancelled_after(ticks, session, source, asked, run):
+async def cancelled_after(
+    ticks: int,
+    session: Session,
+    source: DraftSource | None,
+    asked: GenerationParameters,
+    run: TurnRunner,
+) -> list[int]:
     """Cancels a running generation after some turns of the loop; what it yielded."""
-    received = []
+    received: list[int] = []
 
     async def consume() -> None:
         async for item in generate(
-            session, Roster.of_one(source), asked, SessionDriver(run, time.perf_counter)
+            session,
+            Roster.of_one(source) if source is not None else None,
+            asked,
+            SessionDriver(run, time.perf_counter),
         ):
             received.extend(getattr(item, "token_ids", ()))
 
@@ -64,18 +79,19 @@ async def cancelled_after(ticks, session, source, asked, run):
 )
 @settings(deadline=None, max_examples=25)
 def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(
-    ticks: list[int], name: str, expected
+    ticks: list[int], name: str, expected: list[int]
 ) -> None:
     text = [*PROMPT, *expected]
-    source = {
-        "none": lambda: None,
-        "ngram": lambda: LocalDraftSource(NgramProposer()),
-        "perfect": lambda: sources.OracleSource(text, hashing.VOCABULARY),
-        "adversarial": lambda: sources.AdversarialSource(text, hashing.VOCABULARY),
-    }[name]()
+    drafting: dict[str, DraftSource | None] = {
+        "none": None,
+        "ngram": LocalDraftSource(NgramProposer()),
+        "perfect": sources.OracleSource(text, hashing.VOCABULARY),
+        "adversarial": sources.AdversarialSource(text, hashing.VOCABULARY),
+    }
+    source = drafting[name]
 
     async def scenario() -> None:
-        session = opened(hashing)
+        session = opened()
         for count in ticks:
             remaining = len(text) - len(session.history)
             if remaining == 0:
@@ -96,19 +112,20 @@ def test_cancelled_at_any_moment_and_continued_the_stream_is_the_same(
     asyncio.run(scenario())
 
 
-async def test_leaving_the_iterator_stops_within_one_block(expected) -> None:
-    session = opened(hashing)
+async def test_leaving_the_iterator_stops_within_one_block(expected: list[int]) -> None:
+    session = opened()
     source = sources.OracleSource([*PROMPT, *expected], hashing.VOCABULARY)
     asked = streams.parameters(COUNT, sampling=SEEDED, block_size=4)
     stream = generate(
         session, Roster.of_one(source), asked, SessionDriver(sources.yielding, time.perf_counter)
     )
     first = await anext(stream)
-    forwards = session.verifier.forward_count
+    assert isinstance(first, Committed)
+    forwards = hashing.of_session(session).forward_count
     await stream.aclose()
     assert source.in_flight == 0
     assert len(asyncio.all_tasks()) == 1
-    assert session.verifier.forward_count <= forwards + 1
+    assert hashing.of_session(session).forward_count <= forwards + 1
     assert session.history[len(PROMPT) :][:5] == list(first.token_ids)
     tokens, _ = await streams.collect(
         session, source, streams.parameters(COUNT - 5, sampling=SEEDED), run=sources.yielding
@@ -117,7 +134,7 @@ async def test_leaving_the_iterator_stops_within_one_block(expected) -> None:
 
 
 async def test_cancelled_while_it_waits_for_a_draft_none_is_left_in_flight() -> None:
-    session = opened(hashing)
+    session = opened()
     source = sources.SilentSource([], hashing.VOCABULARY)
     received = await cancelled_after(
         30, session, source, streams.parameters(COUNT), sources.yielding
@@ -129,20 +146,22 @@ async def test_cancelled_while_it_waits_for_a_draft_none_is_left_in_flight() -> 
     assert session.history[:] == PROMPT
 
 
-async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(expected) -> None:
+async def test_a_cancelled_thread_step_is_awaited_before_the_session_is_left(
+    expected: list[int],
+) -> None:
     """The step blocks in its thread; the generation must not end before it does."""
-    session = opened(hashing)
+    session = opened()
     runner = sources.ThreadRunner()
     entered, release = threading.Event(), threading.Event()
     honest = session.verifier.forward_batch
 
-    def forward_batch(feeds):
+    def forward_batch(feeds: Sequence[Feed]) -> list[Output]:
         if feeds[0].want_logits:
             entered.set()
             assert release.wait(10)
         return honest(feeds)
 
-    session.verifier.forward_batch = forward_batch
+    replace_method(session.verifier, "forward_batch", forward_batch)
     asked = streams.parameters(COUNT, sampling=SEEDED)
     source = sources.SilentSource([], hashing.VOCABULARY)
     asked_ahead = streams.parameters(COUNT, sampling=SEEDED, draft_deadline_seconds=0.0)

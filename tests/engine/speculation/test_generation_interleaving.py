@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -12,9 +14,12 @@ from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.proposers.ngram import NgramProposer
 from kakeya_fleet.engine.sampling.choice import SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
+from kakeya_fleet.engine.sessions.turns import TurnRunner
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+
+Result = TypeVar("Result")
 
 COUNT = 50
 
@@ -22,9 +27,10 @@ COUNT = 50
 @pytest.mark.parametrize("threaded", [False, True], ids=["loop", "thread"])
 async def test_eight_interleaved_sessions_are_eight_sessions_alone(threaded: bool) -> None:
     verifier = hashing.HashVerifier()
-    runner = sources.ThreadRunner() if threaded else sources.yielding
+    thread = sources.ThreadRunner()
+    runner: TurnRunner = thread if threaded else sources.yielding
 
-    async def one(number) -> bool:
+    async def one(number: int) -> bool:
         rng = random.Random(number)
         spec = CacheSpec(CacheKind.SINK_WINDOW, sink=number % 3, window=5 + number)
         if number == 7:
@@ -47,8 +53,7 @@ async def test_eight_interleaved_sessions_are_eight_sessions_alone(threaded: boo
         return tokens == expected
 
     assert await asyncio.gather(*[one(number) for number in range(8)]) == [True] * 8
-    if threaded:
-        runner.close()
+    thread.close()
 
 
 async def test_sessions_take_turns_block_by_block() -> None:
@@ -57,8 +62,8 @@ async def test_sessions_take_turns_block_by_block() -> None:
     turns = []
     lock = asyncio.Lock()
 
-    def runner_of(number):
-        async def run(step):
+    def runner_of(number: int) -> TurnRunner:
+        async def run(step: Callable[[], Result]) -> Result:
             async with lock:
                 turns.append(number)
                 await asyncio.sleep(0)
@@ -66,7 +71,7 @@ async def test_sessions_take_turns_block_by_block() -> None:
 
         return run
 
-    async def one(number) -> None:
+    async def one(number: int) -> None:
         spec = CacheSpec(CacheKind.SINK_WINDOW, sink=1, window=4)
         session = Session(verifier, verifier.allocate(spec))
         session.append([number + 1] * 40)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,6 +20,8 @@ from kakeya_fleet.engine.speculation.generation_report import StopReason
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+
+Result = TypeVar("Result")
 
 SPEC = CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6)
 PROMPT = [(7 * index) % 48 for index in range(50)]
@@ -34,7 +38,7 @@ class TickingClock:
         return self.now
 
 
-def opened(hashing, prompt=PROMPT, **options) -> Session:
+def opened(prompt: Sequence[int] = PROMPT, **options: int) -> Session:
     verifier = hashing.HashVerifier(**options)
     session = Session(verifier, verifier.allocate(SPEC))
     if prompt:
@@ -53,7 +57,7 @@ def source(request: pytest.FixtureRequest) -> sources.OracleSource | None:
 async def test_max_tokens_is_exact(source: sources.OracleSource | None) -> None:
     for count in (1, 2, 16, 17, 33):
         _, done = await streams.collect(
-            opened(hashing), source, streams.parameters(count), run=sources.yielding
+            opened(), source, streams.parameters(count), run=sources.yielding
         )
         assert done.stop_reason is StopReason.MAX_TOKENS
         assert done.generated_token_count == count
@@ -64,19 +68,19 @@ async def test_a_stop_id_is_the_last_token(source: sources.OracleSource | None) 
     stop = next(token for token in expected[20:] if token not in expected[:20])
     end = expected.index(stop) + 1
     asked = streams.parameters(40, stop_ids=frozenset({stop}))
-    tokens, done = await streams.collect(opened(hashing), source, asked, run=sources.yielding)
+    tokens, done = await streams.collect(opened(), source, asked, run=sources.yielding)
     assert done.stop_reason is StopReason.STOP_TOKEN
     assert tokens == expected[:end]
     # Also when it is the last one allowed.
     asked = streams.parameters(end, stop_ids=frozenset({stop}))
-    _, done = await streams.collect(opened(hashing), source, asked, run=sources.yielding)
+    _, done = await streams.collect(opened(), source, asked, run=sources.yielding)
     assert done.stop_reason is StopReason.STOP_TOKEN
 
 
 async def test_a_full_context_ends_and_a_second_generation_too(
     source: sources.OracleSource | None,
 ) -> None:
-    session = opened(hashing, context_length=70)
+    session = opened(context_length=70)
     asked = streams.parameters(100)
     tokens, done = await streams.collect(session, source, asked, run=sources.yielding)
     assert done.stop_reason is StopReason.CONTEXT_FULL
@@ -91,7 +95,7 @@ async def test_a_full_context_ends_and_a_second_generation_too(
 async def test_the_deadline_ends_between_blocks(source: sources.OracleSource | None) -> None:
     asked = streams.parameters(1000, deadline_seconds=120.0)
     tokens, done = await streams.collect(
-        opened(hashing), source, asked, run=sources.yielding, clock=TickingClock()
+        opened(), source, asked, run=sources.yielding, clock=TickingClock()
     )
     assert done.stop_reason is StopReason.DEADLINE
     assert 0 < len(tokens) < 1000
@@ -99,7 +103,7 @@ async def test_the_deadline_ends_between_blocks(source: sources.OracleSource | N
 
 
 async def test_a_deadline_within_prefill_keeps_what_was_computed() -> None:
-    session = opened(hashing)
+    session = opened()
     asked = streams.parameters(10, deadline_seconds=2.5)
     tokens, done = await streams.collect(
         session, None, asked, run=sources.yielding, clock=TickingClock()
@@ -113,7 +117,7 @@ async def test_a_deadline_within_prefill_keeps_what_was_computed() -> None:
 async def test_the_generations_deadline_is_no_fault_of_the_proposer() -> None:
     source = sources.SilentSource([], hashing.VOCABULARY)
     asked = streams.parameters(10, deadline_seconds=0.05, draft_deadline_seconds=5.0)
-    tokens, done = await streams.collect(opened(hashing), source, asked, run=sources.yielding)
+    tokens, done = await streams.collect(opened(), source, asked, run=sources.yielding)
     assert done.stop_reason is StopReason.DEADLINE
     assert len(tokens) == 1
     assert done.speculation.faults == {}
@@ -121,7 +125,7 @@ async def test_the_generations_deadline_is_no_fault_of_the_proposer() -> None:
 
 
 async def test_draining_ends_between_blocks(source: sources.OracleSource | None) -> None:
-    session = opened(hashing)
+    session = opened()
     asked = streams.parameters(1000)
     _, done = await streams.collect(
         session,
@@ -136,15 +140,13 @@ async def test_draining_ends_between_blocks(source: sources.OracleSource | None)
 
 async def test_an_empty_history_is_refused() -> None:
     with pytest.raises(EmptyHistory):
-        await streams.collect(
-            opened(hashing, prompt=[]), None, streams.parameters(1), run=sources.yielding
-        )
+        await streams.collect(opened(prompt=[]), None, streams.parameters(1), run=sources.yielding)
 
 
 async def test_a_session_closed_meanwhile_ends_the_generation_by_name() -> None:
-    session = opened(hashing)
+    session = opened()
 
-    async def run(step):
+    async def run(step: Callable[[], Result]) -> Result:
         if len(session.history) > 60:
             session.end("closed")
         return step()
@@ -159,7 +161,7 @@ async def test_the_report_adds_up() -> None:
     source = sources.AdversarialSource([*PROMPT, *expected], hashing.VOCABULARY)
     sampling = SamplingParameters(seed=5)
     _, done = await streams.collect(
-        opened(hashing),
+        opened(),
         source,
         streams.parameters(600, sampling=sampling, block_size=1),
         run=sources.yielding,
@@ -181,7 +183,7 @@ async def test_the_report_adds_up() -> None:
 
 async def test_the_seed_is_reported_when_it_was_used() -> None:
     asked = streams.parameters(3, sampling=SamplingParameters(1.0, seed=9))
-    _, done = await streams.collect(opened(hashing), None, asked, run=sources.yielding)
+    _, done = await streams.collect(opened(), None, asked, run=sources.yielding)
     assert done.seed == 9
 
 
@@ -198,5 +200,6 @@ async def test_the_seed_is_reported_when_it_was_used() -> None:
     ],
 )
 def test_parameters_outside_their_range_are_named(field: str, value: float) -> None:
+    given: dict[str, Any] = {"max_tokens": 1, field: value}
     with pytest.raises(BadParameters, match=field):
-        GenerationParameters(**{"max_tokens": 1, field: value})
+        GenerationParameters(**given)

@@ -8,7 +8,7 @@ from kakeya_fleet.engine.speculation.loops import LEAST_REPEATED, LONGEST_PERIOD
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 7, LONGEST_PERIOD])
-def test_a_text_said_three_times_in_a_row_is_looped(period) -> None:
+def test_a_text_said_three_times_in_a_row_is_looped(period: int) -> None:
     watch = LoopWatch()
     said = list(range(period))
     needed = period + max(2 * period, LEAST_REPEATED)

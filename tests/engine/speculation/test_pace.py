@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -20,7 +21,7 @@ def block(
     accepted: int = 0,
     verify: float = 0.010,
     wait: float = 0.0,
-    round_trip=None,
+    round_trip: float | None = None,
     compute: float = 0.0,
 ) -> BlockMeasurement:
     return BlockMeasurement(
@@ -34,7 +35,7 @@ def block(
     )
 
 
-def after(pace, *blocks):
+def after(pace: Pace, *blocks: BlockMeasurement) -> Pace:
     for measured in blocks:
         pace = pace.after_block(measured)
     return pace
@@ -64,7 +65,9 @@ def test_blocks_grow_and_shrink_with_acceptance() -> None:
     assert sizes[2] >= 14
 
 
-def speeds(pace, most, verify, wait):
+def speeds(
+    pace: Pace, most: int, verify: Callable[[int], float], wait: Callable[[int], float]
+) -> list[float]:
     """Tokens a second of each block size, by the definition."""
     tokens = pace.expected_tokens(most)
     return [
@@ -177,7 +180,7 @@ def test_one_hiccup_is_no_verdict() -> None:
     assert not pace.dropped
 
 
-def alone(pace):
+def alone(pace: Pace) -> tuple[Pace, int]:
     """Decodes alone until drafting is tried again; the pace then, and how many blocks it took."""
     count = 0
     while pace.dropped:

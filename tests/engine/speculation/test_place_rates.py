@@ -7,13 +7,13 @@ import pytest
 from kakeya_fleet.engine.speculation.place_rates import PRIOR_RATE, PlaceRates
 
 
-def fed(rates, *blocks):
+def fed(rates: PlaceRates, *blocks: tuple[int, int]) -> PlaceRates:
     for drafted, accepted in blocks:
         rates = rates.after(drafted, accepted)
     return rates
 
 
-def geometric(rate, most):
+def geometric(rate: float, most: int) -> list[float]:
     return [sum(rate**count for count in range(size + 1)) for size in range(1, most + 1)]
 
 

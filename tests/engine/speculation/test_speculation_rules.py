@@ -34,7 +34,9 @@ def test_shorter_blocks_within_the_vocabulary_pass(token_ids: tuple[int, ...]) -
         ((np.float32(1),), DraftFaultKind.OUT_OF_VOCABULARY),
     ],
 )
-def test_what_cannot_be_verified_is_a_fault_by_kind(token_ids, kind: DraftFaultKind) -> None:
+def test_what_cannot_be_verified_is_a_fault_by_kind(
+    token_ids: tuple[int, ...], kind: DraftFaultKind
+) -> None:
     with pytest.raises(DraftFailed) as caught:
         check_draft(Draft(token_ids), block_size=3, vocabulary_size=10)
     assert caught.value.kind is kind

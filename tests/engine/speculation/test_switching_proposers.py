@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
+from kakeya_fleet.engine.contracts.draft import DraftSource
+from kakeya_fleet.engine.contracts.verifier import Feed, Output
 from kakeya_fleet.engine.errors import DraftFaultKind
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
-from kakeya_fleet.engine.speculation.generation_report import DropReason
+from kakeya_fleet.engine.speculation.generation_report import Done, DropReason
 from kakeya_fleet.engine.speculation.roster import Rival, Roster
 from kakeya_fleet.engine.speculation.state import SpeculationState
 from tests.support import draft_sources as sources
 from tests.support import hash_verifier as hashing
 from tests.support import streams
+from tests.support.replacing import replace_method
+
+Result = TypeVar("Result")
 
 PROMPT = [(11 * index + index * index // 7) % 48 for index in range(100)]
 COUNT = 160
@@ -33,33 +40,38 @@ class ModelClock:
         return self.now
 
 
+Timed = Callable[[ModelClock], Session]
+
+
 @pytest.fixture
-def timed():
+def timed() -> Timed:
     """A session over a hash verifier whose forwards take 10 ms of its clock."""
 
-    def opened(clock) -> Session:
+    def opened(clock: ModelClock) -> Session:
         verifier = hashing.HashVerifier()
         session = Session(verifier, verifier.allocate(SPEC))
         session.append(PROMPT)
         honest = verifier.forward_batch
 
-        def forward_batch(feeds):
+        def forward_batch(feeds: Sequence[Feed]) -> list[Output]:
             clock.now += 0.01
             return honest(feeds)
 
-        verifier.forward_batch = forward_batch
+        replace_method(verifier, "forward_batch", forward_batch)
         return session
 
     return opened
 
 
-def rival(name, source, hope: float = 8.0) -> Rival:
+def rival(name: str, source: DraftSource, hope: float = 8.0) -> Rival:
     return Rival(("node", name), source, SpeculationState(), hope)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
-async def test_who_drafts_changes_and_the_stream_does_not(sampling, timed) -> None:
-    async def stream(roster, clock):
+async def test_who_drafts_changes_and_the_stream_does_not(
+    sampling: SamplingParameters, timed: Timed
+) -> None:
+    async def stream(roster: Roster | None, clock: ModelClock) -> tuple[list[int], Done]:
         asked = streams.parameters(COUNT, sampling=sampling, adaptive=True)
         session = timed(clock)
         return await streams.collect(session, roster, asked, run=sources.yielding, clock=clock)
@@ -84,7 +96,7 @@ async def test_who_drafts_changes_and_the_stream_does_not(sampling, timed) -> No
 
 @pytest.mark.parametrize("kind", [DraftFaultKind.DEADLINE, DraftFaultKind.UNREACHABLE])
 async def test_one_that_never_answers_is_opened_beside_the_stream(
-    kind: DraftFaultKind, timed
+    kind: DraftFaultKind, timed: Timed
 ) -> None:
     """No block waits for it, and the fault is told."""
     clock = ModelClock()
@@ -95,7 +107,7 @@ async def test_one_that_never_answers_is_opened_beside_the_stream(
     broken = sources.FaultySource(text, hashing.VOCABULARY, kind)
     roster = Roster([rival("honest", honest), rival("broken", broken)])
 
-    async def patient(step):
+    async def patient(step: Callable[[], Result]) -> Result:
         # Long enough for the deadline to pass beside the forwards.
         await asyncio.sleep(0.002)
         return step()
@@ -108,7 +120,7 @@ async def test_one_that_never_answers_is_opened_beside_the_stream(
     assert broken.in_flight == 0
 
 
-async def test_a_verifier_that_begins_alone_tries_what_it_is_given(timed) -> None:
+async def test_a_verifier_that_begins_alone_tries_what_it_is_given(timed: Timed) -> None:
     """A fleet with only a proposer that is predicted to be slower."""
     clock = ModelClock()
     asked = streams.parameters(COUNT, adaptive=True)

@@ -13,6 +13,7 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.verifier import Feed, Logits, Output, Verifier, VerifierInfo
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import Exactness, is_exact, settle
+from tests.support.replacing import replace_method
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,7 @@ class Altered:
         self.allocate = inner.allocate
         self.bytes_needed = inner.bytes_needed
         self.use_row_counts = inner.use_row_counts
+        self.evicted_shape = inner.evicted_shape
         inner.use_row_counts((4, 8, 16, 32, 64))
 
     @property
@@ -177,7 +179,7 @@ def test_one_row_takes_another_kernel_and_is_left_out(
 
 def test_a_model_whose_caches_are_large_is_checked_too(verifier: Verifier) -> None:
     altered = Altered(verifier, lambda _, rows, logits: flip(logits) if rows == 4 else None)
-    altered.bytes_needed = lambda _: 1 << 40
+    replace_method(altered, "bytes_needed", lambda _: 1 << 40)
     assert settle(altered) == Exactness(
         exact=True, row_counts=(8, 16, 32, 64), thread_count=torch.get_num_threads()
     )

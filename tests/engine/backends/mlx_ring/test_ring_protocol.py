@@ -33,9 +33,10 @@ frames = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(frames, max_size=8), st.data())
-def test_frames_survive_any_cuts(said, data) -> None:
+def test_frames_survive_any_cuts(said: list[Frame], data: st.DataObject) -> None:
     stream = b"".join(frame.packed() for frame in said)
-    reader, heard = FrameReader(), []
+    reader = FrameReader()
+    heard: list[Frame] = []
     while stream:
         count = data.draw(st.integers(1, len(stream)))
         heard += reader.feed(stream[:count])

@@ -19,11 +19,11 @@ from kakeya_fleet.engine.models.model_folder import ModelFolder
 CONTEXT = 40_000
 
 
-class Made(TorchDispatchMode):
+class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
     """Notes the largest tensor of a forward."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
         self.largest = 0
 
     def __torch_dispatch__(
@@ -48,7 +48,8 @@ def largest(verifier: Verifier, spec: CacheSpec, context: int, count: int) -> in
     with Made() as made:
         verifier.forward(cache, [1] * count, want_logits=False)
     cache.release()
-    return made.largest
+    largest_bytes: int = made.largest
+    return largest_bytes
 
 
 @pytest.mark.parametrize("count", [1, 64])
