@@ -3,14 +3,21 @@
 import asyncio
 import json
 import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import aiohttp
+import numpy as np
 import pytest
 
+from kakeya_fleet.engine.contracts.cache import KvCache
+from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
 from kakeya_fleet.node.http import health_checks
+from tests.node.http.conftest import Ask, Eventually, HttpFleet, RunAgent, UntilReady
 
 
-async def health(address: str) -> tuple[int, dict]:
+async def health(address: str) -> tuple[int, Any]:
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://{address}/health") as answer,
@@ -19,12 +26,12 @@ async def health(address: str) -> tuple[int, dict]:
 
 
 @pytest.fixture
-def impatient(monkeypatch) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_checks, "CANARY_SECONDS", 0.5)
     monkeypatch.setattr(health_checks, "FRESH_SECONDS", 0.1)
 
 
-def test_a_node_that_generates_is_well(fleet, ask) -> None:
+def test_a_node_that_generates_is_well(fleet: HttpFleet, ask: Ask) -> None:
     answer = ask(fleet.one, "/health")
     assert (answer.status, answer.json["status"]) == (200, "ok")
     models = {role["model"]: role for role in answer.json["roles"]}
@@ -41,7 +48,7 @@ def test_a_node_that_generates_is_well(fleet, ask) -> None:
     assert ask(fleet.gate, "/health").json["roles"] == []
 
 
-def test_a_canary_is_no_session_of_anyones(fleet, ask) -> None:
+def test_a_canary_is_no_session_of_anyones(fleet: HttpFleet, ask: Ask) -> None:
     def sessions() -> set[str]:
         lines = ask(fleet.one, "/metrics").body.decode().splitlines()
         return {each for each in lines if each.startswith("kakeya_sessions")}
@@ -53,7 +60,7 @@ def test_a_canary_is_no_session_of_anyones(fleet, ask) -> None:
 
 
 async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
-    run_agent, toy, impatient, until_ready, eventually
+    run_agent: RunAgent, toy: Path, impatient: None, until_ready: UntilReady, eventually: Eventually
 ) -> None:
     agent, joined = await run_agent(serve=[f"verifier={toy}"])
     address = joined["http_address"]
@@ -66,7 +73,12 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
     # A step that does not come back: the thread of the model hangs.
     (served,) = agent.roles.verifiers.values()
     release, began = threading.Event(), threading.Event()
-    hanging = asyncio.ensure_future(served.worker.run(lambda: (began.set(), release.wait(60))))
+
+    def hang() -> bool:
+        began.set()
+        return release.wait(60)
+
+    hanging = asyncio.ensure_future(served.worker.run(hang))
     try:
         assert await asyncio.to_thread(began.wait, 10)
         await asyncio.sleep(health_checks.FRESH_SECONDS)
@@ -114,15 +126,22 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
 
 
 async def test_logits_that_are_no_numbers_are_a_fault(
-    run_agent, toy, impatient, until_ready, monkeypatch
+    run_agent: RunAgent,
+    toy: Path,
+    impatient: None,
+    until_ready: UntilReady,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agent, joined = await run_agent(serve=[f"verifier={toy}"])
     await until_ready(agent)
     (served,) = agent.roles.verifiers.values()
     honest = type(served.verifier).forward
 
-    def broken(self, cache, token_ids, *, want_logits):
-        return honest(self, cache, token_ids, want_logits=want_logits) * float("nan")
+    def broken(
+        self: Verifier, cache: KvCache, token_ids: Sequence[int], *, want_logits: bool
+    ) -> Logits | None:
+        logits = honest(self, cache, token_ids, want_logits=want_logits)
+        return logits * np.float32("nan") if logits is not None else None
 
     monkeypatch.setattr(type(served.verifier), "forward", broken)
     status, body = await health(joined["http_address"])

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Never
 
 import pytest
@@ -10,20 +12,20 @@ from kakeya_fleet.node.config.machine import Machine, host_id_of, machine, memor
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.errors import StateUnwritable
 from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
-from kakeya_fleet.node.membership.identity import verifies
+from kakeya_fleet.node.membership.identity import Identity, verifies
 
 NGRAM = ModelOffer("ngram", Role.PROPOSER, ModelKind.NGRAM)
 
 
 @pytest.fixture
-def state(tmp_path):
+def state(tmp_path: Path) -> Iterator[StateDirectory]:
     state = StateDirectory(tmp_path / "state")
     yield state
     state.close()
 
 
 @pytest.fixture
-def maker(identity, state):
+def maker(identity: Identity, state: StateDirectory) -> CardMaker:
     facts = CardFacts(
         name="mini-1",
         fleet_name="default",
@@ -36,7 +38,7 @@ def maker(identity, state):
     return CardMaker(identity, state, facts, state.raise_incarnation(), lambda: 1.7e9)
 
 
-def test_the_card_follows_the_rules_and_is_signed(maker, identity) -> None:
+def test_the_card_follows_the_rules_and_is_signed(maker: CardMaker, identity: Identity) -> None:
     signed = maker.current
     check_card(signed.card, now_unix=1.7e9)
     assert verifies(identity.public_key, card_message(signed.card_bytes), signed.signature)
@@ -45,7 +47,7 @@ def test_the_card_follows_the_rules_and_is_signed(maker, identity) -> None:
     assert signed.card.host_id == "ab" * 16
 
 
-def test_every_successor_is_newer(maker) -> None:
+def test_every_successor_is_newer(maker: CardMaker) -> None:
     versions = [version_of(maker.current)]
     for make in (
         lambda: maker.change((), 1),
@@ -60,11 +62,13 @@ def test_every_successor_is_newer(maker) -> None:
     assert [version.incarnation for version in versions] == [1, 1, 1, 9, 10, 10]
 
 
-def test_a_rise_is_durable_before_it_is_announced(maker, state, monkeypatch) -> None:
+def test_a_rise_is_durable_before_it_is_announced(
+    maker: CardMaker, state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert maker.raise_to(5).card.incarnation == 5
     assert state.raise_incarnation() == 6
 
-    def full(above=0) -> Never:
+    def full(above: int = 0) -> Never:
         raise StateUnwritable("the disk is full", "free it")
 
     monkeypatch.setattr(state, "raise_incarnation", full)
@@ -74,13 +78,15 @@ def test_a_rise_is_durable_before_it_is_announced(maker, state, monkeypatch) -> 
     assert maker.current is before
 
 
-def test_the_farewell_names_the_present_incarnation(maker, identity) -> None:
+def test_the_farewell_names_the_present_incarnation(maker: CardMaker, identity: Identity) -> None:
     maker.raise_to(4)
     message = left_message(identity.node_id, 4)
     assert verifies(identity.public_key, message, maker.farewell())
 
 
-def test_this_machine_makes_a_card_that_follows_the_rules(identity, state) -> None:
+def test_this_machine_makes_a_card_that_follows_the_rules(
+    identity: Identity, state: StateDirectory
+) -> None:
     facts = CardFacts(
         "mini-1", "default", "boot", ("127.0.0.1:1",), machine(), memory_free_bytes(), ()
     )

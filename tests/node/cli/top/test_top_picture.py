@@ -15,12 +15,14 @@ from kakeya import (
     NodeChanged,
     NodeRemoved,
     SeedFault,
+    SessionOutcome,
     TransferState,
 )
 from kakeya_fleet.node.cli.top.looks import ascii_only, block_cells, fitted, sparkline, split_bar
 from kakeya_fleet.node.cli.top.picture import draw, shared_rows
 from kakeya_fleet.node.cli.top.rows import NODE_COLUMNS, SESSION_COLUMNS, widths
 from kakeya_fleet.node.cli.top.view import TopView, press
+from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet
 from tests.support.fleet_scene import (
     GIB,
     NGRAM,
@@ -39,7 +41,9 @@ from tests.support.fleet_scene import (
 MINI_1 = "mini-1" * 4
 
 
-def text(fleet, view=None, width=80, height=24):
+def text(
+    fleet: WatchedFleet, view: TopView | None = None, width: int = 80, height: int = 24
+) -> str:
     return "\n".join(line.plain for line in draw(fleet, view or TopView(), width, height))
 
 
@@ -156,7 +160,7 @@ def test_details_of_a_session_have_its_blocks_in_time() -> None:
 def test_a_session_that_ended_while_it_is_looked_at_is_said() -> None:
     fleet = busy_fleet()
     view = TopView(pane="sessions", session_id="a" * 8, is_detailed=True)
-    fleet.take_sessions(MINI_1, EndedSession("a" * 8, None))
+    fleet.take_sessions(MINI_1, EndedSession("a" * 8, SessionOutcome.CLOSED))
     assert "the session has ended" in text(fleet, view)
 
 

@@ -91,7 +91,7 @@ def told(request: pytest.FixtureRequest) -> Iterator[Liar]:
 def partial_answer(**changes: Callable[[np.ndarray], np.ndarray]) -> Answer:
     def answer(connection: socket.socket, asked: Frame) -> bool:
         column = np.ones((4, asked.count), np.float32)
-        fields = {"output": np.ones((4, asked.count, 8), np.float32)}
+        fields: dict[str, np.ndarray] = {"output": np.ones((4, asked.count, 8), np.float32)}
         fields |= {"total": column, "maximum": column}
         fields |= {name: change(column) for name, change in changes.items()}
         body = b"".join(part.tobytes() for part in fields.values())
