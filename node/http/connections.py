@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from kakeya_fleet.node.http.limits import HttpLimits
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.caller import NOBODY, caller_of
+
+
+class ConnectionRefused(Exception):
+    """There is no place for one more connection; it is closed, since nothing was read of it."""
+
+    def __init__(self, message: str, **_metadata: str) -> None:
+        super().__init__(message)
 
 
 class OpenConnections:
@@ -14,9 +22,10 @@ class OpenConnections:
     `make` gives the protocol that speaks HTTP.
     """
 
-    def __init__(self, make: Callable[[], asyncio.Protocol], limits: HttpLimits) -> None:
+    def __init__(self, make: Callable[[], asyncio.Protocol], allowances: Allowances) -> None:
         self._make = make
-        self.limits = limits
+        self.limits = allowances.limits.http
+        self._places = allowances.share("http.connections", ConnectionRefused)
         self._open: dict[asyncio.BaseTransport, LimitedConnection] = {}
 
     def __call__(self) -> asyncio.Protocol:
@@ -25,14 +34,18 @@ class OpenConnections:
 
     def opened(self, transport: asyncio.BaseTransport, connection: LimitedConnection) -> bool:
         """Enters a connection; False when there are too many."""
-        if len(self._open) >= self.limits.connections:
+        try:
+            self._places.take(connection.caller)
+        except ConnectionRefused:
             return False
         self._open[transport] = connection
         return True
 
     def closed(self, transport: asyncio.BaseTransport) -> None:
         """Forgets a connection."""
-        self._open.pop(transport, None)
+        connection = self._open.pop(transport, None)
+        if connection is not None:
+            self._places.give_back(connection.caller)
 
     def began(self, transport: asyncio.BaseTransport | None) -> None:
         """The headers of a request are there."""
@@ -55,6 +68,7 @@ class LimitedConnection(asyncio.Protocol):
     """
 
     def __init__(self, inner: asyncio.Protocol, connections: OpenConnections) -> None:
+        self.caller = NOBODY
         self._inner = inner
         self._connections = connections
         self._limits = connections.limits
@@ -66,6 +80,8 @@ class LimitedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection came."""
         self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.caller = caller_of(peer[0]) if peer else NOBODY
         if not self._connections.opened(transport, self):
             self._passes_on = False
             self._abort()

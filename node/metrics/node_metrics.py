@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
+from kakeya_fleet.node.metrics.admission import AdmissionFamilies
 from kakeya_fleet.node.metrics.archives import ArchiveFamilies
 from kakeya_fleet.node.metrics.fleet import FleetFamilies
 from kakeya_fleet.node.metrics.http import HttpFamilies
@@ -21,6 +22,7 @@ class NodeMetrics(
     FleetFamilies,
     RpcFamilies,
     HttpFamilies,
+    AdmissionFamilies,
 ):
     """The node's metrics. Thread-safe; one a node, so that two can share a process."""
 
@@ -33,3 +35,4 @@ class NodeMetrics(
         FleetFamilies.__init__(self, self.registry)
         RpcFamilies.__init__(self, self.registry)
         HttpFamilies.__init__(self, self.registry)
+        AdmissionFamilies.__init__(self, self.registry)

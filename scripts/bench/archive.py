@@ -37,7 +37,7 @@ from kakeya_fleet.node.config.byte_amount import parse_bytes
 from scripts.bench.archive_figures import Turn, Turns, merged, verdict
 from scripts.bench.archive_sides import Bench, Opened, Place, Side
 from scripts.bench.decode_models import DTYPES, SHAPES, random_checkpoint
-from scripts.bench.machine import machine, script_command, write_report
+from scripts.bench.machine import command, machine, write_report
 from scripts.bench.network_namespaces import NETWORKS, Road, TwoNamespaces, what_is_missing
 
 TOY = {
@@ -100,7 +100,7 @@ def measure_context(
             found[side.name]["fits_budget"] = needed <= arguments.budget_bytes
     return {
         "context_tokens": context,
-        "command": script_command("bench_archive"),
+        "command": command(__file__),
         "at_once": together,
         "rounds": arguments.rounds,
         "networks": {
@@ -219,7 +219,7 @@ def run(arguments: argparse.Namespace, folders: Path) -> None:
             write_report(
                 arguments.out,
                 {
-                    "command": script_command("bench_archive"),
+                    "command": command(__file__),
                     "machine": machine(),
                     "method": METHOD,
                     "figures_are": FIGURES_ARE,

@@ -234,7 +234,7 @@ def run(arguments: argparse.Namespace, folders: Path) -> None:
             write_report(
                 arguments.out,
                 {
-                    "command": command("bench_decode"),
+                    "command": command(__file__),
                     "machine": machine(),
                     "method": METHOD,
                     "threads": THREADS | {"torch": torch.get_num_threads()},

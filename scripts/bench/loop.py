@@ -318,7 +318,7 @@ def run(arguments: argparse.Namespace, folders: Path) -> None:
     write_report(
         arguments.out,
         {
-            "command": command("bench_loop"),
+            "command": command(__file__),
             "machine": machine(),
             "method": METHOD,
             "efficiency_is": EFFICIENCY,

@@ -16,7 +16,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from kakeya_fleet.engine.backends.torch_backend.dflash.checkpoint import load_encoder
+from kakeya_fleet.engine.backends.torch_backend.dflash import load_encoder
 from kakeya_fleet.engine.backends.torch_backend.projection import Projection, save_projection
 from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 from scripts.train.checkpoint import Progress

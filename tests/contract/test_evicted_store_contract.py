@@ -41,6 +41,7 @@ from kakeya_fleet.node.roles.archive.opening import Opening, opening_to_wire
 from kakeya_fleet.node.roles.archive.remote_store import ArchiveWay, RemoteEvictedStore
 from kakeya_fleet.node.roles.archive.shared_store import SharedEvictedStore, Sharing
 from tests.support import evicted_stores
+from tests.support.allowances import allowances_of
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
 BUDGET_BYTES = 6 << 20
@@ -102,7 +103,9 @@ class SharedStores:
 def far() -> Iterator[MakeStore]:
     """Stores of a server of this process."""
     numbers = map(str, itertools.count())
-    archives = Archives(TorchStores(), clock=time.monotonic, ids=lambda: next(numbers))
+    archives = Archives(
+        TorchStores(), allowances_of(), clock=time.monotonic, ids=lambda: next(numbers)
+    )
     server = ArchiveServer(archives, NodeMetrics(), "127.0.0.1")
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         stub = ArchiveServiceStub(channel)

@@ -21,7 +21,7 @@ STALL_SECONDS = 0.05
 
 
 @pytest.fixture(params=KINDS)
-def kind(request):
+def kind(request: pytest.FixtureRequest):
     if request.param == "ring":
         pytest.importorskip("mlx.core")
     return request.param
@@ -40,7 +40,7 @@ def pair(kind):
     return open_pair
 
 
-def tensor(name, byte_count, seed=0, dtype="int8", first_position=0):
+def tensor(name, byte_count, seed: int = 0, dtype: str = "int8", first_position: int = 0):
     data = np.random.default_rng(seed).integers(0, 256, byte_count, np.uint8)
     shape = (byte_count // TensorDtype(dtype).item_bytes,)
     return from_buffer(name, dtype, shape, memoryview(data), first_position)
@@ -89,7 +89,7 @@ async def test_tensors_arrive_once_each_in_order_both_ways(pair, kind) -> None:
 
 
 @pytest.mark.parametrize("dtype", sorted(TensorDtype))
-async def test_every_format_arrives_as_it_is(dtype) -> None:
+async def test_every_format_arrives_as_it_is(dtype: TensorDtype) -> None:
     async with linked_pair("grpc") as (caller, served):
         item = dtype.item_bytes
         data = np.random.default_rng(3).integers(0, 256, 24 * item, np.uint8)
@@ -175,7 +175,7 @@ async def test_flush_waits_until_the_other_end_has_it(pair) -> None:
 
 
 @pytest.mark.parametrize("who", [0, 1])
-async def test_either_end_closes_both(pair, who) -> None:
+async def test_either_end_closes_both(pair, who: int) -> None:
     async with pair() as ends:
         closing, other = ends[who], ends[1 - who]
         await closing.send(tensor("before", 100_000, 1))

@@ -35,11 +35,11 @@ def drafted(state, assumed, size):
     return state.propose(assumed, size, 0).token_ids
 
 
-def test_it_answers_to_its_name(name, proposer) -> None:
+def test_it_answers_to_its_name(name: str, proposer: Proposer) -> None:
     assert proposer.model_id == name
 
 
-def test_a_card_carries_it_and_the_planner_has_a_prior_for_its_kind(proposer) -> None:
+def test_a_card_carries_it_and_the_planner_has_a_prior_for_its_kind(proposer: Proposer) -> None:
     offer = proposer_offer(proposer, time.monotonic)
     assert offer_from_wire(offer_to_wire(offer)).kind is offer.kind
     assert offer.kind in ASSUMED_ACCEPTANCE
@@ -47,7 +47,9 @@ def test_a_card_carries_it_and_the_planner_has_a_prior_for_its_kind(proposer) ->
 
 @settings(deadline=None)
 @given(prefix=TOKENS, assumed=TOKENS, size=SIZES)
-def test_a_draft_is_well_formed(proposer, prefix, assumed, size) -> None:
+def test_a_draft_is_well_formed(
+    proposer: Proposer, prefix: list[int], assumed: list[int], size: int
+) -> None:
     draft = proposer.open(prefix).propose(assumed, size, 0)
     check_draft(draft, size, VOCABULARY)
     assert draft.compute_seconds >= 0.0
@@ -57,7 +59,9 @@ def test_a_draft_is_well_formed(proposer, prefix, assumed, size) -> None:
 
 @settings(deadline=None)
 @given(prefix=TOKENS, commits=st.lists(TOKENS, max_size=4), assumed=TOKENS, size=SIZES)
-def test_only_the_history_counts(proposer, prefix, commits, assumed, size) -> None:
+def test_only_the_history_counts(
+    proposer: Proposer, prefix: list[int], commits: list[list[int]], assumed: list[int], size: int
+) -> None:
     """Not in how many pieces it came, nor what was proposed and assumed in between."""
     whole = [*prefix, *(token for tokens in commits for token in tokens)]
     state = proposer.open(prefix)
@@ -71,7 +75,9 @@ def test_only_the_history_counts(proposer, prefix, commits, assumed, size) -> No
 
 @settings(deadline=None)
 @given(first=TOKENS, second=TOKENS, size=SIZES)
-def test_sessions_know_nothing_of_each_other(proposer, first, second, size) -> None:
+def test_sessions_know_nothing_of_each_other(
+    proposer: Proposer, first: list[int], second: list[int], size: int
+) -> None:
     alone = drafted(proposer.open(first), [], size)
     state, other = proposer.open(first), proposer.open(second)
     other.commit(second)
@@ -80,7 +86,7 @@ def test_sessions_know_nothing_of_each_other(proposer, first, second, size) -> N
     assert drafted(state, [], size) == alone
 
 
-async def test_a_local_source_drafts_what_the_proposer_drafts(proposer) -> None:
+async def test_a_local_source_drafts_what_the_proposer_drafts(proposer: Proposer) -> None:
     source = LocalDraftSource(proposer)
     history = [1, 2, 3, 4, 1, 2]
     for length in (4, 6):

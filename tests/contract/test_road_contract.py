@@ -3,6 +3,7 @@
 import asyncio
 import importlib.util
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +22,14 @@ HERE = "127.0.0.1"
 
 
 @pytest.fixture
-def tmp_path():
+def tmp_path() -> Iterator[Path]:
     """A short one: a Unix socket's path has some hundred characters at most."""
     with tempfile.TemporaryDirectory(prefix="kk-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture(params=["shared_memory", "shared_files", "ring"])
-def builder(request, tmp_path):
+def builder(request: pytest.FixtureRequest, tmp_path: Path) -> RingRoads | SharedMemoryRoads:
     if request.param == "shared_memory":
         return SharedMemoryRoads()
     if request.param == "shared_files":
@@ -39,7 +40,7 @@ def builder(request, tmp_path):
 
 
 @pytest.fixture
-async def road(builder, tmp_path):
+async def road(builder: RingRoads | SharedMemoryRoads, tmp_path: Path):
     """Both ends; the test may close them. Nothing may be left of them."""
     async with road_pairs.leaves_nothing(tmp_path):
         near, far = await road_pairs.pair(builder)
@@ -48,7 +49,9 @@ async def road(builder, tmp_path):
         await far.close()
 
 
-async def test_bytes_arrive_in_order_both_ways_at_once(road, builder) -> None:
+async def test_bytes_arrive_in_order_both_ways_at_once(
+    road, builder: RingRoads | SharedMemoryRoads
+) -> None:
     near, far = road
     assert near.kind is far.kind is builder.kind
 
@@ -89,7 +92,7 @@ async def test_calls_of_one_end_are_served_in_their_order(road) -> None:
     [("shared_memory", 0), ("shared_files", 1), ("ring", 0), ("ring", 1)],
     indirect=["builder"],
 )
-async def test_close_ends_transfers_of_both_ends(road, closing) -> None:
+async def test_close_ends_transfers_of_both_ends(road, closing: int) -> None:
     ends = road
     await road_pairs.carry(*ends, road_pairs.bytes_of(10))
     waiting = [asyncio.ensure_future(end.receive(10, seconds=30)) for end in ends]
@@ -163,7 +166,9 @@ async def test_the_loop_goes_on_while_64_mib_travel(road) -> None:
     assert min(stalls) <= 0.05, stalls
 
 
-async def test_what_is_not_built_leaves_nothing(builder, tmp_path) -> None:
+async def test_what_is_not_built_leaves_nothing(
+    builder: RingRoads | SharedMemoryRoads, tmp_path: Path
+) -> None:
     async with road_pairs.leaves_nothing(tmp_path):
         caller, other = await road_pairs.plans(builder)
         await caller.abandon()
@@ -171,7 +176,9 @@ async def test_what_is_not_built_leaves_nothing(builder, tmp_path) -> None:
         await caller.abandon()
 
 
-async def test_a_build_that_is_cancelled_leaves_nothing(builder, tmp_path) -> None:
+async def test_a_build_that_is_cancelled_leaves_nothing(
+    builder: RingRoads | SharedMemoryRoads, tmp_path: Path
+) -> None:
     for seconds in (0.0, 0.02, 0.2):
         async with road_pairs.leaves_nothing(tmp_path):
             caller, other = await road_pairs.plans(builder)

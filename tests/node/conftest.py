@@ -31,6 +31,7 @@ from grpc.aio import StreamStreamCall, UnaryStreamCall
 from kakeya_fleet.fleet.cards.card import Accelerator, Card, SignedCard
 from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
+from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.config.config import build
 from kakeya_fleet.node.membership.card_wire import sign_card
 from kakeya_fleet.node.membership.identity import Identity, load_or_create
@@ -254,7 +255,9 @@ async def start_agent(tmp_path: Path, fleet_name: str) -> AsyncIterator[StartAge
     """start_agent(name, **configuration): ready when it returns; fails as the agent fails."""
     running: list[RunningAgent] = []
 
-    async def start(name: str = "mini-1", **flags: object) -> RunningAgent:
+    async def start(
+        name: str = "mini-1", settings: NodeSettings | None = None, **flags: object
+    ) -> RunningAgent:
         configuration = {
             "name": name,
             "fleet_name": fleet_name,
@@ -276,7 +279,8 @@ async def start_agent(tmp_path: Path, fleet_name: str) -> AsyncIterator[StartAge
         opened: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
-            async with open_node(build(configuration, {}), on_event) as node:
+            configured = build(configuration, {})
+            async with open_node(configured, on_event, settings=settings) as node:
                 opened.set_result(node)
                 await node.serve()
 

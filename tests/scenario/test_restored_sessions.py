@@ -3,7 +3,7 @@
 import os
 import signal
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 
 import pytest
@@ -38,7 +38,7 @@ def restored_verifier(restoring: LocalFleet) -> AgentProcess:
 
 
 @pytest.fixture
-async def client(restored_verifier: AgentProcess):
+async def client(restored_verifier: AgentProcess) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(restored_verifier.address) as client:
         yield client
 

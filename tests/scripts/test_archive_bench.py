@@ -42,19 +42,19 @@ class KeptStore:
     def begin(self, queries) -> None:
         self.queries = queries.queries
 
-    def finish(self):
+    def finish(self) -> PartialAttention:
         heads, count, head_dim = self.queries.shape
         rows = np.zeros((heads, count, 1), np.float32)
         return PartialAttention(np.zeros((heads, count, head_dim), np.float32), rows, rows)
 
 
 @pytest.fixture
-def shape():
+def shape() -> EvictedShape:
     group = LayerGroup((0, 1), AttentionLayer(kv_heads=2, groups=3, head_dim=4))
     return EvictedShape((group,), "bfloat16", sink=4, window=8, context_length=4096)
 
 
-def test_a_filled_store_has_every_position_once_and_finite(shape) -> None:
+def test_a_filled_store_has_every_position_once_and_finite(shape: EvictedShape) -> None:
     kept = KeptStore(shape)
     store = CountedStore(kept, shape)
     store.prefill(BLOCK + 40, seed=1)
@@ -67,7 +67,7 @@ def test_a_filled_store_has_every_position_once_and_finite(shape) -> None:
     assert 0.9 < values.std() < 1.1
 
 
-def test_what_crosses_is_counted_on_the_tensors(shape) -> None:
+def test_what_crosses_is_counted_on_the_tensors(shape: EvictedShape) -> None:
     store = CountedStore(KeptStore(shape), shape)
     store.begin(EvictedQueries(0, 100, 1.0, np.ones((6, 3, 4), np.float32)))
     assert store.bytes_crossed == 6 * 3 * 4 * 4
@@ -79,7 +79,7 @@ def test_what_crosses_is_counted_on_the_tensors(shape) -> None:
     assert deposits.bytes_asked == array.nbytes
 
 
-def turns(speed, *, payload=800, wire=None, size=1):
+def turns(speed, *, payload: int = 800, wire=None, size: int = 1) -> Turns:
     found = Turns()
     for scale in (1.0, 2.0):
         wires = None if wire is None else wire * 16
@@ -87,11 +87,19 @@ def turns(speed, *, payload=800, wire=None, size=1):
     return found
 
 
-def memory(verifier=100, archive=0):
+def memory(verifier: int = 100, archive: int = 0) -> Memory:
     return Memory(verifier, archive, 0, None)
 
 
-def context(tokens, *, full=10.0, fast=8.0, kv=100, payload=800, wire=1000.0):
+def context(
+    tokens,
+    *,
+    full: float = 10.0,
+    fast: float = 8.0,
+    kv: int = 100,
+    payload: int = 800,
+    wire: float = 1000.0,
+):
     sides = {
         "full": turns(full).summary(memory(tokens)) if full else {"left_out": "budget"},
         FAST_SIDE: turns(fast, payload=payload, wire=wire).summary(memory(kv, tokens)),
@@ -124,7 +132,7 @@ def test_the_verdict_is_met_by_what_the_goals_ask_for() -> None:
         ({"fast": 6.9}, "remote_over_full_met"),
     ],
 )
-def test_the_verdict_is_missed_by_one_figure(change, goal) -> None:
+def test_the_verdict_is_missed_by_one_figure(change: dict[str, object], goal: str) -> None:
     cells = [context(2048), context(8192, **change)]
     assert verdict([context(2048), context(8192)])[goal]
     assert not verdict(cells)[goal]
@@ -154,7 +162,7 @@ def test_sides_are_named_by_where_the_archive_is() -> None:
     assert not Side(Place.HERE).place.is_remote
 
 
-def test_a_short_run_is_measured_judged_and_drawn(tmp_path) -> None:
+def test_a_short_run_is_measured_judged_and_drawn(tmp_path: Path) -> None:
     target = tmp_path / "archive.json"
     words = ["--quick", "--no-networks", "--contexts", "256", "512", "--out", str(target)]
     bench_archive.main([*words, "--checkpoints", str(tmp_path)])

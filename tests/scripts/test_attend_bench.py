@@ -1,6 +1,7 @@
 """Where a step attends: which cells share processes, what the verdict says, and a short run."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_the_verdict_parts_loopback_from_networks() -> None:
     }
 
 
-def test_a_short_run_measures_both_ways(tmp_path) -> None:
+def test_a_short_run_measures_both_ways(tmp_path: Path) -> None:
     target = tmp_path / "attend.json"
     main(["--quick", "--no-networks", "--rounds", "1", "--out", str(target)])
     report = json.loads(target.read_text())

@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def test_percentiles_are_nearest_ranks() -> None:
     assert figures["steps"] == 3
 
 
-def test_a_report_is_written_whole_or_not_at_all(tmp_path) -> None:
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "report.json"
     write_report(target, {"machine": machine()})
     with pytest.raises(TypeError):
@@ -127,7 +128,9 @@ def test_shapes_are_those_of_the_published_models(name) -> None:
     assert count == PUBLISHED_PARAMETERS[name]
 
 
-def test_the_bound_counts_all_weights_and_the_keys_and_values(random_checkpoint) -> None:
+def test_the_bound_counts_all_weights_and_the_keys_and_values(
+    random_checkpoint: Callable[..., Path],
+) -> None:
     folder = random_checkpoint(tie_word_embeddings=True)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -192,7 +195,7 @@ def test_the_comparison_says_whether_the_goals_are_met() -> None:
     assert not compared["cached_is_flat"]
 
 
-def endurance():
+def endurance() -> Endurance:
     latencies = [0.10 + 0.001 * (turn >= 90) for turn in range(100)]
     readings = [Reading(10 * turn, 4096, 1_000_000 + turn) for turn in range(1, 11)]
     return Endurance(latencies, readings, sessions_opened=1, seconds=10.0)
@@ -207,7 +210,9 @@ def test_the_endurance_summary_compares_ends_with_beginnings() -> None:
     assert [len(part) for part in tenths(range(25))] == [2, 3, 2, 3, 2, 3, 2, 3, 2, 3]
 
 
-def test_pictures_are_the_same_for_the_same_figures(tmp_path, random_checkpoint) -> None:
+def test_pictures_are_the_same_for_the_same_figures(
+    tmp_path: Path, random_checkpoint: Callable[..., Path]
+) -> None:
     folder = random_checkpoint()
     sides = {"torch": [0.1] * 4, "transformers": [0.2] * 4}
     cells = [

@@ -66,7 +66,7 @@ def test_the_contract_has_no_mistakes_and_its_comments_are_cause_and_advice() ->
         (replace(COLD, cause=f"{'x' * 90}."), "over 90 characters"),
     ],
 )
-def test_a_mistake_is_told_with_the_reason_that_has_it(reason, mistake) -> None:
+def test_a_mistake_is_told_with_the_reason_that_has_it(reason, mistake: str) -> None:
     (told,) = vocabulary(reason, LOST, ROOT).mistakes()
     assert told.startswith("TEA_COLD: ")
     assert mistake in told

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def exact():
+def exact() -> hashing.HashVerifier:
     return hashing.HashVerifier()
 
 
@@ -50,7 +50,7 @@ def leaving_traces():
 
 
 @pytest.fixture
-def sharing_writes():
+def sharing_writes() -> hashing.HashVerifier:
     """Forks write into memory that they still share."""
     verifier = hashing.HashVerifier()
     verifier.pool.writable = lambda slab, _make, _copy: slab
@@ -67,12 +67,14 @@ def sharing_writes():
         ("sharing_writes", {"fork"}),
     ],
 )
-def test_each_check_finds_its_faults_and_no_others(name, failing, request) -> None:
+def test_each_check_finds_its_faults_and_no_others(
+    name: str, failing, request: pytest.FixtureRequest
+) -> None:
     verifier = request.getfixturevalue(name)
     assert {column for column, holds in CHECKS.items() if not holds(verifier)} == failing
 
 
-def test_greedy_is_compared_token_by_token(exact) -> None:
+def test_greedy_is_compared_token_by_token(exact: hashing.HashVerifier) -> None:
     prompt = history(PROMPT_TOKENS, exact.info.vocabulary_size)
     spec = CacheSpec(CacheKind.CONTIGUOUS, capacity=100)
     stream = hashing.expected_stream(prompt, spec, 20, GREEDY)
@@ -96,7 +98,7 @@ def test_a_row_says_in_which_dtypes_a_promise_holds() -> None:
     assert "fp32 only" in line
 
 
-def test_a_refused_family_has_the_reason_in_its_row(tmp_path) -> None:
+def test_a_refused_family_has_the_reason_in_its_row(tmp_path: Path) -> None:
     path = tmp_path / "refused"
     path.mkdir()
     (path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')

@@ -25,14 +25,14 @@ def test_a_later_key():
 
 
 @pytest.fixture
-def tree(tmp_path):
+def tree(tmp_path: Path):
     (tmp_path / "rule.py").write_text(RULE)
     (tmp_path / "test_rule.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     return tmp_path
 
 
-def fault(new, *tests):
+def fault(new, *tests) -> Mutant:
     return Mutant("a fault", "rule.py", "key <= query", new, tests or ("test_rule.py",))
 
 
@@ -77,7 +77,9 @@ def test_a_fault_is_there_while_its_tests_run_and_not_behind_them(tree) -> Never
         (fault("key < query", "test_none.py"), Verdict.NOT_RUN),
     ],
 )
-def test_only_a_test_that_fails_catches_a_fault(tree, monkeypatch, mutant, told) -> None:
+def test_only_a_test_that_fails_catches_a_fault(
+    tree, monkeypatch: pytest.MonkeyPatch, mutant, told: Verdict
+) -> None:
     # Those tests need none, and pytest starts six times faster.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     assert verdict(mutant, tree) is told

@@ -32,7 +32,7 @@ def probabilities(head, row, keys):
     return [weight / sum(weights) for weight in weights]
 
 
-def is_evicted(row, slot):
+def is_evicted(row, slot) -> bool:
     return SINK <= slot <= FIRST + row - WINDOW
 
 

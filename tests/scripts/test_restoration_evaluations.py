@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ SHIPPED = ROOT / "engine" / "shipped" / "tiny"
 
 
 @pytest.fixture(scope="module")
-def verifier(random_checkpoint, tmp_path_factory):
+def verifier(random_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory):
     """A random verifier with the shipped one's tokenizer."""
     folder = tmp_path_factory.mktemp("evaluated") / "verifier"
     shutil.copytree(random_checkpoint(vocab_size=4096, max_position_embeddings=512), folder)
@@ -79,7 +80,7 @@ def drawn_alike(draw, report, folder):
 
 
 def test_exact_restorers_are_full_attention_and_others_are_measured(
-    verifier, drafter, tmp_path
+    verifier, drafter, tmp_path: Path
 ) -> None:
     target = tmp_path / "needle.json"
     words = ["--quick", "--verifier", str(verifier), "--restorer", str(drafter)]
@@ -129,7 +130,7 @@ def test_exact_restorers_are_full_attention_and_others_are_measured(
     assert drawn_alike(draw_needle, report, tmp_path)
 
 
-def test_perplexity_by_strategy(verifier, drafter, tmp_path) -> None:
+def test_perplexity_by_strategy(verifier, drafter, tmp_path: Path) -> None:
     target = tmp_path / "perplexity.json"
     words = ["--quick", "--verifier", str(verifier), "--restorer", str(drafter)]
     eval_perplexity.main([*words, "--archive", "local", "--out", str(target)])
@@ -147,7 +148,7 @@ def test_perplexity_by_strategy(verifier, drafter, tmp_path) -> None:
     assert "bits per byte" in target.with_suffix(".md").read_text()
 
 
-def test_memory_and_speed_of_restoring(tmp_path) -> None:
+def test_memory_and_speed_of_restoring(tmp_path: Path) -> None:
     target = tmp_path / "restored.json"
     words = ["--quick", "--parts", "memory", "speed", "--archive", "local", "--restorer", ""]
     bench_restored.main([*words, "--out", str(target)])

@@ -34,12 +34,12 @@ def load(verifier, spec):
 
 
 @pytest.mark.parametrize(("sessions", "turns"), [(1, 12), (3, 14)])
-async def test_all_turns_are_counted_and_read_now_and_then(sessions, turns) -> None:
+async def test_all_turns_are_counted_and_read_now_and_then(sessions: int, turns: int) -> None:
     verifier = hashing.HashVerifier()
     registry, runner = load(verifier, CacheSpec(CacheKind.SINK_WINDOW, sink=2, window=6))
     read_at = []
 
-    def read(turn):
+    def read(turn) -> Reading:
         read_at.append((turn, len(registry)))
         return Reading(turn, verifier.pool.held_bytes, 0)
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def test_prose_is_docstrings_and_too_little_of_it_is_told(tokenizer) -> None:
         prompts("prose", tokenizer, FILES, count=4, tokens=24, seed=1)
 
 
-def measured(*speeds):
+def measured(*speeds) -> Measured:
     found = Measured()
     for speed in speeds:
         found.add(100, 100 / speed, None)
@@ -125,7 +126,9 @@ def test_a_side_asks_for_its_own_way_of_keeping_keys_and_values() -> None:
     }
 
 
-def test_a_quick_run_of_two_agents(random_checkpoint, tmp_path, monkeypatch) -> None:
+def test_a_quick_run_of_two_agents(
+    random_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A ring that is tried takes two processes.
     monkeypatch.setenv("KAKEYA_LINKS", "grpc")
     folder = tmp_path / "verifier"

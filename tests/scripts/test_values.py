@@ -24,7 +24,7 @@ def contract(files):
     ],
 )
 def test_a_shape_that_does_not_fit_its_message_is_refused(
-    files, monkeypatch, shape, complaint
+    files, monkeypatch: pytest.MonkeyPatch, shape: Shape, complaint: str
 ) -> None:
     monkeypatch.setitem(SHAPES, "StepCost", shape)
     with pytest.raises(ValueError, match=complaint):

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -64,7 +65,9 @@ class WarmProcess:
     def send_signal(self, number: int) -> None:
         """A signal, unless it ended."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            # Its parent may not have told of its end yet.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """SIGTERM."""

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
-from kakeya_fleet.engine.backends.dflash.draft_model import DraftContext, DraftModel
+from kakeya_fleet.engine.backends.dflash.model import DFlashModel
 from kakeya_fleet.engine.contracts.draft import Draft
 from kakeya_fleet.engine.contracts.features import ContextVectors
 from kakeya_fleet.engine.errors import DraftFailed, DraftFaultKind
 
-Context = TypeVar("Context", bound=DraftContext)
 
-
-class DFlashDraftState(Generic[Context]):
+class DFlashDraftState:
     """The session's length and last token, and the context keys and values.
 
     Vectors may come before the tokens that they belong to: those of the last
@@ -26,7 +24,7 @@ class DFlashDraftState(Generic[Context]):
 
     def __init__(
         self,
-        model: DraftModel[Context],
+        model: DFlashModel[Any],
         prefix: Sequence[int],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:

@@ -5,30 +5,26 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
-
-import psutil
+from typing import Any
 
 from kakeya_fleet.engine.backends.dflash.config import ARCHITECTURE_NAME, DFlashConfig
-from kakeya_fleet.engine.backends.dflash.draft_model import DraftModel
 from kakeya_fleet.engine.backends.dflash.draft_state import DFlashDraftState
+from kakeya_fleet.engine.backends.dflash.model import DFlashModel
 from kakeya_fleet.engine.backends.dflash.tensors import expected_shapes
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
 from kakeya_fleet.engine.contracts.proposer_info import DFLASH, ProposerInfo
 from kakeya_fleet.engine.errors import OutOfMemory
+from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.engine.models.digests import tokenizer_digest, weights_digest
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 
-# Any: each back end has a context of its own.
-Model = TypeVar("Model", bound=DraftModel[Any])
 
-
-class DFlashProposer(Generic[Model]):
+class DFlashProposer:
     """A loaded drafter. Holds no session's state. Calls come from one thread at a time."""
 
     def __init__(
         self,
-        model: Model,
+        model: DFlashModel[Any],
         encoder: ContextEncoder,
         info: ProposerInfo,
         clock: Callable[[], float] = time.perf_counter,
@@ -54,11 +50,11 @@ class DFlashProposer(Generic[Model]):
         return self._encoder
 
     @property
-    def model(self) -> Model:
+    def model(self) -> DFlashModel[Any]:
         """The drafter's weights."""
         return self._model
 
-    def open(self, prefix: Sequence[int]) -> DFlashDraftState[Any]:
+    def open(self, prefix: Sequence[int]) -> DFlashDraftState:
         """State for one session whose history is `prefix`."""
         return DFlashDraftState(self._model, prefix, self._clock)
 
@@ -90,7 +86,7 @@ def check_memory(
     A number of the weights takes `item_bytes`. `available_bytes`: what the machine
     has available if None.
     """
-    available = psutil.virtual_memory().available if available_bytes is None else available_bytes
+    available = system_memory.available_bytes() if available_bytes is None else available_bytes
     shapes = expected_shapes(config).values()
     ends = 2 * config.vocabulary_size * config.hidden_size
     # While linear layers are joined or packed, the originals are there until all are.

@@ -51,7 +51,7 @@ class MlxBackend:
 
     def encoders(self) -> LoadEncoder:
         """Their encoders."""
-        from kakeya_fleet.engine.backends.mlx_backend.dflash.checkpoint import load_encoder
+        from kakeya_fleet.engine.backends.mlx_backend.dflash import load_encoder
 
         return load_encoder
 

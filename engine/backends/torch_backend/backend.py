@@ -53,7 +53,7 @@ class TorchBackend:
 
     def encoders(self) -> LoadEncoder:
         """Their encoders."""
-        from kakeya_fleet.engine.backends.torch_backend.dflash.checkpoint import load_encoder
+        from kakeya_fleet.engine.backends.torch_backend.dflash import load_encoder
 
         return load_encoder
 

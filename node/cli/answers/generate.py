@@ -163,9 +163,11 @@ class Printer:
             self.write(text)
 
     def write(self, text: str) -> None:
-        """Writes text on stdout, at once."""
+        """Writes text on stdout, at once; a terminal gets nothing that steers it."""
+        from kakeya_fleet.node.cli.terminal.printable import printable
+
         self.parts.append(text)
-        sys.stdout.write(text)
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
         sys.stdout.flush()
 
 

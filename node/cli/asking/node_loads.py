@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
 from kakeya import AsyncClient, KakeyaError, Liveness, Node, NodeStatus, Timeouts
+from kakeya_fleet.node.cli.asking.told_values import sanitized
 
 # A node that does not answer in this time is left out.
 ANSWER_SECONDS = 2.0
@@ -36,6 +37,6 @@ class Loads:
             self._clients[address] = await self._stack.enter_async_context(client)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await self._clients[address].fleet.node()
+                return sanitized(await self._clients[address].fleet.node())
         except (KakeyaError, TimeoutError):
             return None

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from kakeya_fleet.node.cli.terminal.output import fitted, note, shows_pictures, write_json
+from kakeya_fleet.node.cli.terminal.printable import printable
 
 _DRAFTED = "\x1b[36m"
 _NOTICE = "\x1b[2m"
@@ -39,6 +40,8 @@ class ChatScreen:
         """A piece of the answer."""
         if self._as_json or not text:
             return
+        # What a model says may steer a terminal as well; a pipe takes it as it is.
+        text = printable(text) if sys.stdout.isatty() else text
         shown = f"{_DRAFTED}{text}{_PLAIN}" if drafted and self._tints_drafted else text
         # Said before it is written: Ctrl-C may come between the two.
         self._at_line_start = text.endswith("\n")
@@ -58,7 +61,7 @@ class ChatScreen:
         if self._as_json:
             write_json({"event": "notice", "text": text})
         elif self._has_colours and shows_pictures(sys.stderr):
-            sys.stderr.write(f"{_NOTICE}{fitted(text, sys.stderr)}{_PLAIN}\n")
+            sys.stderr.write(f"{_NOTICE}{fitted(printable(text), sys.stderr)}{_PLAIN}\n")
             sys.stderr.flush()
         else:
             note(text)

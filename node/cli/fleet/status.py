@@ -93,12 +93,13 @@ async def _look(client: AsyncClient) -> Picture:
     from contextlib import AsyncExitStack
 
     from kakeya_fleet.node.cli.asking.node_loads import Loads
+    from kakeya_fleet.node.cli.asking.told_values import sanitized
     from kakeya_fleet.node.cli.fleet.status_watch import Picture
 
     picture = Picture()
-    snapshot = await client.fleet.snapshot()
+    snapshot = sanitized(await client.fleet.snapshot())
     picture.take(snapshot)
-    own = await client.fleet.node()
+    own = sanitized(await client.fleet.node())
     picture.load({own.card.node_id: own})
     async with AsyncExitStack() as stack:
         others = (node for node in snapshot.nodes if not node.is_self)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kakeya import AsyncClient, FleetSnapshot, Liveness, NodeChanged
 from kakeya_fleet.node.cli.asking.node_loads import Loads
+from kakeya_fleet.node.cli.asking.told_values import sanitized
 from kakeya_fleet.node.cli.fleet.host_memory import HostMemory, hosts_of
 from kakeya_fleet.node.cli.fleet.notes import note_lines
 from kakeya_fleet.node.cli.fleet.table import COLUMNS, LOAD_COLUMNS, heading, load_cells, rows
@@ -54,7 +55,7 @@ async def watch_in_lines(client: AsyncClient, *, as_json: bool) -> None:
     """A line, or a JSON object, for each change, until the watch ends."""
     async with client.fleet.watch() as events:
         async for event in events:
-            print_event(event, as_json=as_json)
+            print_event(sanitized(event), as_json=as_json)
 
 
 async def watch_on_screen(client: AsyncClient, picture: Picture, screen: LiveScreen) -> None:
@@ -67,7 +68,7 @@ async def watch_on_screen(client: AsyncClient, picture: Picture, screen: LiveScr
     async def follow() -> None:
         async with client.fleet.watch() as events:
             async for event in events:
-                picture.take(event)
+                picture.take(sanitized(event))
                 screen.changed()
 
     async def refresh() -> None:
@@ -78,7 +79,7 @@ async def watch_on_screen(client: AsyncClient, picture: Picture, screen: LiveScr
                 picture.load(await loads.ask(picture.snapshot().nodes))
                 screen.changed()
                 await asyncio.sleep(REFRESH_SECONDS)
-                picture.take(await client.fleet.snapshot())
+                picture.take(sanitized(await client.fleet.snapshot()))
 
     tasks = [asyncio.ensure_future(work()) for work in (follow, refresh, screen.run)]
     try:

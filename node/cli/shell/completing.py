@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kakeya_fleet.node.cli.terminal.printable import on_one_line
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -28,10 +30,10 @@ def complete(shell: str, arguments: Sequence[str]) -> int:
     words = _bash_words(arguments[0]) if shell == "bash" and arguments else list(arguments)
     incomplete = words[-1] if words else ""
     for item in possibilities(words[:-1], incomplete):
-        value = str(item.value)
+        value, help_text = on_one_line(str(item.value)), on_one_line(item.help or "")
         if shell == "bash":
             value = _after_cut(value, incomplete)
-        sys.stdout.write(f"{item.type}\t{value}\t{item.help or ''}\n")
+        sys.stdout.write(f"{item.type}\t{value}\t{help_text}\n")
     return 0
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from kakeya_fleet.node.cli.terminal.folding import folded
+from kakeya_fleet.node.cli.terminal.printable import printable
 from kakeya_fleet.node.cli.terminal.tables import Column, Row, ScreenTable, plain_table
 from kakeya_fleet.node.cli.terminal.timeline import ASCII, BLOCKS, Brush
 
@@ -37,13 +38,13 @@ def fields_of(value: DataclassInstance) -> dict[str, object]:
 
 def say(text: str) -> None:
     """Writes a line on stdout, at once."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(printable(text) + "\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
     """Writes a line on stderr, at once: what is not the result."""
-    sys.stderr.write(fitted(text, sys.stderr) + "\n")
+    sys.stderr.write(fitted(printable(text), sys.stderr) + "\n")
     sys.stderr.flush()
 
 

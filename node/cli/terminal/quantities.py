@@ -26,9 +26,12 @@ def share_of_bytes_text(part: int, whole: int) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration: `42 us`, `0.42 ms`, `9.81 ms`, `1.24 s`, `3 min 20 s`."""
+    """A duration: `42 us`, `0.42 ms`, `9.81 ms`, `1.24 s`, `3 min 20 s`; `?` for a negative one.
+
+    Other machines tell durations too, and clocks are set back.
+    """
     if seconds < 0:
-        raise ValueError(f"a duration cannot be negative: {seconds}")
+        return "?"
     if seconds == 0:
         return "0 s"
     if seconds < 1e-4:

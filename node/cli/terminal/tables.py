@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kakeya_fleet.node.cli.terminal.folding import GAP, HANGING, kept_columns, line_starts, packed
+from kakeya_fleet.node.cli.terminal.printable import on_one_line
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -136,7 +137,7 @@ def memory_bar(used: int, total: int, *, width: int = 6) -> str:
 
 
 def _text(cell: Cell | str) -> str:
-    return cell if isinstance(cell, str) else cell.text
+    return on_one_line(cell if isinstance(cell, str) else cell.text)
 
 
 def _screen_text(cell: Cell | str) -> Text:
@@ -144,5 +145,5 @@ def _screen_text(cell: Cell | str) -> Text:
     from rich.text import Text
 
     if isinstance(cell, str):
-        return Text(cell)
-    return Text(f"{cell.ornament} {cell.text}" if cell.ornament else cell.text, cell.style)
+        return Text(_text(cell))
+    return Text(f"{cell.ornament} {_text(cell)}" if cell.ornament else _text(cell), cell.style)

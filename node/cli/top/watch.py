@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from kakeya import AsyncClient, FleetSnapshot, KakeyaError, NodeChanged, Timeouts
+from kakeya_fleet.node.cli.asking.told_values import sanitized
 from kakeya_fleet.node.cli.top.watched_fleet import WatchedFleet
 
 # Two minutes of samples make a full sparkline on a wide screen.
@@ -38,7 +39,7 @@ class FleetWatcher:
         try:
             async with self._client.fleet.watch() as events:
                 async for event in events:
-                    self._fleet.take_fleet(event, time.monotonic())
+                    self._fleet.take_fleet(sanitized(event), time.monotonic())
                     if isinstance(event, FleetSnapshot | NodeChanged):
                         self._follow_living()
                     self._changed()
@@ -107,11 +108,11 @@ class FleetWatcher:
     async def _follow_node(self, client: AsyncClient, node_id: str) -> None:
         async with client.fleet.watch_node(history_seconds=HISTORY_SECONDS) as activities:
             async for activity in activities:
-                self._fleet.take_node(node_id, activity)
+                self._fleet.take_node(node_id, sanitized(activity))
                 self._changed()
 
     async def _follow_sessions(self, client: AsyncClient, node_id: str) -> None:
         async with client.watch_sessions(block_count=BLOCK_COUNT) as events:
             async for event in events:
-                self._fleet.take_sessions(node_id, event)
+                self._fleet.take_sessions(node_id, sanitized(event))
                 self._changed()

@@ -13,6 +13,7 @@ import grpc.aio
 from kakeya.v1 import placement_pb2, tensor_pb2_grpc
 from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.errors import BadParameters
+from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.links.ends.link_end import LinkEnd, LinkIdentity, LinkUse
 from kakeya_fleet.node.links.protocol.contract import LinkClosed, LinkPurpose
 from kakeya_fleet.node.links.protocol.opening import LinkRequest
@@ -62,13 +63,14 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
     async def OpenLink(  # noqa: N802
         self,
         request: wire.OpenLinkRequest,
-        _context: grpc.aio.ServicerContext[wire.OpenLinkRequest, wire.OpenLinkResponse],
+        context: grpc.aio.ServicerContext[wire.OpenLinkRequest, wire.OpenLinkResponse],
     ) -> wire.OpenLinkResponse:
         """A link for one session."""
         self._refuse_when_draining()
         asked = self._supported(request)
         service = self._handlers[asked.purpose].open(asked)
-        link = self._table.open(asked, service, kinds_from_wire(request.transports))
+        caller = caller_of_peer(context.peer())
+        link = self._table.open(asked, service, kinds_from_wire(request.transports), caller)
         self._metrics.links_opened.inc()
         self._metrics.links_active.set(len(self._table))
         return wire.OpenLinkResponse(
@@ -123,7 +125,7 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
     def _end(self, link: Link, stream: ServicerStream) -> LinkEnd:
         identity = LinkIdentity(
             link.link_id,
-            link.request.sender_node_id[:MAX_NODE_ID_CHARACTERS],
+            link.request.sender_node_id,
             link.request.purpose,
             is_caller=False,
         )
@@ -166,6 +168,14 @@ class TensorServicer(tensor_pb2_grpc.TensorServiceServicer):
         """The request, if there is a handler for it. Raises `BadParameters`, `LinkUnsupported`."""
         if request.purpose == wire.LINK_PURPOSE_UNSPECIFIED:
             raise BadParameters("purpose is not given", field="purpose")
+        sender = request.sender_node_id
+        if len(sender) > MAX_NODE_ID_CHARACTERS or not sender.isprintable():
+            # It is shown by those who look at the link.
+            raise BadParameters(
+                f"sender_node_id {sender[:MAX_NODE_ID_CHARACTERS]!r} is longer than"
+                f" {MAX_NODE_ID_CHARACTERS} characters, or not printable",
+                field="sender_node_id",
+            )
         asked = request_from_wire(request)
         if asked is None or asked.purpose not in self._handlers:
             raise LinkUnsupported(f"this node opens no links for purpose {request.purpose}")

@@ -52,9 +52,9 @@ class DataServer:
         self._archives = archives
         self._settings = archives.settings
         self._metrics = metrics
-        self._listener = _listener(host, self._settings.most_waiting)
+        self._listener = _listener(host, self._settings.greetings)
         self.port: int = self._listener.getsockname()[1]
-        self._waiting = threading.BoundedSemaphore(self._settings.most_waiting)
+        self._waiting = threading.BoundedSemaphore(self._settings.greetings)
         self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._wake, self._woken = socket.socketpair()

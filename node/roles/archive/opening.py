@@ -102,6 +102,7 @@ def opening_from_wire(request: wire.OpenArchiveRequest) -> Opening:
     )
     names = (request.model_id, request.restorer_digest, request.verifier_digest)
     _require(all(len(name) <= MAX_NAME_CHARACTERS for name in names), "a name that long")
+    _require(all(name.isprintable() for name in names), "a name that is not printable")
     width = request.vector_width
     _require(
         (0 < width <= MAX_WIDTH) if kind is RestorerKind.PROJECTION else width == 0,

@@ -13,6 +13,8 @@ from kakeya.v1 import proposer_pb2 as wire
 from kakeya.v1 import proposer_pb2_grpc
 from kakeya_fleet.engine.errors import BadParameters, EngineError
 from kakeya_fleet.fleet.errors import ModelNotFound
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.caller import caller_of_peer
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.proposer.draft_session import (
     DraftSession,
@@ -39,24 +41,21 @@ _ANY_VOCABULARY = 1 << 31
 
 
 class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
-    """Serves this node's proposers; at most `stream_limit` draft streams at once."""
+    """Serves this node's proposers, within the node's bounds on draft streams."""
 
     def __init__(
         self,
         proposers: Mapping[str, ServedProposer],
         metrics: NodeMetrics,
-        stream_limit: int,
+        allowances: Allowances,
         find_inbox: FindInbox = no_inbox,
-        *,
-        opening_seconds: float,
     ) -> None:
-        """`find_inbox` knows the open feature links; a stream opens within `opening_seconds`."""
-        self._opening_seconds = opening_seconds
+        """`find_inbox` knows the open feature links."""
+        self._limits = allowances.limits.drafts
+        self._streams = allowances.share("drafts.streams", TooManyStreams)
         self._find_inbox = find_inbox
         self._proposers = proposers
         self._metrics = metrics
-        self._stream_limit = stream_limit
-        self._stream_count = 0
         self._draft_count = 0
         self._sessions: dict[DraftSession, ServedProposer] = {}
         self._draining = False
@@ -64,7 +63,7 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     @property
     def stream_count(self) -> int:
         """Draft streams that are served now."""
-        return self._stream_count
+        return self._streams.used
 
     @property
     def draft_count(self) -> int:
@@ -119,23 +118,16 @@ class ProposerServicer(proposer_pb2_grpc.ProposerServiceServicer):
     ) -> None:
         """One session's draft stream, until the caller leaves or the node drains."""
         self._refuse_when_draining()
-        if self._stream_count >= self._stream_limit:
-            raise TooManyStreams(
-                f"this node serves {self._stream_limit} draft streams and no more",
-                limit=str(self._stream_limit),
-            )
-        self._stream_count += 1
-        self._metrics.draft_streams_active.inc()
-        try:
+        with (
+            self._streams.holding(caller_of_peer(context.peer())),
+            self._metrics.draft_streams_active.track_inprogress(),
+        ):
             await self._serve(request_iterator, context)
-        finally:
-            self._stream_count -= 1
-            self._metrics.draft_streams_active.dec()
 
     async def _serve(
         self, requests: AsyncIterator[wire.DraftRequest], context: StreamContext
     ) -> None:
-        opening = await _opening(requests, self._opening_seconds)
+        opening = await _opening(requests, self._limits.opening_seconds)
         served = self._served(opening.model_id)
         session = DraftSession(served, opening, self._find_inbox)
         self._sessions[session] = served

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from kakeya_fleet.engine.contracts.draft import ProposerKey
@@ -19,37 +19,43 @@ class BreakerBook:
     """Breakers by (node, proposer model), shared by all sessions of this node.
 
     One that has cooled down shuts out no more: the planner may pair again, and
-    the first draft of the pair is the trial. Faults are those of one process: a
-    node that was started anew begins with closed breakers.
+    the first draft of the pair is the trial. Faults are those of one incarnation: a
+    node that was started anew, or a proposer of this node that was opened anew,
+    begins with closed breakers.
     """
 
     def __init__(
         self,
         clock: Callable[[], float],
-        boot_of: Callable[[str], str],
+        incarnation_of: Callable[[ProposerKey], Hashable | None],
         on_change: Callable[[ProposerKey, Breaker], None] = _ignore,
     ) -> None:
-        """`boot_of` gives the boot id of a node's process.
+        """`incarnation_of` tells what serves a proposer now; None for nothing, which has no faults.
 
         `on_change` hears of each breaker that opens or closes.
         """
         self._on_change = on_change
         self._clock = clock
-        self._boot_of = boot_of
-        self._breakers: dict[ProposerKey, tuple[str, Breaker]] = {}
+        self._incarnation_of = incarnation_of
+        self._breakers: dict[ProposerKey, tuple[Hashable, Breaker]] = {}
 
     def get(self, key: ProposerKey) -> Breaker:
         """The breaker of a proposer; a closed one before anything is known."""
         known = self._breakers.get(key)
-        return known[1] if known is not None and known[0] == self._boot_of(key[0]) else SOUND
+        return known[1] if known is not None and known[0] == self._incarnation_of(key) else SOUND
 
     def put(self, key: ProposerKey, breaker: Breaker) -> None:
         """Stores what a draft made of the breaker."""
+        incarnation = self._incarnation_of(key)
+        if incarnation is None:
+            # Removed with a draft in flight, which is no fault of what is served next.
+            self._breakers.pop(key, None)
+            return
         before = self.get(key)
         if breaker is SOUND or breaker == SOUND:
             self._breakers.pop(key, None)
         else:
-            self._breakers[key] = (self._boot_of(key[0]), breaker)
+            self._breakers[key] = (incarnation, breaker)
         if breaker.closed is not before.closed:
             self._on_change(key, breaker)
 
@@ -57,9 +63,9 @@ class BreakerBook:
         """Ids of the nodes with a proposer whose breaker is open now."""
         now = self._clock()
         return frozenset(
-            node_id
-            for (node_id, _model_id), (boot_id, breaker) in self._breakers.items()
-            if boot_id == self._boot_of(node_id) and not breaker.allows(now)
+            key[0]
+            for key, (incarnation, breaker) in self._breakers.items()
+            if incarnation == self._incarnation_of(key) and not breaker.allows(now)
         )
 
 

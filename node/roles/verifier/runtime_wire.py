@@ -324,6 +324,12 @@ def _check_stop_ids(token_ids: frozenset[int], info: VerifierInfo) -> None:
 def _check_name(field: str, value: str) -> None:
     if len(value) > MAX_NAME_CHARACTERS:
         raise _out_of_range(field, len(value), f"at most {MAX_NAME_CHARACTERS} characters")
+    if not value.isprintable():
+        # Names are shown in terminals and logs of others.
+        raise BadParameters(
+            f"{field} is {value!r}, which is not printable; leave out control characters",
+            field=field,
+        )
 
 
 def _out_of_range(field: str, value: float, allowed: str) -> BadParameters:

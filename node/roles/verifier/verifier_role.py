@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 from kakeya.v1 import placement_pb2_grpc, runtime_pb2_grpc
+from kakeya_fleet.engine.contracts.draft import ProposerKey
 from kakeya_fleet.engine.models.model_folder import model_id_of
 from kakeya_fleet.engine.sessions.ended import EndReason
 from kakeya_fleet.engine.sessions.session_registry import SessionRegistry
@@ -18,6 +19,7 @@ from kakeya_fleet.fleet.placement.placement import MeasuredAcceptance
 from kakeya_fleet.node.config.role_spec import RoleSpec, named_twice
 from kakeya_fleet.node.links.features.encoder_fetch import EncoderShelf
 from kakeya_fleet.node.planning.acceptance_ledger import AcceptanceLedger
+from kakeya_fleet.node.planning.fleet_view import FleetView
 from kakeya_fleet.node.planning.placement_service import PlacementServicer
 from kakeya_fleet.node.planning.planner import OwnMeasurements, Planner
 from kakeya_fleet.node.roles.archive.archive_role import ArchiveRole
@@ -95,7 +97,9 @@ class VerifierRole:
         )
         self._computing: dict[str, Computing] = {}
         self._ledger = AcceptanceLedger()
-        self._breakers = BreakerBook(clock, context.fleet.boot_id, events.breaker_changed)
+        self._breakers = BreakerBook(
+            clock, partial(_incarnation, context.fleet, proposers), events.breaker_changed
+        )
         self._encoders = EncoderShelf(context.links)
         self._ways = ArchiveWays(metrics, settings.restorers)
         self._restorers = Restorers(
@@ -290,3 +294,15 @@ class VerifierRole:
             free_archive_bytes=offer.free_bytes if offer is not None else None,
             archive_waits=self.archive_waits(),
         )
+
+
+def _incarnation(fleet: FleetView, own: ProposerRole, key: ProposerKey) -> Hashable | None:
+    """What a proposer's faults are of: its node's process, or here what was opened last.
+
+    None for one of this node that is served no more.
+    """
+    node_id, model_id = key
+    if node_id != fleet.self_id:
+        return fleet.boot_id(node_id)
+    served = own.by_model.get(model_id)
+    return served.withdrawn if served is not None else None

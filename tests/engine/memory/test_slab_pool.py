@@ -21,7 +21,7 @@ BUDGET = 60
 class Payload:
     """What is in it, and a name that no other has."""
 
-    def __init__(self, content=0) -> None:
+    def __init__(self, content: int = 0) -> None:
         self.content = content
 
 
@@ -51,7 +51,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.made = 0
         self.contents = iter(range(1, 1 << 30))
 
-    def make(self):
+    def make(self) -> Payload:
         self.made += 1
         return Payload()
 

@@ -76,7 +76,7 @@ def spoiled_drafts(truth, rng):
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", [*EACH, "all"])
-def test_each_parameter_alone_and_all_together(name, temperature) -> None:
+def test_each_parameter_alone_and_all_together(name: str, temperature: float) -> None:
     fields = ALL if name == "all" else EACH[name]
     parameters = SamplingParameters(temperature, seed=8, **fields)
     truth = alone(parameters)
@@ -101,7 +101,7 @@ PARAMETERS = st.builds(
 
 @settings(deadline=None, max_examples=30)
 @given(PARAMETERS, st.randoms(use_true_random=False))
-def test_any_parameters_and_any_drafts(parameters, rng) -> None:
+def test_any_parameters_and_any_drafts(parameters: SamplingParameters, rng) -> None:
     truth = alone(parameters)
     assert in_blocks(parameters, spoiled_drafts(truth, rng)) == truth
 

@@ -25,13 +25,15 @@ def prompt(number):
     return [(7 * number + index * index) % 48 for index in range(90 + number)]
 
 
-def opened(verifier, number):
+def opened(verifier, number) -> Session:
     session = Session(verifier, verifier.allocate(SPECS[number % 3]))
     session.append(prompt(number))
     return session
 
 
-def verifying(session, draft=(), limit=100, sampling=SEEDED, clock=lambda: 0.0, **options):
+def verifying(
+    session, draft=(), limit: int = 100, sampling=SEEDED, clock=lambda: 0.0, **options
+) -> VerifyTurn:
     return VerifyTurn(session, Block(draft, sampling, limit, **options), clock)
 
 
@@ -49,7 +51,7 @@ def prefilled(*sessions):
     return sessions
 
 
-def goes_on(hashing, session, number, count=4):
+def goes_on(hashing, session, number, count: int = 4) -> bool:
     expected = hashing.expected_stream(prompt(number), session.spec, count, SEEDED)
     prefilled(session)
     at = len(session.history) - len(prompt(number))
@@ -59,7 +61,7 @@ def goes_on(hashing, session, number, count=4):
 
 
 @pytest.mark.parametrize("right", [0, 1, 3])
-def test_sessions_in_one_forward_are_those_sessions_alone(right) -> None:
+def test_sessions_in_one_forward_are_those_sessions_alone(right: int) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(6)]
     expected = [
@@ -119,7 +121,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault) -> None:
+def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault: str) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(3)]
     prefilled(*sessions)
@@ -136,7 +138,7 @@ def test_a_feed_that_cannot_be_made_is_its_own_sessions_matter(fault) -> None:
 
 
 @pytest.mark.parametrize("kind", ["prefill", "verify"])
-def test_a_session_ended_within_the_forward_loses_only_itself(kind) -> None:
+def test_a_session_ended_within_the_forward_loses_only_itself(kind: str) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(3)]
     if kind == "verify":
@@ -161,7 +163,7 @@ def test_a_session_ended_within_the_forward_loses_only_itself(kind) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it writes", "after it wrote"])
-def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after) -> None:
+def test_when_a_forward_fails_only_the_guilty_one_gets_the_error(after: bool) -> None:
     verifier = hashing.HashVerifier()
     sessions = [opened(verifier, number) for number in range(4)]
     prefilled(*sessions)

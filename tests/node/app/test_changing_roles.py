@@ -215,6 +215,7 @@ async def test_a_session_goes_on_without_a_proposer_of_its_own_node_that_is_remo
         await node.remove_role(Role.PROPOSER, "tiny-dflash")
         await to_the_end(tokens)
         assert session.history == whole
+        assert node.roles.verifier.open_breakers() == frozenset()
         gc.collect()
         assert proposer() is None
         assert not threads_of("proposer-tiny-dflash")

@@ -7,7 +7,7 @@ import pytest
 
 from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.rules import check_card
-from kakeya_fleet.node.app import announcements
+from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.links.roads.host_roads import RingProbe
 from tests.node.conftest import Eventually, MakeCard, RunningAgent, StartAgent, next_message
 
@@ -20,6 +20,9 @@ class Trials:
     count: int = 0
 
 
+AT_ONCE = NodeSettings(ring_trial_seconds=0.0)
+
+
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> Trials:
     """Counts the trials, which find what the test says."""
@@ -30,7 +33,6 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> Trials:
         return found.reason
 
     monkeypatch.setattr(RingProbe, "run", run)
-    monkeypatch.setattr(announcements, "PROBE_AFTER_SECONDS", 0.0)
     return found
 
 
@@ -43,7 +45,7 @@ async def card_of(agent: RunningAgent) -> capability_pb2.CapabilityCard:
 async def test_the_card_gets_the_ring_and_a_new_sequence(
     start_agent: StartAgent, trials: Trials, eventually: Eventually, links: str
 ) -> None:
-    first = await start_agent("first", links=links)
+    first = await start_agent("first", settings=AT_ONCE, links=links)
     second = await start_agent("second", links="grpc", peers=[first.address])
 
     async def is_known() -> bool:
@@ -68,7 +70,7 @@ async def test_no_ring_on_the_card(
     start_agent: StartAgent, trials: Trials, links: str, count: int
 ) -> None:
     trials.reason = "MLX is not installed on this host"
-    agent = await start_agent(links=links)
+    agent = await start_agent(settings=AT_ONCE, links=links)
     await asyncio.sleep(0.05)
     card = await card_of(agent)
     assert (card.ring_address, card.sequence, trials.count) == ("", 0, count)

@@ -54,6 +54,14 @@ def show(monkeypatch: pytest.MonkeyPatch, toy: Path, started: list[int]) -> Iter
         signal.signal(number, handler)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is KeyboardInterrupt, also where the tests run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_everything_holds_and_nothing_is_left(
     show: Show, started: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,7 +98,7 @@ def test_stopped_in_the_middle_it_takes_its_agents_along(
 
 
 def test_an_agent_that_starts_when_ctrl_c_comes_is_ended_too(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, interruptible: None
 ) -> None:
     started: list[subprocess.Popen[str]] = []
 
@@ -105,7 +113,8 @@ def test_an_agent_that_starts_when_ctrl_c_comes_is_ended_too(
     monkeypatch.setattr(agent_process, "start_process", start)
     with pytest.raises(KeyboardInterrupt), agent_process.LocalFleet("interrupted") as fleet:
         fleet.start("one")
-    assert started[0].poll() is not None
+    with started[0] as process:
+        assert process.poll() is not None
 
 
 def test_as_people_start_it_a_signal_while_an_agent_loads_ends_both(toy: Path) -> None:

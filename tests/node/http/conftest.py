@@ -17,7 +17,7 @@ import shutil
 import socket
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,12 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from kakeya_fleet.fleet.cards.card import ModelOffer, Role
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.admission.limits import HttpLimits, Limits
 from kakeya_fleet.node.app.composition import open_node
 from kakeya_fleet.node.app.node import Node
+from kakeya_fleet.node.app.settings import NodeSettings
 from kakeya_fleet.node.config.config import build
-from kakeya_fleet.node.http.limits import HttpLimits
 from kakeya_fleet.node.http.server import HttpServer, HttpSettings, ServingNode
 from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.roles.verifier.served_verifier import ServedVerifier
@@ -195,7 +197,9 @@ async def run_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     running: list[asyncio.Task[None]] = []
 
-    async def start(*, name: str = "inside", **flags: object) -> tuple[Node, Event]:
+    async def start(
+        *, name: str = "inside", settings: NodeSettings | None = None, **flags: object
+    ) -> tuple[Node, Event]:
         configuration = {
             "name": name,
             "fleet_name": f"http-{os.getpid()}-{uuid.uuid4().hex}",
@@ -210,7 +214,7 @@ async def run_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
         async def run() -> None:
             configured = build(configuration, {})
-            async with open_node(configured, said.put_nowait) as node:
+            async with open_node(configured, said.put_nowait, settings=settings) as node:
                 opened.set_result(node)
                 await node.serve()
 
@@ -256,8 +260,9 @@ async def serve(fleet: HttpFleet) -> AsyncIterator[ServeHttp]:
     servers: list[HttpServer] = []
 
     async def start(send_buffer: int = 0, **limits: Any) -> str:
-        settings = HttpSettings("127.0.0.1", 0, limits=replace(HttpLimits(), **limits))
-        server = HttpServer(settings, NodeMetrics())
+        metrics = NodeMetrics()
+        allowances = Allowances(Limits(http=HttpLimits(**limits)), metrics)
+        server = HttpServer(HttpSettings("127.0.0.1", 0), metrics, allowances)
         await server.start()
         if send_buffer:
             assert server._socket is not None

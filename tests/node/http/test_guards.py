@@ -100,7 +100,7 @@ def test_requests_are_counted_by_route(fleet: HttpFleet, ask: Ask) -> None:
 
 
 async def test_too_many_requests_are_told_when_to_come_back(serve: ServeHttp, ask: Ask) -> None:
-    address = await serve(concurrent_requests=0)
+    address = await serve(requests=0)
     answer = await asyncio.to_thread(ask, address, "/v1/chat/completions", CHAT)
     assert (answer.status, answer.code) == (429, "TOO_MANY_REQUESTS")
     assert int(answer.headers["Retry-After"]) >= 1

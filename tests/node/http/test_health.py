@@ -13,7 +13,8 @@ import pytest
 
 from kakeya_fleet.engine.contracts.cache import KvCache
 from kakeya_fleet.engine.contracts.verifier import Logits, Verifier
-from kakeya_fleet.node.http import health_checks
+from kakeya_fleet.node.app.settings import NodeSettings
+from kakeya_fleet.node.http.health_checks import HealthSettings
 from tests.node.http.conftest import Ask, Eventually, HttpFleet, RunAgent, UntilReady
 
 
@@ -25,10 +26,8 @@ async def health(address: str) -> tuple[int, Any]:
         return answer.status, json.loads(await answer.text())
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_checks, "CANARY_SECONDS", 0.5)
-    monkeypatch.setattr(health_checks, "FRESH_SECONDS", 0.1)
+USUAL = HealthSettings()
+IMPATIENT = HealthSettings(fresh_seconds=0.1, canary_seconds=0.5)
 
 
 def test_a_node_that_generates_is_well(fleet: HttpFleet, ask: Ask) -> None:
@@ -40,7 +39,7 @@ def test_a_node_that_generates_is_well(fleet: HttpFleet, ask: Ask) -> None:
     for model in ("tiny", "toy"):
         assert models[model]["state"] in {"answering", "generating"}
         proved = models[model]["proved_seconds_ago"]
-        assert proved < health_checks.FRESH_SECONDS + health_checks.CANARY_SECONDS
+        assert proved < USUAL.fresh_seconds + USUAL.canary_seconds
     asked = {"model": "toy", "prompt": "abc", "max_tokens": 2}
     assert ask(fleet.one, "/v1/completions", asked).status == 200
     roles = ask(fleet.one, "/health").json["roles"]
@@ -60,9 +59,11 @@ def test_a_canary_is_no_session_of_anyones(fleet: HttpFleet, ask: Ask) -> None:
 
 
 async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
-    run_agent: RunAgent, toy: Path, impatient: None, until_ready: UntilReady, eventually: Eventually
+    run_agent: RunAgent, toy: Path, until_ready: UntilReady, eventually: Eventually
 ) -> None:
-    agent, joined = await run_agent(serve=[f"verifier={toy}"])
+    agent, joined = await run_agent(
+        settings=NodeSettings(health=IMPATIENT), serve=[f"verifier={toy}"]
+    )
     address = joined["http_address"]
     status, body = await health(address)
     assert (status, body["reason"]) == (503, "LOADING")
@@ -81,7 +82,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
     hanging = asyncio.ensure_future(served.worker.run(hang))
     try:
         assert await asyncio.to_thread(began.wait, 10)
-        await asyncio.sleep(health_checks.FRESH_SECONDS)
+        await asyncio.sleep(IMPATIENT.fresh_seconds)
         for _ in range(3):
             status, body = await health(address)
             assert (status, body["reason"]) == (503, "WEDGED")
@@ -89,7 +90,7 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
         # While it is known that it hangs nobody waits for it again.
         began_at = asyncio.get_running_loop().time()
         await health(address)
-        assert asyncio.get_running_loop().time() - began_at < health_checks.CANARY_SECONDS / 2
+        assert asyncio.get_running_loop().time() - began_at < IMPATIENT.canary_seconds / 2
     finally:
         release.set()
     await hanging
@@ -126,13 +127,11 @@ async def test_a_node_that_loads_or_hangs_or_leaves_is_not(
 
 
 async def test_logits_that_are_no_numbers_are_a_fault(
-    run_agent: RunAgent,
-    toy: Path,
-    impatient: None,
-    until_ready: UntilReady,
-    monkeypatch: pytest.MonkeyPatch,
+    run_agent: RunAgent, toy: Path, until_ready: UntilReady, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent, joined = await run_agent(serve=[f"verifier={toy}"])
+    agent, joined = await run_agent(
+        settings=NodeSettings(health=IMPATIENT), serve=[f"verifier={toy}"]
+    )
     await until_ready(agent)
     (served,) = agent.roles.verifiers.values()
     honest = type(served.verifier).forward

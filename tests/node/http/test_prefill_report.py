@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,8 @@ async def test_the_prompt_is_computed_at_the_opening_once_for_all_choices(
 
     async with AsyncClient(node.address) as client:
         await answer(client, Work(options, ((5, 6),), 3, codec), put)
-    reported = [each["prefill_seconds"] for each in fleet_report(ends)["choices"]]
+    report: Any = fleet_report(ends)
+    reported = [each["prefill_seconds"] for each in report["choices"]]
     assert reported == [4.5, 4.5]
     (opening,) = node.requests["CreateSession"]
     assert list(opening.initial_token_ids) == [5, 6]

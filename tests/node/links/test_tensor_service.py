@@ -18,6 +18,7 @@ from kakeya.v1 import tensor_pb2 as wire
 from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder, EncoderWeights
 from kakeya_fleet.engine.contracts.features import FeatureSpec
 from kakeya_fleet.fleet.cards.card import ModelKind, ModelOffer, Role
+from kakeya_fleet.node.admission.limits import LinkServingLimits
 from kakeya_fleet.node.links.features.encoder_fetch import (
     EncoderShelf,
     EncoderUnavailable,
@@ -33,7 +34,7 @@ from kakeya_fleet.node.links.features.feature_links import (
 from kakeya_fleet.node.links.protocol.chunks import chunks_of
 from kakeya_fleet.node.links.protocol.contract import LinkPurpose
 from kakeya_fleet.node.links.protocol.tensor import from_floats, to_floats
-from kakeya_fleet.node.links.transport.link_table import LinkTable, ServingSettings
+from kakeya_fleet.node.links.transport.link_table import LinkTable
 from kakeya_fleet.node.links.transport.open_links import OpenLinks
 from kakeya_fleet.node.links.transport.tensor_service import TensorServicer
 from kakeya_fleet.node.links.transport.wire import message_to_wire
@@ -41,6 +42,7 @@ from kakeya_fleet.node.metrics import NodeMetrics
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from tests.node.conftest import next_message
 from tests.support import calls
+from tests.support.allowances import allowances_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -55,8 +57,8 @@ class Served:
     def __init__(self, weights: EncoderWeights) -> None:
         self.metrics = NodeMetrics()
         self.now = 0.0
-        settings = ServingSettings(most_links=4, idle_seconds=10.0)
-        self.table = LinkTable(lambda: self.now, settings)
+        settings = LinkServingLimits(at_once=4, idle_seconds=10.0)
+        self.table = LinkTable(lambda: self.now, allowances_of(links=settings))
         proposers = {"drafter": ConditionedProposer(weights, HIDDEN, "target" * 8)}
         self.features = FeatureLinks(proposers, self.table)
         self.servicer = TensorServicer(
@@ -139,7 +141,6 @@ async def test_links_that_cannot_be_are_refused_by_name(served: Served) -> None:
     unsupported = (Code.UNIMPLEMENTED, "LINK_UNSUPPORTED")
     for fields, expected in (
         ({"purpose": wire.LINK_PURPOSE_UNSPECIFIED}, (Code.INVALID_ARGUMENT, "BAD_REQUEST")),
-        ({"purpose": wire.LINK_PURPOSE_KEYS_VALUES}, unsupported),
         ({"purpose": 77}, unsupported),
         ({"transports": [placement_pb2.TRANSPORT_RING]}, unsupported),
         ({"model_id": "ngram"}, (Code.NOT_FOUND, "MODEL_NOT_FOUND")),
@@ -256,7 +257,7 @@ async def test_what_no_link_takes_ends_it_and_no_other(served: Served) -> None:
         link_id = (await served.open()).link_id
         call = await served.stream(link_id)
         await call.write(make(link_id))
-        reason = (await refusal(next_message(call)))[1]
+        reason = (await refusal(call.read()))[1]
         await calls.until(lambda: served.table.find(link_id) is None)
         return str(reason)
 
@@ -333,13 +334,13 @@ async def test_links_end_when_they_are_idle_closed_or_the_node_leaves(served: Se
     closed_id = (await served.open()).link_id
     closed = await served.stream(closed_id)
     served.servicer.sweep()
-    assert await refusal(next_message(idle)) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
+    assert await refusal(idle.read()) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
     for _ in range(2):
         await served.stub.CloseLink(wire.CloseLinkRequest(link_id=closed_id), timeout=10)
-    assert await refusal(next_message(closed)) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
+    assert await refusal(closed.read()) == (Code.NOT_FOUND, "LINK_NOT_FOUND")
     open_still = await served.stream((await served.open()).link_id)
     served.servicer.drain()
-    assert (await refusal(next_message(open_still)))[1] == "LINK_NOT_FOUND"
+    assert (await refusal(open_still.read()))[1] == "LINK_NOT_FOUND"
     assert await refusal(served.open()) == (Code.UNAVAILABLE, "DRAINING")
 
 

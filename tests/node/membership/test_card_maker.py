@@ -1,17 +1,18 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Never
 
 import pytest
 
-from kakeya_fleet.fleet.cards.card import Accelerator, ModelKind, ModelOffer, Role
+from kakeya_fleet.engine.memory import system_memory
+from kakeya_fleet.fleet.cards.card import Accelerator, ModelKind, ModelOffer, Role, SignedCard
 from kakeya_fleet.fleet.cards.rules import check_card
 from kakeya_fleet.fleet.cards.signed_message import card_message, left_message
 from kakeya_fleet.fleet.membership.record import version_of
-from kakeya_fleet.node.config.machine import Machine, host_id_of, machine, memory_free_bytes
+from kakeya_fleet.node.config.machine import Machine, host_id_of, machine
 from kakeya_fleet.node.config.state_directory import StateDirectory
 from kakeya_fleet.node.errors import StateUnwritable
-from kakeya_fleet.node.membership.card_maker import CardFacts, CardMaker
+from kakeya_fleet.node.membership.card_maker import RESERVED_INCARNATIONS, CardFacts, CardMaker
 from kakeya_fleet.node.membership.identity import Identity, verifies
 
 NGRAM = ModelOffer("ngram", Role.PROPOSER, ModelKind.NGRAM)
@@ -49,13 +50,14 @@ def test_the_card_follows_the_rules_and_is_signed(maker: CardMaker, identity: Id
 
 def test_every_successor_is_newer(maker: CardMaker) -> None:
     versions = [version_of(maker.current)]
-    for make in (
+    makes: list[Callable[[], SignedCard]] = [
         lambda: maker.change((), 1),
         lambda: maker.change((NGRAM,), 2),
         lambda: maker.raise_to(9),
         lambda: maker.raise_to(3),
         lambda: maker.change((), 3),
-    ):
+    ]
+    for make in makes:
         versions.append(version_of(make()))
         assert version_of(maker.current) == versions[-1]
     assert versions == sorted(set(versions))
@@ -66,16 +68,35 @@ def test_a_rise_is_durable_before_it_is_announced(
     maker: CardMaker, state: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert maker.raise_to(5).card.incarnation == 5
-    assert state.raise_incarnation() == 6
+    assert state.raise_incarnation() == 5 + RESERVED_INCARNATIONS
 
-    def full(above: int = 0) -> Never:
-        raise StateUnwritable("the disk is full", "free it")
+    def full(count: int, above: int = 0) -> Never:
+        raise StateUnwritable("the disk is full", f"free it for {count} above {above}")
 
-    monkeypatch.setattr(state, "raise_incarnation", full)
+    monkeypatch.setattr(state, "reserve_incarnations", full)
     before = maker.current
     with pytest.raises(StateUnwritable):
-        maker.raise_to(7)
+        maker.raise_to(5 + RESERVED_INCARNATIONS)
     assert maker.current is before
+
+
+def test_a_thousand_refutations_cost_one_write(
+    maker: CardMaker, state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    reserve = state.reserve_incarnations
+
+    def counted(count: int, above: int = 0) -> range:
+        written.append(above)
+        return reserve(count, above)
+
+    monkeypatch.setattr(state, "reserve_incarnations", counted)
+    for incarnation in range(2, 2 + RESERVED_INCARNATIONS):
+        assert maker.raise_to(incarnation).card.incarnation == incarnation
+    assert written == [1]
+    assert maker.raise_to(3).card.incarnation == 2 + RESERVED_INCARNATIONS
+    assert written == [1, 1 + RESERVED_INCARNATIONS]
+    assert state.raise_incarnation() > maker.current.card.incarnation
 
 
 def test_the_farewell_names_the_present_incarnation(maker: CardMaker, identity: Identity) -> None:
@@ -87,9 +108,8 @@ def test_the_farewell_names_the_present_incarnation(maker: CardMaker, identity: 
 def test_this_machine_makes_a_card_that_follows_the_rules(
     identity: Identity, state: StateDirectory
 ) -> None:
-    facts = CardFacts(
-        "mini-1", "default", "boot", ("127.0.0.1:1",), machine(), memory_free_bytes(), ()
-    )
+    free = system_memory.available_bytes()
+    facts = CardFacts("mini-1", "default", "boot", ("127.0.0.1:1",), machine(), free, ())
     card = CardMaker(identity, state, facts, 1, lambda: 1.7e9).current.card
     check_card(card, now_unix=1.7e9)
     assert 0 < card.memory_free_bytes <= card.memory_total_bytes

@@ -1,5 +1,7 @@
 """Calls to nodes that answer, lie, hang or are not there: never an exception."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +14,7 @@ import pytest
 from kakeya.v1 import capability_pb2
 from kakeya_fleet.fleet.membership.events import ProbeOutcome
 from kakeya_fleet.fleet.membership.exchange import ExchangeMessage
+from kakeya_fleet.node.membership import exchange_client
 from kakeya_fleet.node.membership.exchange_client import Answered, ExchangeClient, Unanswered
 from kakeya_fleet.node.membership.peers import Peers
 from kakeya_fleet.node.metrics import NodeMetrics
@@ -86,7 +89,7 @@ async def test_one_that_hangs_costs_the_timeout(
     address = await answering(hang)
     before = time.monotonic()
     assert await why_not(client, address, 0.3) == "DEADLINE_EXCEEDED"
-    assert 0.25 < time.monotonic() - before < 5
+    assert time.monotonic() - before > 0.25
     assert value_of("kakeya_gossip_exchanges_total", result="timeout") == 1
 
 
@@ -148,7 +151,7 @@ async def test_unknown_values_in_an_answer_are_left_out(
     async def strange(request: bytes, context: object) -> bytes:
         return capability_pb2.ExchangeCapabilitiesResponse(
             sender_node_id="cd" * 32,
-            cards=[capability_pb2.SignedCard(card=b"\xff")] * 100,
+            cards=[capability_pb2.SignedCard(card=b"\xff")] * 64,
             rumours=[
                 capability_pb2.Rumour(node_id="ab" * 32, incarnation=1, liveness=UNKNOWN),
                 capability_pb2.Rumour(
@@ -168,9 +171,52 @@ async def test_unknown_values_in_an_answer_are_left_out(
     assert answered.sender_id == "cd" * 32
     assert len(answered.cards) == 64
     assert len(answered.rumours) == 1
-    assert answered.digest == ()
+    assert answered.digest is not None
+    assert answered.digest.lines == ()
     assert answered.round_trip_seconds > 0
     assert value_of("kakeya_rumours_skipped_total", rule="UNKNOWN_LIVENESS") == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(
+            capability_pb2.ExchangeCapabilitiesResponse(
+                digest=[
+                    capability_pb2.DigestEntry(node_key=1, liveness=capability_pb2.LIVENESS_ALIVE)
+                ]
+                * 95_000
+            ),
+            id="digest",
+        ),
+        pytest.param(
+            capability_pb2.ExchangeCapabilitiesResponse(
+                cards=[capability_pb2.SignedCard(card=b"\xff")] * 65
+            ),
+            id="cards",
+        ),
+        pytest.param(
+            capability_pb2.ExchangeCapabilitiesResponse(root_hash=bytes(1 << 20)), id="bytes"
+        ),
+    ],
+)
+async def test_an_answer_beyond_the_limits_is_not_read(
+    client: ExchangeClient,
+    answering: Answering,
+    value_of: ValueOf,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: capability_pb2.ExchangeCapabilitiesResponse,
+) -> None:
+    async def excessive(request: bytes, context: object) -> bytes:
+        return answer.SerializeToString()
+
+    def never(_: object) -> None:
+        raise AssertionError("what is beyond the limits was read")
+
+    monkeypatch.setattr(exchange_client, "digest_from_wire", never)
+    monkeypatch.setattr(exchange_client, "received_from_wire", never)
+    assert await why_not(client, await answering(excessive)) == "UNEXPECTED_ERROR"
+    assert value_of("kakeya_gossip_exchanges_total", result="oversize") == 1
 
 
 async def test_ping_believes_only_the_node_that_it_asked_for(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -243,10 +242,8 @@ async def test_a_full_queue_drops_and_never_waits(
 ) -> None:
     collector.open.clear()
     export = TraceExport(f"{collector.url}/v1/traces", {}, metrics)
-    began = time.perf_counter()
     for _ in range(MOST_WAITING + 200):
         export.put(traced())
-    assert time.perf_counter() - began < 2
     await counted(metrics, eventually, "dropped", 100)
     collector.open.set()
     await counted(metrics, eventually, "sent", MOST_WAITING)

@@ -136,11 +136,10 @@ async def test_peers_that_come_and_go_are_events_and_leaving_ends_the_watch(
     await leaving
 
 
-async def test_what_people_wait_for_is_told_within_a_tenth_of_a_second(watched: Watched) -> None:
+async def test_what_people_wait_for_is_told_before_the_next_sample(watched: Watched) -> None:
     node, activity, watch = watched
     with watch.watcher() as watcher:
         watch.history(0)
-        before = time.monotonic()
         activity.events.add(EventKind.GROUP_LOST, "lost")
         assert (await told_to(watcher)).event.kind == "GROUP_LOST"
         assert (await told_to(watcher)).WhichOneof("kind") == "node"
@@ -148,7 +147,6 @@ async def test_what_people_wait_for_is_told_within_a_tenth_of_a_second(watched: 
         for _ in range(50):
             watch.changed()
         assert (await told_to(watcher)).node.load.session_count == 1
-        assert time.monotonic() - before < 1.0
         # Nothing changed: nothing is told.
         watch.changed()
         with pytest.raises(TimeoutError):

@@ -6,8 +6,6 @@ import mlx.core as mx
 
 from kakeya_fleet.engine.backends.dflash.context_slots import SLACK_DIVISOR, ContextSlots
 
-ITEM_BYTES = 4
-
 
 class ContextCache(ContextSlots):
     """Keys and values, float32, of positions `first` to `end` in all layers, in position order.
@@ -25,20 +23,46 @@ class ContextCache(ContextSlots):
     @property
     def memory_bytes(self) -> int:
         """Bytes of the array that keeps them."""
-        return int(self._slots.size) * ITEM_BYTES
+        return self._slots.nbytes
 
-    def extend(self, keys_values: mx.array) -> None:
-        """Keeps positions `end` onwards: [2, layers, kv_heads, n, head_dim], keys first."""
-        given = keys_values.shape[3]
+    def extend(self, keys: mx.array, values: mx.array) -> None:
+        """Keeps those of positions `end` onwards, [layers * kv_heads, n, head_dim] both."""
+        given = keys.shape[1]
         added = self._passed(given)
         if not added:
             return
         self._make_room(added)
         slot = self._begin + self._count
         # In place, as nothing else stands for this memory.
-        self._slots[..., slot : slot + added, :] = keys_values[..., given - added :, :]
+        for part, fresh in enumerate((keys, values)):
+            latest = fresh[:, given - added :].reshape(*self._slots.shape[1:3], added, -1)
+            self._slots[part, ..., slot : slot + added, :] = latest
         mx.eval(self._slots)
         self._count += added
+
+    def attended(
+        self,
+        layer: int,
+        first: int,
+        queries: mx.array,
+        block: tuple[mx.array, mx.array],
+        mask: mx.array | None,
+    ) -> mx.array:
+        """See `engine.backends.dflash.kernels.DraftContext`. Not computed yet.
+
+        Only the scores of both are joined, so that the context is never copied.
+        """
+        heads, rows, head_dim = queries.shape
+        before = self.layer(layer, first)
+        kv_heads, count, _ = before[0].shape
+        grouped = queries.reshape(kv_heads, -1, head_dim)
+        parts = [grouped @ keys.swapaxes(1, 2) for keys, _ in (before, block)]
+        scores = mx.concatenate(parts, axis=-1)
+        if mask is not None:
+            scores = (scores.reshape(heads, rows, -1) + mask).reshape(scores.shape)
+        weights = mx.softmax(scores, axis=-1)
+        output = weights[..., :count] @ before[1] + weights[..., count:] @ block[1]
+        return output.reshape(heads, rows, head_dim).swapaxes(0, 1).reshape(rows, -1)
 
     def layer(self, index: int, first: int) -> tuple[mx.array, mx.array]:
         """Keys and values, [kv_heads, n, head_dim] both, of positions `first` to `end`.

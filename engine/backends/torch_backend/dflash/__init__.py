@@ -1,5 +1,32 @@
-"""The `dflash` proposer: a block-diffusion drafter conditioned on its target's hidden states."""
+"""The `dflash` proposer on torch; see `engine.backends.dflash`."""
 
-from kakeya_fleet.engine.backends.torch_backend.dflash.proposer import load_dflash
+from __future__ import annotations
 
-__all__ = ["load_dflash"]
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kakeya_fleet.engine.backends.dflash import checkpoint
+from kakeya_fleet.engine.backends.dflash.loading import load_with
+from kakeya_fleet.engine.backends.dflash.proposer import DFlashProposer
+from kakeya_fleet.engine.backends.torch_backend.dflash.kernels import TorchDraftKernels
+from kakeya_fleet.engine.backends.torch_backend.stored_tensors import read_tensors
+from kakeya_fleet.engine.contracts.feature_encoder import ContextEncoder
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+
+
+def load_dflash(
+    folder: ModelFolder,
+    target: ModelFolder,
+    *,
+    dtype: str = "float32",
+    available_bytes: int | None = None,
+) -> DFlashProposer:
+    """See `backends.dflash.loading.load_with`. Raises `BadParameters` for another `dtype`."""
+    return load_with(TorchDraftKernels(dtype), load_encoder, folder, target, available_bytes)
+
+
+def load_encoder(folder: Path) -> ContextEncoder:
+    """The context encoder of the drafter in `folder`."""
+    return checkpoint.load_encoder(folder, read_tensors, torch.float32, Tensor.numpy)

@@ -25,15 +25,16 @@ class ContextCache(ContextSlots):
     @property
     def memory_bytes(self) -> int:
         """Bytes of the tensor that keeps them."""
-        return self._slots.numel() * self._slots.element_size()
+        return self._slots.nbytes
 
-    def extend(self, keys_values: Tensor) -> None:
-        """Keeps positions `end` onwards: [2, layers, kv_heads, n, head_dim], keys first."""
-        added = self._passed(keys_values.shape[3])
+    def extend(self, keys: Tensor, values: Tensor) -> None:
+        """Keeps those of positions `end` onwards, [layers * kv_heads, n, head_dim] both."""
+        given = keys.shape[1]
+        added = self._passed(given)
         self.make_room(added)
         slot = self._begin + self._count
-        latest = keys_values[..., keys_values.shape[3] - added :, :]
-        self._slots[..., slot : slot + added, :] = latest
+        for kept, fresh in zip(self._slots.flatten(1, 2), (keys, values), strict=True):
+            kept[:, slot : slot + added] = fresh[:, given - added :]
         self._count += added
 
     def make_room(self, rows: int) -> None:
@@ -51,6 +52,25 @@ class ContextCache(ContextSlots):
             slots[..., : self._count, :] = kept
             self._slots = slots
         self._begin = 0
+
+    def attended(
+        self,
+        layer: int,
+        first: int,
+        queries: Tensor,
+        block: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+    ) -> Tensor:
+        """See `engine.backends.dflash.kernels.DraftContext`."""
+        heads, rows, head_dim = queries.shape
+        self.make_room(rows)
+        keys, values = self.with_block(layer, first, *block)
+        grouped = queries.reshape(len(keys), -1, head_dim)
+        scores = torch.bmm(grouped, keys.transpose(1, 2))
+        if mask is not None:
+            scores = (scores.view(heads, rows, -1) + mask).view(scores.shape)
+        output = torch.bmm(torch.softmax(scores, dim=-1), values)
+        return output.view(heads, rows, head_dim).transpose(0, 1).reshape(rows, -1)
 
     def with_block(
         self, layer: int, first: int, keys: Tensor, values: Tensor

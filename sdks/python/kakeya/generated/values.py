@@ -91,8 +91,6 @@ class LinkPurpose(StrEnum):
 
     FEATURES = "features"
     """Context vectors of committed tokens, made from hidden states, to a proposer."""
-    KEYS_VALUES = "keys_values"
-    """Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED."""
     UNKNOWN = "unknown"
     """Newer than this client, or not given."""
 

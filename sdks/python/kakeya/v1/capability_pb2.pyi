@@ -492,10 +492,16 @@ class ExchangeCapabilitiesResponse(_message.Message):
     RUMOURS_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
+    DIGEST_FIRST_KEY_FIELD_NUMBER: _builtins.int
+    DIGEST_LAST_KEY_FIELD_NUMBER: _builtins.int
     sender_node_id: _builtins.str
     """Who answers."""
     root_hash: _builtins.bytes
     """SHA-256 over the responder's registers, the request's cards merged."""
+    digest_first_key: _builtins.int
+    """First key that the digest covers."""
+    digest_last_key: _builtins.int
+    """Last key that the digest covers; 0 for the highest of all."""
     @_builtins.property
     def cards(self) -> _containers.RepeatedCompositeFieldContainer[Global___SignedCard]:
         """Hot or wanted cards."""
@@ -506,7 +512,10 @@ class ExchangeCapabilitiesResponse(_message.Message):
 
     @_builtins.property
     def digest(self) -> _containers.RepeatedCompositeFieldContainer[Global___DigestEntry]:
-        """All that the responder holds, when the roots differ."""
+        """What the responder holds of the nodes with keys from digest_first_key to
+        digest_last_key, when the roots differ; at most 1,024 lines, of the next keys
+        in the next answer.
+        """
 
     @_builtins.property
     def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedCard]:
@@ -521,10 +530,12 @@ class ExchangeCapabilitiesResponse(_message.Message):
         rumours: _abc.Iterable[Global___Rumour] | None = ...,
         digest: _abc.Iterable[Global___DigestEntry] | None = ...,
         skipped: _abc.Iterable[Global___SkippedCard] | None = ...,
+        digest_first_key: _builtins.int = ...,
+        digest_last_key: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "digest", b"digest", "root_hash", b"root_hash", "rumours", b"rumours", "sender_node_id", b"sender_node_id", "skipped", b"skipped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cards", b"cards", "digest", b"digest", "digest_first_key", b"digest_first_key", "digest_last_key", b"digest_last_key", "root_hash", b"root_hash", "rumours", b"rumours", "sender_node_id", b"sender_node_id", "skipped", b"skipped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

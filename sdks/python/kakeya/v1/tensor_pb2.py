@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from kakeya.v1 import placement_pb2 as kakeya_dot_v1_dot_placement__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kakeya/v1/tensor.proto\x12\tkakeya.v1\x1a\x19kakeya/v1/placement.proto\"\xc3\x01\n\x0fOpenLinkRequest\x12\x16\n\x0esender_node_id\x18\x01 \x01(\t\x12\'\n\x07purpose\x18\x02 \x01(\x0e\x32\x16.kakeya.v1.LinkPurpose\x12(\n\ntransports\x18\x03 \x03(\x0e\x32\x14.kakeya.v1.Transport\x12\x10\n\x08model_id\x18\x04 \x01(\t\x12\x1f\n\x17verifier_weights_digest\x18\x05 \x01(\t\x12\x12\n\narchive_id\x18\x06 \x01(\t\"l\n\x12\x45ncoderDescription\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x15\n\rtapped_layers\x18\x02 \x03(\r\x12\x13\n\x0bhidden_size\x18\x03 \x01(\r\x12\r\n\x05width\x18\x04 \x01(\r\x12\x0b\n\x03\x65ps\x18\x05 \x01(\x01\"\xa6\x01\n\x10OpenLinkResponse\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\'\n\ttransport\x18\x02 \x01(\x0e\x32\x14.kakeya.v1.Transport\x12.\n\x07\x65ncoder\x18\x03 \x01(\x0b\x32\x1d.kakeya.v1.EncoderDescription\x12(\n\ntransports\x18\x04 \x03(\x0e\x32\x14.kakeya.v1.Transport\"\xc1\x01\n\x0bTensorChunk\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\x11\n\ttensor_id\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12%\n\x05\x64type\x18\x04 \x01(\x0e\x32\x16.kakeya.v1.TensorDtype\x12\r\n\x05shape\x18\x05 \x03(\x04\x12\x14\n\x0coffset_bytes\x18\x06 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x07 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x08 \x01(\x07\x12\x16\n\x0e\x66irst_position\x18\t \x01(\x04\"6\n\rStreamOpening\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\x14\n\x0cwant_encoder\x18\x02 \x01(\x08\"\xa7\x01\n\x12TensorAnnouncement\x12\x11\n\ttensor_id\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12%\n\x05\x64type\x18\x03 \x01(\x0e\x32\x16.kakeya.v1.TensorDtype\x12\r\n\x05shape\x18\x04 \x03(\x04\x12\x16\n\x0e\x66irst_position\x18\x05 \x01(\x04\x12\x0e\n\x06\x63rc32c\x18\x06 \x01(\x07\x12\x12\n\ngeneration\x18\x07 \x01(\r\")\n\x0cTensorsTaken\x12\x19\n\x11through_tensor_id\x18\x01 \x01(\x04\"\x87\x02\n\x0bRoadMessage\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12!\n\x04step\x18\x02 \x01(\x0e\x32\x13.kakeya.v1.RoadStep\x12\'\n\ttransport\x18\x03 \x01(\x0e\x32\x14.kakeya.v1.Transport\x12\r\n\x05nonce\x18\x04 \x01(\x0c\x12\x30\n\x05terms\x18\x05 \x03(\x0b\x32!.kakeya.v1.RoadMessage.TermsEntry\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x19\n\x11through_tensor_id\x18\x07 \x01(\x04\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xeb\x01\n\x14StreamTensorsRequest\x12%\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x16.kakeya.v1.TensorChunk\x12)\n\x07opening\x18\x02 \x01(\x0b\x32\x18.kakeya.v1.StreamOpening\x12\x33\n\x0c\x61nnouncement\x18\x03 \x01(\x0b\x32\x1d.kakeya.v1.TensorAnnouncement\x12&\n\x05taken\x18\x04 \x01(\x0b\x32\x17.kakeya.v1.TensorsTaken\x12$\n\x04road\x18\x05 \x01(\x0b\x32\x16.kakeya.v1.RoadMessage\"\xc1\x01\n\x15StreamTensorsResponse\x12%\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x16.kakeya.v1.TensorChunk\x12\x33\n\x0c\x61nnouncement\x18\x02 \x01(\x0b\x32\x1d.kakeya.v1.TensorAnnouncement\x12&\n\x05taken\x18\x03 \x01(\x0b\x32\x17.kakeya.v1.TensorsTaken\x12$\n\x04road\x18\x04 \x01(\x0b\x32\x16.kakeya.v1.RoadMessage\"#\n\x10\x43loseLinkRequest\x12\x0f\n\x07link_id\x18\x01 \x01(\t\"\x13\n\x11\x43loseLinkResponse*\x91\x01\n\x0bTensorDtype\x12\x1c\n\x18TENSOR_DTYPE_UNSPECIFIED\x10\x00\x12\x18\n\x14TENSOR_DTYPE_FLOAT32\x10\x01\x12\x19\n\x15TENSOR_DTYPE_BFLOAT16\x10\x02\x12\x18\n\x14TENSOR_DTYPE_FLOAT16\x10\x03\x12\x15\n\x11TENSOR_DTYPE_INT8\x10\x04*d\n\x0bLinkPurpose\x12\x1c\n\x18LINK_PURPOSE_UNSPECIFIED\x10\x00\x12\x19\n\x15LINK_PURPOSE_FEATURES\x10\x01\x12\x1c\n\x18LINK_PURPOSE_KEYS_VALUES\x10\x02*}\n\x08RoadStep\x12\x19\n\x15ROAD_STEP_UNSPECIFIED\x10\x00\x12\x15\n\x11ROAD_STEP_PROPOSE\x10\x01\x12\x14\n\x10ROAD_STEP_ANSWER\x10\x02\x12\x13\n\x0fROAD_STEP_READY\x10\x03\x12\x14\n\x10ROAD_STEP_FAILED\x10\x04\x32\xf4\x01\n\rTensorService\x12\x43\n\x08OpenLink\x12\x1a.kakeya.v1.OpenLinkRequest\x1a\x1b.kakeya.v1.OpenLinkResponse\x12V\n\rStreamTensors\x12\x1f.kakeya.v1.StreamTensorsRequest\x1a .kakeya.v1.StreamTensorsResponse(\x01\x30\x01\x12\x46\n\tCloseLink\x12\x1b.kakeya.v1.CloseLinkRequest\x1a\x1c.kakeya.v1.CloseLinkResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kakeya/v1/tensor.proto\x12\tkakeya.v1\x1a\x19kakeya/v1/placement.proto\"\xc1\x01\n\x0fOpenLinkRequest\x12\x16\n\x0esender_node_id\x18\x01 \x01(\t\x12\'\n\x07purpose\x18\x02 \x01(\x0e\x32\x16.kakeya.v1.LinkPurpose\x12(\n\ntransports\x18\x03 \x03(\x0e\x32\x14.kakeya.v1.Transport\x12\x10\n\x08model_id\x18\x04 \x01(\t\x12\x1f\n\x17verifier_weights_digest\x18\x05 \x01(\tJ\x04\x08\x06\x10\x07R\narchive_id\"l\n\x12\x45ncoderDescription\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x15\n\rtapped_layers\x18\x02 \x03(\r\x12\x13\n\x0bhidden_size\x18\x03 \x01(\r\x12\r\n\x05width\x18\x04 \x01(\r\x12\x0b\n\x03\x65ps\x18\x05 \x01(\x01\"\xa6\x01\n\x10OpenLinkResponse\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\'\n\ttransport\x18\x02 \x01(\x0e\x32\x14.kakeya.v1.Transport\x12.\n\x07\x65ncoder\x18\x03 \x01(\x0b\x32\x1d.kakeya.v1.EncoderDescription\x12(\n\ntransports\x18\x04 \x03(\x0e\x32\x14.kakeya.v1.Transport\"\xc1\x01\n\x0bTensorChunk\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\x11\n\ttensor_id\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12%\n\x05\x64type\x18\x04 \x01(\x0e\x32\x16.kakeya.v1.TensorDtype\x12\r\n\x05shape\x18\x05 \x03(\x04\x12\x14\n\x0coffset_bytes\x18\x06 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x07 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x08 \x01(\x07\x12\x16\n\x0e\x66irst_position\x18\t \x01(\x04\"6\n\rStreamOpening\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12\x14\n\x0cwant_encoder\x18\x02 \x01(\x08\"\xa7\x01\n\x12TensorAnnouncement\x12\x11\n\ttensor_id\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\x12%\n\x05\x64type\x18\x03 \x01(\x0e\x32\x16.kakeya.v1.TensorDtype\x12\r\n\x05shape\x18\x04 \x03(\x04\x12\x16\n\x0e\x66irst_position\x18\x05 \x01(\x04\x12\x0e\n\x06\x63rc32c\x18\x06 \x01(\x07\x12\x12\n\ngeneration\x18\x07 \x01(\r\")\n\x0cTensorsTaken\x12\x19\n\x11through_tensor_id\x18\x01 \x01(\x04\"\x87\x02\n\x0bRoadMessage\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12!\n\x04step\x18\x02 \x01(\x0e\x32\x13.kakeya.v1.RoadStep\x12\'\n\ttransport\x18\x03 \x01(\x0e\x32\x14.kakeya.v1.Transport\x12\r\n\x05nonce\x18\x04 \x01(\x0c\x12\x30\n\x05terms\x18\x05 \x03(\x0b\x32!.kakeya.v1.RoadMessage.TermsEntry\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x19\n\x11through_tensor_id\x18\x07 \x01(\x04\x1a,\n\nTermsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xeb\x01\n\x14StreamTensorsRequest\x12%\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x16.kakeya.v1.TensorChunk\x12)\n\x07opening\x18\x02 \x01(\x0b\x32\x18.kakeya.v1.StreamOpening\x12\x33\n\x0c\x61nnouncement\x18\x03 \x01(\x0b\x32\x1d.kakeya.v1.TensorAnnouncement\x12&\n\x05taken\x18\x04 \x01(\x0b\x32\x17.kakeya.v1.TensorsTaken\x12$\n\x04road\x18\x05 \x01(\x0b\x32\x16.kakeya.v1.RoadMessage\"\xc1\x01\n\x15StreamTensorsResponse\x12%\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x16.kakeya.v1.TensorChunk\x12\x33\n\x0c\x61nnouncement\x18\x02 \x01(\x0b\x32\x1d.kakeya.v1.TensorAnnouncement\x12&\n\x05taken\x18\x03 \x01(\x0b\x32\x17.kakeya.v1.TensorsTaken\x12$\n\x04road\x18\x04 \x01(\x0b\x32\x16.kakeya.v1.RoadMessage\"#\n\x10\x43loseLinkRequest\x12\x0f\n\x07link_id\x18\x01 \x01(\t\"\x13\n\x11\x43loseLinkResponse*\x91\x01\n\x0bTensorDtype\x12\x1c\n\x18TENSOR_DTYPE_UNSPECIFIED\x10\x00\x12\x18\n\x14TENSOR_DTYPE_FLOAT32\x10\x01\x12\x19\n\x15TENSOR_DTYPE_BFLOAT16\x10\x02\x12\x18\n\x14TENSOR_DTYPE_FLOAT16\x10\x03\x12\x15\n\x11TENSOR_DTYPE_INT8\x10\x04*f\n\x0bLinkPurpose\x12\x1c\n\x18LINK_PURPOSE_UNSPECIFIED\x10\x00\x12\x19\n\x15LINK_PURPOSE_FEATURES\x10\x01\"\x04\x08\x02\x10\x02*\x18LINK_PURPOSE_KEYS_VALUES*}\n\x08RoadStep\x12\x19\n\x15ROAD_STEP_UNSPECIFIED\x10\x00\x12\x15\n\x11ROAD_STEP_PROPOSE\x10\x01\x12\x14\n\x10ROAD_STEP_ANSWER\x10\x02\x12\x13\n\x0fROAD_STEP_READY\x10\x03\x12\x14\n\x10ROAD_STEP_FAILED\x10\x04\x32\xf4\x01\n\rTensorService\x12\x43\n\x08OpenLink\x12\x1a.kakeya.v1.OpenLinkRequest\x1a\x1b.kakeya.v1.OpenLinkResponse\x12V\n\rStreamTensors\x12\x1f.kakeya.v1.StreamTensorsRequest\x1a .kakeya.v1.StreamTensorsResponse(\x01\x30\x01\x12\x46\n\tCloseLink\x12\x1b.kakeya.v1.CloseLinkRequest\x1a\x1c.kakeya.v1.CloseLinkResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,38 +34,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ROADMESSAGE_TERMSENTRY']._loaded_options = None
   _globals['_ROADMESSAGE_TERMSENTRY']._serialized_options = b'8\001'
-  _globals['_TENSORDTYPE']._serialized_start=1765
-  _globals['_TENSORDTYPE']._serialized_end=1910
-  _globals['_LINKPURPOSE']._serialized_start=1912
+  _globals['_TENSORDTYPE']._serialized_start=1763
+  _globals['_TENSORDTYPE']._serialized_end=1908
+  _globals['_LINKPURPOSE']._serialized_start=1910
   _globals['_LINKPURPOSE']._serialized_end=2012
   _globals['_ROADSTEP']._serialized_start=2014
   _globals['_ROADSTEP']._serialized_end=2139
   _globals['_OPENLINKREQUEST']._serialized_start=65
-  _globals['_OPENLINKREQUEST']._serialized_end=260
-  _globals['_ENCODERDESCRIPTION']._serialized_start=262
-  _globals['_ENCODERDESCRIPTION']._serialized_end=370
-  _globals['_OPENLINKRESPONSE']._serialized_start=373
-  _globals['_OPENLINKRESPONSE']._serialized_end=539
-  _globals['_TENSORCHUNK']._serialized_start=542
-  _globals['_TENSORCHUNK']._serialized_end=735
-  _globals['_STREAMOPENING']._serialized_start=737
-  _globals['_STREAMOPENING']._serialized_end=791
-  _globals['_TENSORANNOUNCEMENT']._serialized_start=794
-  _globals['_TENSORANNOUNCEMENT']._serialized_end=961
-  _globals['_TENSORSTAKEN']._serialized_start=963
-  _globals['_TENSORSTAKEN']._serialized_end=1004
-  _globals['_ROADMESSAGE']._serialized_start=1007
-  _globals['_ROADMESSAGE']._serialized_end=1270
-  _globals['_ROADMESSAGE_TERMSENTRY']._serialized_start=1226
-  _globals['_ROADMESSAGE_TERMSENTRY']._serialized_end=1270
-  _globals['_STREAMTENSORSREQUEST']._serialized_start=1273
-  _globals['_STREAMTENSORSREQUEST']._serialized_end=1508
-  _globals['_STREAMTENSORSRESPONSE']._serialized_start=1511
-  _globals['_STREAMTENSORSRESPONSE']._serialized_end=1704
-  _globals['_CLOSELINKREQUEST']._serialized_start=1706
-  _globals['_CLOSELINKREQUEST']._serialized_end=1741
-  _globals['_CLOSELINKRESPONSE']._serialized_start=1743
-  _globals['_CLOSELINKRESPONSE']._serialized_end=1762
+  _globals['_OPENLINKREQUEST']._serialized_end=258
+  _globals['_ENCODERDESCRIPTION']._serialized_start=260
+  _globals['_ENCODERDESCRIPTION']._serialized_end=368
+  _globals['_OPENLINKRESPONSE']._serialized_start=371
+  _globals['_OPENLINKRESPONSE']._serialized_end=537
+  _globals['_TENSORCHUNK']._serialized_start=540
+  _globals['_TENSORCHUNK']._serialized_end=733
+  _globals['_STREAMOPENING']._serialized_start=735
+  _globals['_STREAMOPENING']._serialized_end=789
+  _globals['_TENSORANNOUNCEMENT']._serialized_start=792
+  _globals['_TENSORANNOUNCEMENT']._serialized_end=959
+  _globals['_TENSORSTAKEN']._serialized_start=961
+  _globals['_TENSORSTAKEN']._serialized_end=1002
+  _globals['_ROADMESSAGE']._serialized_start=1005
+  _globals['_ROADMESSAGE']._serialized_end=1268
+  _globals['_ROADMESSAGE_TERMSENTRY']._serialized_start=1224
+  _globals['_ROADMESSAGE_TERMSENTRY']._serialized_end=1268
+  _globals['_STREAMTENSORSREQUEST']._serialized_start=1271
+  _globals['_STREAMTENSORSREQUEST']._serialized_end=1506
+  _globals['_STREAMTENSORSRESPONSE']._serialized_start=1509
+  _globals['_STREAMTENSORSRESPONSE']._serialized_end=1702
+  _globals['_CLOSELINKREQUEST']._serialized_start=1704
+  _globals['_CLOSELINKREQUEST']._serialized_end=1739
+  _globals['_CLOSELINKRESPONSE']._serialized_start=1741
+  _globals['_CLOSELINKRESPONSE']._serialized_end=1760
   _globals['_TENSORSERVICE']._serialized_start=2142
   _globals['_TENSORSERVICE']._serialized_end=2386
 # @@protoc_insertion_point(module_scope)

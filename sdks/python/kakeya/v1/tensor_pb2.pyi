@@ -62,8 +62,6 @@ class _LinkPurposeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LinkPurpo
     """Not given; refused."""
     LINK_PURPOSE_FEATURES: _LinkPurpose.ValueType  # 1
     """Context vectors of committed tokens, made from hidden states, to a proposer."""
-    LINK_PURPOSE_KEYS_VALUES: _LinkPurpose.ValueType  # 2
-    """Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED."""
 
 class LinkPurpose(_LinkPurpose, metaclass=_LinkPurposeEnumTypeWrapper):
     """What a link is for."""
@@ -72,8 +70,6 @@ LINK_PURPOSE_UNSPECIFIED: LinkPurpose.ValueType  # 0
 """Not given; refused."""
 LINK_PURPOSE_FEATURES: LinkPurpose.ValueType  # 1
 """Context vectors of committed tokens, made from hidden states, to a proposer."""
-LINK_PURPOSE_KEYS_VALUES: LinkPurpose.ValueType  # 2
-"""Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED."""
 Global___LinkPurpose: _TypeAlias = LinkPurpose  # noqa: Y015
 
 class _RoadStep:
@@ -119,7 +115,6 @@ class OpenLinkRequest(_message.Message):
     TRANSPORTS_FIELD_NUMBER: _builtins.int
     MODEL_ID_FIELD_NUMBER: _builtins.int
     VERIFIER_WEIGHTS_DIGEST_FIELD_NUMBER: _builtins.int
-    ARCHIVE_ID_FIELD_NUMBER: _builtins.int
     sender_node_id: _builtins.str
     """Who asks."""
     purpose: Global___LinkPurpose.ValueType
@@ -130,8 +125,6 @@ class OpenLinkRequest(_message.Message):
     """With LINK_PURPOSE_FEATURES: SHA-256 of the verifier's weights, hexadecimal,
     for the check of a proposer that was made for one verifier; may be empty.
     """
-    archive_id: _builtins.str
-    """With LINK_PURPOSE_KEYS_VALUES: the archive that keeps them."""
     @_builtins.property
     def transports(self) -> _containers.RepeatedScalarFieldContainer[_placement_pb2.Transport.ValueType]:
         """Transports that the sender can use, best first; none stands for gRPC."""
@@ -144,11 +137,10 @@ class OpenLinkRequest(_message.Message):
         transports: _abc.Iterable[_placement_pb2.Transport.ValueType] | None = ...,
         model_id: _builtins.str = ...,
         verifier_weights_digest: _builtins.str = ...,
-        archive_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archive_id", b"archive_id", "model_id", b"model_id", "purpose", b"purpose", "sender_node_id", b"sender_node_id", "transports", b"transports", "verifier_weights_digest", b"verifier_weights_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id", "purpose", b"purpose", "sender_node_id", b"sender_node_id", "transports", b"transports", "verifier_weights_digest", b"verifier_weights_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

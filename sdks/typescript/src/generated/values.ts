@@ -76,9 +76,8 @@ export type RejectionReason = (typeof REJECTION_REASONS)[number] | "unknown";
  * What a link is for.
  *
  * - "features": Context vectors of committed tokens, made from hidden states, to a proposer.
- * - "keys_values": Keys and values of evicted positions; nodes answer LINK_UNSUPPORTED.
  */
-export const LINK_PURPOSES = ["features", "keys_values"] as const;
+export const LINK_PURPOSES = ["features"] as const;
 export type LinkPurpose = (typeof LINK_PURPOSES)[number] | "unknown";
 
 /**

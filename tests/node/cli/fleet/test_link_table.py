@@ -17,7 +17,7 @@ LINK = TensorLink(
     demotion_count=1,
 )
 FRESH = TensorLink(
-    "c" * 64, LinkPurpose.KEYS_VALUES, Transport.GRPC, 0, 0.0, "", -0.001, False, 0, 0, 0
+    "c" * 64, LinkPurpose.FEATURES, Transport.GRPC, 0, 0.0, "", -0.001, False, 0, 0, 0
 )
 
 
@@ -34,7 +34,7 @@ def test_a_link_is_told_with_what_carries_it_how_fast_and_why() -> None:
     ):  # fmt: skip
         assert words in first, words
     assert second.split("  ")[0] == f"{'c' * 12} (opened there)"
-    assert " ".join(second.split()[3:]) == "keys values grpc - - 0 B in 0 0 s -"
+    assert " ".join(second.split()[3:]) == "features grpc - - 0 B in 0 0 s -"
 
 
 def test_the_heading_counts() -> None:

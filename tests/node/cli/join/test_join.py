@@ -80,9 +80,8 @@ def test_a_node_that_joins_and_leaves_is_seen_by_a_watch(fleet: Terminal, agents
     assert left.code == 0
     assert "solo left the fleet after" in left.out
     assert process.wait() == 0
-    done, seconds = watch.interrupt()
+    done = watch.interrupt()
     assert (done.code, done.err.strip()) == (0, "")
-    assert seconds < 0.5
 
 
 def test_of_one_agent_here_no_word_is_needed_until_it_has_left(fleet: Terminal) -> None:

@@ -128,11 +128,11 @@ def test_every_reason_to_drop_and_to_stop_has_words() -> None:
 def test_changes_of_links_are_told_with_their_time_peer_and_reason() -> None:
     changes = (
         LinkChange(0.25, LinkPurpose.FEATURES, Transport.RING, 1, "It is faster.", "p" * 64),
-        LinkChange(1.5, LinkPurpose.KEYS_VALUES, Transport.GRPC, 2, "A child died.", "x" * 64),
+        LinkChange(1.5, LinkPurpose.FEATURES, Transport.GRPC, 2, "A child died.", "x" * 64),
     )
     lines = statistics_lines(dataclasses.replace(DONE, link_changes=changes), PLAN)
     assert lines[-2:] == [
         "after 250 ms the link for features with mini-2 went over to ring: It is faster.",
-        f"after 1.50 s the link for keys values with {'x' * 12} went over to grpc: A child died.",
+        f"after 1.50 s the link for features with {'x' * 12} went over to grpc: A child died.",
     ]
     assert len(statistics_lines(DONE, PLAN)) == len(lines) - 2

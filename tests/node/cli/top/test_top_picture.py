@@ -104,6 +104,7 @@ def test_a_node_of_several_roles_shows_each_where_there_is_room() -> None:
     fleet = busy_fleet()
     archive = ArchiveOffer(GIB, GIB, 7700, "float32")
     both = status("mini-2", NGRAM, TOY)
+    assert both.card is not None
     fleet.take_fleet(NodeChanged(replace(both, card=replace(both.card, archive=archive))), 1.0)
     fleet.take_node(
         "mini-2" * 4, replace(sample(NOW, 3.0), drafts_per_second=9, archive_bytes=GIB // 4)
@@ -179,11 +180,17 @@ def test_what_watches_tell_is_added() -> None:
     assert "TRANSFERS" not in text(fleet)
 
 
+def blocks_of(fleet: WatchedFleet) -> int:
+    watched = fleet.session("a" * 8)
+    assert watched is not None
+    return len(watched.blocks)
+
+
 def test_blocks_of_a_session_go_on_where_they_were() -> None:
     fleet = busy_fleet()
-    known = len(fleet.session("a" * 8).blocks)
+    known = blocks_of(fleet)
     fleet.take_sessions(MINI_1, session("a", label="agent", blocks=[block(999, 4, 4)]))
-    assert len(fleet.session("a" * 8).blocks) == known + 1
+    assert blocks_of(fleet) == known + 1
 
 
 def test_a_node_that_dies_keeps_its_row_and_loses_its_sessions() -> None:

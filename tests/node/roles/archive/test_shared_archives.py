@@ -79,13 +79,14 @@ def caller(verifier_node: nodes.Node) -> calls.Caller:
 class Archives:
     """Archives of one test, which leave the fleet with it."""
 
-    def __init__(self, around: nodes.Neighbourhood) -> None:
+    def __init__(self, around: nodes.Neighbourhood, seen: nodes.View) -> None:
         self._around = around
-        self._started: list[Any] = []
+        self._seen = seen
+        self._started: list[nodes.Node] = []
 
-    async def start(self, name: str, spec: str = "archive=64MiB", trip: float = 2e-4) -> Any:
+    async def start(self, name: str, spec: str = "archive=64MiB", trip: float = 2e-4) -> nodes.Node:
         node = await self._around.start(name, spec)
-        self._around.verifier_view.round_trips[name] = trip
+        self._seen.round_trips[name] = trip
         self._started.append(node)
         return node
 
@@ -99,8 +100,7 @@ class Archives:
 async def archives(
     around: nodes.Neighbourhood, verifier_node: nodes.Node
 ) -> AsyncIterator[Archives]:
-    around.verifier_view = verifier_node.view
-    made = Archives(around)
+    made = Archives(around, verifier_node.view)
     yield made
     await made.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import partial
 
 import pytest
 
@@ -31,6 +32,10 @@ def nodes(nodes_of_ranges: range_nodes.Nodes) -> range_nodes.Nodes:
 @pytest.fixture
 def shape(nodes: range_nodes.Nodes) -> EvictedShape:
     return nodes.shape
+
+
+def is_empty(node: range_nodes.Node) -> bool:
+    return node.stores.used_bytes == 0
 
 
 def test_one_that_was_opened_ahead_and_is_lost_before_it_is_used_is_no_loss(
@@ -82,7 +87,7 @@ def test_one_that_is_opened_too_late_is_released(
     began = time.monotonic()
     with pytest.raises(RestorerLost, match=f"positions from {CHUNK} on"):
         nodes.fill(store, CHUNK + 1, 1)
-    assert 0.9 < time.monotonic() - began < 5.0
+    assert time.monotonic() - began > 0.9
     assert not wanted[0].is_wanted
     nodes.open_next(wanted[0])
     store.release()
@@ -134,7 +139,7 @@ def test_one_lost_part_loses_all_of_them(
         step()
     assert store.failed_nodes == {nodes.nodes[which].name}
     for node in nodes.nodes:
-        nodes.until(lambda node=node: node.stores.used_bytes == 0)
+        nodes.until(partial(is_empty, node))
     with pytest.raises(RestorerLost):
         store.fork(20)
     store.release()
@@ -162,9 +167,7 @@ def test_a_socket_that_is_gone_is_no_answer(nodes: range_nodes.Nodes) -> None:
     second = store._parts[1].store
     assert isinstance(second, RemoteEvictedStore)
     second._live()._socket.shutdown(socket.SHUT_RDWR)
-    began = time.monotonic()
     with pytest.raises(RestorerLost):
         store.finish()
-    assert time.monotonic() - began < 1.0
     assert nodes.faults == [RestorerFault.UNREACHABLE]
     store.release()

@@ -17,10 +17,10 @@ from kakeya_fleet.engine.contracts.evicted_store import EvictedStore
 from kakeya_fleet.engine.contracts.restorer_spec import RestorerKind, RestorerSpec
 from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.kv.group_store import kv_pool
+from kakeya_fleet.node.admission.limits import ArchiveLimits
 from kakeya_fleet.node.roles.archive import remote_store
 from kakeya_fleet.node.roles.archive.next_range import RangePart
 from kakeya_fleet.node.roles.archive.shared_store import HeldRange, SharedEvictedStore, Sharing
-from kakeya_fleet.node.roles.settings import ArchiveSettings
 from tests.support import evicted_stores, range_nodes
 
 ARCHIVE = RestorerSpec(RestorerKind.ARCHIVE)
@@ -52,7 +52,9 @@ def test_one_two_and_three_archives_have_the_same_bits(
     assert store.length == END
     borders = [0, *itertools.accumulate(room * CHUNK for room in rooms[:-1])]
     assert [part.first for part in store.ranges] == [max(shape.sink, at) for at in borders]
-    assert [held.where.node_id for held in store.ranges] == [f"n{at}" for at in range(len(rooms))]
+    assert [held.where and held.where.node_id for held in store.ranges] == [
+        f"n{at}" for at in range(len(rooms))
+    ]
     assert store.ranges[-1].end == END
     for layer, count, first in itertools.product((0, 2, 3), (1, 7, 40), (5, 1030, 2100, END - 40)):
         queries = nodes.queries(layer, first, count, seed=first)
@@ -153,7 +155,7 @@ def test_a_fork_without_room_leaves_the_session_as_it_was(
     nodes: range_nodes.Nodes, shape: EvictedShape
 ) -> None:
     nodes.start("a", 1)
-    nodes.start("b", 5, ArchiveSettings(most_archives=2))
+    nodes.start("b", 5, ArchiveLimits(at_once=2))
     store = nodes.session()
     nodes.fill(store, END, 500)
     queries = nodes.queries(2, END, 4, seed=4)

@@ -24,6 +24,7 @@ from kakeya_fleet.node.roles.proposer.proposer_service import ProposerServicer
 from kakeya_fleet.node.roles.proposer.served_proposer import ServedProposer, run_in_thread
 from kakeya_fleet.node.roles.worker import ModelWorker
 from kakeya_fleet.node.rpc.refusals import TokenizerDiffers
+from tests.support.allowances import allowances_of
 
 Context = grpc.aio.ServicerContext[proposer_pb2.DraftRequest, proposer_pb2.DraftResponse]
 OPENING = proposer_pb2.DraftOpen(model_id="m", vocabulary_size=96, prefix_token_ids=[1, 2, 3] * 4)
@@ -225,6 +226,9 @@ async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind(
     """Otherwise each such stream would keep its history and index for ever."""
 
     class Gone:
+        def peer(self) -> str:
+            return "ipv4:127.0.0.1:9"
+
         async def send_initial_metadata(self, _metadata: object) -> Never:
             raise asyncio.CancelledError
 
@@ -233,7 +237,7 @@ async def test_a_caller_who_leaves_while_its_stream_opens_leaves_nothing_behind(
 
     proposer = NgramProposer()
     lookup = served(proposer)
-    servicer = ProposerServicer({"m": lookup}, NodeMetrics(), stream_limit=2, opening_seconds=10.0)
+    servicer = ProposerServicer({"m": lookup}, NodeMetrics(), allowances_of())
     with pytest.raises(asyncio.CancelledError):
         # All that is asked of it before the stream is open.
         await servicer.Draft(requests(), cast("Context", Gone()))

@@ -1,4 +1,4 @@
-"""Rotary positions of a drafter as arrays (Su et al., 2021), for back ends without a library's.
+"""Rotary positions of a drafter (Su et al., 2021).
 
 The scalings are those of position interpolation (Chen et al., 2023), of Llama 3 (Grattafiori
 et al., 2024) and YaRN (Peng et al., 2023), with the library's names of their parameters.
@@ -17,10 +17,16 @@ from kakeya_fleet.engine.backends.dflash.config import ARCHITECTURE, DFlashConfi
 from kakeya_fleet.engine.errors import ArchitectureUnsupported, ModelUnusable
 
 Frequencies = NDArray[np.float32]
+Table = tuple[NDArray[np.float32], NDArray[np.float32]]
+FIRST_POSITIONS = 1024
 
 
 class Angles:
-    """Cosines and sines of absolute positions, computed when they are asked for."""
+    """Cosines and sines of absolute positions.
+
+    Keeps a table, doubled when a position lies beyond it: 8 bytes a position and
+    number of a head. Used by one thread at a time.
+    """
 
     def __init__(self, config: DFlashConfig) -> None:
         """Raises `ArchitectureUnsupported` when only a part of a head is rotated.
@@ -28,15 +34,23 @@ class Angles:
         `ModelUnusable` for parameters that are missing or cannot be.
         """
         self._frequencies, self._scaling = _frequencies(config)
+        self._table = self._computed(FIRST_POSITIONS)
 
-    def of(self, first: int, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def of(self, first: int, count: int) -> Table:
         """Cosines [n, head_dim] and sines of positions `first` onwards.
 
         The first half of a row of sines is negated: with halves (a, b) of a head,
         (a, b) cos + (b, a) sin is the head turned.
         """
-        positions = np.arange(first, first + count, dtype=np.float32)
-        angles = np.outer(positions, self._frequencies)
+        end = first + count
+        cos, sin = self._table
+        if end > len(cos):
+            cos, sin = self._table = self._computed(max(end, 2 * len(cos)))
+        return cos[first:end], sin[first:end]
+
+    def _computed(self, count: int) -> Table:
+        """The angles of the first `count` positions."""
+        angles = np.outer(np.arange(count, dtype=np.float32), self._frequencies)
         scale = np.float32(self._scaling)
         cos, sin = np.cos(angles) * scale, np.sin(angles) * scale
         return np.concatenate((cos, cos), axis=1), np.concatenate((-sin, sin), axis=1)

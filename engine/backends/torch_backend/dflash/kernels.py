@@ -1,0 +1,121 @@
+"""A drafter's torch tensors; products and norms are fused into as few operations as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kakeya_fleet.engine.backends.dflash import checkpoint
+from kakeya_fleet.engine.backends.dflash.config import DFlashConfig
+from kakeya_fleet.engine.backends.dflash.kernels import DraftEnds, Turns
+from kakeya_fleet.engine.backends.torch_backend.dflash.context_cache import ContextCache
+from kakeya_fleet.engine.backends.torch_backend.dflash.target import read_target
+from kakeya_fleet.engine.backends.torch_backend.dtypes import torch_dtype
+from kakeya_fleet.engine.backends.torch_backend.half_linear import HalfLinear
+from kakeya_fleet.engine.backends.torch_backend.packed_linear import can_pack, packed
+from kakeya_fleet.engine.backends.torch_backend.rms_norm import RmsNorm
+from kakeya_fleet.engine.backends.torch_backend.stored_tensors import read_tensors
+from kakeya_fleet.engine.contracts.evicted_store import Floats
+from kakeya_fleet.engine.models.model_folder import ModelFolder
+
+Map = Callable[[Tensor], Tensor]
+
+
+class TorchDraftKernels:
+    """`DraftKernels` of `engine.backends.dflash.kernels`, on the CPU."""
+
+    backend = "torch"
+
+    def __init__(self, dtype: str) -> None:
+        """Raises `BadParameters` for another `dtype` than `float32` and `bfloat16`."""
+        self.dtype = dtype
+        self._number = torch_dtype(dtype)
+        self.item_bytes = self._number.itemsize
+
+    def read_weights(self, folder: Path, config: DFlashConfig) -> dict[str, Tensor]:
+        """Of products in the number format, of norms in float32."""
+        return checkpoint.read_weights(
+            folder, config, read_tensors, products=self._number, norms=torch.float32
+        )
+
+    def read_ends(self, target: ModelFolder, config: DFlashConfig) -> DraftEnds[Tensor]:
+        """The ends of the model in `target`."""
+        ends = read_target(target, config, self._number)
+        head = self.product(ends.head, config.block_size)
+        return DraftEnds(lambda token_id: ends.embedding[token_id].to(torch.float32), head)
+
+    def new_context(self, config: DFlashConfig) -> ContextCache:
+        """An empty context."""
+        shape = (config.layer_count, config.kv_heads, config.head_dim)
+        return ContextCache(shape, config.context_positions, config.block_size)
+
+    def computing(self) -> AbstractContextManager[object]:
+        """Without gradients."""
+        return torch.inference_mode()
+
+    def settle(self, array: Tensor) -> None:
+        """Nothing: all is computed at once."""
+
+    def array(self, numbers: Floats) -> Tensor:
+        """In the same memory."""
+        return torch.from_numpy(numbers)
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """Concatenated in the first dimension."""
+        return torch.cat(tuple(parts))
+
+    def repeated(self, row: Tensor, count: int, scale: float) -> Tensor:
+        """[count, n] of `row` [n] times `scale`; one row in one memory."""
+        return (row * scale).expand(count, -1)
+
+    def norm(self, gain: Tensor, eps: float) -> Map:
+        """`RmsNorm`."""
+        return RmsNorm(gain, eps).forward
+
+    def product(self, weight: Tensor, rows: int) -> Map:
+        """float32 weights are kept in half the bytes where that loses nothing."""
+        linear = _linear(weight, rows)
+        if weight.dtype == torch.float32:
+            return linear.forward
+        return lambda values: linear(values.to(weight.dtype)).to(torch.float32)
+
+    def normed_product(self, gain: Tensor, eps: float, weight: Tensor, rows: int) -> Map:
+        """The scale that a product's weight is kept with becomes part of the norm's gain."""
+        if weight.dtype != torch.float32:
+            alone, multiply = RmsNorm(gain, eps).forward, self.product(weight, rows)
+            return lambda values: multiply(alone(values))
+        linear = _linear(weight, rows)
+        scaled = RmsNorm(gain, eps, linear.fold() if isinstance(linear, HalfLinear) else 1).forward
+        forward = linear.forward
+        return lambda values: forward(scaled(values))
+
+    def turned_heads(
+        self, made: Tensor, norm: Map, count: int, turns: Turns[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """The first `count` heads of `made`, normed and turned, and the others."""
+        cos, sin = turns[0][:, None], turns[1][:, None]
+        made = made.view(len(made), -1, cos.shape[-1])
+        heads = norm(made[:, :count])
+        turned = (heads * cos).addcmul_(heads.roll(heads.shape[-1] // 2, -1), sin)
+        return turned.transpose(0, 1), made[:, count:].transpose(0, 1)
+
+    def gated(self, made: Tensor) -> Tensor:
+        """silu(a) * b."""
+        gate, up = made.chunk(2, dim=-1)
+        return functional.silu(gate).mul_(up)
+
+    def best(self, logits: Tensor) -> list[int]:
+        """NumPy compares with vector instructions, torch does not: a tenth of the time."""
+        tokens: list[int] = logits.numpy().argmax(axis=1).tolist()
+        return tokens
+
+
+def _linear(weight: Tensor, rows: int) -> nn.Module:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    return packed(linear, rows) if can_pack(weight.dtype) else linear
