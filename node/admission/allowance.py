@@ -67,7 +67,8 @@ class Allowance:
             held = self._held.get(caller, 0)
             cause = refusal(self._most, self._used, held, amount)
             if cause is None:
-                self._held[caller] = held + amount
+                if held + amount:
+                    self._held[caller] = held + amount
                 self._used += amount
                 return
         raise self.refused(caller, cause, amount)
@@ -75,14 +76,19 @@ class Allowance:
     def give_back(self, caller: Caller, amount: int = 1) -> None:
         """Holds so much less."""
         with self._lock:
-            left = self._held[caller] - amount
+            left = self._held.get(caller, 0) - amount
             if left < 0:
                 raise ValueError(f"{caller} gives back more of {self.knob.name} than it holds")
             if left:
                 self._held[caller] = left
             else:
-                del self._held[caller]
+                self._held.pop(caller, None)
             self._used -= amount
+
+    def take_back(self, caller: Caller, amount: int = 1) -> None:
+        """As `give_back`, but for what the caller did not use; that is counted."""
+        self.give_back(caller, amount)
+        self._metrics.admission_reclaimed.labels(self.knob.name).inc(amount)
 
     @contextmanager
     def holding(self, caller: Caller, amount: int = 1) -> Iterator[None]:

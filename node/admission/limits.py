@@ -40,8 +40,15 @@ class CallLimits:
         "in a period, and a fifth for others.",
     )
     request_seconds: float = knob(
-        10.0,
-        "From a call's headers to its one request. A megabyte at 1 Mbit/s takes 8 s.",
+        40.0, "From a call's headers to its one request: 4 MiB at 1 Mbit/s take 34 s."
+    )
+    control_request_seconds: float = knob(
+        10.0, "The same of a control call: 1 MiB at 1 Mbit/s takes 8 s."
+    )
+    in_flight: int = knob(
+        6400,
+        "At which gRPC itself refuses, without a reason: four times the calls that are answered, "
+        "for those that are being refused by name.",
     )
 
 
@@ -79,6 +86,22 @@ class DraftLimits:
     streams: int = knob(320, "At once: 256 of one caller and a fifth for others.")
     opening_seconds: float = knob(
         10.0, "A stream that says nothing for so long holds one of the places no more."
+    )
+    waiting_proposals: int = knob(
+        64, "Of one stream, without their blocks; the speculative loop has two at most."
+    )
+    waiting_bytes: int = knob(
+        128 * MIB,
+        "Of all streams: 1 KiB a proposal and 4 bytes an id. A proposal has the tokens since the "
+        "one before it, so that 1,000 streams take 2 MiB.",
+    )
+    history_tokens: int = knob(
+        1 << 21,
+        "Of one stream, prefix and all that it commits: beyond every model's positions.",
+    )
+    history_bytes: int = knob(
+        1 << 30,
+        "Of all streams: 40 bytes an id, so that one caller has 80,000 ids in each of 256 streams.",
     )
 
 

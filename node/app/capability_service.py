@@ -13,6 +13,8 @@ from kakeya.v1 import capability_pb2, capability_pb2_grpc
 from kakeya_fleet.fleet.cards.card import PROTOCOL_MAX, PROTOCOL_MIN
 from kakeya_fleet.fleet.errors import FleetMismatch, ProtocolSkew
 from kakeya_fleet.fleet.membership.exchange import ExchangeMessage
+from kakeya_fleet.node.admission.allowances import Allowances
+from kakeya_fleet.node.app.limits_wire import use_to_wire
 from kakeya_fleet.node.app.node_report import NodeReport
 from kakeya_fleet.node.membership.capability_wire import (
     change_to_wire,
@@ -58,6 +60,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         report: NodeReport,
         node_watch: NodeWatch,
         metrics: NodeMetrics,
+        allowances: Allowances,
         leave: Callable[[float], None],
     ) -> None:
         self._gossip = gossip
@@ -66,6 +69,7 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
         self._report = report
         self._node_watch = node_watch
         self._metrics = metrics
+        self._allowances = allowances
         self._leave = leave
 
     async def ExchangeCapabilities(  # noqa: N802
@@ -131,6 +135,18 @@ class CapabilityServicer(capability_pb2_grpc.CapabilityServiceServicer):
     ) -> capability_pb2.GetNodeResponse:
         """The node as it is now."""
         return self._report.now()
+
+    async def ListLimits(  # noqa: N802
+        self,
+        request: capability_pb2.ListLimitsRequest,  # noqa: ARG002
+        context: Context[  # noqa: ARG002
+            capability_pb2.ListLimitsRequest, capability_pb2.ListLimitsResponse
+        ],
+    ) -> capability_pb2.ListLimitsResponse:
+        """Every bound, and what is taken of it."""
+        return capability_pb2.ListLimitsResponse(
+            limits=[use_to_wire(use) for use in self._allowances.uses()]
+        )
 
     async def WatchFleet(  # noqa: N802
         self,

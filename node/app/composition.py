@@ -81,7 +81,14 @@ def _composed(
     report = NodeReport(control.known, roles, control.seeds, ground.http_address, time.time())
     watch = NodeWatch(report, activity, metrics)
     capability = CapabilityServicer(
-        control.gossip, control.known, control.watch, report, watch, metrics, departure.ask
+        control.gossip,
+        control.known,
+        control.watch,
+        report,
+        watch,
+        metrics,
+        ground.allowances,
+        departure.ask,
     )
     is_local = all(map(is_loopback, control.hosts))
     health = _registered(ground.server, capability, roles, is_local=is_local)

@@ -24,6 +24,7 @@ from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.settings import RestorerSettings, RoleSettings
 from kakeya_fleet.node.roles.verifier.observer import SessionObserver
+from kakeya_fleet.node.rpc.call_admission import CallAdmission
 from kakeya_fleet.node.rpc.error_interceptor import ErrorInterceptor
 from kakeya_fleet.node.rpc.listening import listen, make_server
 from kakeya_fleet.node.tracing.starting import Traces, start_traces
@@ -86,7 +87,12 @@ async def break_ground(
     settings = role_settings(config)
     expected = ExpectedRoles(config.serve, settings.group)
     beneath = await stack.enter_async_context(AsyncExitStack())
-    server = make_server(*(each.interceptor for each in traces), ErrorInterceptor(metrics))
+    server = make_server(
+        *(each.interceptor for each in traces),
+        ErrorInterceptor(metrics),
+        CallAdmission(allowances),
+        limits=allowances.limits.calls,
+    )
     stack.push_async_callback(server.stop, None)
     host, port = config.bind_address
     port = listen(server, host, port, state.last_port())

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from kakeya_fleet.engine.memory import system_memory
 from kakeya_fleet.fleet.cards.card import Role
-from kakeya_fleet.fleet.quantities import bytes_text
-from kakeya_fleet.node.config.byte_amount import parse_bytes
+from kakeya_fleet.fleet.quantities import bytes_text, parse_bytes
 from kakeya_fleet.node.errors import NodeError
 
 SERVED_ROLES = (Role.VERIFIER, Role.PROPOSER, Role.ARCHIVE)

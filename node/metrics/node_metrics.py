@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 
 from kakeya_fleet.node.metrics.admission import AdmissionFamilies
 from kakeya_fleet.node.metrics.archives import ArchiveFamilies
@@ -36,3 +37,11 @@ class NodeMetrics(
         RpcFamilies.__init__(self, self.registry)
         HttpFamilies.__init__(self, self.registry)
         AdmissionFamilies.__init__(self, self.registry)
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """All samples of now as text, and its content type.
+
+        OpenMetrics when the Accept header asks for it, else Prometheus' own text format.
+        """
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type

@@ -67,6 +67,8 @@ class RoleSettings:
 
     A proposer serves a limited number, and opening one again costs one prefix.
     """
+    spare_seconds: float = 60.0
+    """Memory of ended sessions that no other takes in that time goes back to the machine."""
     draft_deadline_seconds: float = 0.25
     """Longest wait of a verifier for one draft."""
     dtype: str = "float32"

@@ -18,7 +18,6 @@ import argparse
 import json
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -33,10 +32,10 @@ from kakeya_fleet.engine.errors import OutOfKvMemory
 from kakeya_fleet.engine.kv.handover import DEPOSIT_MULTIPLE
 from kakeya_fleet.engine.models.model_folder import ModelFolder
 from kakeya_fleet.engine.verifiers.exactness import settle
-from kakeya_fleet.node.config.byte_amount import parse_bytes
+from kakeya_fleet.fleet.quantities import parse_bytes
 from scripts.bench.archive_figures import Turn, Turns, merged, verdict
 from scripts.bench.archive_sides import Bench, Opened, Place, Side
-from scripts.bench.decode_models import DTYPES, SHAPES, random_checkpoint
+from scripts.bench.decode_models import DTYPES, SHAPES, checkpoint_folder, random_checkpoint
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.network_namespaces import NETWORKS, Road, TwoNamespaces, what_is_missing
 
@@ -309,11 +308,8 @@ def main(words: Sequence[str] | None = None) -> None:
     """Measures and writes JSON."""
     arguments = parse(words)
     torch.set_num_threads(arguments.threads)
-    if arguments.checkpoints is not None:
-        run(arguments, arguments.checkpoints)
-        return
-    with tempfile.TemporaryDirectory(prefix="kakeya-archive-") as folder:
-        run(arguments, Path(folder))
+    with checkpoint_folder(arguments.checkpoints) as folder:
+        run(arguments, folder)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -27,7 +26,7 @@ from kakeya_fleet.engine.backends import load_verifier
 from kakeya_fleet.engine.contracts.verifier import Verifier
 from kakeya_fleet.engine.models.model_folder import ModelFolder, resolve
 from kakeya_fleet.engine.verifiers.exactness import settle
-from scripts.bench.decode_models import DTYPES, SHAPES, random_checkpoint
+from scripts.bench.decode_models import DTYPES, SHAPES, checkpoint_folder, random_checkpoint
 from scripts.bench.kv_strategies import EXACT, FULL, SINK_WINDOW, STRATEGIES, Caches, Strategy
 from scripts.bench.machine import command, machine, write_report
 from scripts.bench.restored_memory import MEMORY_IS, measure_memory
@@ -227,11 +226,8 @@ def main(words: Sequence[str] | None = None) -> None:
     """Measures and writes JSON."""
     arguments = parse(words)
     torch.set_num_threads(arguments.threads)
-    if arguments.checkpoints is not None:
-        run(arguments, arguments.checkpoints)
-        return
-    with tempfile.TemporaryDirectory(prefix="kakeya-restored-") as folder:
-        run(arguments, Path(folder))
+    with checkpoint_folder(arguments.checkpoints) as folder:
+        run(arguments, folder)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,9 @@ def told(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 def constant(node: ast.AST) -> str:
     """A text in UPPER_SNAKE_CASE; empty for everything else."""
-    is_reason = isinstance(node, ast.Constant) and UPPER.match(str(node.value))
-    return str(node.value) if is_reason else ""
+    if not isinstance(node, ast.Constant) or not UPPER.match(str(node.value)):
+        return ""
+    return str(node.value)
 
 
 @cache

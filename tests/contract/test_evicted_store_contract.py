@@ -68,7 +68,7 @@ class TorchStores:
     def check(self, opening: Opening) -> None:
         return
 
-    def make(self, opening: Opening) -> EvictedStore:
+    def make(self, opening: Opening) -> TorchEvictedStore:
         return TorchEvictedStore(opening.shape, opening.restorer, self._pool)
 
 
@@ -132,7 +132,8 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
     if request.param == "naive":
         return evicted_stores.NaiveEvictedStore
     if request.param == "remote":
-        return request.getfixturevalue("far")
+        far_stores: MakeStore = request.getfixturevalue("far")
+        return far_stores
     if request.param == "shared":
         return SharedStores().make
     if request.param == "mlx":
@@ -282,7 +283,8 @@ def bad_deposits(shape: EvictedShape) -> Iterator[EvictedKeysValues]:
     groups = evicted_stores.random_evicted(shape, 5, seed=5).groups
     yield EvictedKeysValues((groups[0][:, :, :1].copy(), groups[1]))
     yield EvictedKeysValues(groups[:1])
-    yield EvictedKeysValues(tuple(group.astype(np.float64) for group in groups))
+    wide = tuple(group.astype(np.float64) for group in groups)
+    yield EvictedKeysValues(wide)  # type: ignore[arg-type]  # what the wire may not bring
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

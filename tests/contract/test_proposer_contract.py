@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, Proposer
+from kakeya_fleet.engine.contracts.draft import MAX_BLOCK_SIZE, DraftState, Proposer
 from kakeya_fleet.engine.proposers.loading import LOADERS, load_proposer
 from kakeya_fleet.engine.proposers.local_source import LocalDraftSource
 from kakeya_fleet.engine.speculation.checks import check_draft
@@ -23,7 +24,7 @@ SIZES = st.integers(1, MAX_BLOCK_SIZE)
 
 @pytest.fixture(scope="module", params=sorted(LOADERS))
 def name(request: pytest.FixtureRequest) -> str:
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def proposer(name: str) -> Proposer:
     return load_proposer(name)
 
 
-def drafted(state, assumed, size):
+def drafted(state: DraftState, assumed: Sequence[int], size: int) -> tuple[int, ...]:
     return state.propose(assumed, size, 0).token_ids
 
 

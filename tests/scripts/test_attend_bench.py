@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_cells_share_processes_unless_shape_network_or_sessions_differ() -> None
 
 
 def test_the_verdict_parts_loopback_from_networks() -> None:
-    def cell(network, rows, ratio):
+    def cell(network: str, rows: int, ratio: float) -> dict[str, Any]:
         ways = {Way.VERIFIER: {"speed_over_archive": {"median": ratio}}}
         return {"network": network, "rows": rows, "ways": ways}
 

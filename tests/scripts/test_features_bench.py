@@ -10,7 +10,7 @@ from scripts.bench.features import IN_PROCESS, Answer, Measured, main, over_in_p
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def measured(*seconds, kind: str = "ring") -> Measured:
+def measured(*seconds: float, kind: str = "ring") -> Measured:
     return Measured(
         [Answer((1,) * 10, each, 2 * each, 10, 50, 5000, 7, kind, 2.5) for each in seconds]
     )

@@ -61,7 +61,9 @@ def test_a_cell_has_the_rate_of_the_median() -> None:
     assert found["seconds_p95"] == 50.0
 
 
-def chosen(after, kind=RoadKind.LOCAL, *, grpc: float = 1.0, before: float = 2.0) -> Chosen:
+def chosen(
+    after: float, kind: RoadKind = RoadKind.LOCAL, *, grpc: float = 1.0, before: float = 2.0
+) -> Chosen:
     return Chosen(1 << 20, before, after, grpc, kind, "it is faster")
 
 

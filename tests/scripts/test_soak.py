@@ -1,7 +1,9 @@
 """The soak: what its buckets and sittings sum to, what a drifted probe is, and a short sitting."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,14 @@ from scripts.bench.soak_tally import Tally, totals
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def bucket(turns, seconds: float = 600.0, *, failures=None, differed=(), whole: bool = True):
+def bucket(
+    turns: int,
+    seconds: float = 600.0,
+    *,
+    failures: dict[str, int] | None = None,
+    differed: Sequence[str] = (),
+    whole: bool = True,
+) -> dict[str, Any]:
     tally = Tally()
     for index in range(turns):
         tally.turn("full", 5, 20, 0.1 + 0.001 * index)

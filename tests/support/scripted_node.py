@@ -427,6 +427,26 @@ class ScriptedNode(
             metrics_address="127.0.0.1:9",
         )
 
+    async def ListLimits(  # noqa: N802
+        self,
+        request: capability_pb2.ListLimitsRequest,
+        context: Context,
+    ) -> capability_pb2.ListLimitsResponse:
+        await self._enter("ListLimits", request, context)
+        return capability_pb2.ListLimitsResponse(
+            limits=[
+                capability_pb2.LimitUse(
+                    name="drafts.streams",
+                    unit=capability_pb2.LIMIT_UNIT_PLACES,
+                    limit=320,
+                    used=3,
+                    is_counted=True,
+                    refused_share_count=2,
+                    why="Because.",
+                )
+            ]
+        )
+
     async def _watched(self, events: Iterable[Event]) -> AsyncIterator[Event]:
         stream = Stream()
         self.streams.append(stream)

@@ -85,10 +85,14 @@ class Archives:
         clock: Callable[[], float],
         ids: Callable[[], str],
     ) -> None:
-        """`clock` gives monotonic seconds, `ids` names that nobody guesses."""
+        """`clock` gives monotonic seconds, `ids` names that nobody guesses.
+
+        `greetings` are the places of connections that have not attached yet.
+        """
         self._maker = maker
         self.settings = allowances.limits.archives
         self._places = allowances.share("archives.at_once", ArchiveFull)
+        self.greetings = allowances.share("archives.greetings", ArchiveFull)
         self._clock = clock
         self._ids = ids
         self._lock = threading.Lock()

@@ -18,7 +18,7 @@ from kakeya_fleet.fleet.hostfiles.hostfile import (
 )
 from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.config.config import is_loopback
-from kakeya_fleet.node.roles.groups.group_errors import BadGroup
+from kakeya_fleet.node.errors import BadGroup
 
 PULSE_SECONDS = 0.25
 """How often a rank says that it runs."""

@@ -7,7 +7,13 @@ import itertools
 import pytest
 
 from kakeya_fleet.engine.contracts.cache import CacheKind, CacheSpec
-from kakeya_fleet.engine.errors import ContextExceeded, InvariantViolated, SessionNotFound
+from kakeya_fleet.engine.contracts.verifier import Output
+from kakeya_fleet.engine.errors import (
+    ContextExceeded,
+    InvariantViolated,
+    OutOfKvMemory,
+    SessionNotFound,
+)
 from kakeya_fleet.engine.sampling.choice import GREEDY, SamplingParameters
 from kakeya_fleet.engine.sessions.session import Session
 from kakeya_fleet.engine.sessions.turns import Block, PrefillTurn, VerifyTurn, run_turns
@@ -217,3 +223,21 @@ def test_called_alone_a_turn_raises_what_it_meets() -> None:
     prefilled(session)
     with pytest.raises(ContextExceeded):
         verifying(session, sampling=GREEDY)()
+
+
+def test_a_forward_that_finds_no_memory_leaves_its_session_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verifier = hashing.HashVerifier()
+    session = opened(verifier, 0)
+    prefilled(session)
+
+    def refused(feeds: object) -> list[Output]:
+        raise MemoryError("8 bytes")
+
+    with monkeypatch.context() as full:
+        full.setattr(verifier, "forward_batch", refused)
+        (ended,) = run_turns([(turn := verifying(session, limit=1), turn.rows)])
+    assert isinstance(ended.error, OutOfKvMemory)
+    assert "8 bytes" in str(ended.error)
+    assert goes_on(hashing, session, 0)

@@ -20,8 +20,8 @@ from kakeya_fleet.fleet.cards.card import Role
 from kakeya_fleet.fleet.hostfiles.hostfile import HostfileError
 from kakeya_fleet.node.config.backoff import Backoff
 from kakeya_fleet.node.config.role_spec import BadRoleSpec
+from kakeya_fleet.node.errors import BadGroup, GroupNotStarted
 from kakeya_fleet.node.roles.expected_roles import ExpectedRoles
-from kakeya_fleet.node.roles.groups.group_errors import BadGroup, GroupNotStarted
 from kakeya_fleet.node.roles.groups.group_settings import GroupLimits, GroupSource
 from kakeya_fleet.node.roles.settings import RoleSettings
 from kakeya_fleet.node.roles.verifier import verifier_loading
